@@ -13,11 +13,13 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetsim.agent.app import Engine, Runtimes, build_app
+from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.service import Operations
 from fleetsim.agent.settings import BEHAVIOURS, AgentSettings, DialectBehaviour
 from fleetsim.agent.skills import Skill, SkillChoice, SkillFunction, choose_skill, make_skill
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.task import JsonObject
 from fleetsim.runtime import server
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
@@ -54,7 +56,11 @@ class Agent:
     What makes it another kind of agent goes around it (``profiles`` does): ``choose`` picks the skill of a message,
     ``behaviours`` says what is expected in each dialect, ``interceptors`` stand before its operations, each given those
     behind it, ``middleware`` is ASGI, the first outermost, and ``webhook_sender`` makes what delivers webhooks, as
-    ``WebhookSender`` does. ``runtime`` is what it runs on, or opens that at each start.
+    ``WebhookSender`` does. One that stands in front of others has four more: ``offers`` are the skills of its card at
+    this moment, if those are not ``skills``, ``callers`` knows who may call, in place of the keys, ``task_metadata`` is
+    kept with each new task, and with ``resumes`` open tasks outlive the agent: with ``state``, their skills are begun
+    again at the next start, with the message that began the task. ``runtime`` is what it runs on, or opens that at each
+    start.
     """
 
     def __init__(
@@ -91,6 +97,10 @@ class Agent:
         limits: AgentLimits | None = None,
         interceptors: Iterable[Callable[[Operations], Operations]] = (),
         middleware: Iterable[Callable[[ASGIApp], ASGIApp]] = (),
+        offers: Callable[[], Iterable[Skill]] | None = None,
+        callers: Authenticator | None = None,
+        task_metadata: Callable[[], JsonObject] = dict,
+        resumes: bool = False,
     ) -> None:
         self._runtime = runtime
         self._served: Starlette | None = None
@@ -123,6 +133,10 @@ class Agent:
             limits=limits or AgentLimits(),
             interceptors=tuple(interceptors),
             middleware=tuple(middleware),
+            offers=offers,
+            callers=callers,
+            task_metadata=task_metadata,
+            resumes=resumes,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -154,7 +154,10 @@ class Engine:
         for intercept in settings.interceptors:
             self._operations = intercept(self._operations)
         for key in store.retention.open_keys:
-            store.finish(key, TaskState.FAILED, reason=RESTARTED)
+            if settings.resumes:
+                service.resume(key)
+            else:
+                store.finish(key, TaskState.FAILED, reason=RESTARTED)
         housekeeping.start(self._sweep(), name="sweep")
         if file:
             housekeeping.start(file.keep_writing(), name="state file")
@@ -171,9 +174,12 @@ class Engine:
         if self._service is None or self._service.stopping:
             return
         self._service.stopping = True
-        for key in self.store.retention.open_keys:
-            self.store.finish(key, TaskState.FAILED, reason=STOPPED)
-            self._runner.stop(key)
+        if self.settings.resumes:
+            self._runner.leave()
+        else:
+            for key in self.store.retention.open_keys:
+                self.store.finish(key, TaskState.FAILED, reason=STOPPED)
+                self._runner.stop(key)
         limits = self.settings.limits
         await self._notifier.drain(limits.drain_s)
         await self._skills.drain(limits.stop_s)

@@ -24,7 +24,7 @@ from fleetsim.wire.json import dump
 
 def build_card(settings: AgentSettings, url: str, *, extended: bool = False) -> AgentCard:
     """The public card for an endpoint at ``url``, or the one for authenticated callers."""
-    shown = tuple(skill for skill in settings.skills if skill.public or extended)
+    shown = tuple(skill for skill in settings.offered if skill.public or extended)
     schemes = settings.authenticator().schemes()
     return AgentCard(
         name=settings.name,

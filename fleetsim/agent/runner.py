@@ -80,6 +80,7 @@ class Runner:
     def __init__(self, *, store: Store, workers: Workers, rng: Rng, limits: AgentLimits) -> None:
         self._store, self._workers, self._rng, self._limits = store, workers, rng, limits
         self._jobs: dict[TaskKey, Job] = {}
+        self._leaving = False
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -121,10 +122,17 @@ class Runner:
         if (job := self._jobs.get(key)) and job.worker:
             job.worker.cancel()
 
+    def leave(self) -> None:
+        """Stop all work and leave the tasks open, for the next start to take up."""
+        self._leaving = True
+        for key in tuple(self._jobs):
+            self.stop(key)
+
     async def _run(self, job: Job, skill: Skill, context: SkillContext) -> None:
         """One skill from ``working`` to its end. A cancel passes through; ``_reap`` sees to the rest."""
         try:
-            self._store.move(job.key, TaskState.WORKING)
+            if self._store.state(job.key) is not TaskState.WORKING:  # it is, if an earlier run of the agent left it so
+                self._store.move(job.key, TaskState.WORKING)
             text = await skill.run(context)
             self._store.finish(job.key, TaskState.COMPLETED, text)
         except (TaskEnded, TaskNotFound):
@@ -142,6 +150,8 @@ class Runner:
     def _reap(self, key: TaskKey) -> None:
         """The worker is gone, whatever became of it: nothing may stay open."""
         self._jobs.pop(key, None)
+        if self._leaving:
+            return
         self._end(key, TaskState.FAILED, reason=CUT_OFF)
 
     def _end(self, key: TaskKey, state: TaskState, *, reason: str) -> None:

@@ -46,7 +46,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
 )
 from fleetsim.model.limits import TooMuchText, check_text
-from fleetsim.model.task import FilePart, JsonObject, Message, Task
+from fleetsim.model.task import FilePart, JsonObject, Message, Role, Task, TaskState
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Ids
 from fleetsim.runtime.signing import is_signing, read_secret
@@ -237,6 +237,7 @@ class Service:
             skill=skill.skill_id if skill else "",
             dialect=behaviour.dialect,
             task_id=task_id,
+            metadata=self._settings.task_metadata(),
             pushes=[] if call.push is None else [self._registration(call.push, task_id, caller)],
         )
         if self._flush is not None:
@@ -253,6 +254,19 @@ class Service:
         placed = replace(message, task_id=task_id, context_id=record.task.context_id)
         self._runner.start(record, skill, placed, metadata, refused=behaviour.refused)
         return record
+
+    def resume(self, key: TaskKey) -> None:
+        """Begin the skill of an open task of an earlier run again, with the message that began the task."""
+        record = self._store.read(key)
+        message = next((said for said in record.task.history if said.role is Role.USER), None)
+        behaviour = self._settings.behaviours[record.dialect]
+        skill = None
+        if message is not None:
+            skill = self._settings.choose(self._skills, self._default_skill, message.metadata, message.text)
+        if message is None or skill is None:
+            self._store.finish(key, TaskState.FAILED, reason="the task cannot be taken up again")
+            return
+        self._runner.start(record, skill, message, message.metadata, refused=behaviour.refused)
 
     def _no_skill(self, metadata: JsonObject) -> str:
         offered = ", ".join(self._skills)

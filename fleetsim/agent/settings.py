@@ -7,7 +7,7 @@ section 7, A2A 1.0 section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from fleetsim.model.errors import (
     TaskNotCancelable,
     UnsupportedOperation,
 )
-from fleetsim.model.task import TaskState
+from fleetsim.model.task import JsonObject, TaskState
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.webhook import WebhookSender
 from fleetsim.wire.dialect import DIALECTS
@@ -129,17 +129,26 @@ class AgentSettings:
     limits: AgentLimits = field(default_factory=AgentLimits)
     interceptors: tuple[Callable[[Operations], Operations], ...] = ()
     middleware: tuple[Callable[[ASGIApp], ASGIApp], ...] = ()
+    offers: Callable[[], Iterable[Skill]] | None = None
+    callers: Authenticator | None = None
+    task_metadata: Callable[[], JsonObject] = dict
+    resumes: bool = False
 
     def with_skill(self, skill: Skill) -> AgentSettings:
         return replace(self, skills=(*self.skills, skill))
 
     def authenticator(self) -> Authenticator:
         """Who may call. Raises ConfigError for an unusable secret."""
-        return Authenticator(api_keys=self.api_keys, bearers=self.bearers)
+        return self.callers or Authenticator(api_keys=self.api_keys, bearers=self.bearers)
 
     def webhook_policy(self) -> AddressPolicy:
         """Which webhook addresses may be called. Raises ConfigError for an unreadable entry."""
         return AddressPolicy.allowing(*self.allow_webhook)
+
+    @property
+    def offered(self) -> tuple[Skill, ...]:
+        """The skills as a card has them now."""
+        return self.skills if self.offers is None else tuple(self.offers())
 
     @property
     def extended_card(self) -> bool:

@@ -111,9 +111,9 @@ class Store:
         return sorted(fitting, reverse=True)
 
     async def until_pause(self, key: TaskKey) -> Record:
-        """Wait until the task is terminal or interrupted. Raises TaskNotFound."""
+        """Wait until the task is terminal or interrupted, or streams end. Raises TaskNotFound."""
         entry = self.retention.get(key)
-        while entry.state not in TERMINAL | INTERRUPTED:
+        while entry.state not in TERMINAL | INTERRUPTED and not entry.feed.closed:
             await entry.feed.beyond(len(entry.feed))
         return entry.snapshot()
 
@@ -264,6 +264,11 @@ class Store:
         entry = self.retention.get(key)
         entry.pushes = tuple(p for p in entry.pushes if p.config_id != config_id)
         self._keep(entry)
+
+    def end_streams(self) -> None:
+        """Tell readers no more: the agent is about to stop, and open tasks are for its next start."""
+        for key in self.retention.open_keys:
+            self.retention.get(key).feed.publish((), closes=True)
 
     def drop(self, key: TaskKey) -> None:
         """Forget a task nobody was told of, as if it had never been; nothing if it is gone already."""

@@ -7,7 +7,7 @@ nothing: errors go to ``step`` as they are.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
@@ -40,6 +40,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import TRACE
 from fleetsim.model.forms import asked_by, in_form
+from fleetsim.model.hops import HOPS_HEADER, hops_of
 from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.signing import SCHEME, write_secret
@@ -331,6 +332,9 @@ def _trace(record: RequestRecord) -> Mapping[str, str]:
     headers = {"X-Correlation-Id": record.request.correlation_id}
     if record.request.parent_id:
         headers["X-Parent-Id"] = record.request.parent_id
+    with suppress(ValueError):  # what the metadata says there may be anybody's
+        if hops := hops_of(record.request.metadata):
+            headers[HOPS_HEADER] = str(hops)
     return headers
 
 

@@ -69,6 +69,7 @@ class Api:
             EventStreams(hub, self._ownership),
             CeremonyApi(hub, self._ownership),
             WorkstaceanApi(hub, self._ownership),
+            hub.a2a,
         )
 
     def routes(self) -> list[Route]:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from pydantic import BaseModel
 from starlette.routing import compile_path
 
+from fleetsim.agent.settings import CARD_PATHS
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.hub.bodies import (
     AnswerBody,
@@ -39,11 +40,12 @@ class Who(StrEnum):
 
 
 class ResponseMode(StrEnum):
-    """What a success looks like: in the envelope of the API, bare, or as server-sent events."""
+    """What a success looks like: in the envelope of the API, bare, as server-sent events, or as JSON-RPC."""
 
     ENVELOPE = "envelope"
     BARE = "bare"
     STREAM = "stream"
+    JSON_RPC = "json-rpc"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +95,22 @@ def _post(
     body: type[BaseModel] | None,
     own: str = "",
     statuses: tuple[int, ...] = (200,),
+    shape: ResponseMode = ResponseMode.ENVELOPE,
 ) -> Endpoint:
-    return Endpoint(method="POST", path=path, name=name, who=who, does=does, own=own, body=body, statuses=statuses)
+    return Endpoint(
+        method="POST",
+        path=path,
+        name=name,
+        who=who,
+        does=does,
+        own=own,
+        body=body,
+        statuses=statuses,
+        shape=shape,
+    )
 
 
+A2A_PATH = "/a2a"
 _LIMIT = ("limit", "at most so many")
 _WAIT = ("wait", "seconds to wait for its end or its question, at most 60")
 
@@ -263,6 +277,31 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Who.ADMIN,
         "takes `message.inbound.*` as a request and `ceremony.{id}.execute` as a run; no other topic",
         PublishBody,
+    ),
+    _get(
+        CARD_PATHS[0],
+        "agent_card",
+        Who.AGENT,
+        "the hub's own agent card, with every skill of the fleet",
+        own="all of it",
+        shape=ResponseMode.BARE,
+    ),
+    _get(
+        CARD_PATHS[1],
+        "agent_card_of_before",
+        Who.AGENT,
+        "the same, at its address before",
+        own="all of it",
+        shape=ResponseMode.BARE,
+    ),
+    _post(
+        A2A_PATH,
+        "a2a",
+        Who.AGENT,
+        "takes A2A calls, in 1.0, 0.3 and 0.1: the hub as an agent",
+        None,
+        own="in its own name, and its own tasks",
+        shape=ResponseMode.JSON_RPC,
     ),
     Endpoint(
         method="POST",

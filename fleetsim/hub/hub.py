@@ -52,6 +52,7 @@ from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
+from fleetsim.hub.a2a import A2AFace
 from fleetsim.hub.agent_keys import FILE as AGENT_KEYS_FILE
 from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.agents import AgentNotes, callback_base, route_of
@@ -92,6 +93,7 @@ class Hub:
         file: FleetFile | None = None,
         agent_keys: AgentKeys | None = None,
         ceremonies: Path | None = None,
+        a2a_state: Path | None = None,
         client_factory: Callable[[AgentEntry], AgentClient] | None = None,
         settled: Sequence[Callable[[Outcome], None]] = (),
     ) -> None:
@@ -145,6 +147,17 @@ class Hub:
             meter=self.limiter.meter,
             room=runtime.room,
             records=ledger,
+        )
+        self.a2a = A2AFace(
+            runtime,
+            dispatcher=self.dispatcher,
+            tracker=self.tracker,
+            ledger=ledger,
+            events=self.events,
+            broker=self.broker,
+            keyring=self.keyring,
+            url=lambda: self.config.settings.base_url or self.url,
+            state=a2a_state,
         )
         self.scheduler: Scheduler | None = None
         self.ceremonies: CeremonyStore | None = None
@@ -207,6 +220,7 @@ class Hub:
         if not self.closing.is_set():
             self.running = False
             self.closing.set()
+            self.a2a.end_streams()
             self.events.publish(HubStopping())
 
     async def _start(self) -> None:
@@ -240,6 +254,7 @@ class Hub:
         await enter(self.tracker)
         await enter(self.desk)
         await self._recover()
+        await enter(self.a2a)
         # Only now may agents.yaml change under the work: what was open was taken up as the file was at the start.
         self._workers.start(self._keep_config(), name="config")
         if self.scheduler is not None:

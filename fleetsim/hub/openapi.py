@@ -74,6 +74,13 @@ _REFUSAL = {
     },
 }
 
+_RPC = {
+    "type": "object",
+    "required": ["jsonrpc"],
+    "properties": {"jsonrpc": {"const": "2.0"}, "id": {}, "result": {}, "error": {"type": "object"}},
+}
+"""An answer by JSON-RPC; a stream of them is text/event-stream."""
+
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     told: dict[str, Any] = {
@@ -100,6 +107,7 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
     media, schema = {
         ResponseMode.ENVELOPE: ("application/json", {"$ref": "#/components/schemas/Success"}),
         ResponseMode.BARE: ("application/json", {"type": "object"}),
+        ResponseMode.JSON_RPC: ("application/json", _RPC),
         ResponseMode.STREAM: ("text/event-stream", {"type": "string"}),
     }[endpoint.shape]
     success: dict[str, Any] = {"description": "It was done.", "content": {media: {"schema": schema}}}
@@ -107,7 +115,10 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
         where, others = _ID_OF[endpoint.name]
         path_of = {one.name: re.findall(r"{(\w+)", one.path)[0] for one in ENDPOINTS if one.name in others}
         success["links"] = {name: {"operationId": name, "parameters": {path_of[name]: where}} for name in others}
-    refusal = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}
+    no: dict[str, Any] = {"$ref": "#/components/schemas/Refusal"}
+    if endpoint.shape is ResponseMode.JSON_RPC:
+        no = {"anyOf": [no, _RPC]}
+    refusal = {"application/json": {"schema": no}}
     return {
         **{str(status): success for status in endpoint.statuses},
         "default": {"description": "It was refused.", "content": refusal},

@@ -21,7 +21,7 @@ from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
-from fleetsim.hub.state import StateDir
+from fleetsim.hub.state import A2A_FILE, StateDir
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.body import load_decoder
 from fleetsim.runtime.limits import ServerLimits
@@ -74,6 +74,7 @@ async def running_hub(
             file=file,
             agent_keys=agent_keys,
             ceremonies=ceremonies,
+            a2a_state=state.path / A2A_FILE if state else None,
             client_factory=client_factory,
         )
         app = build_app(hub, allow_hosts=allow_hosts)

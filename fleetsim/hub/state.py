@@ -30,6 +30,7 @@ CALLBACK_KEYS_FILE = "callback-keys.json"
 HUB_FILE = "hub.json"
 DEMO_FILE = "demo.json"
 LEDGER_FILE = "ledger.db"
+A2A_FILE = "a2a-tasks.db"
 EPOCHS_KEPT = 2
 _BYTES_MAX = 64 * 1024
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +73,7 @@ class Town:
     files: MemoryFiles
     ledger: Ledger
     hub: Hub
+    a2a_state: Path | None = None
 
     @property
     def remote(self) -> HubRemote:
@@ -88,15 +89,26 @@ class Town:
         asked = Request(method=method, url=HUB + path, headers=sent, body=body, limits=limits)
         return await self.runtime.transport.exchange(asked)
 
-    async def restart(self) -> None:
+    async def restart(self, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
         """Close the hub and start another on the same ledger; the agents go on meanwhile."""
         await self.hub.__aexit__(None, None, None)
+        if meanwhile is not None:
+            await meanwhile()
         await self.network.unmount(HUB)
         config, file = self.hub.config, None
         if self.hub.file is not None:
             config = await load_fleet(AGENTS, files=self.files, env=os.environ)
             file = FleetFile(self.files, AGENTS, config, env=os.environ)
-        self.hub = Hub(config, self.runtime, self.ledger, keys=KEYS, url=HUB, file=file, ceremonies=FOLDER)
+        self.hub = Hub(
+            config,
+            self.runtime,
+            self.ledger,
+            keys=KEYS,
+            url=HUB,
+            file=file,
+            ceremonies=FOLDER,
+            a2a_state=self.a2a_state,
+        )
         self.network.mount(HUB, build_app(self.hub))
         await self.hub.__aenter__()
 
@@ -115,6 +127,7 @@ async def town(
     peers: Mapping[str, App] | None = None,
     door: Callable[[Any], App] = lambda app: app,
     channels: Sequence[Channel] = (),
+    a2a_state: Path | None = None,
     **settings: Any,
 ) -> AsyncIterator[Town]:
     """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach.
@@ -159,11 +172,12 @@ async def town(
             file=file,
             agent_keys=AgentKeys(files, agent_keys or {}, AGENT_KEYS),
             ceremonies=FOLDER,
+            a2a_state=a2a_state,
         )
         network.mount(HUB, door(build_app(hub)))
         await stack.enter_async_context(network)
         await hub.__aenter__()
-        found = Town(network, runtime, files, kept, hub)
+        found = Town(network, runtime, files, kept, hub, a2a_state)
         try:
             yield found
         finally:

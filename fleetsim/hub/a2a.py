@@ -1,0 +1,420 @@
+"""The hub as an A2A agent: one agent in front of the whole fleet, whose skills are the fleet's.
+
+It is the reference agent's engine with one skill function, which hands each task to the dispatcher and follows what
+becomes of it: text goes on as it comes, a question becomes the task's own, an end becomes the task's end. A task
+carries the correlation id of its request from the moment it is made, so that after a restart each finds the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fleetsim.agent.agent import Agent
+from fleetsim.agent.app import Engine
+from fleetsim.agent.cards import MAX_AGE_S, CardEndpoint
+from fleetsim.agent.guard import API_KEY_HEADER, Authenticator, Headers, RequestGuard
+from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.rpc import RpcEndpoint
+from fleetsim.agent.service import Interceptor
+from fleetsim.agent.service import Principal as Caller
+from fleetsim.agent.skills import Skill, SkillContext, SkillFailed, SkillRejected
+from fleetsim.agent.tasks import TaskKey
+from fleetsim.caller.cards import AgentView, CardBroker
+from fleetsim.caller.dispatcher import Dispatcher
+from fleetsim.caller.event_log import EventLog, Subscription
+from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.track import Track
+from fleetsim.caller.tracker import Tracker
+from fleetsim.hub.endpoints import A2A_PATH
+from fleetsim.hub.keys import Keyring, Principal
+from fleetsim.hub.ownership import Ownership
+from fleetsim.model.asking import UnfitAnswer
+from fleetsim.model.call import Call, SendMessage
+from fleetsim.model.errors import FleetsimError, InvalidParams, NotAccepting, TaskNotFound, UnknownTarget
+from fleetsim.model.hops import HOPS_HEADER, HOPS_KEY, HOPS_MAX, hops_in, hops_of
+from fleetsim.model.task import INTERRUPTED, TERMINAL, JsonObject, Message, Role, TaskState, TextPart
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest, Source
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.workers import Workers
+
+log = logging.getLogger(__name__)
+
+OWNER = "admin"
+"""Whose the tasks are that are made with the hub's own key; no agent can have this name (``agent_keys.RESERVED``)."""
+
+CORRELATION_KEY = "correlationId"
+TASK_LIFE_S = 30 * 24 * 3600.0
+"""Requests have limits of their own: this one is for what is left of tasks that nobody will end."""
+
+_OURS = frozenset({"skillHint", "skillId", CORRELATION_KEY, "parentId", "a2a.trace"})
+"""What a caller's metadata says to this hub; the agent behind is told its own."""
+
+_DESCRIPTION_CHARS = 500
+
+
+class KeyringCallers(Authenticator):
+    """Lets in whoever has a key of the hub: its owner, or an agent."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        super().__init__(api_keys={}, bearers={})
+        self._keyring = keyring
+
+    @property
+    def open(self) -> bool:
+        return False
+
+    def admit(self, headers: Headers) -> str | None:
+        principal = self._keyring.principal(headers)
+        return None if principal is None else principal.agent or OWNER
+
+    def schemes(self) -> dict[str, dict[str, Any]]:
+        return {
+            "apiKey": {"type": "apiKey", "in": "header", "name": API_KEY_HEADER},
+            "bearer": {"type": "http", "scheme": "bearer"},
+        }
+
+    def challenge(self) -> str:
+        return "Bearer"
+
+
+class A2AFace:
+    """The hub's A2A face. ``async with`` takes up its tasks again; without a ``state`` file it has none of before.
+
+    ``url`` says where the hub is reached now.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        dispatcher: Dispatcher,
+        tracker: Tracker,
+        ledger: Ledger,
+        events: EventLog,
+        broker: CardBroker,
+        keyring: Keyring,
+        url: Callable[[], str | None],
+        state: Path | None = None,
+    ) -> None:
+        self._broker, self._tracker, self._url = broker, tracker, url
+        self._workers = Workers("a2a")
+        self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, self._workers)
+        skill = Skill(skill_id="fleet", name="Fleet", run=proxy, cost=True, sure=True)
+        agent = Agent(
+            "fleetsim",
+            runtime=runtime,
+            description="A fleet of agents behind one address: each skill is done by an agent that offers it",
+            skills=(skill,),
+            offers=lambda: _skills_of(broker.views(), proxy),
+            choose=lambda *_: skill,  # what is asked for is looked up by the dispatcher, which knows who offers it now
+            callers=KeyringCallers(keyring),
+            path=A2A_PATH,
+            rest=False,
+            state=state,
+            task_metadata=lambda: {CORRELATION_KEY: runtime.ids.new()},
+            resumes=True,
+            limits=AgentLimits(task_life_s=TASK_LIFE_S),
+        )
+        self._engine = proxy.engine = agent.engine()
+        settings = agent.settings
+        self._rpc = RpcEndpoint(RequestGuard(settings.authenticator(), settings.limits), settings)
+        self._card = CardEndpoint(lambda reached: self._engine.card(self._endpoint() or reached), None, A2A_PATH)
+
+    def _endpoint(self) -> str | None:
+        base = self._url()
+        return None if base is None else base.rstrip("/") + A2A_PATH
+
+    # ------------------------------------------------------------------ endpoints
+
+    async def a2a(self, request: Request) -> Response:
+        """A call in any dialect."""
+        await self._engine.start()
+        return await self._rpc.answer(request, CallGuard(self._engine, request.headers.get(HOPS_HEADER)))
+
+    async def agent_card(self, request: Request) -> Response:
+        """The card: every skill of the fleet, as it is now."""
+        response = await self._card.answer(request)
+        for name in [name for name in response.headers if name.startswith("access-control-")]:
+            del response.headers[name]  # an agent's card is everybody's, this one is for who has a key
+        response.headers["cache-control"] = f"private, max-age={MAX_AGE_S}"
+        return response
+
+    async def agent_card_of_before(self, request: Request) -> Response:
+        """The same, at the address of older clients."""
+        return await self.agent_card(request)
+
+    # ------------------------------------------------------------------ life
+
+    async def __aenter__(self) -> A2AFace:
+        if self._engine.settings.state is not None:
+            await self._engine.start()
+            self._cancel_again()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._engine.stop()
+        await self._workers.close()
+
+    def end_streams(self) -> None:
+        """Let streams and waiting calls end: the hub is about to stop, and open tasks are for its next start."""
+        if self._engine.started:
+            self._engine.store.end_streams()
+
+    def _cancel_again(self) -> None:
+        """A task that was over when the hub died may have left its request running."""
+        store = self._engine.store
+        for entry in store.retention:
+            cid = str(entry.metadata.get(CORRELATION_KEY))
+            if entry.state in TERMINAL and self._tracker.track(cid) is not None:
+                self._tracker.cancel(cid, by=entry.key[0])
+
+
+class CallGuard(Interceptor):
+    """One call as it comes in: refused if it goes round in a circle, or says what nobody would hear."""
+
+    def __init__(self, engine: Engine, hops: str | None) -> None:
+        super().__init__(engine.operations)
+        self._engine = engine
+        self._hops = hops
+
+    async def before(self, call: Call, caller: Caller) -> Call:
+        if not isinstance(call, SendMessage):
+            return call
+        # The message keeps all of it: it is what is on disk if the hub dies before the dispatcher has the request.
+        metadata = {**call.message.metadata, **call.metadata}
+        try:
+            hops = max(hops_in(self._hops), hops_of(metadata))
+        except ValueError as error:
+            raise InvalidParams(str(error)) from None
+        if hops >= HOPS_MAX:
+            raise InvalidParams(f"the request has come through {hops} hubs, which is the most: it may go in a circle")
+        self._refuse_unasked(call.message, caller.owner)
+        return _with_metadata(call, {**metadata, HOPS_KEY: hops + 1})
+
+    def _refuse_unasked(self, message: Message, owner: str) -> None:
+        """An agent behind a hub is told what it asked for, and nothing between. Sent again, an answer is no news."""
+        key = (owner, message.task_id or "")
+        store = self._engine.store
+        if not store.knows(key) or store.state(key) in TERMINAL | INTERRUPTED:
+            return
+        said = {earlier.message_id for earlier in store.read(key).task.history}
+        if not message.message_id or message.message_id not in said:
+            raise InvalidParams("the task is under way and asks for nothing now")
+
+
+def _with_metadata(call: SendMessage, metadata: JsonObject) -> SendMessage:
+    return replace(call, metadata={}, message=replace(call.message, metadata=metadata))
+
+
+class FleetProxy:
+    """What does a task's work: the fleet, through the dispatcher. ``engine`` is whose tasks they are."""
+
+    engine: Engine
+
+    def __init__(
+        self, dispatcher: Dispatcher, tracker: Tracker, ledger: Ledger, events: EventLog, workers: Workers
+    ) -> None:
+        self._dispatcher, self._tracker, self._ledger, self._events = dispatcher, tracker, ledger, events
+        self._ownership = Ownership(tracker, ledger)
+        self._workers = workers
+
+    async def __call__(self, task: SkillContext) -> str | None:
+        key = (task.caller, task.task_id)
+        cid = str(self.engine.store.read(key).task.metadata[CORRELATION_KEY])
+        try:
+            if await self._ledger.request(cid) is None:
+                # Not ended half way: what a cancel finds is a request that was accepted, or one that never will be.
+                refused = await asyncio.shield(self._workers.start(self._submit(task, key, cid), name=f"submit:{cid}"))
+                if refused is not None:
+                    raise refused
+            outcome = await self._followed(task, key, cid)
+        except asyncio.CancelledError:
+            self._cancel_if_over(key, cid)
+            raise
+        return await self._ended(task, key, outcome)
+
+    async def _submit(self, task: SkillContext, key: TaskKey, cid: str) -> Exception | None:
+        """Have the request accepted; what comes back is how the skill ends if it is not."""
+        hint = task.metadata.get("skillHint", task.metadata.get("skillId"))
+        request = SkillRequest(
+            correlation_id=cid,
+            text=task.message.text,
+            parts=tuple(part for part in task.message.parts if not isinstance(part, TextPart)),
+            skill=hint if isinstance(hint, str) and hint else None,
+            source=Source(interface="a2a"),
+            metadata={name: value for name, value in task.metadata.items() if name not in _OURS},
+        )
+        principal = Principal(None if task.caller == OWNER else task.caller)
+        try:
+            await self._dispatcher.submit(await self._ownership.stamped(request, principal, given_id=False))
+        except NotAccepting as error:
+            return SkillFailed(_in_words(error))
+        except FleetsimError as error:
+            return SkillRejected(_in_words(error))
+        self._cancel_if_over(key, cid)
+        return None
+
+    def _cancel_if_over(self, key: TaskKey, cid: str) -> None:
+        """The task was cancelled, or given up: so is its request. A hub that stops leaves both as they are."""
+        store = self.engine.store
+        if (not store.knows(key) or store.state(key) in TERMINAL) and self._tracker.track(cid) is not None:
+            self._tracker.cancel(cid, by=key[0])
+
+    async def _followed(self, task: SkillContext, key: TaskKey, cid: str) -> Outcome:
+        """Tell what is seen of the request until it is over."""
+        told = Progress(task, self.engine.store.read(key).task.text)
+        answered = set()
+        async with self._events.subscribe(wanted=lambda event: event.correlation_id == cid) as heard:
+            while (track := self._tracker.track(cid)) is not None:
+                question = track.asking.question
+                if question is not None and question.question_id not in answered:
+                    if await self._asked(task, key, question, heard):
+                        answered.add(question.question_id)
+                    continue
+                await told.of(track)
+                await heard.next_batch()
+        try:
+            return await self._tracker.wait(cid)
+        except FleetsimError as error:
+            raise SkillFailed(_in_words(error)) from None
+
+    # ------------------------------------------------------------------ questions
+
+    async def _asked(self, task: SkillContext, key: TaskKey, question: Question, heard: Subscription) -> bool:
+        """Ask whoever sent the task, and pass the answer on. False if it is still open, or over without an answer.
+
+        It may be answered elsewhere meanwhile, or withdrawn: then the task goes on by itself.
+        """
+        said = self._said_before(key, question)
+        if said is None:
+            asking = self._workers.start(
+                task.ask_message(question.text, auth=question.kind is QuestionKind.AUTH), name="ask"
+            )
+            over = self._workers.start(self._until_over(question, heard), name="question over")
+            try:
+                await asyncio.wait({asking, over}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                asking.cancel()
+                over.cancel()
+            await asyncio.wait({asking, over})
+            if asking.cancelled():
+                if self.engine.store.state(key) in INTERRUPTED:
+                    self.engine.store.move(key, TaskState.WORKING)
+                return False
+            said = asking.result()
+        parts = tuple(part for part in said.parts if not isinstance(part, TextPart))
+        answer = Answer(question_id=question.question_id, text=said.text, by=task.caller, parts=parts)
+        try:
+            await self._tracker.answer(answer)
+        except UnfitAnswer as error:
+            await task.status(_in_words(error))  # the question stays open: it is asked again
+            return False
+        except UnknownTarget:
+            return True  # answered elsewhere in the same moment
+        except FleetsimError as error:
+            raise SkillFailed(_in_words(error)) from None
+        return True
+
+    async def _until_over(self, question: Question, heard: Subscription) -> None:
+        while True:
+            track = self._tracker.track(question.correlation_id)
+            if track is None or track.asking.question is None or track.asking.question != question:
+                return
+            await heard.next_batch()
+
+    def _said_before(self, key: TaskKey, question: Question) -> Message | None:
+        """The answer that was taken from the caller and had not got to the question when the hub died."""
+        history = self.engine.store.read(key).task.history
+        answers = sum(message.role is Role.AGENT for message in history)
+        if len(history) < 3 or answers != question.checkpoint or history[-1].role is not Role.USER:
+            return None
+        return history[-1] if history[-2].role is Role.AGENT and history[-2].text == question.text else None
+
+    # ------------------------------------------------------------------ the end
+
+    async def _ended(self, task: SkillContext, key: TaskKey, outcome: Outcome) -> str | None:
+        """End the task as the request ended, with what it cost and what it made, in the agent's own words."""
+        if (used := outcome.usage) is not None or outcome.cost_usd is not None:
+            task.use(
+                used.input_tokens if used else 0,
+                used.output_tokens if used else 0,
+                outcome.cost_usd,
+                outcome.model,
+                cache_creation_input_tokens=used.cache_creation_input_tokens if used else 0,
+                cache_read_input_tokens=used.cache_read_input_tokens if used else 0,
+            )
+        if outcome.confidence is not None:
+            task.confidence(outcome.confidence, outcome.confidence_explanation)
+        for effect in outcome.effects:
+            task.usage.add(effect)
+        for listed in outcome.parts:
+            if not listed.truncated:
+                name = f"{task.task_id}/{listed.index}"
+                await task.attach(listed.part, name=listed.artifact_name, artifact_id=name)
+        if outcome.success:
+            return outcome.text or None
+        reason = outcome.reason or outcome.text or outcome.kind.value
+        if outcome.kind is OutcomeKind.REJECTED:
+            raise SkillRejected(reason)
+        if outcome.kind is OutcomeKind.CANCELED:
+            try:
+                self.engine.store.finish(key, TaskState.CANCELED, reason=reason)
+            except TaskNotFound:
+                log.debug("task %s was let go of before its request was canceled", one_line(key[1], 128))
+            return None
+        raise SkillFailed(reason)
+
+
+class Progress:
+    """What a task's reader was told so far of what its agent says; ``text`` is what that was before."""
+
+    def __init__(self, task: SkillContext, text: str) -> None:
+        self._task = task
+        self._text = text
+        self._note = ""
+
+    async def of(self, track: Track) -> None:
+        """Tell what is new. A text that is not the last one with more at its end is told whole, when it is final."""
+        seen = track.task
+        if seen is None or seen.terminal:
+            return
+        text = seen.text
+        if len(text) > len(self._text) and text.startswith(self._text):
+            more, self._text = text[len(self._text) :], text
+            await self._task.say(more)
+        note = seen.status.message.text if seen.status.message is not None else ""
+        if note and note != self._note and seen.status.state is TaskState.WORKING:
+            self._note = note
+            await self._task.status(note)
+
+
+def _skills_of(views: tuple[AgentView, ...], proxy: FleetProxy) -> Iterator[Skill]:
+    """Every skill that may be asked for now, once, as the card of the first agent that offers it has it."""
+    offered: dict[str, list[AgentView]] = {}
+    for view in views:
+        for skill_id in view.skills if view.entry.enabled else ():
+            offered.setdefault(skill_id, []).append(view)
+    for skill_id, by in offered.items():
+        on_card = next((found for view in by if view.card and (found := view.card.skill(skill_id))), None)
+        yield Skill(
+            skill_id=skill_id,
+            name=one_line(on_card.name, 128) if on_card else skill_id,
+            run=proxy,
+            description=one_line(on_card.description, _DESCRIPTION_CHARS) if on_card else "",
+            tags=("routed", *(view.entry.name for view in by)),
+            cost=True,
+            sure=True,
+        )
+
+
+def _in_words(error: FleetsimError) -> str:
+    return f"{error} ({error.hint})" if error.hint else str(error)

@@ -1,0 +1,564 @@
+"""The hub as an A2A agent: what is asked of it is done by the fleet, and told as the fleet tells it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.agent.durable import TaskFile
+from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.store import Store
+from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, FleetSettings
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.client import AgentClient, Credential, SentTask
+from fleetsim.hub.api import build_app
+from fleetsim.hub.hub import Hub
+from fleetsim.model.call import GetTask, SendMessage
+from fleetsim.model.card import AgentCard
+from fleetsim.model.errors import AuthRefused, InvalidParams, TaskNotFound
+from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
+from fleetsim.model.work import Answer, OutcomeKind
+from fleetsim.testbed.asgi import App
+from fleetsim.testbed.runtime import virtual_runtime
+from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.hub.town import AGENTS, HUB, KEY, KEYS, Town, town, worker
+
+DIALECTS = ("1.0", "0.3", "0.1")
+NEAR = "http://near.example:8080"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+QUINN_YAML = "  - name: quinn\n    url: http://quinn.example:8000/a2a\n"
+AVA_YAML = "  - name: ava\n    url: http://ava.example:8000/a2a\n    skills: [review]\n"
+
+
+def fleet(*agents: str) -> str:
+    return f"agents:\n{''.join(agents)}fleet:\n  base_url: {HUB}\n"
+
+
+def tags_of(card: AgentCard, skill_id: str) -> tuple[str, ...]:
+    skill = card.skill(skill_id)
+    return skill.tags if skill is not None else ()
+
+
+def client(
+    t: Town, dialect: str | None = None, *, key: str = KEY, at: str = HUB, headers: Mapping[str, str] | None = None
+) -> AgentClient:
+    credential = Credential.of("apiKey", key)
+    return AgentClient(at + "/a2a", runtime=t.runtime, dialect=dialect, credential=credential, headers=headers or {})
+
+
+def message(text: str, skill: str | None = "echo", *, task_id: str | None = None, **metadata: Any) -> SendMessage:
+    said = Message(message_id=f"m-{text}", role=Role.USER, parts=(TextPart(text=text),), task_id=task_id)
+    hint = {"skillHint": skill} if skill else {}
+    return SendMessage(message=said, metadata={**hint, **metadata}, wait=False, task_id=task_id)
+
+
+async def begun(agent: AgentClient, call: SendMessage) -> Task:
+    task = await agent.call(call)
+    assert isinstance(task, Task)
+    return task
+
+
+async def until(agent: AgentClient, task_id: str, *states: TaskState) -> Task:
+    async with asyncio.timeout(3600):
+        while True:
+            task = await agent.call(GetTask(task_id=task_id))
+            assert isinstance(task, Task)
+            if task.state in states:
+                return task
+            await asyncio.sleep(1)
+
+
+async def asked(t: Town, agent: AgentClient, skill: str, text: str = "hi") -> SentTask:
+    """One request to its end, as a library's user has it."""
+    await asyncio.sleep(1)
+    return await agent.send_task(text, metadata={"skillHint": skill})
+
+
+def slow_talker() -> Agent:
+    agent = worker()
+
+    @agent.skill("recite")
+    async def recite(task: SkillContext) -> str:
+        await task.status("clearing my throat")
+        await asyncio.sleep(5)
+        for word in ("one ", "two ", "three"):
+            await task.say(word)
+            await asyncio.sleep(5)
+        return "one two three"
+
+    return agent
+
+
+# -- the card
+
+
+async def test_the_card_lists_the_skills_of_the_fleet_and_is_fresh_as_that_changes() -> None:
+    async with town(worker(), worker("ava"), agents_yaml=fleet(QUINN_YAML, AVA_YAML)) as t:
+        await asyncio.sleep(1)
+        card = await client(t).discover()
+        assert {skill.skill_id for skill in card.skills} == {"echo", "ponder", "ask", "fail", "review"}
+        assert {face.url for face in card.interfaces} == {HUB + "/a2a"}
+        assert [tags_of(card, skill) for skill in ("echo", "review")] == [("routed", "quinn", "ava"), ("routed", "ava")]
+        t.files.put(AGENTS, fleet(QUINN_YAML))
+        await asyncio.sleep(6)
+        card = await client(t).discover()
+        assert {skill.skill_id for skill in card.skills} == {"echo", "ponder", "ask", "fail"}
+        assert tags_of(card, "echo") == ("routed", "quinn")
+
+
+@pytest.mark.parametrize("path", ["/.well-known/agent-card.json", "/.well-known/agent.json"])
+async def test_the_card_is_for_whoever_has_a_key(path: str) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        assert [(await t.http("GET", path, key=key)).status for key in ("", "wrong", KEY, QUINN)] == [
+            401,
+            401,
+            200,
+            200,
+        ]
+        headers = (await t.http("GET", path)).headers
+        assert not [name for name in headers if name.startswith("access-control-")]
+        assert headers["cache-control"].startswith("private")
+
+
+# -- dispatch, in every dialect
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_message_is_done_by_the_agent_that_has_the_skill(dialect: str) -> None:
+    async with town(worker()) as t:
+        done = await asked(t, client(t, dialect), "echo")
+        assert (done.state, done.text) == (TaskState.COMPLETED, "you said hi")
+        (outcome,) = await t.ledger.outcomes(since=EPOCH)
+        assert (outcome.agent, outcome.skill, outcome.success, outcome.cost_usd) == ("quinn", "echo", True, 0.25)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_hint_may_stand_in_the_message_as_well_as_in_the_request(dialect: str) -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        agent = client(t, dialect)
+        said = Message(message_id="m", role=Role.USER, parts=(TextPart(text="x"),), metadata={"skillHint": "echo"})
+        task = await begun(agent, SendMessage(message=said, wait=False, task_id="t-1"))
+        assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == "you said x"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_what_the_agent_says_while_it_works_is_streamed(dialect: str) -> None:
+    async with town(slow_talker()) as t:
+        await asyncio.sleep(1)
+        heard: list[tuple[float, TaskEvent]] = []
+        now = asyncio.get_running_loop().time
+        async with client(t, dialect).events(message("go", "recite")) as events:
+            async for event in events:
+                heard.append((now(), event))
+        texts = [(at, event.artifact.text) for at, event in heard if isinstance(event, ArtifactUpdate)]
+        pieces = [text.strip() for _, text in texts]
+        assert pieces[:3] == ["one", "two", "three"]
+        assert texts[2][0] - texts[0][0] == pytest.approx(10, abs=1), "as they came"
+        moves = [event.status.message for _, event in heard if isinstance(event, StatusUpdate)]
+        notes = [said.text for said in moves if said is not None]
+        assert "clearing my throat" in notes
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_agents_question_is_asked_and_the_answer_passed_back(dialect: str) -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        agent = client(t, dialect)
+        task = await begun(agent, message("go", "ask", task_id="t-1" if dialect == "0.1" else None))
+        waiting = await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
+        assert waiting.status.message is not None
+        assert waiting.status.message.text == "which branch?"
+        await agent.call(message("main", None, task_id=task.task_id))
+        done = await until(agent, task.task_id, TaskState.COMPLETED)
+        assert done.text == "going with main"
+        (answered,) = t.events("hitl.response.")
+        assert answered.decided_by == "admin"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_an_answer_is_given_to_one_question_alone_though_the_next_reads_the_same(
+    restarts: bool, tmp_path: Path
+) -> None:
+    agent = worker()
+
+    @agent.skill("twice")
+    async def twice(task: SkillContext) -> str:
+        return f"{await task.ask('sure?')} and {await task.ask('sure?')}"
+
+    async with town(agent, a2a_state=tmp_path / "a2a.db") as t:
+        await asyncio.sleep(1)
+        caller = client(t)
+        task = await begun(caller, message("go", "twice"))
+        await until(caller, task.task_id, TaskState.INPUT_REQUIRED)
+        await caller.call(message("yes", None, task_id=task.task_id))
+        await asyncio.sleep(10)
+        if restarts:
+            await t.restart()
+            await asyncio.sleep(10)
+        assert (await caller.get(task.task_id)).state is TaskState.INPUT_REQUIRED
+        await caller.call(message("indeed", None, task_id=task.task_id))
+        assert (await until(caller, task.task_id, TaskState.COMPLETED)).text == "yes and indeed"
+
+
+async def test_a_question_that_is_answered_in_the_inbox_is_not_the_callers_any_more() -> None:
+    agent = worker()
+
+    @agent.skill("weigh")
+    async def weigh(task: SkillContext) -> str:
+        branch = await task.ask("which branch?")
+        await asyncio.sleep(60)
+        return f"going with {branch}"
+
+    async with town(agent) as t:
+        await asyncio.sleep(1)
+        caller = client(t)
+        task = await begun(caller, message("go", "weigh"))
+        await until(caller, task.task_id, TaskState.INPUT_REQUIRED)
+        (question,) = t.hub.tracker.questions()
+        await t.hub.tracker.answer(Answer(question_id=question.question_id, text="dev"))
+        await asyncio.sleep(5)
+        assert (await caller.get(task.task_id)).state is TaskState.WORKING
+        assert (await until(caller, task.task_id, TaskState.COMPLETED)).text == "going with dev"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_cancelled_task_cancels_the_work_behind_it(dialect: str) -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        agent = client(t, dialect)
+        task = await begun(agent, message("go", "ponder", task_id="t-1" if dialect == "0.1" else None))
+        await asyncio.sleep(5)
+        canceled = await agent.cancel(task.task_id)
+        assert canceled.state is TaskState.CANCELED
+        await asyncio.sleep(5)
+        (outcome,) = await t.ledger.outcomes(since=EPOCH)
+        assert (outcome.kind, t.hub.tracker.tracks()) == (OutcomeKind.CANCELED, ())
+
+
+async def test_a_task_cancelled_before_it_was_dispatched_leaves_nothing_running() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        agent = client(t)
+        task = await begun(agent, message("go", "ponder"))
+        await agent.cancel(task.task_id)
+        await asyncio.sleep(60)
+        assert t.hub.tracker.tracks() == ()
+
+
+async def test_work_that_is_cancelled_at_the_hub_ends_the_task_as_canceled() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        agent = client(t)
+        task = await begun(agent, message("go", "ponder"))
+        await asyncio.sleep(5)
+        t.hub.tracker.cancel(str(task.metadata["correlationId"]))
+        await until(agent, task.task_id, TaskState.CANCELED)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_failure_is_told_in_the_agents_own_words(dialect: str) -> None:
+    async with town(worker()) as t:
+        failed = await asked(t, client(t, dialect), "fail")
+        assert (failed.state, failed.error) == (TaskState.FAILED, "the disk is full")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_skill_that_nobody_has_is_refused_in_the_dispatchers_words(dialect: str) -> None:
+    async with town(worker()) as t:
+        refused = await asked(t, client(t, dialect), "ech")
+        state = TaskState.FAILED if dialect == "0.1" else TaskState.REJECTED
+        assert refused.state is state
+        assert "no agent offers the skill “ech”" in (refused.error or "")
+        assert "did you mean “echo”?" in (refused.error or "")
+
+
+async def test_a_message_to_a_task_that_asks_for_nothing_is_refused_and_not_lost() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        agent = client(t)
+        task = await begun(agent, message("go", "ponder"))
+        await asyncio.sleep(1)
+        with pytest.raises(InvalidParams, match="asks for nothing now"):
+            await agent.call(message("more", None, task_id=task.task_id))
+
+
+# -- whose it is
+
+
+async def test_an_agents_key_makes_requests_in_its_name_and_sees_its_own_tasks_alone() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        mine = client(t, key=AVA)
+        task = await begun(mine, message("go", systemActor="root"))
+        await until(mine, task.task_id, TaskState.COMPLETED)
+        (outcome,) = await t.ledger.outcomes(since=EPOCH)
+        assert outcome.system_actor == "ava"
+        cid = task.metadata["correlationId"]
+        assert [(await t.http("GET", f"/api/tasks/{cid}", key=key)).status for key in (AVA, QUINN)] == [200, 404]
+        for other in (client(t, key=QUINN), client(t)):
+            with pytest.raises(TaskNotFound):
+                await other.call(GetTask(task_id=task.task_id))
+        with pytest.raises(AuthRefused):
+            await client(t, "0.3", key="x" * 40).call(message("go"))
+
+
+# -- hubs behind hubs
+
+
+@asynccontextmanager
+async def chained(*agents: Agent, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Town, Town]]:
+    """A hub whose one agent is a hub whose agents are ``agents``: the near one and the far one."""
+    monkeypatch.setenv("FAR_KEY", QUINN)
+    async with town(*agents, agent_keys=ENV) as far:
+        await asyncio.sleep(1)
+        runtime = virtual_runtime(7, far.network, name="near")
+        far.network.addresses["near.example"] = ("93.184.216.35",)
+        fleet = AgentEntry(name="fleet", url=HUB + "/a2a", auth=AuthEntry(scheme="apiKey", env="FAR_KEY"))
+        config = FleetConfig(agents=(fleet,), settings=FleetSettings(base_url=NEAR))
+        async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
+            hub = Hub(config, runtime, ledger, keys=KEYS, url=NEAR)
+            far.network.mount(NEAR, build_app(hub))
+            async with hub:
+                await asyncio.sleep(1)
+                yield Town(far.network, runtime, far.files, ledger, hub), far
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_work_goes_through_two_hubs_and_is_on_record_in_both(
+    dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chained(worker(), monkeypatch=monkeypatch) as (near, far):
+        done = await client(near, dialect, at=NEAR).send_task("hi", metadata={"skillHint": "echo"})
+        assert done.text == "you said hi"
+        (here,), (there,) = [await t.ledger.outcomes(since=EPOCH) for t in (near, far)]
+        assert (here.agent, here.cost_usd, here.success) == ("fleet", 0.25, True)
+        assert (there.agent, there.cost_usd, there.system_actor) == ("quinn", 0.25, "quinn")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_question_comes_through_two_hubs_and_its_answer_goes_back(
+    dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chained(worker(), monkeypatch=monkeypatch) as (near, far):
+        agent = client(near, dialect, at=NEAR)
+        task = await begun(agent, message("go", "ask", task_id="t-1" if dialect == "0.1" else None))
+        waiting = await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
+        assert waiting.status.message is not None
+        assert waiting.status.message.text == "which branch?"
+        await agent.call(message("main", None, task_id=task.task_id))
+        assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == "going with main"
+        assert far.hub.tracker.tracks() == ()
+
+
+async def test_a_failure_and_a_cancel_go_through_two_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with chained(worker(), monkeypatch=monkeypatch) as (near, far):
+        agent = client(near, at=NEAR)
+        failed = await agent.send_task("x", metadata={"skillHint": "fail"})
+        assert (failed.state, failed.error) == (TaskState.FAILED, "the disk is full")
+        task = await begun(agent, message("go", "ponder"))
+        await asyncio.sleep(5)
+        await agent.cancel(task.task_id)
+        await asyncio.sleep(5)
+        assert [(await t.ledger.outcomes(since=EPOCH))[-1].kind for t in (near, far)] == [OutcomeKind.CANCELED] * 2
+
+
+async def test_what_is_said_meanwhile_is_streamed_through_two_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with chained(slow_talker(), monkeypatch=monkeypatch) as (near, _):
+        pieces = []
+        async with client(near, at=NEAR).events(message("go", "recite")) as events:
+            async for event in events:
+                if isinstance(event, ArtifactUpdate):
+                    pieces.append((asyncio.get_running_loop().time(), event.artifact.text.strip()))
+        assert [text for _, text in pieces[:3]] == ["one", "two", "three"]
+        assert pieces[2][0] - pieces[0][0] == pytest.approx(10, abs=1)
+
+
+async def test_a_loop_is_refused_by_the_count_of_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_KEY", KEY)
+    me = f"  - name: me\n    url: {HUB}/a2a\n    apiKeyEnv: HUB_KEY\n    skills: [spin]\n"
+    async with town(agents_yaml=fleet(me)) as t:
+        await asyncio.sleep(1)
+        refused = await client(t).send_task("go", metadata={"skillHint": "spin"})
+        assert refused.state is TaskState.FAILED
+        assert "come through 4 hubs" in (refused.error or "")
+        assert len(await t.ledger.outcomes(since=EPOCH)) == 4
+
+
+@pytest.mark.parametrize(
+    ("header", "told", "passes"),
+    [
+        ("3", 0, True),
+        ("4", 0, False),
+        (None, 3, True),
+        (None, 4, False),
+        ("1", 4, False),
+        ("x", 0, False),
+        ("-1", 0, False),
+    ],
+)
+async def test_at_most_four_hubs_pass_a_request_on(header: str | None, told: int, passes: bool) -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        agent = client(t, headers={"X-Fleetsim-Hops": header} if header else {})
+        call = message("go", **({"fleetsim.hops": told} if told else {}))
+        if passes:
+            await begun(agent, call)
+            return
+        with pytest.raises(InvalidParams):
+            await agent.call(call)
+        await asyncio.sleep(5)
+        assert await t.ledger.outcomes(since=EPOCH) == ()
+
+
+async def test_the_agent_behind_is_told_how_many_hubs_there_were_in_header_and_metadata() -> None:
+    told: list[Any] = []
+    agent = worker()
+
+    @agent.skill("tell")
+    async def tell(task: SkillContext) -> str:
+        told.append(task.metadata.get("fleetsim.hops"))
+        return ""
+
+    def door(app: App) -> App:
+        async def noted(scope: Any, receive: Any, send: Any) -> None:
+            told.extend(int(value) for name, value in scope.get("headers", ()) if name == b"x-fleetsim-hops")
+            await app(scope, receive, send)
+
+        return noted
+
+    async with town(agent, door=door) as t:
+        await asyncio.sleep(1)
+        await client(t, "0.3").send_task("go", metadata={"skillHint": "tell", "fleetsim.hops": 2})
+        assert set(told) == {3}
+        assert len(told) >= 2
+        told.clear()
+        (cid,) = await t.remote.submit({"text": "x", "skill": "tell"})
+        await t.hub.tracker.wait(cid)
+        assert told == [None], "work of the hub's own has come through none"
+
+
+# -- a restart in the middle
+
+
+async def test_a_task_goes_on_over_a_restart_under_the_same_id(tmp_path: Path) -> None:
+    async with town(worker(), a2a_state=tmp_path / "a2a.db") as t:
+        await asyncio.sleep(1)
+        agent = client(t)
+        task = await begun(agent, message("go", "ponder"))
+        await asyncio.sleep(5)
+        await t.restart()
+        again = await until(agent, task.task_id, TaskState.COMPLETED)
+        assert (again.text, again.metadata["correlationId"]) == ("at last", task.metadata["correlationId"])
+        assert len(await t.ledger.outcomes(since=EPOCH)) == 1
+
+
+async def test_a_question_is_open_again_after_a_restart_and_takes_its_answer(tmp_path: Path) -> None:
+    async with town(worker(), a2a_state=tmp_path / "a2a.db") as t:
+        await asyncio.sleep(1)
+        agent = client(t)
+        task = await begun(agent, message("go", "ask"))
+        await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
+        await t.restart()
+        await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
+        await agent.call(message("main", None, task_id=task.task_id))
+        assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == "going with main"
+
+
+async def test_streams_and_waiting_calls_end_as_the_hub_stops_and_the_task_does_not(tmp_path: Path) -> None:
+    async with town(worker(), a2a_state=tmp_path / "a2a.db") as t:
+        await asyncio.sleep(1)
+        agent, waiting = client(t), client(t, "1.0")
+
+        async def listen() -> list[TaskEvent]:
+            async with agent.events(message("go", "ponder")) as events:
+                return [event async for event in events]
+
+        async def wait() -> object:
+            return await waiting.call(replace(message("stay", "ponder"), wait=True), timeout_s=400)
+
+        listening, staying = asyncio.ensure_future(listen()), asyncio.ensure_future(wait())
+        await asyncio.sleep(5)
+        await t.hub.stop_streams()
+        async with asyncio.timeout(5):
+            heard, stayed = await listening, await staying
+        assert isinstance(stayed, Task)
+        assert stayed.state is TaskState.WORKING
+        (task_id,) = {event.task.task_id for event in heard if isinstance(event, Snapshot)}
+        await t.restart()
+        for one in (task_id, stayed.task_id):
+            assert (await until(agent, one, TaskState.COMPLETED)).text == "at last"
+
+
+# -- a death in the middle: what is on disk is what it was a moment before
+
+
+@asynccontextmanager
+async def on_disk(t: Town, path: Path) -> AsyncIterator[Store]:
+    """The tasks in the state file of a hub that is not running."""
+    file = TaskFile(path)
+    store = Store(clock=t.runtime.clock, ids=t.runtime.ids, limits=AgentLimits())
+    store.restore(await file.open())
+    store.keepers.append(file.note)
+    try:
+        yield store
+    finally:
+        await file.close()
+
+
+async def test_a_task_that_was_taken_and_not_dispatched_is_dispatched_after_the_restart(tmp_path: Path) -> None:
+    async with town(worker(), a2a_state=tmp_path / "a2a.db") as t:
+        said = Message(message_id="m", role=Role.USER, parts=(TextPart(text="x"),), metadata={"skillHint": "echo"})
+
+        async def taken() -> None:
+            async with on_disk(t, tmp_path / "a2a.db") as store:
+                told = {"correlationId": "c-9"}
+                store.create("admin", said, skill="fleet", dialect="1.0", task_id="t-9", metadata=told)
+
+        await t.restart(taken)
+        assert (await until(client(t), "t-9", TaskState.COMPLETED)).text == "you said x"
+        (outcome,) = await t.ledger.outcomes(since=EPOCH)
+        assert outcome.correlation_id == "c-9"
+
+
+async def test_a_cancel_that_did_not_get_to_the_work_gets_there_after_the_restart(tmp_path: Path) -> None:
+    async with town(worker(), a2a_state=tmp_path / "a2a.db") as t:
+        await asyncio.sleep(1)
+        task = await begun(client(t), message("go", "ponder"))
+        await asyncio.sleep(5)
+
+        async def canceled() -> None:
+            async with on_disk(t, tmp_path / "a2a.db") as store:
+                store.cancel(("admin", task.task_id))
+
+        await t.restart(canceled)
+        await asyncio.sleep(5)
+        (outcome,) = await t.ledger.outcomes(since=EPOCH)
+        assert outcome.kind is OutcomeKind.CANCELED
+
+
+async def test_an_answer_that_was_taken_and_not_passed_on_is_passed_on_after_the_restart(tmp_path: Path) -> None:
+    async with town(worker(), a2a_state=tmp_path / "a2a.db") as t:
+        await asyncio.sleep(1)
+        agent = client(t)
+        task = await begun(agent, message("go", "ask"))
+        await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
+
+        async def answered() -> None:
+            async with on_disk(t, tmp_path / "a2a.db") as store:
+                said = Message(message_id="a", role=Role.USER, parts=(TextPart(text="main"),), task_id=task.task_id)
+                store.add_message(("admin", task.task_id), said)
+
+        await t.restart(answered)
+        assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == "going with main"
