@@ -103,7 +103,10 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One pair of programs. ``operations`` are exactly those the client's program reports."""
+    """One pair of programs. ``operations`` are exactly those the client's program reports.
+
+    ``hub``: a hub of ours stands between them, which the client calls and asks for the skill of script.json.
+    """
 
     name: str
     title: str
@@ -113,6 +116,7 @@ class Lane:
     client_words: tuple[str, ...] = ()
     program: str = "client"
     bearer: bool = False
+    hub: bool = False
     operations: tuple[str, ...] = ()
     absent: Mapping[str, Absent] = field(default_factory=dict)
 
@@ -599,4 +603,28 @@ PROGRAMS: tuple[Program, ...] = (
 )
 """What runs beside the lanes."""
 
-LANES = (*LANES_A, *LANES_S, *LANES_C, *LANES_D, *LANES_B, *LANES_F, *LANES_G)
+THROUGH_HUB = (
+    *("discover", "complete", "cost", "stream", "fail", "ask", "stream-ask", "cancel", "cancel-again"),
+    *("finished-task", "get", "unknown-task", "resubscribe", "snapshot", "resubscribe-unknown"),
+)
+"""Without webhooks, which the hub takes for public addresses alone, and a wrong key, with which there is no card."""
+
+LANES_H: tuple[Lane, ...] = tuple(
+    Lane(
+        name=f"{client.name}{f'-on-{version}' if version else ''}-hub-{server.name}",
+        title=f"{title}{f' on {version}' if version else ''}, to {behind}",
+        server=server,
+        client=client,
+        client_words=(version,) if version else (),
+        bearer=True,
+        hub=True,
+        operations=THROUGH_HUB,
+    )
+    for client, title, server, behind in (
+        (PY10, "a2a-sdk 1.3.0", JS10, "@a2a-js/sdk 1.3.0"),
+        (JS10, "@a2a-js/sdk 1.3.0", PY10, "a2a-sdk 1.3.0"),
+    )
+    for version in ("", "0.3")
+)
+
+LANES = (*LANES_A, *LANES_S, *LANES_C, *LANES_D, *LANES_B, *LANES_F, *LANES_G, *LANES_H)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -57,7 +58,9 @@ def main(words: Sequence[str]) -> int:
     lanes = [lane for lane in LANES if _chosen(lane.name, asked)]
     programs = [program for program in PROGRAMS if _chosen(program.name, asked)]
     extra = {env.name: env for program in programs for env in (program.env, *program.needs)}
-    homes = _build({env.name: env for lane in lanes for env in (lane.server, lane.client)} | extra)
+    homes = _build(
+        {env.name: env for lane in lanes for env in (lane.server, lane.client, *((OURS,) if lane.hub else ()))} | extra
+    )
     print(f"interop: environments ready after {time.monotonic() - started:.0f} s", flush=True)
     # Programs go first: the longest work of all, which mostly waits, is among them.
     works = [partial(_program, p, homes) for p in programs] + [partial(_run, lane, homes) for lane in lanes]
@@ -126,7 +129,14 @@ def _talk(lane: Lane, homes: dict[str, Any]) -> list[dict[str, Any]]:
     if lane.server is OURS:
         serve.append(port)
     call = command(lane.client, homes[lane.client.name], lane.program)
-    with server(serve, extra, LOGS / f"{lane.name}-server.log") as url:
+    with ExitStack() as running:
+        behind = {} if lane.hub else extra  # who calls the hub has a key of the hub's, and the server needs none
+        url = running.enter_context(server(serve, behind, LOGS / f"{lane.name}-server.log"))
+        if lane.hub:
+            extra["INTEROP_BEARER"] += "-of-the-hub"  # which takes none shorter than 16 characters
+            extra |= {"INTEROP_SKILL": "mill", "INTEROP_OPERATIONS": ",".join(lane.operations)}
+            front = [*command(OURS, homes[OURS.name], "front"), url]
+            url = running.enter_context(server(front, extra, LOGS / f"{lane.name}-hub.log"))
         words = [*call, url, port, *lane.client_words]
         return client(words, extra, LOGS / f"{lane.name}-client.log", CLIENT_LIMIT_S)
 

@@ -4,7 +4,7 @@ import { Role, StreamResponse, TaskState, taskStateToJSON } from "@a2a-js/sdk";
 import { ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
 
 const shared = process.env.INTEROP_SHARED;
-const { Absent, Adapter, BEARER, authorized, HookListener, Refused, run, stateWord } = await import(`${shared}/checks.mjs`);
+const { Absent, Adapter, BEARER, HINT, authorized, HookListener, Refused, run, stateWord } = await import(`${shared}/checks.mjs`);
 const { SCRIPT } = await import(`${shared}/script.mjs`);
 
 const CODES = {
@@ -75,7 +75,7 @@ const message = (text, { task, context } = {}) => ({
   parts: [{ content: { $case: "text", value: text }, metadata: undefined, filename: "", mediaType: "" }],
   taskId: task ?? "",
   contextId: context ?? "",
-  metadata: undefined,
+  metadata: HINT,
   extensions: [],
   referenceTaskIds: [],
 });

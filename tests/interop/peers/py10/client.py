@@ -13,7 +13,7 @@ from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.helpers import get_data_parts, get_text_parts
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import A2AError
-from checks import BEARER, WRONG_KEY, Absent, Adapter, Asked, CardView, EventView, Refused, TaskView, run
+from checks import BEARER, HINT, WRONG_KEY, Absent, Adapter, Asked, CardView, EventView, Refused, TaskView, run
 from google.protobuf.json_format import MessageToDict, ParseDict
 from hooks import HookListener
 from script import SCRIPT
@@ -188,6 +188,7 @@ def request(
         parts=[part],
         task_id=task or "",
         context_id=context or "",
+        metadata=HINT,
     )
     configuration = pb.SendMessageConfiguration()
     if hook:

@@ -9,6 +9,8 @@ const BODY_BYTES_MAX = 1_000_000;
 const OUR_AGENT = "fleetsim";
 const OURS = process.env.INTEROP_OURS;
 export const BEARER = process.env.INTEROP_BEARER;
+export const HINT = process.env.INTEROP_SKILL ? { skillHint: process.env.INTEROP_SKILL } : undefined;
+const ONLY = process.env.INTEROP_OPERATIONS?.split(",");
 const plainFetch = globalThis.fetch;
 let lastStatus;
 const WRONG_KEY = "not-the-key";
@@ -402,6 +404,7 @@ async function wrongKey(adapter) {
 export async function run(adapter, port, extra = {}) {
   await adapter.hooks.open(port);
   for (const [op, check] of Object.entries({ ...CHECKS, ...(OURS ? { "webhook-late": webhookLate } : {}), ...extra, ...(BEARER ? { "wrong-key": wrongKey } : {}) })) {
+    if (ONLY && !ONLY.includes(op)) continue;
     const started = Date.now();
     let result = "works";
     let detail = "";

@@ -22,6 +22,8 @@ CHECK_LIMIT_S = 15.0
 POLL_S = 0.05
 UNSUPPORTED = -32004
 BEARER = os.environ.get("INTEROP_BEARER")
+HINT = {"skillHint": os.environ["INTEROP_SKILL"]} if "INTEROP_SKILL" in os.environ else None
+ONLY = os.environ["INTEROP_OPERATIONS"].split(",") if "INTEROP_OPERATIONS" in os.environ else None
 OUR_AGENT = "fleetsim"
 OURS = bool(os.environ.get("INTEROP_OURS"))
 WRONG_KEY = "not-the-key"
@@ -172,7 +174,8 @@ async def run_agent(adapter: Adapter) -> None:
 async def _run(adapter: Adapter, checks: dict[str, Check]) -> None:
     guarded = {"wrong-key": wrong_key} if BEARER else {}
     for op, check in {**checks, **guarded}.items():
-        await report(op, check(adapter))
+        if ONLY is None or op in ONLY:
+            await report(op, check(adapter))
 
 
 async def report(op: str, check: Awaitable[str]) -> None:
