@@ -623,8 +623,10 @@ LANES_H: tuple[Lane, ...] = tuple(
     for client, title, server, behind in (
         (PY10, "a2a-sdk 1.3.0", JS10, "@a2a-js/sdk 1.3.0"),
         (JS10, "@a2a-js/sdk 1.3.0", PY10, "a2a-sdk 1.3.0"),
+        (PY03, "a2a-sdk 0.3.26", JS03, "@a2a-js/sdk 0.3.14"),
+        (JS03, "@a2a-js/sdk 0.3.14", PY03, "a2a-sdk 0.3.26"),
     )
-    for version in ("", "0.3")
+    for version in (("",) if client in {PY03, JS03} else ("", "0.3"))
 )
 
 LANES = (*LANES_A, *LANES_S, *LANES_C, *LANES_D, *LANES_B, *LANES_F, *LANES_G, *LANES_H)

@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { A2AClient, ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
 
 const shared = process.env.INTEROP_SHARED;
-const { Absent, Adapter, BEARER, authorized, HookListener, Refused, expect, gather, run } = await import(`${shared}/checks.mjs`);
+const { Absent, Adapter, BEARER, HINT, authorized, HookListener, Refused, expect, gather, run } = await import(`${shared}/checks.mjs`);
 const { SCRIPT } = await import(`${shared}/script.mjs`);
 
 const CODES = {
@@ -74,6 +74,7 @@ const message = (text, { task, context } = {}) => ({
   parts: [{ kind: "text", text }],
   ...(task ? { taskId: task } : {}),
   ...(context ? { contextId: context } : {}),
+  ...(HINT ? { metadata: HINT } : {}),
 });
 
 class Js03 extends Adapter {

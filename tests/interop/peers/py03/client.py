@@ -37,6 +37,7 @@ from a2a.types import (
 )
 from checks import (
     BEARER,
+    HINT,
     WRONG_KEY,
     Absent,
     Adapter,
@@ -187,6 +188,7 @@ def message(text: str, task: str | None = None, context: str | None = None, data
         parts=[Part(root=part)],
         task_id=task,
         context_id=context,
+        metadata=HINT,
     )
 
 
