@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -128,3 +129,95 @@ async def test_removing_twice_is_removing(files: DiskFiles, tmp_path: Path) -> N
     await files.remove(tmp_path / "a")
     await files.remove(tmp_path / "a")
     assert names(tmp_path) == []
+
+
+async def test_the_folders_in_a_folder_are_listed_by_name_without_hidden_ones_and_links(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    for name in ("b", "a", ".hidden"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "c").symlink_to(tmp_path / "a")
+    (tmp_path / "file").write_text("x")
+    assert await files.folders(tmp_path) == (tmp_path / "a", tmp_path / "b")
+    assert await files.folders(tmp_path / "none") == ()
+
+
+async def test_a_new_file_is_written_with_its_folders_and_none_is_written_over(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    path = tmp_path / "new" / "folder" / "a"
+    assert await files.create(path, b"first") is True
+    assert await files.create(path, b"second") is False
+    assert path.read_bytes() == b"first"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert await files.create(path.with_name("b"), b"x", mode=0o644) is True
+    assert stat.S_IMODE(path.with_name("b").stat().st_mode) == 0o644
+    assert names(path.parent) == ["a", "b"]
+
+
+async def test_where_files_cannot_be_linked_a_new_one_is_written_whole_and_none_written_over(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(source: str, target: Path) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    assert await files.create(tmp_path / "a", b"first", mode=0o640) is True
+    assert await files.create(tmp_path / "a", b"second") is False
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+    assert names(tmp_path) == ["a"]
+
+
+async def test_a_file_that_cannot_be_made_says_so_and_leaves_nothing_behind(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="file"):
+        await files.create(tmp_path / "file" / "a", b"x")
+    assert names(tmp_path) == ["file"]
+
+
+async def test_a_file_replaced_keeps_its_mode_if_none_is_asked_for(files: DiskFiles, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    path.chmod(0o644)
+    await files.write(path, b"new", mode=None)
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o644)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o601])
+async def test_a_private_file_is_read_only_if_nobody_else_can(files: DiskFiles, tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "key"
+    path.write_text("secret")
+    path.chmod(mode)
+    assert await files.read(path, bytes_max=10) == b"secret"
+    with pytest.raises(ConfigError, match="others can read it"):
+        await files.read(path, bytes_max=10, private=True)
+    path.chmod(0o600)
+    assert await files.read(path, bytes_max=10, private=True) == b"secret"
+
+
+async def test_a_file_of_which_not_all_can_be_written_leaves_nothing_behind(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match="a: no space left"):
+        await files.create(tmp_path / "a", b"x")
+    with pytest.raises(ConfigError, match="a: no space left"):
+        await files.write(tmp_path / "a", b"x")
+    assert names(tmp_path) == []
+
+
+async def test_no_descriptor_is_left_open_whether_a_file_is_taken_or_refused(files: DiskFiles, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    await files.write(tmp_path / "a", b"x")  # the threads, and what they open, are there from now on
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(8):
+        await files.write(tmp_path / "a", b"x")
+        await files.create(tmp_path / "b", b"x")
+        await files.read(tmp_path / "a", bytes_max=1)
+        await files.listing(tmp_path, suffixes=("a", "pipe"))
+        await files.folders(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == before
