@@ -12,6 +12,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetsim.caller.events import WebhookRejected
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.model.limits import WIRE_BYTES_MAX
@@ -30,7 +31,7 @@ class Door:
         )
 
     async def post(
-        self, body: bytes | None = None, *, after_s: float = 0.0, cut: bool = False, token: str = ""
+        self, body: bytes | None = None, *, after_s: float = 0.0, cut: bool = False, token: str = "", peer: str = ""
     ) -> Response:
         """A webhook whose second half comes after so many seconds, or never."""
         data = json.dumps(update(self.task_id, "working")).encode() if body is None else body
@@ -50,6 +51,7 @@ class Door:
             "path": "/",
             "headers": headers,
             "path_params": {"task_id": self.cid},
+            "client": (peer, 5) if peer else None,
         }
         return await self.receiver.receive(Request(scope, receive))
 
@@ -73,6 +75,22 @@ async def test_each_webhook_is_told_what_became_of_it() -> None:
         assert said(await d.post(b"{}")) == (400, {"success": False, "error": "not a webhook body"})
         refused = (401, {"success": False, "error": "Invalid notification token"})
         assert said(await d.post(token="another")) == refused
+
+
+async def test_who_was_refused_and_why_is_told_and_a_flood_of_strangers_fills_no_journal() -> None:
+    async with door(ReceiverLimits(burst=3, per_agent_per_s=0.5)) as d:
+        for peer in ("10.0.0.9", "", "x" * 100, *["10.0.0.9"] * 20):
+            await d.post(token="another", peer=peer)
+        refused = [event for event in d.f.events.recent() if isinstance(event, WebhookRejected)]
+        assert [(event.peer, event.status) for event in refused] == [
+            ("10.0.0.9", 401),
+            ("?", 401),
+            ("x" * 63 + "…", 401),
+        ]
+        assert {event.why for event in refused} == {"no token of ours"}
+        await asyncio.sleep(2)
+        await d.post(token="another", peer="10.0.0.9")
+        assert len([event for event in d.f.events.recent() if isinstance(event, WebhookRejected)]) == 4
 
 
 async def test_a_body_over_the_limit_is_told_how_much_would_be_taken() -> None:

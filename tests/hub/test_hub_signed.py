@@ -133,6 +133,8 @@ async def test_a_copy_is_thanked_for_and_read_no_further() -> None:
         assert await post(t, cid, body, headers) == 200
         taken = len(t.events("agent.push.accepted"))
         assert [await post(t, cid, body, headers) for _ in range(5)] == [200] * 5
+        copy = await t.http("POST", f"/api/a2a/callback/{cid}", body, headers, key="")
+        assert json.loads(copy.body) == {"success": True}
         assert len(t.events("agent.push.accepted")) == taken
         await asyncio.sleep(290)
         assert await post(t, cid, body, headers) == 200
