@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -109,8 +108,6 @@ def payload(event: Event) -> dict[str, Any]:
 
 
 def _written(value: Any, *, milliseconds: bool) -> Any:
-    if value is None or (isinstance(value, str | int | float) and not isinstance(value, Enum)):
-        return value
     if isinstance(value, datetime):
         return iso(value) if milliseconds else value.isoformat()
     if isinstance(value, Usage):  # under the names of cost-v1, which has them so
