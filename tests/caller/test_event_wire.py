@@ -128,6 +128,13 @@ def test_a_topic_nobody_knows_is_kept_as_it_came() -> None:
     assert event.at == datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
+@pytest.mark.parametrize(("number", "read"), [(1, 1), (10**15 - 1, 10**15 - 1), (0, 7), (-1, 7), (10**15, 7), ("1", 7)])
+def test_an_event_whose_number_is_none_takes_that_of_its_place(number: object, read: int) -> None:
+    event = from_wire({"at": AT, "topic": "hub.stopping", "seq": number}, seq=7)
+    assert event is not None
+    assert event.seq == read
+
+
 def test_members_of_a_wrong_type_are_left_out_one_by_one() -> None:
     said = {"failures": "many", "retryInSeconds": float("inf"), "reason": "it is down"}
     event = from_wire({"at": AT, "topic": "agent.breaker.opened", "payload": said})
