@@ -117,6 +117,16 @@ async def test_a_second_opening_is_refused_with_the_holders_pid(opened: Callable
         assert len(await ledger.open_requests()) == 1
 
 
+async def test_openings_that_are_refused_leave_no_file_open(opened: Callable[[], Ledger]) -> None:
+    async with opened():
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            with pytest.raises(LedgerLocked):
+                async with opened():
+                    pass
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
 HOLD = """
 import asyncio, sys
 from fleetsim.caller.ledger.sqlite import open_ledger
