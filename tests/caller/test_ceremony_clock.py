@@ -261,6 +261,17 @@ async def test_a_clock_that_was_ahead_for_a_while_makes_no_slots_missed_when_it_
         assert sum(skipped["count"] for skipped in g.said("ceremony.tick.missed")[told:]) <= 1
 
 
+async def test_a_clock_set_back_makes_no_slot_missed_that_passed_before_the_ceremony_was_seen() -> None:
+    async with ground("2026-01-01T10:00:00") as g:
+        g.put(yaml("30 8 * * *"))
+        async with g.scheduler():
+            await asyncio.sleep(HOUR)
+            g.clock.jump(-2 * HOUR)
+            await asyncio.sleep(HOUR)
+        assert g.said("ceremony.tick.missed") == []
+        assert g.desk.slots() == []
+
+
 async def test_of_a_long_absence_two_thousand_slots_and_the_last_day_are_walked() -> None:
     async with ground() as g:
         g.put(yaml())
