@@ -166,6 +166,18 @@ def test_after_an_answer_a_stream_that_is_closed_is_joined_at_once() -> None:
     assert hand.track.streaming.joining
 
 
+def test_after_an_answer_a_stream_that_broke_too_often_may_break_as_often_again() -> None:
+    hand = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM)
+    for _ in range(4):
+        hand.track.timers.pop(Timer.REJOIN, None)
+        hand.tell(StreamEnded())
+    assert hand.due(Timer.REJOIN) is None, "it broke too often"
+    answered(hand.hear(WHICH, UpdateSource.POLL)).at(25.0).tell(Resumed(reply=task(W), began=20.0)).tell(Due())
+    assert hand.asked_for(Subscribe) == [Subscribe()]
+    hand.tell(StreamEnded())
+    assert hand.due(Timer.REJOIN) == 25.5
+
+
 def test_after_an_answer_that_ends_the_task_nothing_is_joined_or_looked_at() -> None:
     hand = answered().at(25.0).tell(Resumed(reply=task(C, "merged"), began=20.0))
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "merged")]
