@@ -104,7 +104,7 @@ def payload(event: Event) -> dict[str, Any]:
                 written["truncated"], written["textChars"] = value.chars > len(value.text), value.chars
         else:
             written[member.key] = _written(value, milliseconds=member.milliseconds)
-    return written
+    return {key: to_json(value) for key, value in written.items()}
 
 
 def _written(value: Any, *, milliseconds: bool) -> Any:
@@ -114,7 +114,7 @@ def _written(value: Any, *, milliseconds: bool) -> Any:
         return {member.name: getattr(value, member.name) for member in fields(value)}
     if isinstance(value, tuple) and value and isinstance(value[0], ListedPart):
         return part_notes(value)
-    return to_json(value)
+    return value
 
 
 # ---------------------------------------------------------------------- reading
