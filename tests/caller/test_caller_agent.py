@@ -11,6 +11,7 @@ from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.track import Rules
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Decision, OutcomeKind
+from fleetsim.runtime.failpoints import installed
 from tests.caller.fleet import fleet
 from tests.caller.ledgers import outcome
 from tests.caller.steps import record
@@ -206,3 +207,38 @@ async def test_a_dropped_stream_is_rejoined_without_repeating_text() -> None:
         async with asyncio.timeout(100):
             outcome = await f.tracker.wait(cid)
         assert outcome.text == "one two three"
+
+
+def crash_points(passed: list[str]) -> list[str]:
+    """Where a crash could be put, in order; runs of commits and of looks at the task as one."""
+    points = [point.replace("ledger.after_commit", "commit") for point in passed if point != "ledger.before_commit"]
+    quiet = {"commit", "after_poll_before_hear"}
+    return [point for n, point in enumerate(points) if point not in quiet or points[n - 1 : n] != [point]]
+
+
+async def test_a_crash_can_be_put_on_either_side_of_what_is_sent_answered_and_decided() -> None:
+    passed: list[str] = []
+    with installed(passed.append):
+        async with fleet(worker(), streaming=False, push=False) as f:
+            cid = await f.ask("scout", "go", skill="ask")
+            for _ in range(2):
+                await asyncio.sleep(100)
+                (asked,) = await f.ledger.questions()
+                await f.tracker.answer(Answer(question_id=asked.question.question_id, text="yes"))
+            assert (await f.tracker.wait(cid)).text == "yes, yes"
+    points = crash_points(passed)
+    assert points[:4] == ["commit", "before_send", "after_send_before_bind", "commit"]
+    heard = ["after_poll_before_hear", "commit"]
+    answered = ["after_answer_before_resume", "commit", "after_resume_before_bind", "commit"]
+    first = points.index("after_answer_before_resume")
+    assert points[first - 2 : first + 6] == [*heard, *answered, *heard]
+    assert points[-4:] == ["commit", "before_close", "commit", "after_close_before_tell"]
+
+
+async def test_a_crash_can_be_put_between_a_webhook_and_what_is_said_to_it() -> None:
+    passed: list[str] = []
+    with installed(passed.append):
+        async with fleet(worker(), streaming=False) as f:
+            await f.outcome("scout", "hi", skill="tell")
+    points = crash_points(passed)
+    assert points.index("after_send_before_bind") < points.index("after_push_before_answer")
