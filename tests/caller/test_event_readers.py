@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from fleetsim.caller.event_log import KEEP_MAX, EventLog
 from fleetsim.caller.events import Event, HubStarted, HubStopping, Level, OtherEvent, StreamBroken
@@ -26,7 +27,7 @@ def numbers(events: tuple[Event, ...]) -> list[int]:
 def test_an_event_is_given_its_number_and_its_time() -> None:
     event = StreamBroken(correlation_id="c", agent="a", why="cut")
     assert log(1).publish(event) == replace(event, seq=2, at=START)
-    assert (event.seq, event.level) == (0, Level.DEBUG)
+    assert (event.seq, event.at, event.level) == (0, datetime(1970, 1, 1, tzinfo=UTC), Level.DEBUG), "none of its own"
 
 
 def test_numbers_go_on_where_an_earlier_journal_ended_and_never_back() -> None:
