@@ -20,7 +20,7 @@ from typing import Literal
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
-from fleetsim.caller.ledger.file import TABLES, head_path, read_line, write_line
+from fleetsim.caller.ledger.file import TABLES, head_path, open_file, read_line, write_line
 from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION
 from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.model.errors import ConfigError, NotAccepting
@@ -115,6 +115,18 @@ async def test_a_second_opening_is_refused_with_the_holders_pid(opened: Callable
         assert await ledger.accept([record("c-1")]), "the first one goes on"
     async with opened() as ledger:
         assert len(await ledger.open_requests()) == 1
+
+
+@pytest.mark.parametrize("one_connection", [True, False])
+def test_a_ledger_that_is_closed_leaves_no_file_open(path: Path, one_connection: bool) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with closing(open_file(path, at(0), one_connection=one_connection, busy_s=0)) as opened:
+        opened.writer.execute("BEGIN IMMEDIATE")
+    assert len(os.listdir("/proc/self/fd")) == before
+    path.write_bytes(b"no ledger at all")
+    with pytest.raises(LedgerDamaged):
+        open_file(path, at(0), one_connection=one_connection, busy_s=0)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 async def test_openings_that_are_refused_leave_no_file_open(opened: Callable[[], Ledger]) -> None:
