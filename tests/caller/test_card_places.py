@@ -89,6 +89,15 @@ async def test_a_place_is_kept_for_a_minute_after_the_last_work_there(place: Pla
         assert broker.client("quinn", URL) is not there
 
 
+@pytest.mark.parametrize("agents", [(), (MOVED,)], ids=["gone", "moved"])
+async def test_work_where_an_agent_was_goes_on_as_its_entry_of_then_says(
+    runtime: Runtime, network: MemoryNetwork, agents: tuple[AgentEntry, ...]
+) -> None:
+    async with Place(runtime, network, replace(ENTRY, timeout_s=7.0)).broker as broker:
+        broker.apply(FleetConfig(agents=agents))
+        assert broker.entry("quinn", URL).timeout_s == 7.0
+
+
 async def test_the_client_of_an_entry_before_is_closed_after_a_minute_and_once(place: Place) -> None:
     async with place.broker as broker:
         await asyncio.sleep(100)
