@@ -272,6 +272,19 @@ async def test_a_clock_set_back_makes_no_slot_missed_that_passed_before_the_cere
         assert g.desk.slots() == []
 
 
+async def test_a_clock_set_back_and_read_at_once_looks_no_further_back_than_it_ran() -> None:
+    async with ground("2026-01-01T10:00:00") as g:
+        g.put(yaml("0 9 * * *"))
+        async with g.scheduler(poll_s=DAY) as scheduler:
+            await asyncio.sleep(HOUR)
+            await scheduler.reload()
+            await asyncio.sleep(1)
+            g.clock.jump(-2 * HOUR + 30)
+            await scheduler.reload()
+            await asyncio.sleep(HOUR)
+        assert g.desk.slots() == []
+
+
 async def test_of_a_long_absence_two_thousand_slots_and_the_last_day_are_walked() -> None:
     async with ground() as g:
         g.put(yaml())
