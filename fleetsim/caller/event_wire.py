@@ -183,7 +183,7 @@ def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str],
             event: Event = _adapters[kind].validate_python({**envelope, **values})
             return event
         except ValidationError as error:
-            wrong = {str(place["loc"][0]) for place in error.errors(include_url=False, include_context=False)}
+            wrong = {str(place["loc"][0]) for place in error.errors()}
             values = {name: value for name, value in values.items() if name not in wrong}
             values |= {m.name: _nothing(m.kind) for m in PAYLOAD_MEMBERS[kind] if m.required and m.name in wrong}
     return None

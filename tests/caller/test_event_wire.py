@@ -135,6 +135,38 @@ def test_an_event_whose_number_is_none_takes_that_of_its_place(number: object, r
     assert event.seq == read
 
 
+@pytest.mark.parametrize(
+    ("level", "read"), [("error", Level.ERROR), ("loud", Level.INFO), (5, Level.INFO), ([], Level.INFO)]
+)
+def test_a_level_nobody_knows_is_read_as_info(level: object, read: Level) -> None:
+    event = from_wire({"at": AT, "topic": "hub.stopping", "level": level})
+    assert event is not None
+    assert event.level is read
+
+
+@pytest.mark.parametrize("nothing", ["", 5, None, ["a"]])
+def test_who_is_named_by_what_is_no_text_is_nobody(nothing: object) -> None:
+    event = from_wire({"at": AT, "topic": "weather.changed", "task_id": nothing, "taskId": "t", "agent": nothing})
+    assert event is not None
+    assert (event.task_id, event.agent) == ("t", None)
+
+
+@pytest.mark.parametrize(
+    ("chars", "whole"), [(5, 5), (4, 4), (3, 4), (10**15 - 1, 10**15 - 1), (10**15, 4), ("5", 4), (None, 4)]
+)
+def test_how_long_a_text_was_is_believed_where_it_can_be(chars: object, whole: int) -> None:
+    said = {"text": "four", "textChars": chars}
+    event = from_wire({"at": AT, "topic": "agent.skill.request", "payload": said})
+    assert isinstance(event, e.RequestAccepted)
+    assert (event.text.text, event.text.chars) == ("four", whole)
+
+
+def test_a_list_of_names_from_an_earlier_version_is_read_as_rows() -> None:
+    event = from_wire({"at": AT, "topic": e.CeremoniesLoaded.TOPIC, "payload": {"ceremonies": ["a", {"id": "b"}, 5]}})
+    assert isinstance(event, e.CeremoniesLoaded)
+    assert event.ceremonies == ({"name": "a"}, {"id": "b"})
+
+
 def test_members_of_a_wrong_type_are_left_out_one_by_one() -> None:
     said = {"failures": "many", "retryInSeconds": float("inf"), "reason": "it is down"}
     event = from_wire({"at": AT, "topic": "agent.breaker.opened", "payload": said})
