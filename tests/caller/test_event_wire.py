@@ -167,6 +167,31 @@ def test_a_list_of_names_from_an_earlier_version_is_read_as_rows() -> None:
     assert event.ceremonies == ({"name": "a"}, {"id": "b"})
 
 
+@pytest.mark.parametrize("said", ["2026-03-01T12:00:00", "2026-03-01T13:00:00+01:00"])
+def test_every_date_in_a_recording_is_read_in_utc(said: str) -> None:
+    event = from_wire({"at": AT, "topic": "ceremony.a.missed", "payload": {"scheduledAt": said}})
+    assert isinstance(event, e.CeremonyMissed)
+    assert event.scheduled_at is not None
+    assert event.scheduled_at.isoformat() == "2026-03-01T12:00:00+00:00"
+
+
+def test_what_is_noted_of_a_file_is_read_whole() -> None:
+    noted = {"name": "a.txt", "mimeType": "text/plain", "sizeBytes": 4, "uri": "http://a.example/a", "truncated": True}
+    said = {"parts": [{"index": 3, "kind": "file", **noted}]}
+    event = from_wire({"at": AT, "topic": "agent.skill.request", "payload": said})
+    assert isinstance(event, e.RequestAccepted)
+    (part,) = event.parts
+    assert (part.index, part.kind, part.name, part.media_type) == (3, "file", "a.txt", "text/plain")
+    assert (part.size_bytes, part.uri, part.truncated) == (4, "http://a.example/a", True)
+
+
+@pytest.mark.parametrize(("number", "read"), [(10**15 - 1, 10**15 - 1), (10**15, 0), (-(10**15), 0)])
+def test_a_number_that_no_date_or_sum_can_bear_is_left_out(number: int, read: int) -> None:
+    event = from_wire({"at": AT, "topic": "agent.breaker.opened", "payload": {"failures": number, "reason": "down"}})
+    assert isinstance(event, e.BreakerOpened)
+    assert event.failures == read
+
+
 def test_members_of_a_wrong_type_are_left_out_one_by_one() -> None:
     said = {"failures": "many", "retryInSeconds": float("inf"), "reason": "it is down"}
     event = from_wire({"at": AT, "topic": "agent.breaker.opened", "payload": said})
