@@ -20,7 +20,7 @@ from typing import Literal
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
-from fleetsim.caller.ledger.file import TABLES, head_path, open_file, read_line, write_line
+from fleetsim.caller.ledger.file import TABLES, head_path, lock, open_file, open_memory, read_line, write_line
 from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION
 from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.model.errors import ConfigError, NotAccepting
@@ -127,6 +127,32 @@ def test_a_ledger_that_is_closed_leaves_no_file_open(path: Path, one_connection:
     with pytest.raises(LedgerDamaged):
         open_file(path, at(0), one_connection=one_connection, busy_s=0)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_lock_names_its_holder_for_as_long_as_there_is_one_in_a_folder_made_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "deep" / "ledger.db"
+    name = path.with_name("ledger.db.lock")
+    held = lock(path)
+    assert name.read_text() == f"{os.getpid()}\n"
+    held.release()
+    assert name.read_text() == ""
+    name.write_text("12345678901 of one that was killed\n")
+    held = lock(path)
+    assert name.read_text() == f"{os.getpid()}\n"
+    held.release()
+
+
+def test_the_connection_for_reading_cannot_write(path: Path) -> None:
+    with (
+        closing(open_file(path, at(0), one_connection=False, busy_s=0)) as opened,
+        pytest.raises(sqlite3.OperationalError, match="readonly"),
+    ):
+        opened.reader.execute("DELETE FROM requests")
+
+
+def test_in_memory_one_row_is_held_to_another_as_in_a_file() -> None:
+    with closing(open_memory(at(0))) as opened:
+        assert opened.writer.execute("PRAGMA foreign_keys").fetchone() == (1,)
 
 
 async def test_openings_that_are_refused_leave_no_file_open(opened: Callable[[], Ledger]) -> None:
