@@ -337,3 +337,14 @@ async def test_after_a_quiet_time_as_many_as_the_burst_leave_at_once_and_no_more
             rig.hook.bodies.clear()
         assert counts == [3, 1, 0]
         await asyncio.sleep(60)
+
+
+async def test_of_more_notices_than_may_wait_for_one_webhook_the_oldest_are_left_out(rigged: Rigging) -> None:
+    for most, told in ((4, [0, 1, 2, 3]), (2, [0, 2, 3])):
+        rig = await rigged(limits=AgentLimits(notices_queued_max=most))
+        rig.hook.answers = [503]
+        task = await rig.call("message/send", with_push(sent("", skill="ask")))
+        await asyncio.sleep(0.3)  # the first is refused and tried again later: it is under way, and the others wait
+        await rig.call("message/send", sent("Ada", taskId=task["id"]))
+        await asyncio.sleep(60)
+        assert rig.hook.taken == [["working", "input-required", "working", "completed"][n] for n in told]

@@ -291,6 +291,11 @@ async def play(rig: Rig, message_id: str) -> dict[str, Any]:
             {"url": "https://example.com/output.txt", "filename": "output.txt", "mediaType": "text/plain"},
         ),
         ("tck-artifact-data", {"data": {"key": "value", "count": 42}}),
+        ("tck-stream-artifact-text", {"text": "Streamed text content"}),
+        ("tck-stream-artifact-file", {"raw": "dGNr", "filename": "output.txt", "mediaType": "text/plain"}),
+        ("tck-stream-ordering", {"text": "Ordered output"}),
+        ("tck-stream", {"text": "Stream hello from TCK"}),
+        ("tck-stream-003", {"text": "Stream task lifecycle"}),
     ],
 )
 async def test_the_kits_artifacts_are_as_it_wants_them(rigged: Rigging, prefix: str, part: dict[str, Any]) -> None:

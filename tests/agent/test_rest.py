@@ -107,6 +107,9 @@ async def test_the_aliases_need_the_key_and_keep_callers_apart(rigged: Rigging) 
     assert (foreign.status, foreign.body) == (missing.status, missing.body)
 
 
-async def test_an_agent_without_03_has_no_aliases(rigged: Rigging) -> None:
-    rig = await rigged(dialects=("1.0",))
-    assert (await rig.raw("GET", "/tasks/x")).status == 404
+@pytest.mark.parametrize("settings", [{"dialects": ("1.0",)}, {"rest": False}], ids=["without 0.3", "switched off"])
+async def test_an_agent_without_the_aliases_takes_no_message_by_them(rigged: Rigging, settings: dict[str, Any]) -> None:
+    rig = await rigged(**settings)
+    status, problem = await rest(rig, "POST", "/message:send", sent("hi", skill="echo"))
+    assert (status, problem["error"]["code"]) == (404, -32601)
+    assert "A2A calls go to POST /a2a" in problem["error"]["message"]
