@@ -22,7 +22,7 @@ from fleetsim.caller.channels.notice import Notice, Tone
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level, NoticeDelivered, NoticeFailed
 from fleetsim.model.errors import UnknownTarget
-from fleetsim.runtime.ports import ProgramResult, Runtime
+from fleetsim.runtime.ports import Program, ProgramResult, Runtime
 from fleetsim.runtime.signing import verify
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.network import MemoryNetwork
@@ -198,6 +198,33 @@ async def test_a_sink_that_works_again_is_not_shown_as_failing(runtime: Runtime,
         assert (row.delivered, row.failed, row.failing_since) == (1, 2, None)
 
 
+@pytest.mark.parametrize("sink", [SLACK, PAGE, LOG, Sink(kind=SinkKind.DESKTOP)], ids=lambda sink: sink.kind.value)
+async def test_what_arrives_at_once_was_tried_once(runtime: Runtime, network: MemoryNetwork, sink: Sink) -> None:
+    async with bench(runtime, network, channel(sink)) as b:
+        (row,) = b.channels.rows()[0].sinks
+        assert (row.delivered, row.failed, row.left_out, row.waiting, row.last_at) == (0, 0, 0, 0, None)
+        b.channels.send("ops", noticed())
+        await asyncio.sleep(1)
+        assert [(e.channel, e.attempts) for e in b.events.recent() if isinstance(e, NoticeDelivered)] == [("ops", 1)]
+        (row,) = b.channels.rows()[0].sinks
+        assert (row.delivered, row.failed, row.left_out, row.waiting) == (1, 0, 0, 0)
+        assert row.last_at is not None
+
+
+async def test_a_notice_that_cannot_be_told_at_all_is_one_failed_try(
+    runtime: Runtime, network: MemoryNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(programs: MemoryPrograms, program: Program) -> ProgramResult:
+        raise LookupError("of our own making")
+
+    monkeypatch.setattr(MemoryPrograms, "run", broken)
+    async with bench(runtime, network, channel(PAGE)) as b:
+        b.channels.send("ops", noticed())
+        await asyncio.sleep(1)
+        failed = [event for event in b.events.recent() if isinstance(event, NoticeFailed)]
+        assert [(e.attempts, e.reason) for e in failed] == [(1, "LookupError")]
+
+
 async def test_a_command_that_failed_is_not_run_again(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(PAGE)) as b:
         b.programs.result = ProgramResult(status=1, reason="ended with 1")
@@ -218,6 +245,21 @@ async def test_a_flood_is_spread_out_and_the_oldest_of_too_many_is_left_out(
         assert (row.left_out, row.waiting) == (10, WAITING_MAX - BURST)
         await asyncio.sleep(APART_S * WAITING_MAX)
         assert b.chat.texts == [f"`✓ news {n}`" for n in range(10, WAITING_MAX + 10)]
+
+
+async def test_what_waits_behind_a_notice_left_out_under_way_is_told_all_the_same(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    async with bench(runtime, network, channel(PAGE)) as b:
+        b.programs.took_s = 1.0
+        b.channels.send("ops", noticed("news 0"))
+        await asyncio.sleep(0.5)
+        for n in range(1, WAITING_MAX + 1):
+            b.channels.send("ops", noticed(f"news {n}"))
+        (row,) = b.channels.rows()[0].sinks
+        assert (row.left_out, row.waiting) == (1, WAITING_MAX)
+        await asyncio.sleep(APART_S * WAITING_MAX)
+        assert [run.stdin for run in b.programs.runs] == [f"✓ news {n}\n".encode() for n in range(WAITING_MAX + 1)]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.5", "169.254.169.254", "::1"])
@@ -260,6 +302,7 @@ async def test_an_agent_tells_nobody_on_a_channel_that_does_not_list_it(
         await asyncio.sleep(1)
         assert b.chat.texts == ["`✓ from quinn`"]
         assert b.told()[0] == ("NoticeFailed", "", "channel “ops” does not list “ava” under agents")
+        assert [event.attempts for event in b.events.recent() if isinstance(event, NoticeFailed)] == [0]
 
 
 async def test_a_change_of_the_file_counts_for_the_next_notice(runtime: Runtime, network: MemoryNetwork) -> None:

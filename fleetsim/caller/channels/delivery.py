@@ -207,7 +207,7 @@ class Channels:
             await queue.rate.turn()
             notice = queue.waiting[0]
             result = await self._tell(queue, notice, retried=True)
-            if queue.waiting and queue.waiting[0] is notice:
+            if queue.waiting[0] is notice:  # it may have been left out meanwhile, for newer ones
                 queue.waiting.popleft()
             self._note(queue, notice, result)
 
