@@ -59,7 +59,7 @@ class YamlDocument:
     places: Mapping[Path, Place] = field(repr=False)
     keys: Mapping[Path, Place] = field(repr=False)
 
-    def place(self, path: Path, *, key: bool = False) -> Place:
+    def place(self, path: Path, *, key: bool) -> Place:
         """Where a value (or its key) stands, or the nearest thing around it."""
         maps = (self.keys, self.places) if key else (self.places,)
         while True:

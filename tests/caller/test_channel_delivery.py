@@ -364,6 +364,7 @@ async def test_leaving_waits_a_moment_for_notices_under_way_and_says_what_was_lo
         channels.send("ops", noticed("later"))
     assert asyncio.get_running_loop().time() - began == pytest.approx(CLOSE_S, abs=0.1)
     assert "2 notices were not delivered before the hub stopped" in caplog.text
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_no_address_and_no_argument_is_in_a_log_an_event_or_a_row(

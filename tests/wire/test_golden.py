@@ -435,3 +435,25 @@ def test_only_0_3_ends_a_stream_on_every_state_in_which_the_agent_stops(state: T
 def test_states_that_0_1_lacks_are_written_as_their_neighbours(state: TaskState, written: str) -> None:
     task = replace(TASK, status=TaskStatus(state=state))
     assert dialect("0.1").encode_reply(GetTask(task_id="t-1"), task)["status"] == {"state": written}
+
+
+@pytest.mark.parametrize(
+    ("kept", "history"),
+    [
+        (
+            [{"state": "working", "timestamp": "2026-01-01T00:00:00Z"}, {"state": 7, "timestamp": 7}, {}],
+            [{"state": "working", "timestamp": "2026-01-01T00:00:00.000Z"}, {"state": "unknown"}, {"state": "unknown"}],
+        ),
+        ([{"state": "working"}, "working"], None),
+        (["working", {"state": "working"}], None),
+        ({"state": "working"}, None),
+        ("working", None),
+        ([], None),
+    ],
+)
+def test_0_1_tells_the_statuses_an_agent_kept_if_they_are_a_list_of_objects(kept: Any, history: Any) -> None:
+    said = Message(message_id="m-1", role=Role.USER, parts=(TextPart(text="hi"),))
+    task = replace(TASK, history=(said,), metadata={"stateTransitionHistory": kept})
+    written = dialect("0.1").encode_reply(GetTask(task_id="t-1"), task)
+    assert written["history"] == (history or [{"role": "user", "parts": [{"type": "text", "text": "hi"}]}])
+    assert ("metadata" in written) is (history is None)

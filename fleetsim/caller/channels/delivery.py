@@ -50,13 +50,13 @@ class SinkRow:
 
     sink: str
     kind: str
-    delivered: int = 0
-    failed: int = 0
-    left_out: int = 0
-    waiting: int = 0
-    last_at: datetime | None = None
-    failing_since: datetime | None = None
-    last_error: str = ""
+    delivered: int
+    failed: int
+    left_out: int
+    waiting: int
+    last_at: datetime | None
+    failing_since: datetime | None
+    last_error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
