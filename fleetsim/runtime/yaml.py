@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import yaml
@@ -56,8 +56,8 @@ class YamlDocument:
 
     source: str
     value: Any
-    places: Mapping[Path, Place] = field(repr=False)
-    keys: Mapping[Path, Place] = field(repr=False)
+    places: Mapping[Path, Place]
+    keys: Mapping[Path, Place]
 
     def place(self, path: Path, *, key: bool) -> Place:
         """Where a value (or its key) stands, or the nearest thing around it."""

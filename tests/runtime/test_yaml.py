@@ -246,7 +246,8 @@ def test_a_place_is_the_values_own_or_that_of_the_nearest_thing_around_it() -> N
     assert document.where(("z",), key=True) == "f.yaml:1:1"
     assert document.at(("a", "b", 1, "c")) == 2
     assert [document.at(path) for path in [("z",), ("a", "b", "c"), ("a", "b", 7), ("a", "b", 0, "x")]] == [None] * 4
-    assert str(document.error(("a",), "no", key=True)) == "f.yaml:1:1: no"
+    assert str(document.error(("a", "b"), "no", key=True)) == "f.yaml:2:3: no"
+    assert str(document.error(("a", "b"), "no")) == "f.yaml:2:6: no"
     assert document.error(("a",), "no", hint="do").hint == "do"
     assert YamlDocument(source="s", value=None, places={}, keys={}).where(("a",)) == "s:1:1"
 
