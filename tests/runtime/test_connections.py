@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import logging
+import socket
 import weakref
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +18,7 @@ from uvicorn.server import ServerState
 
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.responses import ABORT
-from fleetsim.runtime.server import Connections, GuardedProtocol
+from fleetsim.runtime.server import Connections, GuardedProtocol, Server
 
 HEAD = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
 MOMENT_S = 0.001
@@ -327,3 +332,83 @@ async def test_a_request_that_came_behind_another_is_at_work_when_that_is_answer
     assert Line(crowd, site).wire.aborted
     await asyncio.sleep(10)
     assert (line.gone, line.wire.written.count(b"200 OK")) == (False, 2)
+
+
+# -- accepting -----------------------------------------------------------------------------------------
+
+
+class Door:
+    """Where a server takes connections in: each try has the errno it fails with, 0 lets one in; then nobody comes."""
+
+    def __init__(self, *answers: int) -> None:
+        self.answers = list(answers)
+        self.tried_s: list[float] = []
+        self.entered: list[Wire] = []
+
+    async def sock_accept(self, listener: Any) -> tuple[Any, Any]:
+        self.tried_s.append(asyncio.get_running_loop().time())
+        if not self.answers:
+            await asyncio.get_running_loop().create_future()
+        if number := self.answers.pop(0):
+            raise OSError(number, "no")
+        return None, None
+
+    async def connect_accepted_socket(self, make: Callable[[], GuardedProtocol], connection: Any) -> None:
+        wire = Wire(("10.0.0.1", 5))
+        self.entered.append(wire)
+        wire.protocol = make()
+        wire.protocol.connection_made(wire)
+
+    async def open(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[float]:
+        """Serve for so many seconds. Returns how long it was between the tries, and keeps who is left in ``left``."""
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "sock_accept", self.sock_accept, raising=False)
+        monkeypatch.setattr(loop, "connect_accepted_socket", self.connect_accepted_socket, raising=False)
+        server = Server(house, ServerLimits(), on_stop=None, signals=False)
+        with socket.socket() as listener:
+            serving = asyncio.create_task(server.serve([listener]))
+            await asyncio.sleep(seconds)
+            self.left = [wire.gone_s is None for wire in self.entered]
+            server.should_exit = True
+            await serving
+        return [round(after - before, 6) for before, after in pairwise(self.tried_s)]
+
+
+async def house(scope: Any, receive: Any, send: Any) -> None:
+    """An application that starts and stops."""
+    while scope["type"] == "lifespan":
+        await send({"type": (await receive())["type"] + ".complete"})
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_without_a_descriptor_accepting_is_tried_again_later_and_later_up_to_a_second(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    door = Door(*[errno.EMFILE] * 7, 0, errno.ENFILE, 0, 0)
+    assert await door.open(monkeypatch, 30) == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.0, 0.05, 0.0, 0.0]
+    assert len(door.entered) == 3
+    assert warnings(caplog) == ["no descriptor for a new connection (no); 0 are open"]
+
+
+async def test_that_no_descriptor_is_left_is_told_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await Door(*[errno.EMFILE] * 500).open(monkeypatch, 150)
+    assert len(warnings(caplog)) == 3
+
+
+async def test_one_place_is_made_for_each_try_without_a_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    door = Door(0, 0, 0, errno.EMFILE, errno.ENOMEM)
+    await door.open(monkeypatch, 1)
+    assert door.left == [False, False, True]
+
+
+async def test_a_connection_that_failed_before_it_was_taken_in_costs_nobody_a_place(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    door = Door(0, errno.ECONNABORTED, 0)
+    assert await door.open(monkeypatch, 1) == [0.0, 0.05, 0.0]
+    assert (door.left, warnings(caplog)) == ([True, True], [])
