@@ -100,6 +100,7 @@ def test_times_are_written_in_utc_with_milliseconds(moment: datetime, written: s
         ({"type": "text", "text": "a"}, TextPart(text="a")),
         ({"text": "a", "mediaType": "text/markdown"}, TextPart(text="a", media_type="text/markdown")),
         ({"kind": "text"}, TextPart(text="")),
+        ({"type": "text"}, TextPart(text="")),
         ({"kind": "data", "data": {"a": 1}}, DataPart(data={"a": 1})),
         ({"data": [1]}, DataPart(data=[1])),
         ({"data": None}, DataPart(data=None)),
