@@ -189,19 +189,18 @@ _EXITS = {None: Exit.OK, "success": Exit.OK, "timeout": Exit.TIMEOUT}
 
 
 def _dry_run(common: CommonOptions, ceremony_id: str, at: str | None) -> int:
-
     from fleetsim.cli import ceremony_files
 
     ceremony, agents, problems = asyncio.run(ceremony_files.who_would_be_asked(common, ceremony_id))
     moment = ceremony_files.parse_moment(at, ceremony_files.zone_of(ceremony.timezone)) if at else ceremony_files.now()
     (row,) = ceremony_files.chosen(_listing(common), (ceremony_id,))
-    before = ceremony_files.fires([row], moment - timedelta(microseconds=1), 1)
+    due = next((slot for slot, _ in ceremony_files.fires([row], moment - timedelta(microseconds=1), 1)), None)
     requests = [ceremony_files.child_request(ceremony, "RUN", "REQUEST", agent) for agent in agents if ceremony.enabled]
     told = {
         "id": ceremony_id,
         "at": moment.isoformat(),
-        "isSlot": bool(before) and before[0][0] == moment,
-        "nextFireAt": before[0][0].isoformat() if before else None,
+        "isSlot": due == moment,
+        "nextFireAt": due.isoformat() if due else None,
         "enabled": ceremony.enabled,
         "requests": [
             {"agent": r.targets[0], "skill": r.skill, "text": r.text, "timeoutS": r.timeout_s} for r in requests
@@ -400,15 +399,11 @@ def _told(common: CommonOptions, stored: StoredCeremony) -> int:
     if common.as_json:
         render.emit_json({**stored.values, "path": stored.path})
         return Exit.OK
-    due = ceremony_files.next_due(ceremony, ceremony_files.now()) if ceremony.enabled else None
-    shown = (
-        ceremony_files.shown(due, ceremony.timezone)
-        if due
-        else "never"
-        if ceremony.enabled
-        else "not while it is disabled"
-    )
-    render.labels([("id", ceremony.ceremony_id), ("file", stored.path), ("next", shown)])
+    fires = "not while it is disabled"
+    if ceremony.enabled:
+        due = ceremony_files.next_due(ceremony, ceremony_files.now())
+        fires = ceremony_files.shown(due, ceremony.timezone) if due else "never"
+    render.labels([("id", ceremony.ceremony_id), ("file", stored.path), ("next", fires)])
     return Exit.OK
 
 
@@ -432,7 +427,7 @@ async def _run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: f
         if run_id is None:
             return TimedOut(f"the hub did not say within {timeout_s:g} s that it fired {ceremony_id}; it may have")
         still = f"run {run_id} has not ended after {timeout_s:g} s; it goes on"
-        return TimedOut(still, hint="fleetsim ceremony list, fleetsim task list")
+        return TimedOut(still, hint=f"fleetsim ceremony history {ceremony_id}, fleetsim task list")
 
     async with within(timeout_s, late), connect(common) as hub:
         run_id = await hub.run_ceremony(ceremony_id)

@@ -334,8 +334,9 @@ class FleetProxy:
     def _said_before(self, key: TaskKey, question: Question) -> Message | None:
         """The answer that was taken from the caller and had not got to the question when the hub died."""
         history = self.engine.store.read(key).task.history
-        answers = sum(message.role is Role.AGENT for message in history)
-        if len(history) < 3 or answers != question.checkpoint or history[-1].role is not Role.USER:
+        # What was asked before is in the history as ours, and so is this question if its number is how many there are.
+        questions = sum(message.role is Role.AGENT for message in history)
+        if len(history) < 3 or questions != question.checkpoint or history[-1].role is not Role.USER:
             return None
         return history[-1] if history[-2].role is Role.AGENT and history[-2].text == question.text else None
 

@@ -38,7 +38,8 @@ class CeremonyApi:
             raise Refusal(401, "UNAUTHORIZED", "Unauthorized", hint="leave all out to see your own ceremonies")
         scheduler = self._hub.scheduler
         rows = scheduler.rows() if scheduler else ()
-        return answer([ceremony_facts(row) for row in rows if owns(principal, row.ceremony.created_by)])
+        own = [row for row in rows if principal.is_admin or row.ceremony.created_by == principal.agent]
+        return answer([ceremony_facts(row) for row in own])
 
     async def ceremony_errors(self, _: Request) -> Response:
         """What is wrong with files that are not in force as they stand."""
@@ -107,8 +108,3 @@ class CeremonyApi:
         if row is None:  # somebody removed the file already
             raise CeremonyNotFound(f"Ceremony “{stored.ceremony.ceremony_id}” not found")
         return answer(ceremony_facts(row))
-
-
-def owns(principal: Principal, created_by: str) -> bool:
-    """Whether a ceremony that this one made is the principal's to see and change."""
-    return principal.is_admin or principal.agent == created_by

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from pydantic import BaseModel
 from starlette.routing import compile_path
@@ -48,7 +49,7 @@ class ResponseMode(StrEnum):
     JSON_RPC = "json-rpc"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """One method of one path; ``name`` is that of the method that does it.
 
@@ -61,8 +62,8 @@ class Endpoint:
     name: str
     who: Who
     does: str
-    own: str = ""
     body: type[BaseModel] | None = None
+    own: str = ""
     query: tuple[tuple[str, str], ...] = ()
     statuses: tuple[int, ...] = (200,)
     shape: ResponseMode = ResponseMode.ENVELOPE
@@ -72,43 +73,7 @@ class Endpoint:
         return principal.is_admin or self.who in {Who.AGENT, Who.ANYONE}
 
 
-def _get(
-    path: str,
-    name: str,
-    who: Who,
-    does: str,
-    own: str = "",
-    query: tuple[tuple[str, str], ...] = (),
-    statuses: tuple[int, ...] = (200,),
-    shape: ResponseMode = ResponseMode.ENVELOPE,
-) -> Endpoint:
-    return Endpoint(
-        method="GET", path=path, name=name, who=who, does=does, own=own, query=query, statuses=statuses, shape=shape
-    )
-
-
-def _post(
-    path: str,
-    name: str,
-    who: Who,
-    does: str,
-    body: type[BaseModel] | None,
-    own: str = "",
-    statuses: tuple[int, ...] = (200,),
-    shape: ResponseMode = ResponseMode.ENVELOPE,
-) -> Endpoint:
-    return Endpoint(
-        method="POST",
-        path=path,
-        name=name,
-        who=who,
-        does=does,
-        own=own,
-        body=body,
-        statuses=statuses,
-        shape=shape,
-    )
-
+_get, _post = partial(Endpoint, "GET"), partial(Endpoint, "POST")
 
 A2A_PATH = "/a2a"
 _LIMIT = ("limit", "at most so many")
@@ -299,16 +264,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "a2a",
         Who.AGENT,
         "takes A2A calls, in 1.0, 0.3 and 0.1: the hub as an agent",
-        None,
         own="in its own name, and its own tasks",
         shape=ResponseMode.JSON_RPC,
     ),
-    Endpoint(
-        method="POST",
-        path=CALLBACK_PATH + "{taskId:path}",
-        name="callback",
-        who=Who.TOKEN,
-        does="takes an agent's webhook about a task of its own",
+    _post(
+        CALLBACK_PATH + "{taskId:path}",
+        "callback",
+        Who.TOKEN,
+        "takes an agent's webhook about a task of its own",
         statuses=(200, 202),
     ),
 )

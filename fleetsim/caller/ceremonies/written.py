@@ -2,6 +2,9 @@
 
 A change keeps every other line as it is, comments too. Where that cannot be done (the whole file is one ``{...}``), the
 file is written anew, and its comments are gone.
+
+Scalars are written here and not by PyYAML: what it makes of a next-line character is read as a space, and what it makes
+of some texts with line breaks is not read at all. The tests write and read whatever texts there are.
 """
 
 from __future__ import annotations

@@ -78,10 +78,8 @@ class Notifier:
             case CeremonyCompleted(notify_channel=channel) if channel:
                 notice = telling.of_run(event, await self._outcomes(event.correlation_ids))
                 self._channels.send(channel, notice, owner=event.created_by)
-            case CeremonyLate(notify_channel=channel) | CeremonyMissed(notify_channel=channel) if channel:
-                self._channels.send(channel, telling.of_slot(event), owner=event.created_by)
-            case CeremonySkipped(notify_channel=channel) if channel:
-                self._channels.send(channel, telling.of_slot(event), owner=event.created_by)
+            case CeremonyLate() | CeremonyMissed() | CeremonySkipped() if event.notify_channel:
+                self._channels.send(event.notify_channel, telling.of_slot(event), owner=event.created_by)
 
             case QuestionAsked() | QuestionExpired() | QuestionOverdue():
                 settings = self._settings()
