@@ -25,11 +25,10 @@ from fleetsim.caller.fleet import (
     SkillEntry,
     Wire,
 )
-from fleetsim.caller.registry import ALL
 from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.model.work import ID, ID_RULE
+from fleetsim.model.work import ALL, ID, ID_RULE
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
 from fleetsim.runtime.interpolate import MissingVariable, interpolate
 from fleetsim.runtime.ports import Files, FileStamp

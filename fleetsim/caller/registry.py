@@ -12,10 +12,8 @@ from typing import TypeAlias
 
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.text import one_line
+from fleetsim.model.work import ALL
 from fleetsim.runtime.ports import Rng
-
-ALL = "all"
-"""The target that means every agent with the skill; no agent may have this name."""
 
 Judge: TypeAlias = Callable[[str, str], str]
 """What is wrong with asking a target for a skill, in a sentence; empty if nothing."""

@@ -10,22 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fleetsim.caller.ceremonies.ceremony import (
-    Ceremony,
-    CeremonyRow,
-    ceremony_facts,
-    child_request,
-    next_due,
-    parse_ceremony,
-    parse_moment,
-    zone_of,
-)
-from fleetsim.caller.ceremonies.cron import next_slot, parse_cron
+from fleetsim.caller.ceremonies.facts import CeremonyRow, ceremony_facts, child_request
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.store import CeremonyStore
 from fleetsim.caller.config import load_fleet
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.registry import judge, nearest_of, resolve
+from fleetsim.ceremony.cron import next_slot, parse_cron
+from fleetsim.ceremony.file import Ceremony, next_due, parse_ceremony, parse_moment, zone_of
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import ConfigError, UnknownTarget

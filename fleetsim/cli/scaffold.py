@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from fleetsim.caller.config import NAME
-from fleetsim.caller.registry import ALL
 from fleetsim.hub.schemas import AGENTS_SCHEMA, CEREMONY_SCHEMA
 from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import FleetsimError, HttpRefused
 from fleetsim.model.text import one_line
-from fleetsim.model.work import ID
+from fleetsim.model.work import ALL, ID
 from fleetsim.wire.dialect import dialect, dialect_of_version
 
 SCHEMA_FOLDER = ".fleetsim"

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.health import WINDOW
-from fleetsim.hub.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
 from fleetsim.hub.ceremonies import CeremonyApi
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, hosts_of, number, principal_of, read_body

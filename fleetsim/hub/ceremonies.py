@@ -11,10 +11,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.caller.ceremonies.ceremony import ceremony_facts, run_facts
+from fleetsim.api.bodies import CreateCeremonyBody, EmptyBody, UpdateCeremonyBody
+from fleetsim.caller.ceremonies.facts import ceremony_facts, run_facts
 from fleetsim.caller.ceremonies.store import CeremonyNotFound, CeremonyStore, StoredCeremony
 from fleetsim.caller.ledger import RunRecord
-from fleetsim.hub.bodies import CreateCeremonyBody, EmptyBody, UpdateCeremonyBody
 from fleetsim.hub.http import PAGE_MAX, answer, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
@@ -70,7 +70,7 @@ class CeremonyApi:
         await read_body(request, EmptyBody)
         ceremony_id = request.path_params["id"]
         await self._store().delete(ceremony_id, owner=principal_of(request).agent)
-        return answer({"id": ceremony_id}, message=f"Ceremony “{one_line(ceremony_id, 128)}” deleted")
+        return answer({"id": ceremony_id}, message=f'Ceremony "{one_line(ceremony_id, 128)}" deleted')
 
     async def run_ceremony(self, request: Request) -> Response:
         """Fire a ceremony now, whatever its schedule says."""
@@ -78,7 +78,7 @@ class CeremonyApi:
         ceremony_id = request.path_params["id"]
         self._require(principal_of(request), ceremony_id)
         run_id = await self._hub.require_scheduler().run_now(ceremony_id)
-        return answer({"runId": run_id}, message=f"Ceremony “{one_line(ceremony_id, 128)}” triggered")
+        return answer({"runId": run_id}, message=f'Ceremony "{one_line(ceremony_id, 128)}" triggered')
 
     async def ceremony_runs(self, request: Request) -> Response:
         """A ceremony's runs, newest first. An agent sees those of which it may see the requests: somebody else may have
@@ -106,5 +106,5 @@ class CeremonyApi:
         rows = self._hub.require_scheduler().rows()
         row = next((row for row in rows if row.ceremony.ceremony_id == stored.ceremony.ceremony_id), None)
         if row is None:  # somebody removed the file already
-            raise CeremonyNotFound(f"Ceremony “{stored.ceremony.ceremony_id}” not found")
+            raise CeremonyNotFound(f'Ceremony "{stored.ceremony.ceremony_id}" not found')
         return answer(ceremony_facts(row))

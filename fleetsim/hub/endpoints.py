@@ -15,8 +15,7 @@ from pydantic import BaseModel
 from starlette.routing import compile_path
 
 from fleetsim.agent.settings import CARD_PATHS
-from fleetsim.caller.executor import CALLBACK_PATH
-from fleetsim.hub.bodies import (
+from fleetsim.api.bodies import (
     AnswerBody,
     ChatBody,
     CreateCeremonyBody,
@@ -28,6 +27,7 @@ from fleetsim.hub.bodies import (
     UpdateCeremonyBody,
     VetoBody,
 )
+from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.hub.keys import Principal
 
 

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fleetsim.api.bodies import read
 from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.ceremonies.store import CeremonyExists, CeremonyNotWritable, TooManyCeremonies
 from fleetsim.caller.dispatcher import TaskBusy
@@ -26,7 +27,6 @@ from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import ConfigError, FleetsimError, LimitReached, NotAccepting, UnknownTarget, WireError
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
-from fleetsim.runtime.explain import in_words
 from fleetsim.runtime.inbound import BodyReader, Refusal
 from fleetsim.wire.json import parse_untrusted
 
@@ -89,21 +89,13 @@ def handler(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Reque
 
 
 async def read_body(request: Request, model: type[M]) -> M:
-    """The JSON body as ``model``; an empty body counts as ``{}``. Raises Refusal, WireError."""
+    """The JSON body as ``model``; an empty body counts as ``{}``. Raises Refusal, BodyInvalid."""
     body = await _bodies.read(request)
     try:
-        return model.model_validate(parse_untrusted(body or b"{}", bytes_max=BODY_BYTES_MAX))
-    except ValidationError as error:
-        raise refusal_of(error) from None
-
-
-def refusal_of(error: ValidationError, *inside: str) -> Refusal:
-    """What is wrong with a body, or with what stands ``inside`` it: which fields, never their values (T-41)."""
-    problems = []
-    for problem in error.errors(include_url=False, include_input=False)[:5]:
-        where = ".".join(one_line(str(step), 40) for step in (*inside, *problem["loc"])) or "the body"
-        problems.append(f"{where}: {in_words(problem)}")
-    return Refusal(400, "BAD_REQUEST", "; ".join(problems))
+        value = parse_untrusted(body or b"{}", bytes_max=BODY_BYTES_MAX)
+    except WireError as error:
+        raise Refusal(400, "BAD_JSON", "Invalid JSON", hint=str(error)) from None
+    return read(model, value)
 
 
 def principal_of(request: Request) -> Principal:

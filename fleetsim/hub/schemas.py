@@ -13,13 +13,13 @@ from typing import Any, Literal, get_type_hints
 from pydantic import BaseModel, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from fleetsim.caller.ceremonies.ceremony import CeremonyFile
+from fleetsim.api.bodies import AnswerBody, ChatBody, DecisionBody, DelegateBody, PublishBody, RequestBody, VetoBody
 from fleetsim.caller.config import AgentsFile
 from fleetsim.caller.event_wire import PAYLOAD_MEMBERS
 from fleetsim.caller.events import ENVELOPE, Event
 from fleetsim.caller.jsonable import camel
+from fleetsim.ceremony.file import CeremonyFile
 from fleetsim.hub.agent_keys import AgentKeysFile
-from fleetsim.hub.bodies import AnswerBody, ChatBody, DecisionBody, DelegateBody, PublishBody, RequestBody, VetoBody
 from fleetsim.hub.openapi import document
 
 AGENTS_SCHEMA = "agents.schema.json"

@@ -10,16 +10,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from fleetsim.api.bodies import ChatBody, DecisionBody, DelegateBody, InboundPayload, PublishBody, read
 from fleetsim.caller.cards import AgentView
 from fleetsim.caller.events import QuestionAnswered
 from fleetsim.caller.health import WINDOW
 from fleetsim.caller.jsonable import iso, to_json
-from fleetsim.hub.bodies import ChatBody, DecisionBody, DelegateBody, InboundPayload, PublishBody
-from fleetsim.hub.http import answer, number, principal_of, read_body, refusal_of
+from fleetsim.hub.http import answer, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
 from fleetsim.hub.ownership import Ownership
@@ -163,10 +162,7 @@ class WorkstaceanApi:
         """Take a message of the two kinds that may come from outside: nobody can publish an outcome, or an answer."""
         body = await read_body(request, PublishBody)
         if inbound := _INBOUND.fullmatch(body.topic):
-            try:
-                payload = InboundPayload.model_validate(body.payload)
-            except ValidationError as error:
-                raise refusal_of(error, "payload") from None
+            payload = read(InboundPayload, body.payload, "payload")
             made = SkillRequest(
                 correlation_id=body.correlation_id or self._hub.runtime.ids.new(),
                 text=payload.content,

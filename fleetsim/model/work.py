@@ -13,6 +13,9 @@ from fleetsim.model.extensions import EffectDelta, Usage
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import TERMINAL, JsonObject, Part, TaskState
 
+ALL = "all"
+"""The target that means every agent with the skill; no agent may have this name."""
+
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 """The ids that people and callers give: of ceremonies and requests. Matched in full, never searched (T-35)."""
 

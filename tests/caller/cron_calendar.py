@@ -1,6 +1,6 @@
 """What should fire around a change of the clock, read off a calendar minute by minute; and the whole world held to it.
 
-Nothing here computes ahead or shares code with ``fleetsim.caller.ceremonies.cron``: it looks at every minute. Where
+Nothing here computes ahead or shares code with ``fleetsim.ceremony.cron``: it looks at every minute. Where
 cronsim (Debian's rules) says something else, the reason is one of ``REASONS`` (docs/reference/cron.md lists them).
 ``python -m tests.caller.cron_calendar --years 1990-2037`` goes through every zone there is (`make cron-sweep`).
 """
@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from fleetsim.caller.ceremonies.cron import next_slot, parse_cron
+from fleetsim.ceremony.cron import next_slot, parse_cron
 
 MINUTE = timedelta(minutes=1)
 AROUND = timedelta(hours=36)

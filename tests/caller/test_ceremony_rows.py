@@ -8,19 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ceremonies.ceremony import (
-    Ceremony,
-    CeremonyRow,
-    ceremony_facts,
-    child_request,
-    parse_ceremony,
-    request_text,
-    run_facts,
-    zone_of,
-)
-from fleetsim.caller.ceremonies.cron import parse_cron
+from fleetsim.caller.ceremonies.facts import CeremonyRow, ceremony_facts, child_request, request_text, run_facts
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
+from fleetsim.ceremony.cron import parse_cron
+from fleetsim.ceremony.file import Ceremony, parse_ceremony, zone_of
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load
 from fleetsim.testbed.files import MemoryFiles

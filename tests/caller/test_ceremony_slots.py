@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetsim.caller.ceremonies.ceremony import CATCH_UP_SLOTS_MAX, Ceremony, divide, next_due, parse_ceremony
 from fleetsim.caller.ceremonies.runs import OVERLAP, WAITED
 from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
+from fleetsim.ceremony.file import CATCH_UP_SLOTS_MAX, Ceremony, divide, next_due, parse_ceremony
 from fleetsim.model.errors import ConfigError, NotAccepting, UnknownTarget
 from fleetsim.runtime.yaml import load
 from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, Ground, ground, yaml

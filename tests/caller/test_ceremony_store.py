@@ -12,19 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetsim.caller.ceremonies.ceremony import parse_ceremony
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.ceremonies.store import (
     CeremonyExists,
-    CeremonyInvalid,
     CeremonyNotFound,
     CeremonyNotWritable,
     CeremonyStore,
     TooManyCeremonies,
 )
-from fleetsim.caller.ceremonies.written import changed, written
 from fleetsim.caller.file_watch import LOOK_EVERY_S, SETTLE_S
+from fleetsim.ceremony.file import parse_ceremony
+from fleetsim.ceremony.written import CeremonyInvalid, changed, written
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.real import SystemClock
 from fleetsim.runtime.yaml import load
@@ -310,7 +309,7 @@ async def test_what_is_deleted_is_gone_at_once_and_fires_no_more() -> None:  # t
         g.put(yaml(id_="later"), "later.yaml")
         await asyncio.sleep(5)
         assert [row.ceremony.ceremony_id for row in scheduler.rows()] == ["later"], "the folder is still looked at"
-        with pytest.raises(CeremonyNotFound, match="Ceremony “tick” not found"):
+        with pytest.raises(CeremonyNotFound, match='Ceremony "tick" not found'):
             await store.delete("tick")
         await store.create(NEW, created_by="quinn")
         assert store.get("tick").ceremony.created_by == "quinn"

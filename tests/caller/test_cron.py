@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetsim.caller.ceremonies.cron import LENGTH_MAX, next_slot, parse_cron
+from fleetsim.ceremony.cron import LENGTH_MAX, next_slot, parse_cron
 from fleetsim.model.errors import ConfigError
 from tests.volume import volume
 

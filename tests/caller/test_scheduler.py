@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.ceremonies.ceremony import run_facts
+from fleetsim.caller.ceremonies.facts import run_facts
 from fleetsim.caller.ceremonies.folder import PER_OWNER_MAX
 from fleetsim.caller.ceremonies.runs import verdict
 from fleetsim.caller.ceremonies.scheduler import CeremonyBusy

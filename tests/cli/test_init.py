@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.caller.ceremonies.ceremony import Ceremony, parse_ceremony
 from fleetsim.caller.config import parse_fleet
 from fleetsim.caller.fleet import FleetConfig
+from fleetsim.ceremony.file import Ceremony, parse_ceremony
 from fleetsim.cli.scaffold import (
     ReadableAgent,
     UnreadableAgent,

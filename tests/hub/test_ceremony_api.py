@@ -317,6 +317,34 @@ async def test_a_ceremony_that_cannot_be_is_refused_and_told_why(more: dict[str,
         assert await listed(t) == {}
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("/api/ceremonies/create", {}, "id, name, schedule, and skill are required"),
+        ("/api/ceremonies/create", {**SWEEP, "id": "a/b"}, "Invalid ceremony id (alphanumeric, dots, dashes only)"),
+        ("/api/ceremonies/no/update", {"name": "x"}, 'Ceremony "no" not found'),
+        ("/api/ceremonies/no/delete", {}, 'Ceremony "no" not found'),
+        ("/api/ceremonies/no/run", {}, 'Ceremony "no" not found'),
+        ("/api/a2a/chat", {"agent": "quinn"}, "agent and message are required"),
+        ("/api/a2a/delegate", {"agent": "quinn", "message": "x"}, "agent, skill, and message are required"),
+    ],
+)
+async def test_a_refusal_is_said_in_the_words_that_workstaceans_tools_know(path: str, body: Any, says: str) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        assert (await call(t, "POST", path, body, key=QUINN))[1]["error"] == says
+
+
+async def test_what_was_done_is_said_in_the_words_that_workstaceans_tools_know() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        await create(t)
+        broken = await t.http("POST", "/api/ceremonies/create", b"{", key=QUINN)
+        assert (broken.status, json.loads(broken.body)["error"]) == (400, "Invalid JSON")
+        said = [(await call(t, "POST", f"{PATH}/{verb}", key=QUINN))[1]["message"] for verb in ("run", "delete")]
+        assert said == [f'Ceremony "{SWEEP["id"]}" triggered', f'Ceremony "{SWEEP["id"]}" deleted']
+
+
 async def test_a_hub_without_a_folder_says_so() -> None:
     async with town(worker(), agent_keys=ENV) as t:
         t.hub.ceremonies = None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.ceremonies.ceremony import run_facts
+from fleetsim.caller.ceremonies.facts import run_facts
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fleetsim.caller.ceremonies.ceremony import CeremonyFile
+from fleetsim.api.bodies import AnswerBody, RequestBody
 from fleetsim.caller.config import AgentFile
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.health import FleetHealth, HealthWord, OutcomeStats
 from fleetsim.caller.jsonable import camel
 from fleetsim.caller.rates import BUILT_IN
+from fleetsim.ceremony.file import CeremonyFile
 from fleetsim.hub.api import Api
-from fleetsim.hub.bodies import AnswerBody, RequestBody
 from fleetsim.hub.hub import Hub
 from fleetsim.testbed.loop import START
 from tests.hub.town import town, worker

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from fleetsim.caller.ceremonies.ceremony import parse_ceremony
-from fleetsim.hub.bodies import RequestBody
+from fleetsim.api.bodies import RequestBody
+from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import plain_id
 from fleetsim.runtime.yaml import load

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fleetsim.caller.ceremonies.ceremony import Ceremony, parse_ceremony
 from fleetsim.caller.file_watch import Changes, FileWatch
+from fleetsim.ceremony.file import Ceremony, parse_ceremony
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID

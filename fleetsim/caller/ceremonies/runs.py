@@ -13,14 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from fleetsim.caller.ceremonies.ceremony import (
-    DEFAULT_TIMEOUT_S,
-    Ceremony,
-    Overlap,
-    child_request,
-    lateness_ms,
-    next_due,
-)
+from fleetsim.caller.ceremonies.facts import child_request, lateness_ms
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import (
     CeremonyCompleted,
@@ -32,6 +25,7 @@ from fleetsim.caller.events import (
 )
 from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
 from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.ceremony.file import DEFAULT_TIMEOUT_S, Ceremony, Overlap, next_due
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest

@@ -18,18 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fleetsim.caller.ceremonies.ceremony import (
-    CATCH_UP_SLOTS_MAX,
-    GRACE_S,
-    CatchUp,
-    Ceremony,
-    CeremonyRow,
-    Overlap,
-    ceremony_facts,
-    divide,
-    next_due,
-)
-from fleetsim.caller.ceremonies.cron import Cron
+from fleetsim.caller.ceremonies.facts import CeremonyRow, ceremony_facts
 from fleetsim.caller.ceremonies.folder import CeremonyFolder, FileProblem, FolderContents
 from fleetsim.caller.ceremonies.runs import CAUGHT_UP, OVERLAP, TOO_LATE, WAITED, Runs
 from fleetsim.caller.channels.channel import Channel, channel_doubt
@@ -39,6 +28,8 @@ from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.ledger import RunRecord, RunStatus
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.registry import Judge, nearest_of
+from fleetsim.ceremony.cron import Cron
+from fleetsim.ceremony.file import CATCH_UP_SLOTS_MAX, GRACE_S, CatchUp, Ceremony, Overlap, divide, next_due
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome, SkillRequest

@@ -8,25 +8,20 @@ it nor the id. A project's overrides are shown and never written: they are the p
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
-from fleetsim.caller.ceremonies.ceremony import Ceremony, parse_ceremony
 from fleetsim.caller.ceremonies.folder import CEREMONIES_MAX, PER_OWNER_MAX, CeremonyFolder, FileProblem
-from fleetsim.caller.ceremonies.written import changed, written
+from fleetsim.ceremony.file import Ceremony, parse_ceremony
+from fleetsim.ceremony.written import CeremonyInvalid, changed, checked, timed, written
 from fleetsim.model.errors import ConfigError, FleetsimError, UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Clock, Files
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load
 
 FILE_MODE = 0o644
-IN_S_MAX = 366 * 86_400
-_SPAN = re.compile(r"([0-9]{1,9})\s*([smhd])", re.ASCII)
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class CeremonyExists(FleetsimError):
@@ -35,15 +30,6 @@ class CeremonyExists(FleetsimError):
 
 class CeremonyNotFound(UnknownTarget):
     """There is no ceremony of that id."""
-
-
-class CeremonyInvalid(ConfigError):
-    """A value that no ceremony may have. ``field`` is its key, "" if it is the whole; ``said`` what is wrong."""
-
-    def __init__(self, field: str, said: str, *, hint: str | None = None) -> None:
-        super().__init__(f"{field}: {said}" if field and f"'{field}'" not in said else said, hint=hint)
-        self.field = field
-        self.said = said
 
 
 class CeremonyNotWritable(FleetsimError):
@@ -83,11 +69,11 @@ class CeremonyStore:
         """One ceremony in force; with ``owner``, one of theirs, as if there were no others. Raises CeremonyNotFound."""
         contents = self._folder.contents
         if owner is not None and not self._is_of(owner, ceremony_id):
-            raise CeremonyNotFound(f"Ceremony “{one_line(ceremony_id, 64)}” not found")
+            raise CeremonyNotFound(f'Ceremony "{one_line(ceremony_id, 64)}" not found')
         if ceremony_id not in contents.ceremonies:
             told = [problem.error for problem in self._problems(ceremony_id)]
             hint = f"its file is broken: {told[0]}" if told else None
-            raise CeremonyNotFound(f"Ceremony “{one_line(ceremony_id, 64)}” not found", hint=hint)
+            raise CeremonyNotFound(f'Ceremony "{one_line(ceremony_id, 64)}" not found', hint=hint)
         return StoredCeremony(
             ceremony=contents.ceremonies[ceremony_id],
             path=contents.paths[ceremony_id],
@@ -111,8 +97,8 @@ class CeremonyStore:
             ConfigError: the file cannot be written.
         """
         wanted = {key: value for key, value in values.items() if value is not None}
-        wanted = self._with_time({**wanted, "createdBy": created_by})
-        ceremony = _checked(written(wanted))
+        wanted = timed({**wanted, "createdBy": created_by}, self._clock.now())
+        ceremony = checked(written(wanted))
         path = self._folder.path / f"{ceremony.ceremony_id}.yaml"
         async with self._lock:
             taken = CeremonyExists(
@@ -148,14 +134,14 @@ class CeremonyStore:
             for key, value in fixed.items():
                 if key in changes and changes[key] != value:
                     raise CeremonyInvalid(key, f"'{key}' cannot be changed")
-            wanted = self._with_time({key: value for key, value in changes.items() if key not in fixed})
+            wanted = timed({k: v for k, v in changes.items() if k not in fixed}, self._clock.now())
             text = (await self._files.read(path, bytes_max=CEREMONY_BYTES_MAX)).decode("utf-8-sig", "replace")
             try:
                 parse_ceremony(load(text, stored.path))
             except ConfigError as error:
                 raise CeremonyNotWritable(f"its file is broken: {error}", hint="correct it first") from None
             edited = changed(text, wanted)
-            _checked(edited)
+            checked(edited)
             if edited != text:
                 await self._files.write(path, edited.encode(), mode=None)
                 await self._take_up(path)
@@ -201,34 +187,3 @@ class CeremonyStore:
     async def _take_up(self, path: Path) -> None:
         await self._folder.take_up(path)
         self._changed()
-
-    def _with_time(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values with ``in`` as the moment it means now."""
-        wanted = dict(values)
-        span = wanted.pop("in", None)
-        if span is not None:
-            if wanted.get("at") is not None:
-                raise CeremonyInvalid("in", "'in' and 'at' both say when; give one")
-            moment = self._clock.now().astimezone(UTC) + timedelta(seconds=_seconds(span))
-            wanted["at"] = moment.replace(microsecond=0).isoformat().replace("+00:00", "Z")
-        if wanted.get("at") is not None and wanted.get("schedule") is None:
-            wanted.setdefault("once", True)
-        return wanted
-
-
-def _seconds(span: Any) -> int:
-    match = _SPAN.fullmatch(span.strip()) if isinstance(span, str) else None
-    seconds = int(match[1]) * _SECONDS[match[2]] if match else span
-    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= IN_S_MAX:
-        raise CeremonyInvalid("in", "'in' must be seconds, or a number with s, m, h or d, of a year at most")
-    return seconds
-
-
-def _checked(text: str) -> Ceremony:
-    """The ceremony that a file of this text would be. Raises CeremonyInvalid."""
-    try:
-        return parse_ceremony(load(text, "ceremony"))
-    except ConfigError as error:
-        field = str(error.path[0]) if error.path else ""
-        said = error.said or re.sub(r"^ceremony:\d+:\d+: ", "", str(error))  # not YAML at all, or too much of it
-        raise CeremonyInvalid(field, said, hint=error.hint) from None

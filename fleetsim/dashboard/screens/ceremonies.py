@@ -11,8 +11,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
-from fleetsim.caller.ceremonies.ceremony import zone_of
-from fleetsim.caller.ceremonies.cron import next_slot, parse_cron
+from fleetsim.ceremony.cron import next_slot, parse_cron
+from fleetsim.ceremony.file import zone_of
 from fleetsim.dashboard.chrome import Keys, ScreenName
 from fleetsim.dashboard.labels import MUTED, RUN, STRONG, Tone, age, countdown, duration, moment, percent, plural, since
 from fleetsim.dashboard.screens.pane import Pane

@@ -1,22 +1,36 @@
-"""What the hub's API takes: one strict model per body."""
+"""What the hub's API takes: one strict model per body, and what is said of a body that does not fit."""
 
 from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.ceremonies.ceremony import TARGETS_MAX, CeremonyFile
-from fleetsim.caller.registry import ALL
+from fleetsim.ceremony.file import TARGETS_MAX, CeremonyFile
+from fleetsim.model.errors import ConfigError
 from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
-from fleetsim.model.work import ID, ID_RULE, Answer, Decision, SkillRequest, Source
-from fleetsim.runtime.explain import Pattern
+from fleetsim.model.text import one_line
+from fleetsim.model.work import ALL, ID, ID_RULE, Answer, Decision, SkillRequest, Source
+from fleetsim.runtime.explain import Pattern, in_words
+
+M = TypeVar("M", bound=BaseModel)
 
 WEEK_MS = 7 * 86_400_000
+ID_INVALID = "Invalid ceremony id (alphanumeric, dots, dashes only)"
+"""As Workstacean says it; what its pattern takes beside is in the rule."""
 
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
@@ -30,6 +44,41 @@ _Actor: TypeAlias = Annotated[
 _Interface: TypeAlias = Annotated[
     str, Pattern(r"[a-z][a-z0-9\-]{0,31}", "1 to 32 small letters, digits or dashes, the first a letter")
 ]
+
+
+class BodyInvalid(ConfigError):
+    """A body that the hub does not take: which fields are wrong, never their values (T-41)."""
+
+
+class _Unfit(ValueError):
+    """What is wrong with a whole body, in the words of Workstacean."""
+
+    def __init__(self, said: str, *, hint: str | None = None) -> None:
+        super().__init__(said)
+        self.hint = hint
+
+
+def read(model: type[M], value: Any, *inside: str) -> M:
+    """``value`` as ``model``; ``inside`` is where it stands, for the message. Raises BodyInvalid."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        problems, hint = [], None
+        for problem in error.errors(include_url=False, include_input=False)[:5]:
+            unfit = problem.get("ctx", {}).get("error")
+            if isinstance(unfit, _Unfit):
+                problems.append(str(unfit))
+                hint = unfit.hint
+                continue
+            where = ".".join(one_line(str(step), 40) for step in (*inside, *problem["loc"])) or "the body"
+            problems.append(f"{where}: {in_words(problem)}")
+        raise BodyInvalid("; ".join(problems), hint=hint) from None
+
+
+def check_id(ceremony_id: str) -> None:
+    """Refuse what can be no ceremony's id, in the words of Workstacean. Raises BodyInvalid."""
+    if not ID.fullmatch(ceremony_id):
+        raise BodyInvalid(ID_INVALID, hint=ID_RULE)
 
 
 class _Body(BaseModel):
@@ -186,6 +235,13 @@ def _one_agent(name: str) -> str:
     return name
 
 
+def _require(value: Any, keys: tuple[str, ...], said: str) -> Any:
+    """The value, for a model to read. Raises _Unfit in Workstacean's words where one of the keys has nothing."""
+    if isinstance(value, dict) and not all(value.get(key) for key in keys):
+        raise _Unfit(f"{said} are required")
+    return value
+
+
 _Agent: TypeAlias = Annotated[_Name, AfterValidator(_one_agent)]
 _Message: TypeAlias = Annotated[str, Pattern(r"[\s\S]*\S[\s\S]*", "a text that is not blank")]
 
@@ -211,6 +267,11 @@ class ChatBody(_Body):
     """Not to wait for the answer, which pollUrl has later."""
     wait_ms: Annotated[int, Field(ge=0, le=60_000)] = 25_000
     """How long to wait for the answer before pollUrl is given, in milliseconds. Tools give up after 30 s."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_whole(cls, value: Any) -> Any:
+        return _require(value, ("agent", "message"), "agent and message")
 
     def request(self, fresh_id: str) -> SkillRequest:
         return SkillRequest(
@@ -238,6 +299,11 @@ class DelegateBody(_Body):
     """Told to the agent as projectSlug."""
     dispatcher_agent: _Name | None = None
     """The agent that this is for; a question goes to it before it goes to a person."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_whole(cls, value: Any) -> Any:
+        return _require(value, ("agent", "skill", "message"), "agent, skill, and message")
 
     def request(self, fresh_id: str) -> SkillRequest:
         return SkillRequest(
@@ -331,7 +397,10 @@ class CreateCeremonyBody(CeremonyFile):
         if isinstance(value, dict):
             when = any(value.get(key) is not None for key in ("schedule", "at", "in"))
             if not when or not all(value.get(key) for key in ("id", "name", "skill")):
-                raise ValueError("id, name, schedule, and skill are required")
+                hint = "in place of schedule, at or in says when it fires once"
+                raise _Unfit("id, name, schedule, and skill are required", hint=hint)
+            if isinstance(value["id"], str) and not ID.fullmatch(value["id"]):
+                raise _Unfit(ID_INVALID, hint=ID_RULE)
         return value
 
 

@@ -1,4 +1,5 @@
-"""A ceremony as YAML that a person can read and edit: written anew, or changed where it stands. Pure.
+"""A ceremony as a program gives it, by its keys, and as YAML that a person can read and edit: written anew, or changed
+where it stands. Pure.
 
 A change keeps every other line as it is, comments too. Where that cannot be done (the whole file is one ``{...}``), the
 file is written anew, and its comments are gone.
@@ -12,16 +13,33 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import yaml
 
-from fleetsim.caller.ceremonies.ceremony import CeremonyFile
+from fleetsim.ceremony.file import Ceremony, CeremonyFile, parse_ceremony
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.work import ALL
 from fleetsim.runtime.yaml import load
+
+
+class CeremonyInvalid(ConfigError):
+    """A value that no ceremony may have. ``field`` is its key, "" if it is the whole; ``said`` what is wrong."""
+
+    def __init__(self, field: str, said: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{field}: {said}" if field and f"'{field}'" not in said else said, hint=hint)
+        self.field = field
+        self.said = said
+
 
 KEYS = tuple(member.alias or name for name, member in CeremonyFile.model_fields.items())
 """In the order in which a file has them."""
+
+IN_S_MAX = 366 * 86_400
+_SPAN = re.compile(r"([0-9]{1,9})\s*([smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_PLAIN_CEREMONY = {"id": "x", "name": "x", "skill": "x", "targets": [ALL]}
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@-]*(?: [A-Za-z0-9_./@-]+)*")
 _NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
@@ -29,6 +47,54 @@ _NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", 
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _BLOCK_LINE = re.compile(r"[\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*")
+
+
+def timed(values: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """The values with ``in`` (seconds, or 30m, 2h, 1d) as the moment it means; ``at`` without a schedule means once.
+
+    Raises:
+        CeremonyInvalid: ``in`` is no span, or stands beside ``at``.
+    """
+    wanted = dict(values)
+    span = wanted.pop("in", None)
+    if span is not None:
+        if wanted.get("at") is not None:
+            raise CeremonyInvalid("in", "'in' and 'at' both say when; give one")
+        moment = now.astimezone(UTC) + timedelta(seconds=_seconds(span))
+        wanted["at"] = moment.replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    if wanted.get("at") is not None and wanted.get("schedule") is None:
+        wanted.setdefault("once", True)
+    return wanted
+
+
+def _seconds(span: Any) -> int:
+    match = _SPAN.fullmatch(span.strip()) if isinstance(span, str) else None
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else span
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= IN_S_MAX:
+        raise CeremonyInvalid("in", "'in' must be seconds, or a number with s, m, h or d, of a year at most")
+    return seconds
+
+
+def checked(text: str) -> Ceremony:
+    """The ceremony that a file of this text would be. Raises CeremonyInvalid."""
+    try:
+        return parse_ceremony(load(text, "ceremony"))
+    except ConfigError as error:
+        field = str(error.path[0]) if error.path else ""
+        said = error.said or re.sub(r"^ceremony:\d+:\d+: ", "", str(error))  # not YAML at all, or too much of it
+        raise CeremonyInvalid(field, said, hint=error.hint) from None
+
+
+def check_changes(changes: Mapping[str, Any], now: datetime) -> None:
+    """Check each change by itself, for who has not the ceremony: whether they go together only its file shows.
+
+    Raises:
+        CeremonyInvalid: a value that no ceremony may have.
+    """
+    for key, value in changes.items():
+        if value is not None and key != "once":
+            when = {} if key in {"at", "in"} else {"schedule": "@daily"}
+            checked(written(timed({**_PLAIN_CEREMONY, **when, key: value}, now)))
 
 
 def written(values: Mapping[str, Any]) -> str:
