@@ -259,14 +259,12 @@ class Service:
         """Begin the skill of an open task of an earlier run again, with the message that began the task."""
         record = self._store.read(key)
         message = next((said for said in record.task.history if said.role is Role.USER), None)
-        behaviour = self._settings.behaviours[record.dialect]
-        skill = None
-        if message is not None:
-            skill = self._settings.choose(self._skills, self._default_skill, message.metadata, message.text)
+        skill = self._skills.get(record.skill)
         if message is None or skill is None:
             self._store.finish(key, TaskState.FAILED, reason="the task cannot be taken up again")
             return
-        self._runner.start(record, skill, message, message.metadata, refused=behaviour.refused)
+        refused = self._settings.behaviours[record.dialect].refused
+        self._runner.start(record, skill, message, message.metadata, refused=refused)
 
     def _no_skill(self, metadata: JsonObject) -> str:
         offered = ", ".join(self._skills)

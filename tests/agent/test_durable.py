@@ -9,13 +9,14 @@ import stat
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fleetsim.agent import Agent, AgentLimits, SkillContext, skill
+from fleetsim.agent import Agent, AgentLimits, Skill, SkillContext, SkillRejected, skill
 from fleetsim.agent.app import Engine, build_app
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.durable import StateUnwritable, TaskFile
@@ -192,6 +193,57 @@ async def test_running_tasks_have_failed_after_a_crash_and_webhooks_hear_of_it(t
         await asyncio.sleep(0.2)
         assert rig.hook.states == ["failed"]
         assert rig.hook.headers[0]["authorization"] == "Bearer t"
+
+
+@skill
+async def survey(task: SkillContext) -> str:
+    """Asks; with the tag ``again`` it does not take on what it was asked before."""
+    if "again" in task.skill.tags:
+        raise SkillRejected(f"{task.skill.skill_id}: not {task.text} again")
+    return await task.ask("which?")
+
+
+def surveys(*tags: str) -> list[Skill]:
+    return [replace(survey, skill_id=name, tags=tags) for name in ("first", "second")]
+
+
+@pytest.mark.parametrize("dialect", ["0.1", "0.3"])
+async def test_an_agent_that_resumes_begins_the_same_skill_with_the_same_message_again(
+    tmp_path: Path, dialect: str
+) -> None:
+    """Where it is not taken on this time, it ends as its own dialect says it."""
+    older = {"id": "t", "message": {"role": "user", "parts": [{"type": "text", "text": "stay"}]}}
+    method = "tasks/send" if dialect == "0.1" else "message/send"
+    params = {**(older if dialect == "0.1" else sent("stay")), "metadata": {"skillHint": "second"}}
+    async with running(tmp_path / "s.db", skills=surveys(), resumes=True) as rig:
+        task_id = (await rig.call(method, params))["id"]
+        await asyncio.sleep(0.1)
+        assert (await rig.call("tasks/get", {"id": task_id}))["status"]["state"] == "input-required"
+    async with running(tmp_path / "s.db", run=2, skills=surveys("again"), resumes=True) as rig:
+        await asyncio.sleep(0.1)
+        found = await rig.call("tasks/get", {"id": task_id})
+        assert found["status"]["state"] == ("failed" if dialect == "0.1" else "rejected")
+        assert found["status"]["message"]["parts"][0]["text"] == "second: not stay again"
+
+
+@pytest.mark.parametrize(
+    ("role", "skills", "state", "text"),
+    [
+        ("user", 2, "input-required", "which?"),
+        ("user", 1, "failed", "the task cannot be taken up again"),  # the skill that was begun is gone
+        ("agent", 2, "failed", "the task cannot be taken up again"),  # nobody asked for anything
+    ],
+)
+async def test_a_task_that_cannot_be_taken_up_again_fails_with_that_as_its_reason(
+    tmp_path: Path, role: str, skills: int, state: str, text: str
+) -> None:
+    async with running(tmp_path / "s.db", skills=surveys(), resumes=True) as rig:
+        task_id = (await rig.call("message/send", sent("stay", skill="second", role=role)))["id"]
+        await asyncio.sleep(0.1)
+    async with running(tmp_path / "s.db", run=2, skills=surveys()[:skills], resumes=True) as rig:
+        await asyncio.sleep(0.1)
+        status = (await rig.call("tasks/get", {"id": task_id}))["status"]
+        assert (status["state"], status["message"]["parts"][0]["text"]) == (state, text)
 
 
 async def test_nothing_is_acknowledged_that_is_not_in_the_file(tmp_path: Path) -> None:
