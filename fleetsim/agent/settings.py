@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.skills import Skill, SkillChoice, choose_skill
+from fleetsim.agent.skills import Skill, SkillChoice
 from fleetsim.model.errors import (
     ConfigError,
     ExtendedCardNotConfigured,
@@ -99,40 +99,40 @@ BEHAVIOURS: Mapping[str, DialectBehaviour] = {name: DialectBehaviour(dialect=nam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """One agent's settings. Secrets are kept out of every repr; see ``Agent`` for what each field means."""
+    """One agent's settings. Secrets are kept out of every repr; see ``Agent`` for what each means, and for defaults."""
 
     name: str
-    description: str = ""
-    version: str = "1.0.0"
-    skills: tuple[Skill, ...] = ()
-    default_skill: str | None = None
-    choose: SkillChoice = choose_skill
-    dialects: tuple[str, ...] = tuple(DIALECTS)
-    behaviours: Mapping[str, DialectBehaviour] = field(default_factory=lambda: BEHAVIOURS)
-    url: str | None = None
-    path: str = "/a2a"
-    rest: bool = True
-    streaming: bool = True
-    push_notifications: bool = True
-    state_transition_history: bool = False
-    drop_failed_webhooks: bool = False
-    webhook_sender: Callable[..., WebhookSender] = WebhookSender
-    api_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
-    bearers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    allow_webhook: tuple[str, ...] = ()
-    organization: str | None = None
-    provider_url: str | None = None
-    documentation_url: str | None = None
-    input_modes: tuple[str, ...] | None = None
-    output_modes: tuple[str, ...] = ("text/plain",)
-    state: Path | None = None
-    limits: AgentLimits = field(default_factory=AgentLimits)
-    interceptors: tuple[Callable[[Operations], Operations], ...] = ()
-    middleware: tuple[Callable[[ASGIApp], ASGIApp], ...] = ()
-    offers: Callable[[], Iterable[Skill]] | None = None
-    callers: Authenticator | None = None
-    task_metadata: Callable[[], JsonObject] = dict
-    resumes: bool = False
+    description: str
+    version: str
+    skills: tuple[Skill, ...]
+    default_skill: str | None
+    choose: SkillChoice
+    dialects: tuple[str, ...]
+    behaviours: Mapping[str, DialectBehaviour]
+    url: str | None
+    path: str
+    rest: bool
+    streaming: bool
+    push_notifications: bool
+    state_transition_history: bool
+    drop_failed_webhooks: bool
+    webhook_sender: Callable[..., WebhookSender]
+    api_keys: Mapping[str, str] = field(repr=False)
+    bearers: Mapping[str, str] = field(repr=False)
+    allow_webhook: tuple[str, ...]
+    organization: str | None
+    provider_url: str | None
+    documentation_url: str | None
+    input_modes: tuple[str, ...] | None
+    output_modes: tuple[str, ...]
+    state: Path | None
+    limits: AgentLimits
+    interceptors: tuple[Callable[[Operations], Operations], ...]
+    middleware: tuple[Callable[[ASGIApp], ASGIApp], ...]
+    offers: Callable[[], Iterable[Skill]] | None
+    callers: Authenticator | None
+    task_metadata: Callable[[], JsonObject]
+    resumes: bool
 
     def with_skill(self, skill: Skill) -> AgentSettings:
         return replace(self, skills=(*self.skills, skill))

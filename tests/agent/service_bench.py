@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from fleetsim.agent.agent import Agent
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.notify import Notifier
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Operations, Principal, Service
-from fleetsim.agent.settings import BEHAVIOURS, AgentSettings
+from fleetsim.agent.settings import BEHAVIOURS
 from fleetsim.agent.skills import Skill, SkillContext, skill
 from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import ANYONE
@@ -88,7 +89,7 @@ Benches = Callable[..., Awaitable[Bench]]
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Benches]:
-    """Make services: options of ``AgentSettings``, with ``flush`` and ``limits``."""
+    """Make services: options of ``Agent``, with ``flush`` and ``limits``."""
     async with AsyncExitStack() as stack:
 
         async def made(
@@ -103,7 +104,7 @@ async def bench() -> AsyncIterator[Benches]:
             sender = WebhookSender(runtime, AddressPolicy.allowing("10.0.0.9/32:8080"))
             offered = skills or (wait, work, echo)
             runner = Runner(store=store, workers=workers, rng=runtime.rng, limits=bounds)
-            settings = AgentSettings(name="x", skills=tuple(offered), limits=bounds, **options)
+            settings = Agent("x", skills=offered, limits=bounds, **options).settings
             service = Service(
                 settings,
                 store=store,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from fleetsim.agent.agent import Agent
 from fleetsim.agent.builtin import builtin_skills, flaky_skill, reference_agent
 from fleetsim.agent.cards import build_card
 from fleetsim.agent.profiles.stand_ins import (
@@ -17,8 +19,7 @@ from fleetsim.agent.profiles.stand_ins import (
     quinn_skills,
     selectools_skills,
 )
-from fleetsim.agent.settings import AgentSettings
-from fleetsim.agent.skills import Skill, SkillFailed, SkillRejected
+from fleetsim.agent.skills import Effect, Skill, SkillFailed, SkillRejected
 from fleetsim.agent.tasks import UsageTotals
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, EffectDelta
 from fleetsim.model.task import Artifact, DataPart, TextPart
@@ -221,7 +222,7 @@ async def test_analyze_asks_for_a_dataset_where_none_is_named() -> None:
 
 def declared(*skills: Skill) -> dict[str, Any]:
     """Each extension's parameters on the card of an agent with these skills."""
-    settings = AgentSettings(name="x", skills=skills, dialects=("1.0",))
+    settings = Agent("x", skills=skills, dialects=("1.0",)).settings
     return {extension.uri: extension.params for extension in build_card(settings, "http://x").capabilities.extensions}
 
 
@@ -254,6 +255,13 @@ def test_the_reference_agent_declares_its_reach_and_supervision() -> None:
     assert params_of(skills, HITL_MODE) == {"slow": {"mode": "veto"}, "ask": {"mode": "gated"}}
     assert {made.skill_id for made in skills if made.cost} == {"stream", "estimate"}
     assert {made.skill_id for made in skills if made.sure} == {"estimate"}
+
+
+def test_an_effect_is_one_more_for_sure_unless_it_says_otherwise() -> None:
+    made = replace(SKILLS["echo"], effects=(Effect(domain="d", path="p"),))
+    assert params_of((made,), EFFECT_DOMAIN)["echo"]["effects"] == [
+        {"domain": "d", "path": "p", "delta": 1.0, "confidence": 1.0}
+    ]
 
 
 def test_what_some_skills_alone_do_is_declared_all_the_same() -> None:

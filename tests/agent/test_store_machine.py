@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from fleetsim.agent.agent import Agent
 from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
 from fleetsim.agent.service import Principal, Service
-from fleetsim.agent.settings import BEHAVIOURS, AgentSettings
+from fleetsim.agent.settings import BEHAVIOURS
 from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import PushTarget, Record, TaskEnded
 from fleetsim.model.call import ListTasks, PushConfig, TaskPage
@@ -115,7 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.retention.forgotten.append(self.forgotten.append)
         self.store.keepers.append(lambda record: self.kept.update({record.key: record}))
         self.service = Service(
-            AgentSettings(name="x", limits=OURS),
+            Agent("x", limits=OURS).settings,
             store=self.store,
             runner=None,
             notifier=None,
