@@ -377,7 +377,7 @@ async def serving(
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(server.running.wait())
                 worker.add_done_callback(lambda _done: running.cancel())
-            if worker.done() or not server.started:
+            if not server.started:
                 raise ConfigError(f"{what} did not start", hint="its log says why")
             yield f"http://{f'[{host}]' if ':' in host else host}:{bound}"
         finally:

@@ -35,7 +35,7 @@ class Watchdog:
         self._stalled = stalled
         self._stall_s = stall_s
         self._due = 0.0
-        self._told = -1.0  # the beat whose lateness was logged
+        self._told: float | None = None  # the beat whose lateness was logged
         self._telling = threading.Lock()
         self._stop = threading.Event()
         self._beat: asyncio.TimerHandle | None = None

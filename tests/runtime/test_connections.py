@@ -340,10 +340,11 @@ async def test_a_request_that_came_behind_another_is_at_work_when_that_is_answer
 class Door:
     """Where a server takes connections in: each try has the errno it fails with, 0 lets one in; then nobody comes."""
 
-    def __init__(self, *answers: int) -> None:
-        self.answers = list(answers)
+    def __init__(self, *answers: int, address: Any = ("10.0.0.1", 5)) -> None:
+        self.answers, self.address = list(answers), address
         self.tried_s: list[float] = []
         self.entered: list[Wire] = []
+        self.ended_s = 0.0
 
     async def sock_accept(self, listener: Any) -> tuple[Any, Any]:
         self.tried_s.append(asyncio.get_running_loop().time())
@@ -354,29 +355,42 @@ class Door:
         return None, None
 
     async def connect_accepted_socket(self, make: Callable[[], GuardedProtocol], connection: Any) -> None:
-        wire = Wire(("10.0.0.1", 5))
+        wire = Wire(self.address)
         self.entered.append(wire)
         wire.protocol = make()
         wire.protocol.connection_made(wire)
 
-    async def open(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[float]:
-        """Serve for so many seconds. Returns how long it was between the tries, and keeps who is left in ``left``."""
+    async def open(
+        self, monkeypatch: pytest.MonkeyPatch, seconds: float, asked: bytes = b"", app: Any = None, **limits: Any
+    ) -> list[float]:
+        """Serve for so many seconds, asked at once by all. Returns how long it was between the tries.
+
+        Keeps who is left then in ``left``, and when all was over in ``ended_s``.
+        """
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(loop, "sock_accept", self.sock_accept, raising=False)
         monkeypatch.setattr(loop, "connect_accepted_socket", self.connect_accepted_socket, raising=False)
-        server = Server(house, ServerLimits(), on_stop=None, signals=False)
+        server = Server(app or house, ServerLimits(**limits), on_stop=None, signals=False)
         with socket.socket() as listener:
             serving = asyncio.create_task(server.serve([listener]))
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(MOMENT_S)
+            for wire in self.entered if asked else []:
+                assert wire.protocol is not None
+                wire.protocol.data_received(asked)
+            await asyncio.sleep(seconds - MOMENT_S)
             self.left = [wire.gone_s is None for wire in self.entered]
             server.should_exit = True
             await serving
+        self.ended_s = loop.time()
         return [round(after - before, 6) for before, after in pairwise(self.tried_s)]
 
 
 async def house(scope: Any, receive: Any, send: Any) -> None:
-    """An application that starts and stops."""
-    while scope["type"] == "lifespan":
+    """An application that starts and stops, and is a site in between."""
+    if scope["type"] != "lifespan":
+        await site(scope, receive, send)
+        return
+    for _ in ("startup", "shutdown"):
         await send({"type": (await receive())["type"] + ".complete"})
 
 
@@ -412,3 +426,46 @@ async def test_a_connection_that_failed_before_it_was_taken_in_costs_nobody_a_pl
     door = Door(0, errno.ECONNABORTED, 0)
     assert await door.open(monkeypatch, 1) == [0.0, 0.05, 0.0]
     assert (door.left, warnings(caplog)) == ([True, True], [])
+
+
+# -- a server's settings -------------------------------------------------------------------------------
+
+
+async def test_an_answer_under_way_has_five_seconds_when_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer_s, ended_s, answered in ((4, 4, True), (100, 6, False)):
+        began_s = asyncio.get_running_loop().time()
+        door = Door(0)
+        await door.open(monkeypatch, 1, HEAD % b"%d" % answer_s)
+        assert door.ended_s - began_s == pytest.approx(ended_s, abs=0.5)
+        assert door.entered[0].written.endswith(b"ok") is answered
+
+
+async def test_a_connection_is_kept_for_its_next_request_as_long_as_the_limits_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for seconds, kept in ((6, True), (8, False)):
+        door = Door(0)
+        await door.open(monkeypatch, seconds, HEAD % b"0", keep_alive_s=7.2)
+        assert door.left == [kept]
+
+
+async def test_a_server_does_not_name_itself_nor_log_requests_nor_believe_whom_a_header_names(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope)
+        await house(scope, receive, send)
+
+    caplog.set_level(logging.DEBUG)
+    door = Door(0, address=("127.0.0.1", 5))
+    asked = b"GET /0 HTTP/1.1\r\nhost: x\r\nx-forwarded-for: 8.8.8.8\r\nx-forwarded-proto: https\r\n\r\n"
+    await door.open(monkeypatch, 1, asked, app)
+    head = bytes(door.entered[0].written).lower()
+    assert head.startswith(b"http/1.1 200")
+    assert b"\r\nserver:" not in head
+    assert [(scope["client"], scope["scheme"]) for scope in seen if scope["type"] == "http"] == [
+        (("127.0.0.1", 5), "http")
+    ]
+    assert [record.name for record in caplog.records if "GET" in record.getMessage()] == []
