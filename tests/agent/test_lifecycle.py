@@ -438,3 +438,23 @@ async def test_a_flaky_skill_fails_once_in_ten_calls(rig: Rig) -> None:
     ends = [task["task"]["status"]["state"].removeprefix("TASK_STATE_").lower() for task in tasks]
     for block in (ends[:10], ends[10:20], ends[20:]):
         assert sorted(block) == ["completed"] * 9 + ["failed"]
+
+
+async def test_an_agent_that_resumes_stops_its_skills_at_once_and_leaves_their_tasks_open(rigged: Rigging) -> None:
+    stopped: list[str] = []
+
+    @skill
+    async def work(task: SkillContext) -> None:
+        try:
+            await asyncio.sleep(1_000)
+        finally:
+            stopped.append(task.task_id)
+
+    rig = await rigged(skills=[work], resumes=True)
+    tasks = [await rig.call("message/send", sent("go", messageId=name)) for name in ("1", "2")]
+    await asyncio.sleep(1)
+    store, before = rig.engine.store, asyncio.get_running_loop().time()
+    await rig.engine.stop()
+    assert asyncio.get_running_loop().time() == before
+    assert stopped == [task["id"] for task in tasks]
+    assert [store.read(key).task.state.value for key in store.retention.open_keys] == ["working", "working"]

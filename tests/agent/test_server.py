@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import re
 import signal
 import subprocess
 import sys
@@ -343,6 +345,35 @@ def test_a_signal_ends_the_served_agent_quietly(signum: int, code: int) -> None:
     assert "Traceback" not in rest
 
 
+@pytest.mark.parametrize(
+    ("host", "key", "warns"), [("127.0.0.1", None, False), ("0.0.0.0", "k", False), ("0.0.0.0", None, True)]
+)
+def test_a_served_agent_says_where_and_warns_of_an_open_door(
+    host: str, key: str | None, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    agent = Agent("greeter", api_key=key, path="/calls", middleware=[lambda app: interrupted(app)])
+    agent.add(builtin_skills()[0])
+    agent.serve(host, 0)
+    told = [record.getMessage() for record in caplog.records if record.name == "fleetsim.agent.agent"]
+    assert re.fullmatch(rf"greeter serves A2A at http://{host}:[1-9]\d*/calls", told[-1])
+    assert told[:-1] == [f"greeter listens on {host} without a key: whoever reaches it can use it"] * warns
+
+
+def interrupted(app: Any) -> Any:
+    """As if somebody pressed Ctrl-C once the agent is up."""
+
+    async def up(scope: Any, receive: Any, send: Any) -> None:
+        async def sent(message: Any) -> None:
+            await send(message)
+            if message["type"] == "lifespan.startup.complete":
+                asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+
+        await app(scope, receive, sent)
+
+    return up
+
+
 NARROW = """
 import resource
 from fleetsim.agent import Agent, AgentLimits
@@ -471,7 +502,7 @@ def test_serving_starts_the_agent_first_and_stops_it_at_a_signal() -> None:
 
     async def on_start() -> None:
         went.append("start")
-        asyncio.get_running_loop().call_later(0.2, signal.raise_signal, signal.SIGINT)
+        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
 
     async def on_stop() -> None:
         went.append("stop")

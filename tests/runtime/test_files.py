@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -208,6 +210,30 @@ async def test_a_file_of_which_not_all_can_be_written_leaves_nothing_behind(
     with pytest.raises(ConfigError, match="a: no space left"):
         await files.write(tmp_path / "a", b"x")
     assert names(tmp_path) == []
+
+
+async def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_anybody_is_told(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a loss of power leaves it shows in the order of what the system is told."""
+    told: list[str] = []
+    sync, replace, link = os.fsync, os.replace, os.link
+
+    def synced(descriptor: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        told.append("folder" if is_folder else f"{os.fstat(descriptor).st_size} bytes")
+        sync(descriptor)
+
+    def named(does: Callable[..., None], source: str, target: Path) -> None:
+        told.append("name")
+        does(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", partial(named, replace))
+    monkeypatch.setattr(os, "link", partial(named, link))
+    await files.create(tmp_path / "a", b"new")
+    await files.write(tmp_path / "a", b"newer")
+    assert told == ["3 bytes", "name", "folder", "5 bytes", "name", "folder"]
 
 
 async def test_no_descriptor_is_left_open_whether_a_file_is_taken_or_refused(files: DiskFiles, tmp_path: Path) -> None:

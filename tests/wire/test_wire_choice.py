@@ -147,6 +147,7 @@ def card(*interfaces: tuple[str, str] | tuple[str, str, str]) -> AgentCard:
         ((("http://h:1/o", "0.3"), ("http://h:1/n", "1.0")), "http://h:1", "1.0", "http://h:1/n", 0),
         ((("http://h:1/n", "1.0"), ("http://h:1/o", "0.3")), "http://h:1/o", "0.3", "http://h:1/o", 0),
         ((("http://h:1/n", "1.0.1"), ("http://h:1/o/", "1.3")), "http://h:1/o", "1.0", "http://h:1/o", 0),
+        ((("http://h:1/n", "1.0"), ("http://h:1/", "0.3")), "http://h:1/", "1.0", "http://h:1/n", 0),
         ((("http://h:1/g", "1.0", "GRPC"), ("http://h:1/j", "0.3")), "http://h:1", "0.3", "http://h:1/j", 0),
         ((("http://h:1/g", "1.0", "GRPC"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
         ((("http://h:1/j", "2.0"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
