@@ -120,7 +120,6 @@ class TaskFile:
             log.error("%d tasks were not written to %s", len(self._pending), self._path)
         if self._connection is not None:
             await self._run(self._connection.close)
-            self._connection = None
         self._thread.shutdown()
 
     async def _run(self, work: Callable[[], Any]) -> Any:
@@ -159,8 +158,7 @@ class TaskFile:
     def _write(self, batch: dict[TaskKey, bytes | None]) -> None:
         failpoint("agent.before_write")
         connection = self._connection
-        if connection is None:
-            raise sqlite3.ProgrammingError("the state file is closed")
+        assert connection is not None, "the state file is not open"
         connection.execute("BEGIN IMMEDIATE")
         try:
             kept = [(*key, body) for key, body in batch.items() if body is not None]

@@ -242,7 +242,6 @@ class GuardedProtocol(H11Protocol):
             self._deadline = None
 
     def _too_slow(self) -> None:
-        self._deadline = None
         if not self.transport.is_closing():
             self.transport.abort()
 
@@ -343,7 +342,7 @@ def listen(host: str, port: int) -> socket.socket:
     # connection waits for the peer's delayed acknowledgement, 40 ms on Linux.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
         listener.bind((host, port))
         listener.listen(BACKLOG)
         listener.setblocking(False)

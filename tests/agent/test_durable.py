@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import os
 import sqlite3
 import stat
 import threading
@@ -120,6 +122,38 @@ async def test_who_leaves_while_the_disk_writes_is_gone_and_what_was_noted_is_wr
     again = TaskFile(tmp_path / "s.db")
     assert [record.task_id for record in await again.open()] == ["a"]
     await again.close()
+
+
+async def test_a_write_that_fails_when_nobody_waits_any_more_is_made_again_without_a_word_of_an_error_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = TaskFile(tmp_path / "s.db")
+    await file.open()
+    file.note(kept("a"))
+    with at("agent.before_write", full):
+        waiting = asyncio.ensure_future(file.flush())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await asyncio.sleep(0.1)
+    gc.collect()
+    assert caplog.records == []
+    await file.close()
+    again = TaskFile(tmp_path / "s.db")
+    assert [record.task_id for record in await again.open()] == ["a"]
+    await again.close()
+
+
+async def test_a_file_that_is_closed_or_could_not_be_had_keeps_no_thread_and_no_descriptor(tmp_path: Path) -> None:
+    (tmp_path / "foreign.db").write_bytes(b"not a database" * 50)
+    before = (threading.active_count(), len(os.listdir("/proc/self/fd")))
+    mine, foreign = TaskFile(tmp_path / "s.db"), TaskFile(tmp_path / "foreign.db")
+    await mine.open()
+    mine.note(kept("a"))
+    with pytest.raises(ConfigError):
+        await foreign.open()
+    await mine.close()
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
 
 
 async def test_who_noted_nothing_still_waits_for_what_is_being_written(tmp_path: Path) -> None:

@@ -6,19 +6,23 @@ import asyncio
 import errno
 import gc
 import logging
+import os
 import socket
+import struct
 import weakref
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.responses import ABORT
-from fleetsim.runtime.server import Connections, GuardedProtocol, Server
+from fleetsim.runtime.server import Connections, GuardedProtocol, Server, listen
 
 HEAD = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
 MOMENT_S = 0.001
@@ -426,6 +430,21 @@ async def test_a_connection_that_failed_before_it_was_taken_in_costs_nobody_a_pl
     door = Door(0, errno.ECONNABORTED, 0)
     assert await door.open(monkeypatch, 1) == [0.0, 0.05, 0.0]
     assert (door.left, warnings(caplog)) == ([True, True], [])
+
+
+def test_a_listener_waits_for_nobody_itself_and_keeps_no_port_that_it_could_not_have() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        assert not listener.getblocking()
+        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+        assert listener.proto == socket.IPPROTO_TCP
+        told = struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32), 28)
+        assert told[0] == min(2_048, int(Path("/proc/sys/net/core/somaxconn").read_text())), "how many may wait"
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(ConfigError) as refused:
+            listen(*listener.getsockname())
+        assert len(os.listdir("/proc/self/fd")) == before, refused
+    with listen("::1", 0) as listener:
+        assert listener.family is socket.AF_INET6
 
 
 # -- a server's settings -------------------------------------------------------------------------------

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
 import pytest
 
 from fleetsim.model.errors import TimedOut
-from fleetsim.runtime.body import PUT_OFF_MAX, Deadline
+from fleetsim.runtime.body import PUT_OFF_MAX, BoundedChunks, Deadline, deadline_of
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.loop import VirtualLoop
@@ -187,3 +187,21 @@ async def test_a_deadline_that_was_left_never_comes_back() -> None:
         pass
     await asyncio.sleep(10)
     assert not deadline.expired()
+
+
+async def test_what_we_were_late_at_one_piece_of_an_answer_is_added_to_the_time_of_the_next() -> None:
+    loop = cast(VirtualLoop, asyncio.get_running_loop())
+
+    async def pieces() -> AsyncIterator[bytes]:
+        loop._time += 20
+        await asyncio.sleep(0.01)
+        for _ in range(3):
+            yield b"x"
+            await asyncio.sleep(1)
+
+    limits = Limits(total_s=2.5)
+    chunks = BoundedChunks(pieces(), limits=limits, deadline=deadline_of(limits), where="h:1")
+    assert [await anext(chunks) for _ in range(3)] == [b"x"] * 3
+    with pytest.raises(TimedOut):
+        await anext(chunks)
+    assert loop.time() == pytest.approx(22.5, abs=0.4)

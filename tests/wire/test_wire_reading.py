@@ -228,6 +228,15 @@ def test_a_mixture_of_dialects_in_one_answer_is_read() -> None:
         assert reply.status.timestamp == datetime(2026, 4, 15, 20, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("operation", [Operation.GET, Operation.CANCEL, Operation.SUBSCRIBE])
+def test_a_task_is_read_bare_or_wrapped_but_what_has_a_status_wraps_nothing(operation: Operation) -> None:
+    spoken, bare = dialect("1.0"), {"id": "t", "status": {"state": "working"}}
+    assert spoken.decode_reply(operation, {"task": bare}) == spoken.decode_reply(operation, bare)
+    outer = spoken.decode_reply(operation, {**bare, "id": "outer", "task": bare})
+    assert isinstance(outer, Task)
+    assert outer.task_id == "outer"
+
+
 def test_artifacts_without_ids_stay_apart() -> None:
     said = {"id": "t", "status": {"state": "completed"}, "artifacts": [{"parts": []}, {"parts": []}, {"index": 7}]}
     reply = dialect("0.1").decode_reply(Operation.GET, said)
