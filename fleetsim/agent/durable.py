@@ -186,7 +186,6 @@ def _written(record: Record) -> bytes:
             "task": task,
             "skill": record.skill,
             "dialect": record.dialect,
-            "version": record.version,
             "created": record.created_at.isoformat(),
             "updated": record.updated_at.isoformat(),
             "pushes": [{"dialect": push.dialect, **asdict(push.config)} for push in record.pushes],
@@ -204,8 +203,6 @@ def _read(row: Row) -> Record | None:
             raise WireError("it is no task")
         return Record(
             key=(owner, task_id),
-            version=int(kept["version"]),
-            sequence=0,
             task=task,
             skill=str(kept["skill"]),
             dialect=str(kept["dialect"]),

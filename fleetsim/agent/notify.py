@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 class Notice:
     """What one webhook is to be told: the event and the task as they were at the move."""
 
-    sequence: int
     event: StatusUpdate | ArtifactUpdate
     task: Task
 
@@ -114,7 +113,7 @@ class Notifier:
             queue = self._queues[name] = _NoticeQueue(*name)
             self._busy[record.key] = self._busy.get(record.key, 0) + 1
         for event in self._events(push, update):
-            queue.waiting.append(Notice(sequence=record.version, event=event, task=record.task))
+            queue.waiting.append(Notice(event=event, task=record.task))
         while len(queue.waiting) > self._limits.notices_queued_max:
             queue.waiting.popleft()
             log.warning("webhook of task %s is too slow; its oldest notice was dropped", one_line(record.task_id, 128))

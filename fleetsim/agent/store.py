@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import pairwise
+from itertools import count, pairwise
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
 from fleetsim.agent.tasks import (
@@ -57,7 +57,7 @@ class Store:
         self.keepers: list[Callable[[Record], None]] = []
         self._clock, self._ids, self._limits = clock, ids, limits
         self._keep_transitions = keep_transitions
-        self._sequence = 0
+        self._changes = count()
 
     def __len__(self) -> int:
         return len(self.retention)
@@ -157,8 +157,7 @@ class Store:
         )
         entry.note_transition()
         self.retention.chars += entry.remember(message, self._limits)
-        self._sequence += 1
-        entry.sequence = self._sequence
+        entry.sequence = next(self._changes)
         self.retention.add(entry)
         self._touch(entry)
         return self._announce(entry)
@@ -297,7 +296,6 @@ class Store:
             updated_at=record.updated_at,
             metadata=task.metadata,
             pushes=record.pushes,
-            version=record.version,
         )
         for artifact in task.artifacts:
             entry.results.put(artifact, append=False)
@@ -306,8 +304,7 @@ class Store:
             self.retention.chars += entry.remember(message, self._limits)
         # An answer is known by the question before it, so that sent again it does not answer the next one.
         entry.answers = tuple(said for asked, said in pairwise(entry.history) if asked.role is Role.AGENT)
-        self._sequence += 1
-        entry.sequence = self._sequence
+        entry.sequence = next(self._changes)
         self.retention.add(entry)
         if task.terminal:
             entry.feed = entry.feed.ended()
@@ -338,8 +335,7 @@ class Store:
         moved = status.state is not entry.state
         ends = status.state in TERMINAL
         if status is not entry.status:
-            self._sequence += 1
-            entry.sequence = self._sequence
+            entry.sequence = next(self._changes)
         entry.status = status
         self._touch(entry)
         if ends:
@@ -371,7 +367,6 @@ class Store:
         return record
 
     def _touch(self, entry: Entry) -> None:
-        entry.version += 1
         entry.touched_s = self._clock.monotonic()
         entry.updated_at = self._clock.now()
 

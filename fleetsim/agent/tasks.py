@@ -70,11 +70,9 @@ class PushTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A task at one version. ``cursor`` is where in the feed a reader of this snapshot goes on."""
+    """A task as it was at one moment. ``cursor`` is where in the feed a reader of this snapshot goes on."""
 
     key: TaskKey
-    version: int
-    sequence: int
     task: Task
     skill: str
     dialect: str
@@ -360,7 +358,6 @@ class Entry:
     history: tuple[Message, ...] = ()
     history_chars: int = 0
     pushes: tuple[PushTarget, ...] = ()
-    version: int = 0
     sequence: int = 0
     answers: tuple[Message, ...] = ()
     transitions: tuple[TaskStatus, ...] | None = None
@@ -436,8 +433,6 @@ class Entry:
         )
         return Record(
             key=self.key,
-            version=self.version,
-            sequence=self.sequence,
             task=task,
             skill=self.skill,
             dialect=self.dialect,

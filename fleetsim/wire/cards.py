@@ -246,9 +246,9 @@ def read_schemes(value: Any) -> dict[str, Any]:
     return {name: scheme for name, scheme in found.items() if scheme}
 
 
-def _read_scheme(value: Any) -> dict[str, Any]:
+def _read_scheme(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, Mapping):
-        return {}
+        return None
     if isinstance(value.get("type"), str):
         return {name: item for name, item in value.items() if name not in _WRAPPED.values()}
     for kind, wrapper in _WRAPPED.items():
@@ -256,7 +256,7 @@ def _read_scheme(value: Any) -> dict[str, Any]:
         if isinstance(inner, Mapping):
             renamed = {("in" if kind == "apiKey" and name == "location" else name): inner[name] for name in inner}
             return {"type": kind, **renamed}
-    return {}
+    return None
 
 
 def read_requirements(card: JsonObject) -> tuple[JsonObject, ...]:

@@ -74,8 +74,6 @@ def kept(task_id: str) -> Record:
     task = Task(task_id=task_id, context_id="c", status=TaskStatus(state=TaskState.COMPLETED, timestamp=now))
     return Record(
         key=("ada", task_id),
-        version=1,
-        sequence=1,
         task=task,
         skill="s",
         dialect="1.0",

@@ -107,7 +107,6 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = Model(KNOWN)
         self.kept: dict[Key, Record] = {}
         self.forgotten: list[Key] = []
-        self.versions: dict[Key, int] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -323,8 +322,6 @@ class StoreMachine(RuleBasedStateMachine):
         assert sorted(self.forgotten) == sorted(self.model.gone)
         for key, kept in self.model.tasks.items():
             record = self.store.read(key)
-            assert record.version >= self.versions.get(key, 0)
-            self.versions[key] = record.version
             self.compare(record, kept)
         assert self.store.retention.chars == sum(kept.chars for kept in self.model.tasks.values())
         assert {*self.store.retention.open_keys} == {key for key, kept in self.model.tasks.items() if not kept.ended}
