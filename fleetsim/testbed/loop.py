@@ -127,6 +127,15 @@ class VirtualLoop(base_events.BaseEventLoop):
     def now(self) -> datetime:
         return self.start + timedelta(seconds=self._time)
 
+    def hold_up(self, seconds: float) -> None:
+        """Let so much time pass in the call that is under way, as work does that blocks the loop, or a host asleep."""
+        self._move(self._time + seconds)
+
+    def _move(self, to: float) -> None:
+        self._time = to
+        # One float past now, so that a timer of this very instant is due however late it is.
+        self._clock_resolution = math.ulp(to)
+
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
@@ -149,9 +158,7 @@ class VirtualLoop(base_events.BaseEventLoop):
             self._spins = 0
             self.jumps += 1
             # The timer's own instant, not time + timeout: sums of floats drift.
-            self._time = max(self._time, self._scheduled[0].when())
-            # One float past now, so that a timer of this very instant is due however late it is.
-            self._clock_resolution = math.ulp(self._time)
+            self._move(max(self._time, self._scheduled[0].when()))
         else:
             raise Deadlock(f"at {self._time} s nothing is ready and nothing is scheduled; {self._who_waits()}")
         if self._order is not None and len(self._ready) > 1:

@@ -25,7 +25,8 @@ async def cost(screen: str) -> float:
         await stage.settle()
         spent = []
         for _ in range(DRAWS):
-            stage.app._builder.fold_all(islice(more, EVENTS))
+            stage.feed.say(*islice(more, EVENTS))
+            await stage.feed.heard()
             stage.clock.pass_(0.125)
             began = time.process_time()
             stage.app.draw()

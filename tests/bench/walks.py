@@ -241,7 +241,8 @@ async def _drawn(*, heard: bool) -> Walk:
         if heard:
             said = {"correlation_id": row.correlation_id, "agent": row.agent, "skill": row.skill}
             about = {"type": "artifact", "text": "more ", "append": True, "artifactId": "a"}
-            stage.app._builder.fold(recorded("agent.chat.inbound", about, seq=99_999, at=stage.clock.now(), **said))
+            stage.feed.say(recorded("agent.chat.inbound", about, seq=99_999, at=stage.clock.now(), **said))
+            await stage.feed.heard()
         walk = Walk()
         with walk.followed():
             stage.app.draw()

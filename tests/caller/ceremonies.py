@@ -112,13 +112,14 @@ class Ground:
         poll_s: float = 5.0,
         unread: Callable[[], Collection[str]] = tuple,
         judges: Callable[[], Judge] | None = None,
+        folder: CeremonyFolder | None = None,
     ) -> Scheduler:
         desk = desk or self.desk
         return Scheduler(
             self.runtime,
             self.events,
             self.ledger,
-            CeremonyFolder(self.files, FOLDER),
+            folder or CeremonyFolder(self.files, FOLDER),
             dispatch=desk.dispatch,
             wait=desk.wait,
             poll_s=poll_s,

@@ -189,7 +189,7 @@ async def fleet(
         def way(agent: str, request: SkillRequest) -> AgentRoute:
             client = clients[agent]
             caps = client.card.capabilities if client.card else None
-            choice = client._choice
+            choice = client.adopt(client.card, client.card_at) if client.card else None
             return AgentRoute(
                 agent=agent,
                 rpc_url=choice.url if choice else "",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TypeAlias
 
 from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import CardSnapshot, EarlyWebhook, RequestRecord, RunRecord, RunStatus, SlotClaim
+from fleetsim.caller.ledger.file import open_file, open_memory
 from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
+from fleetsim.caller.ledger.storage import Database
 from fleetsim.model.errors import Blame
 from fleetsim.model.event import Snapshot
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
@@ -20,6 +23,20 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 SMALL = LedgerLimits(events_max=100, outcomes_min=4, outcomes_max=20, keep_s=3600)
 
 OpenLedger: TypeAlias = Callable[[], Ledger]
+
+
+def opener(
+    path: Path | None, *pragmas: str, one_connection: bool = True, busy_s: float = 5.0
+) -> Callable[[], Database]:
+    """What a storage opens: the ledger in the file, or in memory, whose connections have these settings of SQLite."""
+
+    def opening() -> Database:
+        opened = open_file(path, START, one_connection=one_connection, busy_s=busy_s) if path else open_memory(START)
+        for pragma in pragmas:
+            opened.writer.execute(f"PRAGMA {pragma}")
+        return opened
+
+    return opening
 
 
 def at(seconds: float) -> datetime:

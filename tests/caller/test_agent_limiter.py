@@ -188,7 +188,7 @@ async def test_an_agents_next_call_takes_its_own_place_while_others_hold_what_is
         await asyncio.sleep(50)
         assert let_in == ["hog 1", "hog 2", "b 1", "b 2", "b poll"]
     assert let_in[-1] == "hog 3"
-    assert (room._free, dict(room._inside)) == (1, {})
+    await _is_as_new(room, 1)
 
 
 class _Caller:
@@ -230,14 +230,26 @@ async def _crowd(count: int, moves: list[Move]) -> None:
         await _settle()
         alive = [c for c in everybody if not c.task.done()]
         inside = Counter(c.owner for c in alive if c.inside)
-        assert sum(n - 1 for n in inside.values()) + room._free == count
+        free = count - sum(n - 1 for n in inside.values())
+        assert free >= 0
         assert set(inside) == {c.owner for c in alive}, "an owner waits who has nobody inside"
-        assert not room._free or all(c.inside for c in alive), "somebody waits while a slot is free"
+        assert not free or all(c.inside for c in alive), "somebody waits while a slot is free"
     for caller in everybody:
         caller.leave.set()
     ends = await asyncio.gather(*(c.task for c in everybody), return_exceptions=True)
     assert {type(end) for end in ends} <= {type(None), asyncio.CancelledError}
-    assert (room._free, dict(room._inside), len(room._first), len(room._rest)) == (count, {}, 0, 0)
+    await _is_as_new(room, count)
+
+
+async def _is_as_new(room: Bulkhead, count: int) -> None:
+    """One owner gets its own place and all the shared slots, and no more; then the others their own, and no more."""
+    calls = [_Caller(room, "z", first=True) for _ in range(count + 2)]
+    calls += [_Caller(room, owner, first=True) for owner in ("a", "b", "c", "hog") for _ in range(2)]
+    await _settle()
+    assert Counter(call.owner for call in calls if call.inside) == {"z": count + 1, "a": 1, "b": 1, "c": 1, "hog": 1}
+    for call in calls:
+        call.task.cancel()
+    await asyncio.gather(*(call.task for call in calls), return_exceptions=True)
 
 
 async def _move(alive: list[_Caller], what: str, which: int) -> None:
@@ -276,15 +288,21 @@ async def test_work_goes_before_polls_and_each_in_its_order() -> None:
 
 async def test_a_slot_given_to_somebody_who_left_in_that_moment_is_not_lost() -> None:
     slots = Slots(1)
+
+    async def wait() -> None:
+        async with slots.hold(first=False):
+            pytest.fail("it left before it came in")
+
     async with slots.hold(first=True):
-        waiting = asyncio.ensure_future(slots._take(slots._rest))
+        waiting = asyncio.ensure_future(wait())
         await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    async with asyncio.timeout(1), slots.hold(first=False):
-        assert slots._free == 0
-    assert slots._free == 1
+    async with asyncio.timeout(2), slots.hold(first=False):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1), slots.hold(first=False):
+                pytest.fail("there is one slot")
 
 
 async def test_while_a_probe_is_out_a_poll_that_comes_back_lets_no_second_one_through(runtime: Runtime) -> None:

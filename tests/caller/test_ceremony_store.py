@@ -53,9 +53,10 @@ prompt: |
 
 @asynccontextmanager
 async def storing(start: str = "2026-01-01T00:00:30") -> AsyncIterator[tuple[Ground, CeremonyStore, Scheduler]]:
-    async with ground(start) as g, g.scheduler(poll_s=LOOK_EVERY_S) as scheduler:
-        folder = scheduler._folder
-        yield g, CeremonyStore(folder, g.files, g.clock, changed=scheduler.follow_folder), scheduler
+    async with ground(start) as g:
+        folder = CeremonyFolder(g.files, FOLDER)
+        async with g.scheduler(poll_s=LOOK_EVERY_S, folder=folder) as scheduler:
+            yield g, CeremonyStore(folder, g.files, g.clock, changed=scheduler.follow_folder), scheduler
 
 
 def text_of(g: Ground, name: str = "tick.yaml") -> str:
@@ -139,11 +140,11 @@ async def test_what_is_created_while_the_folder_is_looked_at_stays() -> None:
 )
 async def test_an_id_that_is_none_writes_nothing(id_: str) -> None:  # T-35
     async with storing() as (g, store, _):
-        before = dict(g.files._content)
+        before = g.files.content()
         with pytest.raises(CeremonyInvalid, match="'id' must be 1 to 128 ASCII letters") as refused:
             await store.create({**NEW, "id": id_}, created_by="ava")
         assert refused.value.field == "id"
-        assert g.files._content == before
+        assert g.files.content() == before
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ async def test_what_is_wrong_is_told_by_its_key_and_nothing_is_written(
         assert refused.value.field == field
         assert says in refused.value.said
         assert "ceremony:" not in refused.value.said
-        assert not [path for path in g.files._content if path.name != "README.md"]
+        assert not [path for path in g.files.content() if path.name != "README.md"]
 
 
 @pytest.mark.parametrize(
@@ -327,7 +328,7 @@ async def test_what_stands_in_two_files_or_in_a_projects_is_left_to_people() -> 
                 await store.delete(id_)
             with pytest.raises(CeremonyNotWritable, match=why):
                 await store.update(id_, {"enabled": False})
-        assert len(g.files._content) == 5
+        assert len(g.files.content()) == 5
 
 
 # ------------------------------------------------------------------ text

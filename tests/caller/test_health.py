@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetsim.caller.health import Condition, FleetHealth, HealthWord, Thresholds
+from fleetsim.caller.health import Bucket, Condition, FleetHealth, HealthWord, Thresholds, row_of
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
@@ -466,8 +466,9 @@ def test_a_slow_agent_is_degraded_since_its_first_slow_outcome() -> None:
 
 @pytest.mark.slow
 def test_since_when_a_rate_is_low_costs_little_after_a_long_day() -> None:
-    health = folded(*(outcome(n, ago_s=80_000 - n / 10, success=False) for n in range(20_000)))
-    bucket = health._agents["quinn"]
+    bucket = Bucket()
+    for n in range(20_000):
+        bucket.add(row_of(outcome(n, ago_s=80_000 - n / 10, success=False)))
     assert bucket.low_since(0.95, 5) is not None
     began = time.process_time()
     bucket.low_since(0.95, 5)

@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
 from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage
-from fleetsim.caller.ledger.sqlite import LedgerLimits, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
+from fleetsim.caller.ledger.storage import InlineStorage
 from fleetsim.model.work import OutcomeKind
-from fleetsim.testbed.runtime import VirtualClock
 from tests.caller import ledgers as make
 from tests.caller.ledger_model import Model
 from tests.volume import volume
@@ -55,9 +55,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         path = Path(self.folder.name) / "ledger.db"
-        self.ledger = open_ledger(path, clock=VirtualClock(), storage="inline", limits=LIMITS)
+        self.storage = InlineStorage(make.opener(path, "synchronous = OFF"))  # no power is cut here
+        self.ledger = Ledger(self.storage, LIMITS)
         self.wait(self.ledger.__aenter__())
-        self.wait(self.ledger._storage.read(lambda c: c.execute("PRAGMA synchronous = OFF")))  # no power is cut here
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
@@ -160,7 +160,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if not hasattr(self, "ledger"):
             return
         try:
-            whole = self.ledger._storage.read(lambda c: structure_damage(c, None) or row_damage(c, None))
+            whole = self.storage.read(lambda c: structure_damage(c, None) or row_damage(c, None))
             assert self.wait(whole) is None
         finally:
             self.wait(self.ledger.__aexit__())

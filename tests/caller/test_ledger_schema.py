@@ -16,11 +16,12 @@ import pytest
 from fleetsim.caller.ledger import Phase, QuestionState
 from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage
 from fleetsim.caller.ledger.schema import MIGRATIONS, VERSION, migrate, version_of
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits, open_ledger
+from fleetsim.caller.ledger.storage import InlineStorage
 from fleetsim.caller.ledger.tables import teach
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task, webhook
+from tests.caller.ledgers import answer, at, card, event, opener, outcome, question, record, run, task, webhook
 from tests.recorded import recorded
 from tests.storms.sqlite_vfs import FULL, WHY_NOT, Disk, Step, available
 
@@ -62,12 +63,13 @@ async def assert_all_there(ledger: Ledger) -> None:
 
 
 async def test_an_older_ledger_is_brought_up_to_date_with_all_it_holds(
+    path: Path,
     opened: Callable[[], Ledger],
 ) -> None:
-    async with opened() as ledger:
+    storage = InlineStorage(opener(path))
+    async with Ledger(storage, LedgerLimits()) as ledger:
         await assert_all_there(ledger)
-        whole = await ledger._storage.read(lambda c: structure_damage(c, None) or row_damage(c, None))
-        assert whole is None
+        assert await storage.read(lambda c: structure_damage(c, None) or row_damage(c, None)) is None
         assert await ledger.early_webhooks() == ()
         assert await ledger.keep_webhook(webhook("c-2"))
         assert await ledger.close(outcome("c-2", ended=10))

@@ -20,16 +20,20 @@ from fleetsim.caller.ledger.storage import Database, ThreadedStorage
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import at, outcome, record
+from tests.caller.ledgers import at, opener, outcome, record
 from tests.storms.sqlite_vfs import FULL, IOERR, WHY_NOT, Disk, Step, available
 
 pytestmark = pytest.mark.sockets
 
 
 @pytest.fixture
-async def ledger(tmp_path: Path, runtime: Runtime) -> AsyncIterator[Ledger]:
-    limits = LedgerLimits(pending_max=500, busy_s=0.2)
-    async with open_ledger(tmp_path / "ledger.db", clock=runtime.clock, limits=limits) as opened:
+def storage(tmp_path: Path) -> ThreadedStorage:
+    return ThreadedStorage(opener(tmp_path / "ledger.db", one_connection=False, busy_s=0.2), pending_max=500)
+
+
+@pytest.fixture
+async def ledger(storage: ThreadedStorage) -> AsyncIterator[Ledger]:
+    async with Ledger(storage, LedgerLimits()) as opened:
         yield opened
 
 
@@ -76,14 +80,16 @@ async def test_what_waits_for_a_commit_shares_the_next_one(ledger: Ledger) -> No
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-async def test_an_operation_that_fails_undoes_only_itself_and_costs_no_commit(ledger: Ledger, swapped: bool) -> None:
+async def test_an_operation_that_fails_undoes_only_itself_and_costs_no_commit(
+    ledger: Ledger, storage: ThreadedStorage, swapped: bool
+) -> None:
     with Gate().shut() as gate:
         first = asyncio.ensure_future(ledger.accept([record("c-0")]))
         await gate.reached()
         good = asyncio.ensure_future(ledger.accept([record("c-1")]))
         fail = [
             lambda: ledger.accept([record("c-2"), record("c-0")]),
-            lambda: ledger._storage.write(lambda c: c.execute("SELECT 1 / nothing")),
+            lambda: storage.write(lambda c: c.execute("SELECT 1 / nothing")),
         ]
         order = (1, 0) if swapped else (0, 1)
         failing = {n: asyncio.ensure_future(fail[n]()) for n in order}
@@ -180,30 +186,34 @@ async def test_another_programs_lock_delays_nobody_but_the_writer(ledger: Ledger
     assert await ledger.accept([record("c-1")])
 
 
-async def pages(ledger: Ledger, more: int) -> None:
+async def pages(storage: ThreadedStorage, more: int) -> None:
     def limit(connection: sqlite3.Connection) -> None:
         now = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {now + more}")
 
-    await ledger._storage.read(lambda _: None)
-    await ledger._storage.write(limit)
+    await storage.read(lambda _: None)
+    await storage.write(limit)
 
 
-async def test_a_full_disk_refuses_with_a_reason_and_recovers_by_itself(ledger: Ledger) -> None:
+async def test_a_full_disk_refuses_with_a_reason_and_recovers_by_itself(
+    ledger: Ledger, storage: ThreadedStorage
+) -> None:
     await ledger.accept([record("c-0")])
-    await pages(ledger, 4)
+    await pages(storage, 4)
     with pytest.raises(NotAccepting, match="disk is full") as refused:
         await ledger.accept([record("c-1", text="x" * 100_000)])
     assert refused.value.retryable
     assert await ledger.request("c-1") is None
     assert await names(ledger) == ["c-0"], "reads go on"
     assert await ledger.close(outcome("c-0")), "what fits still goes in"
-    await pages(ledger, 1_000)
+    await pages(storage, 1_000)
     assert await ledger.accept([record("c-1", text="x" * 100_000)])
 
 
-async def test_one_row_too_large_for_the_disk_does_not_take_its_neighbours_with_it(ledger: Ledger) -> None:
-    await pages(ledger, 6)
+async def test_one_row_too_large_for_the_disk_does_not_take_its_neighbours_with_it(
+    ledger: Ledger, storage: ThreadedStorage
+) -> None:
+    await pages(storage, 6)
     with Gate().shut() as gate:
         first = asyncio.ensure_future(ledger.accept([record("c-0")]))
         await gate.reached()
@@ -279,11 +289,11 @@ async def test_every_commit_syncs_the_log_before_it_is_acknowledged(tmp_path: Pa
 
 
 async def test_a_damaged_row_met_while_running_is_an_error_and_never_an_answer(
-    tmp_path: Path, runtime: Runtime
+    tmp_path: Path, runtime: Runtime, storage: ThreadedStorage
 ) -> None:
-    async with open_ledger(tmp_path / "ledger.db", clock=runtime.clock) as ledger:
+    async with Ledger(storage, LedgerLimits()) as ledger:
         await ledger.accept([record("c-0"), record("c-1")])
-        await ledger._storage.write(
+        await storage.write(
             lambda c: c.execute("UPDATE requests SET body = replace(body, 'do it', 'do IT') WHERE seq = 1")
         )
         with pytest.raises(LedgerDamaged, match="sum is wrong"):

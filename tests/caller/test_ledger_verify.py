@@ -10,19 +10,20 @@ import pytest
 from fleetsim.caller.ledger import LedgerDamaged
 from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage, version_damage
 from fleetsim.caller.ledger.schema import VERSION
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
-from fleetsim.caller.ledger.storage import Connection
+from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits, open_ledger
+from fleetsim.caller.ledger.storage import Connection, InlineStorage, Storage
 from fleetsim.caller.ledger.tables import SUMMED
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, webhook
+from tests.caller.ledgers import answer, at, card, event, opener, outcome, question, record, run, webhook
 
 MIB = 1024 * 1024
 
 
 @pytest.fixture
-async def ledger(runtime: Runtime) -> AsyncIterator[Ledger]:
+async def storage() -> AsyncIterator[Storage]:
     """Two rows of each kind; the two older requests are closed."""
-    async with open_ledger(None, clock=runtime.clock, storage="inline") as opened:
+    storage = InlineStorage(opener(None))
+    async with Ledger(storage, LedgerLimits()) as opened:
         for n in range(1, 5):
             await opened.accept([record(f"c-{n}")], run=run(slot=60 * n, run_id=f"r-{n}"))
             await opened.ask(question(f"q-{n}", f"c-{n}"))
@@ -32,15 +33,15 @@ async def ledger(runtime: Runtime) -> AsyncIterator[Ledger]:
         await opened.answer(answer("q-3"), at(3))
         for n in (1, 2):
             await opened.close(outcome(f"c-{n}", ended=n))
-        yield opened
+        yield storage
 
 
-async def asked(ledger: Ledger, statement: str = "SELECT 1", newest: int | None = 10) -> str | None:
+async def asked(storage: Storage, statement: str = "SELECT 1", newest: int | None = 10) -> str | None:
     def look(connection: Connection) -> str | None:
         connection.execute(statement)
         return row_damage(connection, newest)
 
-    return await ledger._storage.write(look)
+    return await storage.write(look)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ async def asked(ledger: Ledger, statement: str = "SELECT 1", newest: int | None 
     ],
 )
 async def test_the_larger_a_file_the_less_of_its_structure_is_looked_at(
-    ledger: Ledger, size: int | None, check: str | None
+    storage: Storage, size: int | None, check: str | None
 ) -> None:
     def look(connection: Connection) -> list[str]:
         heard: list[str] = []
@@ -64,42 +65,43 @@ async def test_the_larger_a_file_the_less_of_its_structure_is_looked_at(
         connection.set_trace_callback(None)
         return heard
 
-    assert await ledger._storage.read(look) == ([f"PRAGMA {check}"] if check else [])
+    assert await storage.read(look) == ([f"PRAGMA {check}"] if check else [])
 
 
-async def test_a_sound_ledger_has_no_damage(ledger: Ledger) -> None:
+async def test_a_sound_ledger_has_no_damage(storage: Storage) -> None:
     for newest in (None, 0, 1, 10):
-        assert await asked(ledger, newest=newest) is None
+        assert await asked(storage, newest=newest) is None
 
 
 @pytest.mark.parametrize("table", [*SUMMED])
-async def test_a_wrong_row_of_any_table_is_named(ledger: Ledger, table: str) -> None:
+async def test_a_wrong_row_of_any_table_is_named(storage: Storage, table: str) -> None:
     number = 2 if table == "outcomes" else 3
     statement = f"UPDATE {table} SET body = body || ' ' WHERE rowid = {number}"
-    assert await asked(ledger, statement) == f"row {number} of {table} is not what was written"
+    assert await asked(storage, statement) == f"row {number} of {table} is not what was written"
 
 
-async def test_a_closed_row_is_looked_at_among_the_newest_and_an_open_one_wherever_it_is(ledger: Ledger) -> None:
-    assert await asked(ledger, "UPDATE requests SET body = '' WHERE seq = 1", newest=3) is None
-    assert await asked(ledger, newest=4) == "row 1 of requests is not what was written"
-    assert await asked(ledger, newest=None) == "row 1 of requests is not what was written"
-    assert await asked(ledger, "UPDATE requests SET body = '' WHERE seq = 3", newest=1) == (
+async def test_a_closed_row_is_looked_at_among_the_newest_and_an_open_one_wherever_it_is(storage: Storage) -> None:
+    assert await asked(storage, "UPDATE requests SET body = '' WHERE seq = 1", newest=3) is None
+    assert await asked(storage, newest=4) == "row 1 of requests is not what was written"
+    assert await asked(storage, newest=None) == "row 1 of requests is not what was written"
+    assert await asked(storage, "UPDATE requests SET body = '' WHERE seq = 3", newest=1) == (
         "row 3 of requests is not what was written"
     )
 
 
-async def test_an_outcome_that_does_not_follow_is_found_among_those_looked_at(ledger: Ledger) -> None:
-    assert await asked(ledger, "UPDATE outcomes SET chain = x'00' WHERE seq = 2", newest=1) is None
-    assert await asked(ledger, newest=2) == "row 2 of outcomes does not follow the one before it"
+async def test_an_outcome_that_does_not_follow_is_found_among_those_looked_at(storage: Storage) -> None:
+    assert await asked(storage, "UPDATE outcomes SET chain = x'00' WHERE seq = 2", newest=1) is None
+    assert await asked(storage, newest=2) == "row 2 of outcomes does not follow the one before it"
 
 
 async def test_a_ledger_that_says_another_version_than_it_was_migrated_to_is_damaged(
     tmp_path: Path, runtime: Runtime
 ) -> None:
     path = tmp_path / "ledger.db"
-    async with open_ledger(path, clock=runtime.clock, storage="inline") as opened:
-        assert await opened._storage.read(version_damage) is None
-        await opened._storage.write(lambda c: c.execute(f"PRAGMA user_version = {VERSION - 1}").fetchall())
+    storage = InlineStorage(opener(path))
+    async with Ledger(storage, LedgerLimits()):
+        assert await storage.read(version_damage) is None
+        await storage.write(lambda c: c.execute(f"PRAGMA user_version = {VERSION - 1}").fetchall())
     with pytest.raises(LedgerDamaged, match="not the one it was migrated to"):
         async with open_ledger(path, clock=runtime.clock, storage="inline"):
             pass

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.inprocess import ALLOW, CHECKER, check_app
+from fleetsim.check.inprocess import ALLOW, check_app
 from fleetsim.check.report import Report
-from fleetsim.runtime.ports import Runtime
-from fleetsim.testbed.faults import EditRequest, Match
-from fleetsim.testbed.network import NetworkLink
+from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Transport
 from tests.volume import some
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_garbage")]
@@ -34,14 +35,32 @@ def spoiled(value: Any, spoil: Spoil) -> Any:
     return {name: spoiled(old, spoil) if new is old else new for name, (old, new) in made.items()}
 
 
+class SpoiledTransport:
+    """Another transport, with the body of each request edited."""
+
+    def __init__(self, inner: Transport, edit: Callable[[bytes], bytes]) -> None:
+        self._inner, self._edit = inner, edit
+
+    def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
+        return self._inner.open(replace(request, body=self._edit(request.body)))
+
+    async def exchange(self, request: Request) -> Reply:
+        return await self._inner.exchange(replace(request, body=self._edit(request.body)))
+
+    def guarded(self, policy: AddressPolicy) -> SpoiledTransport:
+        return SpoiledTransport(self._inner.guarded(policy), self._edit)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
 class Hostile:
     """The reference agent, with every body it sends spoiled: answers, cards, stream events and webhooks."""
 
     def __init__(self, runtime: Runtime, spoil: Spoil) -> None:
-        self._app = reference_agent(runtime=runtime, allow_webhook=(ALLOW,)).app()
         self._spoil = spoil
-        assert isinstance(runtime.transport, NetworkLink)
-        runtime.transport._network.fault(EditRequest(edit=self.edit), Match(origin=CHECKER))
+        runtime = replace(runtime, transport=SpoiledTransport(runtime.transport, self.edit))
+        self._app = reference_agent(runtime=runtime, allow_webhook=(ALLOW,)).app()
 
     def edit(self, body: bytes) -> bytes:
         """JSON, or the lines of a stream."""

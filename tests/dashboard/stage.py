@@ -16,7 +16,7 @@ from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.view import View, ViewBuilder
-from fleetsim.dashboard.widgets import Grid
+from fleetsim.dashboard.widgets import Grid, Lines
 from tests.dashboard.journal import NOW, Journal, an_hour
 
 EVENTS = tuple(an_hour(minutes=20))
@@ -157,8 +157,12 @@ class Stage:
         return self.app.pane
 
     @property
+    def status_line(self) -> Lines:
+        return self.app.query_one("#status", Lines)
+
+    @property
     def status(self) -> str:
-        return self.app._status.lines[0].plain
+        return self.status_line.lines[0].plain
 
 
 @asynccontextmanager

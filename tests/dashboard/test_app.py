@@ -530,7 +530,7 @@ async def test_a_screen_that_fails_does_not_take_the_others_with_it(monkeypatch:
         raise KeyError("latency")
 
     async with showing() as stage:
-        monkeypatch.setattr(stage.app._panes["tasks"], "draw", broken)
+        monkeypatch.setattr(stage.app.query_one("#tasks"), "draw", broken)
         await stage.press("2")
         assert "this screen failed (KeyError)" in stage.status
         await stage.press("1")

@@ -106,12 +106,12 @@ async def test_no_screen_shows_anything_hostile() -> None:
 async def test_whatever_a_screen_hands_to_its_widgets_is_made_harmless_at_the_door() -> None:
     async with showing(hostile_events()) as stage:
         for text in HOSTILE:
-            stage.app._status.show([Text(text)])
-            stage.app._status.entitle(Text(text))
+            stage.status_line.show([Text(text)])
+            stage.status_line.entitle(Text(text))
             await stage.pilot.pause()
             shown = stage.text
             assert neutralise(shown, limit=len(shown) + 1) == shown
-            title = stage.app._status.border_title or ""
+            title = stage.status_line.border_title or ""
             assert neutralise(title, limit=len(title) + 1) == title
 
 

@@ -13,37 +13,6 @@ from tests.house.tree import parsed, shown, sources
 FOREIGN = {"_compositor", "_exit", "_filters", "_selector"}
 """Of Textual, of ``os`` and of asyncio."""
 
-REACHED: dict[str, set[str]] = {
-    "tests/bench/draws.py": {"_builder"},
-    "tests/bench/soak.py": {"_gates", "_readers", "_seen", "_shed", "_vetoes", "_workers"},
-    "tests/bench/walks.py": {"_builder"},
-    "tests/caller/fleet.py": {"_choice"},
-    "tests/caller/test_agent_limiter.py": {"_first", "_free", "_inside", "_rest", "_take"},
-    "tests/caller/test_caller_faults.py": {"_rearm", "_tracks"},
-    "tests/caller/test_ceremony_store.py": {"_content", "_folder"},
-    "tests/caller/test_health.py": {"_agents"},
-    "tests/caller/test_ledger_file.py": {"_storage"},
-    "tests/caller/test_ledger_machine.py": {"_storage"},
-    "tests/caller/test_ledger_pages.py": {"_cells"},
-    "tests/caller/test_ledger_schema.py": {"_storage"},
-    "tests/caller/test_ledger_storage.py": {"_storage"},
-    "tests/caller/test_ledger_verify.py": {"_storage"},
-    "tests/check/test_check_hostile.py": {"_network"},
-    "tests/dashboard/stage.py": {"_status"},
-    "tests/dashboard/test_app.py": {"_panes"},
-    "tests/dashboard/test_hostile.py": {"_status"},
-    "tests/house/test_public_names.py": {"_HOMES"},
-    "tests/hub/test_hub_alerts.py": {"_take_over"},
-    "tests/hub/test_hub_api.py": {"_kept"},
-    "tests/hub/test_hub_faults.py": {"_storage"},
-    "tests/hub/test_ownership.py": {"_kept"},
-    "tests/hub/test_reload.py": {"_former"},
-    "tests/runtime/test_deadline.py": {"_time"},
-    "tests/storms/powerloss.py": {"_opened", "_storage"},
-    "tests/wire/test_wire_json.py": {"_without_text"},
-}
-"""Path: what a test still reaches there. Entries go and none comes."""
-
 
 def own_names(tree: ast.AST) -> Iterator[str]:
     """The private names that a file gives its own classes, functions and objects."""
@@ -71,9 +40,9 @@ def _files() -> list[Path]:
 
 
 @pytest.mark.slow
-def test_no_private_attribute_is_reached_but_those_on_the_list() -> None:
+def test_no_private_attribute_is_reached() -> None:
     found = {shown(path): names for path in _files() if (names := reached(parsed(path)))}
-    assert found == REACHED
+    assert found == {}
 
 
 @pytest.mark.parametrize("line", ["ledger._storage.read()", "x = hub.desk._gates", "client()._call = slow"])

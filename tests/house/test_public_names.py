@@ -13,10 +13,6 @@ def test_every_public_name_can_be_imported() -> None:
         assert getattr(fleetsim, name) is not None
 
 
-def test_the_table_of_homes_names_just_the_public_names() -> None:
-    assert set(fleetsim._HOMES) | {"__version__"} == set(fleetsim.__all__)
-
-
 def test_importing_the_package_imports_nothing_heavy() -> None:
     heavy = "{'httpx', 'textual', 'starlette', 'pydantic'} & set(sys.modules)"
     script = f"import fleetsim, sys; sys.exit(len({heavy}))"

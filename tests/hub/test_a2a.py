@@ -17,7 +17,8 @@ from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.store import Store
 from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, FleetSettings
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
+from fleetsim.caller.ledger.storage import InlineStorage
 from fleetsim.client import AgentClient, Credential, SentTask
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
@@ -29,6 +30,7 @@ from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
 from fleetsim.model.work import Answer, OutcomeKind
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.runtime import virtual_runtime
+from tests.caller.ledgers import opener
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.town import AGENTS, HUB, KEY, KEYS, Town, town, worker
 
@@ -327,12 +329,13 @@ async def chained(*agents: Agent, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         far.network.addresses["near.example"] = ("93.184.216.35",)
         fleet = AgentEntry(name="fleet", url=HUB + "/a2a", auth=AuthEntry(scheme="apiKey", env="FAR_KEY"))
         config = FleetConfig(agents=(fleet,), settings=FleetSettings(base_url=NEAR))
-        async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
+        storage = InlineStorage(opener(None))
+        async with Ledger(storage, LedgerLimits()) as ledger:
             hub = Hub(config, runtime, ledger, keys=KEYS, url=NEAR)
             far.network.mount(NEAR, build_app(hub))
             async with hub:
                 await asyncio.sleep(1)
-                yield Town(far.network, runtime, far.files, ledger, hub), far
+                yield Town(far.network, runtime, far.files, ledger, hub, storage), far
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

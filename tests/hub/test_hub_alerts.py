@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from fleetsim.caller.events import AlertRaised, Level
 from fleetsim.model.work import SkillRequest
 from fleetsim.testbed.runtime import VirtualClock
 from tests.hub.test_hub_channels import told
-from tests.hub.town import Town, town, worker
+from tests.hub.town import AGENTS, Town, town, worker
 
 OPS = Channel(channel_id="ops", sinks=(Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",)),))
 QUINN = "http://quinn.example:8000"
@@ -112,12 +111,16 @@ async def test_a_restart_does_not_tell_again_and_still_tells_the_end() -> None:
 
 
 async def test_an_agent_that_is_disabled_while_it_is_down_is_told_of_no_more() -> None:
-    async with town(worker(), **alerts()) as t:
+    fleet = (
+        "fleet: {card_refresh_s: 30, alerts: {channels: [ops]}}\n"
+        "channels: {ops: {sinks: [{kind: command, argv: [/usr/bin/page]}]}}\n"
+        "agents: [{name: quinn, url: 'http://quinn.example:8000/a2a', enabled: %s}]\n"
+    )
+    async with town(worker(), agents_yaml=fleet % "true") as t:
         await asyncio.sleep(MINUTE)
         t.network.down(QUINN)
         await asyncio.sleep(10 * MINUTE)
-        config = t.hub.config
-        t.hub._take_over(replace(config, agents=tuple(replace(entry, enabled=False) for entry in config.agents)))
+        t.files.put(AGENTS, fleet % "false")
         await asyncio.sleep(10 * MINUTE)
         assert headlines(t) == ["✗ alert: quinn is down"]
 

@@ -17,7 +17,7 @@ import pytest
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import LedgerBroken, LedgerDamaged, Phase
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import NotAccepting
@@ -32,14 +32,12 @@ QUINN = "http://quinn.example:8000"
 
 async def pages(t: Town, more: int) -> None:
     """Leave room for so many more pages on the ledger's disk."""
-    ledger = t.ledger
-    assert isinstance(ledger, Ledger)
 
     def limit(connection: object) -> None:
         now = connection.execute("PRAGMA page_count").fetchone()[0]  # type: ignore[attr-defined]
         connection.execute(f"PRAGMA max_page_count = {now + more}")  # type: ignore[attr-defined]
 
-    await ledger._storage.write(limit)
+    await t.storage.write(limit)
 
 
 async def fill(t: Town) -> None:

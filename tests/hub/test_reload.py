@@ -77,16 +77,19 @@ async def test_an_agent_that_is_added_takes_work_within_five_seconds() -> None:
 async def test_a_removed_agent_takes_no_new_work_and_its_open_work_is_followed_to_its_end() -> None:
     async with town(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         await asyncio.sleep(1)
+        there = "http://quinn.example:8000/a2a"
         await start(t, "c-1")
         await edit(t, fleet(AVA))
         assert names(t.hub) == ["ava"]
         with pytest.raises(UnknownTarget, match="no agent “quinn”"):
             await start(t, "c-2")
-        before = len(t.network.seen)
+        before, former = len(t.network.seen), t.hub.broker.client("quinn", there)
         assert (await t.hub.tracker.wait("c-1")).text == "at last"
-        assert {url for url, *_ in posts(t, before)} == {"http://quinn.example:8000/a2a"}
+        assert {url for url, *_ in posts(t, before)} == {there}
         await asyncio.sleep(90)
-        assert t.hub.broker._former == {}, "nothing is kept of an agent that nobody works with any more"
+        assert t.hub.broker.client("quinn", there) is not former, (
+            "nothing is kept of an agent that nobody works with any more"
+        )
         cards = [r for r in list(t.network.seen)[before:] if r.url.startswith("http://quinn.") and r.method == "GET"]
         assert cards == []
 

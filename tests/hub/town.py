@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from fleetsim.caller.channels.channel import Channel
 from fleetsim.caller.config import FleetFile, load_fleet
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
+from fleetsim.caller.ledger.storage import InlineStorage
 from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
@@ -26,6 +27,7 @@ from fleetsim.testbed.asgi import App
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from tests.caller.ledgers import opener
 from tests.event_schema import unfit
 
 HUB = "http://hub.example:8080"
@@ -73,7 +75,10 @@ class Town:
     files: MemoryFiles
     ledger: Ledger
     hub: Hub
+    storage: InlineStorage
+    """Of a ledger of its own; one that was handed in has another."""
     a2a_state: Path | None = None
+    agent_keys: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def remote(self) -> HubRemote:
@@ -106,6 +111,7 @@ class Town:
             keys=KEYS,
             url=HUB,
             file=file,
+            agent_keys=AgentKeys(self.files, self.agent_keys, AGENT_KEYS),
             ceremonies=FOLDER,
             a2a_state=self.a2a_state,
         )
@@ -161,8 +167,8 @@ async def town(
         config = await load_fleet(AGENTS, files=files, env=os.environ)
         file = FleetFile(files, AGENTS, config, env=os.environ)
     async with AsyncExitStack() as stack:
-        own_ledger = open_ledger(None, clock=runtime.clock, storage="inline")
-        kept: Ledger = ledger if ledger is not None else await stack.enter_async_context(own_ledger)
+        storage = InlineStorage(opener(None))
+        kept = ledger if ledger is not None else await stack.enter_async_context(Ledger(storage, LedgerLimits()))
         hub = Hub(
             config,
             runtime,
@@ -177,7 +183,7 @@ async def town(
         network.mount(HUB, door(build_app(hub)))
         await stack.enter_async_context(network)
         await hub.__aenter__()
-        found = Town(network, runtime, files, kept, hub, a2a_state)
+        found = Town(network, runtime, files, kept, hub, storage, a2a_state, agent_keys or {})
         try:
             yield found
         finally:

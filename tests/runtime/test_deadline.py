@@ -132,13 +132,10 @@ async def put_off(total_s: float, *late_s: float) -> tuple[float, float | None]:
     loop = cast(VirtualLoop, asyncio.get_running_loop())
     began = loop.time()
 
-    def held_up_virtually(seconds: float) -> None:
-        loop._time += seconds
-
     lost_s = 0.0
     for number, seconds in enumerate(late_s, 1):
         due = began + number * total_s / 8 + lost_s
-        loop.call_at(due - total_s / 64, held_up_virtually, seconds + total_s / 64)
+        loop.call_at(due - total_s / 64, loop.hold_up, seconds + total_s / 64)
         lost_s += seconds
     deadline = Deadline(began + total_s)
     try:
@@ -170,11 +167,11 @@ async def test_a_deadline_is_put_off_no_more_once_ten_times_its_time_was_given()
 async def test_a_deadline_moved_on_may_be_put_off_anew() -> None:
     loop = cast(VirtualLoop, asyncio.get_running_loop())
     async with Deadline(loop.time() + 1) as deadline:
-        loop._time += 10.5
+        loop.hold_up(10.5)
         await asyncio.sleep(0.01)
         assert deadline.put_off_s == pytest.approx(10.375, abs=0.01)
         deadline.reschedule(loop.time() + 1)
-        loop._time += 5
+        loop.hold_up(5)
         await asyncio.sleep(0.01)
         assert deadline.put_off_s == pytest.approx(15.25, abs=0.01)
         deadline.reschedule(None)

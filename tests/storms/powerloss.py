@@ -24,10 +24,12 @@ from pathlib import Path
 
 from fleetsim.caller.ledger.file import head_path
 from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.caller.ledger.storage import ThreadedStorage
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.failpoints import installed
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.ledger_model import Model, read_all
+from tests.caller.ledgers import opener
 from tests.storms.sqlite_vfs import Disk, Step
 from tests.storms.work import LIMITS, Call, calls, names
 
@@ -50,6 +52,8 @@ async def record(folder: Path, synchronous: str, count: int, seed: int) -> Recor
     """Play ``count`` calls, eight at a time, with a clean stop and start in the middle."""
     disk, played = Disk(folder), list(itertools.islice(calls(seed), count))
     path = folder / NAME
+    # Small rounds of the log, so that many checkpoints and restarts of it are in the recording.
+    opened = opener(path, f"synchronous = {synchronous}", "wal_autocheckpoint = 30", one_connection=False)
 
     def on_fault(point: str) -> None:
         if point == "ledger.after_commit":
@@ -59,8 +63,7 @@ async def record(folder: Path, synchronous: str, count: int, seed: int) -> Recor
 
     with disk.installed(), installed(on_fault):
         for half in (played[: count // 2], played[count // 2 :]):
-            async with open_ledger(path, clock=VirtualClock(), limits=LIMITS) as ledger:
-                await _settings(ledger, synchronous)
+            async with Ledger(ThreadedStorage(opened, pending_max=LIMITS.pending_max), LIMITS) as ledger:
                 todo = iter(half)
                 await asyncio.gather(*(_worker(ledger, disk, todo) for _ in range(8)))
     model, views = Model(LIMITS), []
@@ -68,14 +71,6 @@ async def record(folder: Path, synchronous: str, count: int, seed: int) -> Recor
         views.append(model.view())
         model.apply(call.method, *call.args)
     return Recording(disk.steps, played, [*views, model.view()])
-
-
-async def _settings(ledger: Ledger, synchronous: str) -> None:
-    """Small rounds of the log, so that many checkpoints and restarts of it are in the recording."""
-    storage = ledger._storage
-    opened = storage._opened  # type: ignore[attr-defined]
-    opened.writer.execute(f"PRAGMA synchronous = {synchronous}")
-    opened.writer.execute("PRAGMA wal_autocheckpoint = 30")
 
 
 async def _worker(ledger: Ledger, disk: Disk, todo: object) -> None:
