@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import BreakerClosed, BreakerOpened
 from fleetsim.caller.fleet import FleetSettings
+from fleetsim.caller.fleet_events import BreakerClosed, BreakerOpened
 from fleetsim.caller.meter import Meter
 from fleetsim.model.errors import FleetsimError, HttpRefused, NotAccepting, TransportError, Unreachable
 from fleetsim.runtime.ports import Runtime

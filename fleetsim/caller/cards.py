@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import CardFailed, CardFetched, Level, StorageFailed
+from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.fleet_events import CardFailed, CardFetched, StorageFailed
 from fleetsim.caller.ledger import CardSnapshot
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.client import AgentClient, ClientLimits

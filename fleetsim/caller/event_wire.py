@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetsim.caller import events
+from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent
 from fleetsim.caller.jsonable import camel, iso, to_json
 from fleetsim.caller.part_rows import part_notes
@@ -44,9 +44,10 @@ class Member:
 
 
 def event_classes() -> tuple[type[Event], ...]:
-    """Every class of a happening that a hub publishes, in the order of the module."""
-    classes = (value for value in vars(events).values() if isinstance(value, type) and issubclass(value, Event))
-    return tuple(kind for kind in classes if kind not in {Event, OtherEvent})
+    """Every class of a happening that a hub publishes, in the order of their modules."""
+    values = (*vars(events).values(), *vars(fleet_events).values())
+    classes = (value for value in values if isinstance(value, type) and issubclass(value, Event))
+    return tuple(dict.fromkeys(kind for kind in classes if kind not in {Event, OtherEvent}))
 
 
 def _members(kind: type[Event]) -> tuple[Member, ...]:

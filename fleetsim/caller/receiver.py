@@ -17,8 +17,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import Level, UpdateIgnored, WebhookAccepted, WebhookRejected
+from fleetsim.caller.events import Level, UpdateIgnored
 from fleetsim.caller.executor import CALLBACK_PATH
+from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.step.following import state_of, task_id_of

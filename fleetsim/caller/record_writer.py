@@ -15,7 +15,8 @@ from itertools import islice
 from typing import TypeVar
 
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import Excerpt, QuestionAsked, QuestionExpired, QuestionWithdrawn, StorageFailed
+from fleetsim.caller.events import Excerpt, QuestionAsked, QuestionExpired, QuestionWithdrawn
+from fleetsim.caller.fleet_events import StorageFailed
 from fleetsim.caller.ledger import LedgerBroken, QuestionState, RequestRecord
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.signals import Ask, ResolveQuestion

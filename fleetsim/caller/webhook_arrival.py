@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import WebhooksDegraded
+from fleetsim.caller.fleet_events import WebhooksDegraded
 from fleetsim.caller.ledger import EarlyWebhook
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.track import Track

@@ -14,7 +14,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fleetsim.agent import Agent, AgentLimits, Effect, SkillContext, SkillFailed, skill
-from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, OutcomeDecided
+from fleetsim.caller.events import OutcomeDecided
+from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.terminal import Progress
 from fleetsim.hub.hub import Hub

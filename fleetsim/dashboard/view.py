@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from fleetsim.caller import events
+from fleetsim.caller import events, fleet_events
 from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event, Excerpt, Level, OtherEvent
 from fleetsim.caller.health import HealthWord, OutcomeStats
@@ -252,26 +252,26 @@ class ViewBuilder:
             events.QuestionExpired: (self._over,),
             events.QuestionWithdrawn: (self._over,),
             events.VetoWindowMoved: (inbox.veto,),
-            events.CeremonyFired: (ceremonies.fired,),
-            events.CeremonyCompleted: (ceremonies.completed,),
-            events.CeremonySkipped: (ceremonies.skipped_slot,),
-            events.CeremonyMissed: (ceremonies.missed_slot,),
-            events.CeremoniesLoaded: (self._ceremonies_loaded,),
-            events.CardFetched: (self._card_fetched,),
-            events.CardFailed: (fleet.card_failed,),
-            events.BreakerOpened: (fleet.breaker_opened,),
-            events.BreakerClosed: (fleet.breaker_closed,),
-            events.CredentialRefused: (fleet.credential_refused,),
-            events.CredentialAccepted: (fleet.credential_accepted,),
-            events.WebhookAccepted: (fleet.webhook_accepted,),
-            events.WebhookRejected: (fleet.webhook_rejected,),
-            events.WebhookRegistered: (fleet.webhook_registered,),
-            events.WebhooksDegraded: (fleet.webhooks_degraded,),
-            events.ConfigLoaded: (self._config_loaded, fleet.config),
-            events.ConfigReloaded: (self._config_reloaded, fleet.reconfigured),
-            events.ConfigRejected: (self._config_rejected,),
-            events.HubStarted: (self._hub_moved,),
-            events.HubStopping: (self._hub_moved,),
+            fleet_events.CeremonyFired: (ceremonies.fired,),
+            fleet_events.CeremonyCompleted: (ceremonies.completed,),
+            fleet_events.CeremonySkipped: (ceremonies.skipped_slot,),
+            fleet_events.CeremonyMissed: (ceremonies.missed_slot,),
+            fleet_events.CeremoniesLoaded: (self._ceremonies_loaded,),
+            fleet_events.CardFetched: (self._card_fetched,),
+            fleet_events.CardFailed: (fleet.card_failed,),
+            fleet_events.BreakerOpened: (fleet.breaker_opened,),
+            fleet_events.BreakerClosed: (fleet.breaker_closed,),
+            fleet_events.CredentialRefused: (fleet.credential_refused,),
+            fleet_events.CredentialAccepted: (fleet.credential_accepted,),
+            fleet_events.WebhookAccepted: (fleet.webhook_accepted,),
+            fleet_events.WebhookRejected: (fleet.webhook_rejected,),
+            fleet_events.WebhookRegistered: (fleet.webhook_registered,),
+            fleet_events.WebhooksDegraded: (fleet.webhooks_degraded,),
+            fleet_events.ConfigLoaded: (self._config_loaded, fleet.config),
+            fleet_events.ConfigReloaded: (self._config_reloaded, fleet.reconfigured),
+            fleet_events.ConfigRejected: (self._config_rejected,),
+            fleet_events.HubStarted: (self._hub_moved,),
+            fleet_events.HubStopping: (self._hub_moved,),
         }
 
     def fold_all(self, batch: Iterable[Event]) -> None:
@@ -317,7 +317,7 @@ class ViewBuilder:
         self._inbox.settle(event.question_id, event.at, "expired" if expired else "withdrawn")
         self._tasks.settled(event, "nobody answered in time" if expired else "the question was withdrawn")
 
-    def _card_fetched(self, event: events.CardFetched) -> None:
+    def _card_fetched(self, event: fleet_events.CardFetched) -> None:
         known = self._fleet.card_fetched(event)
         if known is None:
             return
@@ -331,22 +331,22 @@ class ViewBuilder:
     def _notice(self, event: Event, about: str, text: str, error: bool = False) -> None:
         self._notices.appendleft(Notice(event.at, one_line(about, 100), one_line(text, 300), error))
 
-    def _config_loaded(self, event: events.ConfigLoaded) -> None:
+    def _config_loaded(self, event: fleet_events.ConfigLoaded) -> None:
         self._configured = True
         self._config_errors.pop(one_line(event.path, 300), None)
 
-    def _config_reloaded(self, event: events.ConfigReloaded) -> None:
+    def _config_reloaded(self, event: fleet_events.ConfigReloaded) -> None:
         path = one_line(event.path, 300)
         self._config_errors.pop(path, None)
         for warning in read.lines(event.warnings, 300):
             self._notice(event, path.rsplit("/", 1)[-1], warning)
 
-    def _config_rejected(self, event: events.ConfigRejected) -> None:
+    def _config_rejected(self, event: fleet_events.ConfigRejected) -> None:
         path = one_line(event.path, 300)
         self._config_errors[path] = one_line(event.error, 400) or f"{path} is broken"
         self._notice(event, path.rsplit("/", 1)[-1], self._config_errors[path], error=True)
 
-    def _ceremonies_loaded(self, event: events.CeremoniesLoaded) -> None:
+    def _ceremonies_loaded(self, event: fleet_events.CeremoniesLoaded) -> None:
         """A broken ceremony file is a row of its screen; only other files are told of everywhere.
 
         A target that nobody could serve is a notice when it turns up.
@@ -360,8 +360,8 @@ class ViewBuilder:
         for path in self._ceremonies.broken_paths():
             self._config_errors.pop(path, None)
 
-    def _hub_moved(self, event: events.HubStarted | events.HubStopping) -> None:
-        self._stopping = isinstance(event, events.HubStopping)
+    def _hub_moved(self, event: fleet_events.HubStarted | fleet_events.HubStopping) -> None:
+        self._stopping = isinstance(event, fleet_events.HubStopping)
 
     def lost_events(self) -> None:
         """The feed could not tell everything."""

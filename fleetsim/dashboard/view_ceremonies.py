@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from fleetsim.caller.events import (
+from fleetsim.caller.fleet_events import (
     CeremoniesLoaded,
     CeremonyCompleted,
     CeremonyFired,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from fleetsim.caller import events
+from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import Event
 from fleetsim.caller.health import (
     AgentHealth,
@@ -222,7 +222,7 @@ class FleetFold:
         known = self._agents.get(one_line(event.agent, 100)) if event.agent else None
         return known or self._of(event)
 
-    def config(self, event: events.ConfigLoaded) -> None:
+    def config(self, event: fleet_events.ConfigLoaded) -> None:
         """Who is in the fleet. Agents that left the file leave the screen.
 
         The hub reads the file when it starts: what an earlier run found of reachability is void.
@@ -242,7 +242,7 @@ class FleetFold:
         )
         self._list(event)
 
-    def reconfigured(self, event: events.ConfigReloaded) -> None:
+    def reconfigured(self, event: fleet_events.ConfigReloaded) -> None:
         """As ``config``, but the hub knows of those that stayed what it knew.
 
         What it knew of an agent that changed is void.
@@ -252,7 +252,7 @@ class FleetFold:
                 changed.reachable, changed.why, changed.card = None, "", replace(changed.card, url="")
         self._list(event)
 
-    def _list(self, event: events.ConfigLoaded | events.ConfigReloaded) -> None:
+    def _list(self, event: fleet_events.ConfigLoaded | fleet_events.ConfigReloaded) -> None:
         self._changes += 1
         listed = {read.text(facts, "name", 100): facts for facts in event.agents[: read.NAMES_MAX]}
         listed.pop("", None)
@@ -267,7 +267,7 @@ class FleetFold:
                 agent.paused_why = read.text(facts, "why", 200)
                 agent.card = replace(agent.card, url=agent.card.url or read.text(facts, "url", 500))
 
-    def card_fetched(self, event: events.CardFetched) -> tuple[str, CardFacts, CardFacts] | None:
+    def card_fetched(self, event: fleet_events.CardFetched) -> tuple[str, CardFacts, CardFacts] | None:
         """Take over a card. Returns the agent's name and its facts before and now."""
         agent = self._of(event)
         if agent is None:
@@ -294,7 +294,7 @@ class FleetFold:
             agent.push = PushState.UNKNOWN
         return agent.name, before, agent.card
 
-    def card_failed(self, event: events.CardFailed) -> None:
+    def card_failed(self, event: fleet_events.CardFailed) -> None:
         """Down if there never was a card, else the old one is kept and marked stale."""
         agent = self._of(event)
         if agent is None:
@@ -304,18 +304,18 @@ class FleetFold:
         if agent.card.fetched_at is None and not event.stale:
             agent.missed(event.at, reason)
 
-    def breaker_opened(self, event: events.BreakerOpened) -> None:
+    def breaker_opened(self, event: fleet_events.BreakerOpened) -> None:
         if agent := self._of(event):
             wait_s = min(max(0.0, event.retry_in_seconds), 1e6)
             agent.breaker_since, agent.breaker_until = event.at, event.at + timedelta(seconds=wait_s)
             agent.breaker_why = one_line(event.reason)
 
-    def breaker_closed(self, event: events.BreakerClosed) -> None:
+    def breaker_closed(self, event: fleet_events.BreakerClosed) -> None:
         if agent := self._of(event):
             agent.breaker_since, agent.breaker_until, agent.breaker_why = None, None, ""
             agent.reached()
 
-    def credential_refused(self, event: events.CredentialRefused) -> None:
+    def credential_refused(self, event: fleet_events.CredentialRefused) -> None:
         if agent := self._of(event):
             agent.refused_since = agent.refused_since or event.at
 
@@ -326,23 +326,23 @@ class FleetFold:
             agent.refused_since = None
             self._changes += 1
 
-    def webhook_accepted(self, event: events.WebhookAccepted) -> None:
+    def webhook_accepted(self, event: fleet_events.WebhookAccepted) -> None:
         self.push_again += event.duplicate
         self.push_ok += not event.duplicate
         if agent := self._of(event):
             agent.push, agent.silent_since = PushState.WORKING, None
 
-    def webhook_rejected(self, event: events.WebhookRejected) -> None:
+    def webhook_rejected(self, event: fleet_events.WebhookRejected) -> None:
         """A webhook was refused, whoever sent it."""
         self.push_refused += 1
         self._of(event)
 
-    def webhook_registered(self, event: events.WebhookRegistered) -> None:
+    def webhook_registered(self, event: fleet_events.WebhookRegistered) -> None:
         """The agent has our webhook; whether it comes is not known yet."""
         if (agent := self._of(event)) and agent.push is not PushState.WORKING:
             agent.push = PushState.REGISTERED
 
-    def webhooks_degraded(self, event: events.WebhooksDegraded) -> None:
+    def webhooks_degraded(self, event: fleet_events.WebhooksDegraded) -> None:
         """The agent's webhooks do not come, or it takes none."""
         if agent := self._of(event):
             agent.push, agent.silent_since = PushState.SILENT, agent.silent_since or event.at

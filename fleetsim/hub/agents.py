@@ -9,17 +9,15 @@ from urllib.parse import urlsplit
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import AgentView
 from fleetsim.caller.dispatcher import AgentRoute
-from fleetsim.caller.events import (
+from fleetsim.caller.events import Event, TaskBound, TaskMoved
+from fleetsim.caller.fleet import AgentEntry, FleetSettings
+from fleetsim.caller.fleet_events import (
     CardFetched,
     CredentialAccepted,
     CredentialRefused,
-    Event,
-    TaskBound,
-    TaskMoved,
     WebhookAccepted,
     WebhooksDegraded,
 )
-from fleetsim.caller.fleet import AgentEntry, FleetSettings
 from fleetsim.caller.health import Condition
 from fleetsim.caller.ledger import OtherWay
 from fleetsim.caller.skill_policy import read_declared

@@ -24,7 +24,11 @@ from fleetsim.caller.channels.notifier import Notifier
 from fleetsim.caller.config import FleetFile
 from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog, publish_outcome
-from fleetsim.caller.events import (
+from fleetsim.caller.events import Level, OutcomeDecided
+from fleetsim.caller.executor import Executor
+from fleetsim.caller.file_watch import LOOK_EVERY_S
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
+from fleetsim.caller.fleet_events import (
     BreakerClosed,
     BreakerOpened,
     CardFetched,
@@ -34,13 +38,8 @@ from fleetsim.caller.events import (
     CredentialAccepted,
     HubStarted,
     HubStopping,
-    Level,
-    OutcomeDecided,
     StorageFailed,
 )
-from fleetsim.caller.executor import Executor
-from fleetsim.caller.file_watch import LOOK_EVERY_S
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
 from fleetsim.caller.health import WINDOW, Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json

@@ -13,8 +13,8 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from fleetsim.caller.config import FleetFile
-from fleetsim.caller.events import LoopStalled
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.fleet_events import LoopStalled
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.client import AgentClient
 from fleetsim.hub.agent_keys import AgentKeys

@@ -12,7 +12,8 @@ from starlette.responses import Response, StreamingResponse
 
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.events import Event, HubStopping, NoticeDelivered, NoticeFailed
+from fleetsim.caller.events import Event
+from fleetsim.caller.fleet_events import HubStopping, NoticeDelivered, NoticeFailed
 from fleetsim.hub.http import number, principal_of
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal

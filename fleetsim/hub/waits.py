@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from fleetsim.caller.events import Event, HubStopping, OutcomeDecided, QuestionAsked
+from fleetsim.caller.events import Event, OutcomeDecided, QuestionAsked
+from fleetsim.caller.fleet_events import HubStopping
 from fleetsim.hub.hub import Hub
 
 WAIT_S_MAX = 60.0

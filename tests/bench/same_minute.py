@@ -18,8 +18,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, TaskBound
+from fleetsim.caller.events import TaskBound
 from fleetsim.caller.fleet import FleetConfig, FleetSettings
+from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.server import running_hub
 from fleetsim.runtime.failpoints import installed

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleetsim.caller.channels.alerts import AlertFacts, AlertKey, AlertKind, Alerts, AlertSettings, what_holds
 from fleetsim.caller.channels.telling import of_alert
-from fleetsim.caller.events import AlertCleared, AlertRaised
+from fleetsim.caller.fleet_events import AlertCleared, AlertRaised
 from fleetsim.caller.health import Condition, FailureRate, FleetHealth
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Cause, Outcome, OutcomeKind

@@ -20,7 +20,8 @@ from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.caller.channels.delivery import APART_S, BURST, CLOSE_S, TEST_S, WAITING_MAX, Channels
 from fleetsim.caller.channels.notice import Notice, Tone
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import Level, NoticeDelivered, NoticeFailed
+from fleetsim.caller.events import Level
+from fleetsim.caller.fleet_events import NoticeDelivered, NoticeFailed
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.runtime.ports import Program, ProgramResult, Runtime
 from fleetsim.runtime.signing import verify

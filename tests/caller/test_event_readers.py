@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from fleetsim.caller.event_log import KEEP_MAX, EventLog
-from fleetsim.caller.events import Event, HubStarted, HubStopping, Level, OtherEvent, StreamBroken
+from fleetsim.caller.events import Event, Level, OtherEvent, StreamBroken
+from fleetsim.caller.fleet_events import HubStarted, HubStopping
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.runtime import VirtualClock
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.caller import events as e
+from fleetsim.caller import fleet_events as f
 from fleetsim.caller.event_wire import event_classes, from_wire, payload, to_wire
 from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent, OutcomeDecided
 from fleetsim.model.errors import Blame
@@ -162,15 +163,15 @@ def test_how_long_a_text_was_is_believed_where_it_can_be(chars: object, whole: i
 
 
 def test_a_list_of_names_from_an_earlier_version_is_read_as_rows() -> None:
-    event = from_wire({"at": AT, "topic": e.CeremoniesLoaded.TOPIC, "payload": {"ceremonies": ["a", {"id": "b"}, 5]}})
-    assert isinstance(event, e.CeremoniesLoaded)
+    event = from_wire({"at": AT, "topic": f.CeremoniesLoaded.TOPIC, "payload": {"ceremonies": ["a", {"id": "b"}, 5]}})
+    assert isinstance(event, f.CeremoniesLoaded)
     assert event.ceremonies == ({"name": "a"}, {"id": "b"})
 
 
 @pytest.mark.parametrize("said", ["2026-03-01T12:00:00", "2026-03-01T13:00:00+01:00"])
 def test_every_date_in_a_recording_is_read_in_utc(said: str) -> None:
     event = from_wire({"at": AT, "topic": "ceremony.a.missed", "payload": {"scheduledAt": said}})
-    assert isinstance(event, e.CeremonyMissed)
+    assert isinstance(event, f.CeremonyMissed)
     assert event.scheduled_at is not None
     assert event.scheduled_at.isoformat() == "2026-03-01T12:00:00+00:00"
 
@@ -188,14 +189,14 @@ def test_what_is_noted_of_a_file_is_read_whole() -> None:
 @pytest.mark.parametrize(("number", "read"), [(10**15 - 1, 10**15 - 1), (10**15, 0), (-(10**15), 0)])
 def test_a_number_that_no_date_or_sum_can_bear_is_left_out(number: int, read: int) -> None:
     event = from_wire({"at": AT, "topic": "agent.breaker.opened", "payload": {"failures": number, "reason": "down"}})
-    assert isinstance(event, e.BreakerOpened)
+    assert isinstance(event, f.BreakerOpened)
     assert event.failures == read
 
 
 def test_members_of_a_wrong_type_are_left_out_one_by_one() -> None:
     said = {"failures": "many", "retryInSeconds": float("inf"), "reason": "it is down"}
     event = from_wire({"at": AT, "topic": "agent.breaker.opened", "payload": said})
-    assert isinstance(event, e.BreakerOpened)
+    assert isinstance(event, f.BreakerOpened)
     assert (event.failures, event.retry_in_seconds, event.reason) == (0, 0, "it is down")
 
 
@@ -221,7 +222,7 @@ def test_a_journal_of_an_earlier_version_is_read() -> None:
 
 def test_a_ceremony_whose_id_has_dots_is_told_under_its_whole_id() -> None:
     event = from_wire({"at": AT, "topic": "ceremony.a.b.execute", "payload": {"runId": "r"}})
-    assert isinstance(event, e.CeremonyFired)
+    assert isinstance(event, f.CeremonyFired)
     assert event.ceremony_id == "a.b"
 
 

@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.caller.events import WebhookRejected
+from fleetsim.caller.fleet_events import WebhookRejected
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.model.limits import WIRE_BYTES_MAX

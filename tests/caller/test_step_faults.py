@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from fleetsim.caller.events import CredentialRefused, Event, QuestionOverdue, WebhooksDegraded
+from fleetsim.caller.events import Event, QuestionOverdue
+from fleetsim.caller.fleet_events import CredentialRefused, WebhooksDegraded
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import (
     Ask,

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from textual.widgets import Input, TextArea
 
-from fleetsim.caller.events import HubStopping
+from fleetsim.caller.fleet_events import HubStopping
 from fleetsim.dashboard.app import DRAWS_PER_S
 from fleetsim.dashboard.screens.inbox import InboxPane
 from fleetsim.dashboard.widgets import Page

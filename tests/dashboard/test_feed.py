@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Event, HubStarted
+from fleetsim.caller.events import Event
+from fleetsim.caller.fleet_events import HubStarted
 from fleetsim.dashboard.feed import LiveFeed
 from fleetsim.runtime.ports import Runtime
 from tests.dashboard.journal import an_hour

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.events import ConfigRejected
+from fleetsim.caller.fleet_events import ConfigRejected
 from fleetsim.hub.agent_keys import RESERVED, AgentKeys
 from fleetsim.hub.keys import ADMIN, Keyring, Principal
 from fleetsim.runtime.files import DiskFiles

@@ -14,8 +14,9 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.ceremonies.facts import run_facts
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
-from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, Event
+from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.server import running_hub
 from fleetsim.runtime.real import running_runtime

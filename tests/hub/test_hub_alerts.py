@@ -10,7 +10,8 @@ import pytest
 from fleetsim.caller.channels.alert_desk import LOOK_S
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
-from fleetsim.caller.events import AlertRaised, Level
+from fleetsim.caller.events import Level
+from fleetsim.caller.fleet_events import AlertRaised
 from fleetsim.model.work import SkillRequest
 from fleetsim.testbed.runtime import VirtualClock
 from tests.hub.test_hub_channels import told

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
-from fleetsim.caller.events import ConfigReloaded
+from fleetsim.caller.fleet_events import ConfigReloaded
 from fleetsim.testbed.programs import MemoryPrograms
 from tests.hub.test_agent_keys import AVA, ENV
 from tests.hub.test_ownership import told as streamed

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
-from fleetsim.caller.events import CeremonyCompleted, NoticeFailed
+from fleetsim.caller.fleet_events import CeremonyCompleted, NoticeFailed
 from fleetsim.caller.ledger import RunStatus
 from fleetsim.testbed.runtime import VirtualClock
 from tests.hub.test_hub_channels import told

@@ -15,14 +15,8 @@ from typing import Any
 
 from fleetsim.caller.ceremonies.facts import child_request, lateness_ms
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import (
-    CeremonyCompleted,
-    CeremonyFired,
-    CeremonyLate,
-    CeremonyMissed,
-    CeremonySkipped,
-    Level,
-)
+from fleetsim.caller.events import Level
+from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired, CeremonyLate, CeremonyMissed, CeremonySkipped
 from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.ceremony.file import DEFAULT_TIMEOUT_S, Ceremony, Overlap, next_due

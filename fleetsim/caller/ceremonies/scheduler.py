@@ -23,8 +23,8 @@ from fleetsim.caller.ceremonies.folder import CeremonyFolder, FileProblem, Folde
 from fleetsim.caller.ceremonies.runs import CAUGHT_UP, OVERLAP, TOO_LATE, WAITED, Runs
 from fleetsim.caller.channels.channel import Channel, channel_doubt
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import CeremoniesLoaded, ConfigRejected, StorageFailed
 from fleetsim.caller.file_watch import LOOK_EVERY_S
+from fleetsim.caller.fleet_events import CeremoniesLoaded, ConfigRejected, StorageFailed
 from fleetsim.caller.ledger import RunRecord, RunStatus
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.registry import Judge, nearest_of

@@ -13,14 +13,8 @@ from typing import NamedTuple
 
 from fleetsim.caller.channels.alerts import AlertKind, Alerts, AlertSettings, what_holds
 from fleetsim.caller.event_log import EventLog, Subscription
-from fleetsim.caller.events import (
-    EPOCH,
-    AlertCleared,
-    AlertRaised,
-    CeremoniesLoaded,
-    CeremonyFired,
-    CeremonyMissed,
-)
+from fleetsim.caller.events import EPOCH
+from fleetsim.caller.fleet_events import AlertCleared, AlertRaised, CeremoniesLoaded, CeremonyFired, CeremonyMissed
 from fleetsim.caller.health import Condition, FailureRate, HealthSnapshot
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.model.errors import FleetsimError

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, NamedTuple
 from pydantic import ConfigDict, Field
 
 from fleetsim.caller.channels.channel import ChannelIds
-from fleetsim.caller.events import AlertCleared, AlertRaised
+from fleetsim.caller.fleet_events import AlertCleared, AlertRaised
 from fleetsim.caller.health import Condition, FailureRate, HealthSnapshot, Share
 from fleetsim.model.text import one_line
 from fleetsim.runtime.explain import DECLARED

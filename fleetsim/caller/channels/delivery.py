@@ -17,7 +17,7 @@ from fleetsim.caller.channels import notice as put
 from fleetsim.caller.channels.channel import OPERATOR, Channel, Sink, SinkKind
 from fleetsim.caller.channels.notice import Notice, Tone
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import NoticeDelivered, NoticeFailed
+from fleetsim.caller.fleet_events import NoticeDelivered, NoticeFailed
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy, AllowEntry, parse_webhook_url

@@ -8,19 +8,16 @@ from collections.abc import Awaitable, Callable
 from fleetsim.caller.channels import telling
 from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.event_log import EventLog, Subscription
-from fleetsim.caller.events import (
+from fleetsim.caller.events import Event, QuestionAsked, QuestionExpired, QuestionOverdue
+from fleetsim.caller.fleet import FleetSettings
+from fleetsim.caller.fleet_events import (
     AlertCleared,
     AlertRaised,
     CeremonyCompleted,
     CeremonyLate,
     CeremonyMissed,
     CeremonySkipped,
-    Event,
-    QuestionAsked,
-    QuestionExpired,
-    QuestionOverdue,
 )
-from fleetsim.caller.fleet import FleetSettings
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.workers import Workers

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 
 from fleetsim.caller.channels.alerts import AlertKey, AlertKind
 from fleetsim.caller.channels.notice import TEXT_CHARS_MAX, Notice, Tone
-from fleetsim.caller.events import (
+from fleetsim.caller.events import QuestionAsked, QuestionExpired, QuestionOverdue
+from fleetsim.caller.fleet_events import (
     AlertCleared,
     AlertRaised,
     CeremonyCompleted,
     CeremonyLate,
     CeremonyMissed,
     CeremonySkipped,
-    QuestionAsked,
-    QuestionExpired,
-    QuestionOverdue,
 )
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import RunStatus

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fleetsim.caller.events import (
-    CredentialRefused,
     Excerpt,
     PollingStopped,
     StreamReceived,
@@ -14,9 +13,8 @@ from fleetsim.caller.events import (
     TaskElsewhere,
     TaskMoved,
     UpdateIgnored,
-    WebhookRegistered,
-    WebhooksDegraded,
 )
+from fleetsim.caller.fleet_events import CredentialRefused, WebhookRegistered, WebhooksDegraded
 from fleetsim.caller.follow_up import just_taken, shows_the_past
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import (

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetsim.caller.events import CredentialRefused, Level, StreamBroken, WebhooksDegraded
+from fleetsim.caller.events import Level, StreamBroken
+from fleetsim.caller.fleet_events import CredentialRefused, WebhooksDegraded
 from fleetsim.caller.follow_up import shows_the_message
 from fleetsim.caller.ledger import OtherWay, Phase
 from fleetsim.caller.signals import (

@@ -14,6 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from fleetsim.caller import events as e
+from fleetsim.caller import fleet_events as f
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level, OtherEvent
 from fleetsim.dashboard import read
@@ -120,7 +121,7 @@ def _mark(state: str | None) -> str:
     return STATE[word].label if word else ""
 
 
-def _card(event: e.CardFetched) -> str:
+def _card(event: f.CardFetched) -> str:
     changed = ", ".join(read.lines(event.changed))
     return _joined(
         plural(len(event.skills), "skill"),
@@ -131,7 +132,7 @@ def _card(event: e.CardFetched) -> str:
     )
 
 
-def _reloaded(event: e.ConfigReloaded) -> str:
+def _reloaded(event: f.ConfigReloaded) -> str:
     kinds = ("added", "changed", "removed", "paused", "resumed", "settings")
     changes = (f"{kind} {', '.join(read.lines(names))}" for kind in kinds if (names := getattr(event, kind)))
     return _joined(*changes) or "as it was"
@@ -176,51 +177,51 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
         _by("by", event.decided_by),
         _by("until", event.expires_at.isoformat() if event.expires_at else ""),
     ),
-    e.CeremonyFired: lambda event: _joined(
+    f.CeremonyFired: lambda event: _joined(
         one_line(event.ceremony_id, 60),
         one_line(event.trigger, 20),
         "" if event.lateness_ms is None else f"lateness {duration(event.lateness_ms)}",
     ),
-    e.CeremonyCompleted: lambda event: _joined(
+    f.CeremonyCompleted: lambda event: _joined(
         one_line(event.ceremony_id, 60),
         one_line(event.status, 20),
         duration(event.duration_ms),
         one_line(event.error),
     ),
-    e.CeremonyLate: lambda event: _joined(one_line(event.ceremony_id, 60), f"late by {duration(event.lateness_ms)}"),
-    e.CeremonySkipped: lambda event: _joined(one_line(event.ceremony_id, 60), one_line(event.why)),
-    e.CeremonyMissed: lambda event: _joined(one_line(event.ceremony_id, 60), one_line(event.why)),
-    e.CeremoniesLoaded: lambda event: _joined(
+    f.CeremonyLate: lambda event: _joined(one_line(event.ceremony_id, 60), f"late by {duration(event.lateness_ms)}"),
+    f.CeremonySkipped: lambda event: _joined(one_line(event.ceremony_id, 60), one_line(event.why)),
+    f.CeremonyMissed: lambda event: _joined(one_line(event.ceremony_id, 60), one_line(event.why)),
+    f.CeremoniesLoaded: lambda event: _joined(
         plural(len(event.ceremonies), "ceremony", "ceremonies"), f"{len(event.errors)} broken" if event.errors else ""
     ),
     e.EffectsReported: lambda event: _joined(
         plural(len(event.deltas), "effect"), _by("from", event.source), *read.lines(event.drift)
     ),
-    e.CardFetched: _card,
-    e.CardFailed: lambda event: _joined(one_line(event.reason), "(keeping the last good card)" if event.stale else ""),
-    e.BreakerOpened: lambda event: _joined(
+    f.CardFetched: _card,
+    f.CardFailed: lambda event: _joined(one_line(event.reason), "(keeping the last good card)" if event.stale else ""),
+    f.BreakerOpened: lambda event: _joined(
         plural(event.failures, "failure"), _again(event.retry_in_seconds), one_line(event.reason)
     ),
-    e.BreakerClosed: lambda event: "answers again",
-    e.WebhookAccepted: lambda event: _joined(
+    f.BreakerClosed: lambda event: "answers again",
+    f.WebhookAccepted: lambda event: _joined(
         _mark(event.state), "token ✓", " ".join(flag for flag in ("duplicate", "parked") if getattr(event, flag))
     ),
-    e.WebhookRejected: lambda event: _joined("401", one_line(event.why), _by("from", event.peer)),
-    e.WebhookRegistered: lambda event: "the agent took our webhook",
-    e.WebhooksDegraded: lambda event: _joined("polling instead:", one_line(event.why)),
-    e.AlertRaised: lambda event: _joined(
+    f.WebhookRejected: lambda event: _joined("401", one_line(event.why), _by("from", event.peer)),
+    f.WebhookRegistered: lambda event: "the agent took our webhook",
+    f.WebhooksDegraded: lambda event: _joined("polling instead:", one_line(event.why)),
+    f.AlertRaised: lambda event: _joined(
         "alert:", one_line(event.kind, 40), one_line(event.subject, 60), one_line(event.detail)
     ),
-    e.AlertCleared: lambda event: _joined("over:", one_line(event.kind, 40), one_line(event.subject, 60)),
-    e.NoticeDelivered: lambda event: _joined("told", one_line(event.channel, 60), one_line(event.sink)),
-    e.NoticeFailed: lambda event: _joined(
+    f.AlertCleared: lambda event: _joined("over:", one_line(event.kind, 40), one_line(event.subject, 60)),
+    f.NoticeDelivered: lambda event: _joined("told", one_line(event.channel, 60), one_line(event.sink)),
+    f.NoticeFailed: lambda event: _joined(
         "not told:", one_line(event.channel, 60), one_line(event.sink), one_line(event.reason)
     ),
-    e.ConfigLoaded: lambda event: _joined(plural(len(event.agents), "agent"), one_line(event.path, 300)),
-    e.ConfigReloaded: _reloaded,
-    e.ConfigRejected: lambda event: _joined(one_line(event.error, 400), "last good kept"),
-    e.HubStarted: lambda event: _joined(one_line(event.url), _by("pid", event.pid)),
-    e.HubStopping: lambda event: "closing",
+    f.ConfigLoaded: lambda event: _joined(plural(len(event.agents), "agent"), one_line(event.path, 300)),
+    f.ConfigReloaded: _reloaded,
+    f.ConfigRejected: lambda event: _joined(one_line(event.error, 400), "last good kept"),
+    f.HubStarted: lambda event: _joined(one_line(event.url), _by("pid", event.pid)),
+    f.HubStopping: lambda event: "closing",
 }
 
 

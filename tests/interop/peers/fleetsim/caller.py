@@ -21,7 +21,8 @@ from checks import Absent, expect, expect_shown, report
 from script import FULL_TEXT, SCRIPT
 
 from fleetsim.caller.event_log import Subscription
-from fleetsim.caller.events import StreamReceived, WebhookAccepted
+from fleetsim.caller.events import StreamReceived
+from fleetsim.caller.fleet_events import WebhookAccepted
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Outcome, OutcomeKind
 
