@@ -386,7 +386,7 @@ def with_history(task: Task, length: int | None) -> Task:
     """The task with at most ``length`` recent messages; None keeps all (A2A 1.0 section 3.2.4)."""
     if length is None or len(task.history) <= length:
         return task
-    return replace(task, history=task.history[len(task.history) - length :] if length > 0 else ())
+    return replace(task, history=task.history[len(task.history) - max(0, length) :])
 
 
 def _shown(task_id: str, push: PushTarget) -> TaskPush:

@@ -46,12 +46,14 @@ class Deadline:
     ``put_off_s`` says how long that was. ``at`` None is no deadline. Leaving raises TimeoutError if it passed.
     """
 
+    _step_s: float
+    _put_off_max_s: float
+
     def __init__(self, at: float | None) -> None:
         self.put_off_s = 0.0
         self._at = at
         self._timeout = asyncio.timeout(None)
         self._timer: asyncio.TimerHandle | None = None
-        self._step_s = self._put_off_max_s = 0.0
 
     async def __aenter__(self) -> Deadline:
         await self._timeout.__aenter__()

@@ -31,10 +31,11 @@ class Watchdog:
     milliseconds. Leaving stops the thread and waits for it.
     """
 
+    _due: float
+
     def __init__(self, stalled: Callable[[int], object], *, stall_s: float = STALL_S) -> None:
         self._stalled = stalled
         self._stall_s = stall_s
-        self._due = 0.0
         self._told: float | None = None  # the beat whose lateness was logged
         self._telling = threading.Lock()
         self._stop = threading.Event()

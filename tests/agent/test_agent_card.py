@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from fleetsim.agent import Agent, Effect, SkillContext, skill
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.cards import undeclared
-from fleetsim.agent.settings import BEHAVIOURS
+from fleetsim.agent.settings import BEHAVIOURS, DialectBehaviour
 from fleetsim.agent.skills import choose_skill
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
@@ -208,6 +208,26 @@ def test_an_agent_is_made_as_its_page_says_where_nothing_is_named() -> None:
     assert (settings.api_keys, settings.bearers, settings.input_modes, settings.state) == ({}, {}, None, None)
     assert settings.output_modes == ("text/plain",)
     assert Agent("x", input_modes=["a/b"], state="s.db").settings.input_modes == ("a/b",)
+
+
+def test_what_dialects_disagree_about_is_as_each_has_it() -> None:
+    """A2A 1.0 section 3, 0.3.0 section 7, the almanac seeds."""
+    settings = Agent("x", skills=builtin_skills()).settings
+    settings.check()
+    assert {
+        flag: [name for name in settings.dialects if getattr(settings.behaviours[name], flag)]
+        for flag, kind in get_type_hints(DialectBehaviour).items()
+        if kind is bool
+    } == {
+        "waits": ["1.0"],
+        "other_context_refused": ["1.0"],
+        "stream_errors_as_events": ["0.3", "0.1"],
+        "question_closes_subscription": ["0.3", "0.1"],
+        "client_names_task": ["0.1"],
+        "repeats_artifact": ["0.3", "0.1"],
+        "artifact_notice": ["0.1"],
+        "push_id_is_task_id": ["0.3", "0.1"],
+    }
 
 
 def test_the_reference_agent_is_nothing_but_itself() -> None:

@@ -102,6 +102,11 @@ def after(error: Exception, *causes: Exception) -> Exception:
             Unreachable,
             "h:80: connection refused",
         ),
+        (
+            after(httpx.ConnectError("x"), ExceptionGroup("x", [OSError(errno.ECONNREFUSED, "x"), tls("UNSAID")])),
+            Unreachable,
+            "h:80: connection refused",
+        ),
         (httpx.ConnectError("gone"), Unreachable, "h:80: gone"),
         (after(httpx.ConnectError("x"), socket.gaierror(-2, "x")), Unreachable, "h:80: the name does not resolve"),
         (

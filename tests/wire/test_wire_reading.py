@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +10,17 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.step.following import task_id_of
-from fleetsim.model.call import CancelTask, GetPush, GetTask, Operation, PushConfig, SendMessage, SetPush, TaskPush
+from fleetsim.model.call import (
+    CancelTask,
+    GetPush,
+    GetTask,
+    Operation,
+    PushConfig,
+    SendMessage,
+    SetPush,
+    TaskPage,
+    TaskPush,
+)
 from fleetsim.model.errors import InvalidParams, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
 from fleetsim.model.extensions import COST_TYPE
@@ -277,6 +288,20 @@ def test_a_list_of_webhooks_is_read_bare_or_wrapped(result: Any) -> None:
 def test_a_null_answer_where_one_is_needed_is_a_wire_error(operation: Operation) -> None:
     with pytest.raises(WireError):
         dialect("0.3").decode_reply(operation, None)
+
+
+def test_a_page_that_says_no_more_than_its_tasks_counts_nothing() -> None:
+    page = TaskPage(tasks=(), next_page_token="", page_size=0, total_size=0)
+    assert dialect("1.0").decode_reply(Operation.LIST, {"tasks": []}) == page
+
+
+@pytest.mark.parametrize(("version", "member"), [("0.1", "schemes"), ("0.3", "schemes"), ("1.0", "scheme")])
+def test_the_scheme_of_a_webhook_is_written_as_each_dialect_reads_it(version: str, member: str) -> None:
+    push = PushConfig(url="http://x", scheme="Basic", credentials="c")
+    message = Message(message_id="m", role=Role.USER, parts=(TextPart(text="x"),))
+    written = json.dumps(dialect(version).encode_call(SendMessage(message=message, push=push))[1])
+    scheme: Any = ["Basic"] if member == "schemes" else "Basic"
+    assert json.dumps({"authentication": {member: scheme, "credentials": "c"}})[1:-1] in written
 
 
 def test_an_update_is_no_answer_to_a_message() -> None:
