@@ -65,7 +65,6 @@ class Deadline:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         await self._timeout.__aexit__(kind, error, trace)
 
     def expired(self) -> bool:
@@ -75,7 +74,6 @@ class Deadline:
         """Another moment, on the loop's clock."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         self._at = at
         if at is None:
             return
@@ -101,7 +99,6 @@ class Deadline:
         if self._at > now:
             self._arm(loop, now)
         else:
-            self._timer = None
             self._timeout.reschedule(now)
 
 

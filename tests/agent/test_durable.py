@@ -134,6 +134,7 @@ async def test_a_write_that_fails_when_nobody_waits_any_more_is_made_again_witho
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await asyncio.sleep(0.1)
+    del waiting
     gc.collect()
     assert caplog.records == []
     await file.close()

@@ -118,10 +118,15 @@ async def test_a_run_that_is_cancelled_leaves_no_process(tmp_path: Path) -> None
         os.kill(pid, 0)
 
 
+def test_what_a_program_is_told_is_never_shown_with_it() -> None:
+    assert "sesame" not in repr(Program(argv=("page", "sesame"), stdin=b"sesame"))
+
+
 def test_a_notification_is_no_option_and_no_markup() -> None:
     shown = desktop_program("--help", "<b>1 & 2</b>", platform="linux")
     assert shown.argv == ("notify-send", "--app-name=fleetsim", "--", "--help", "‹b›1 + 2‹/b›")
     assert "DBUS_SESSION_BUS_ADDRESS" in shown.passed
+    assert shown.seconds == 5
 
 
 def test_a_notification_on_a_mac_is_an_argument_and_no_script() -> None:

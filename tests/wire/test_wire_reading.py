@@ -171,6 +171,8 @@ def test_a_status_message_without_id_or_role_is_the_agents() -> None:
         ({"artifactUpdate": {"taskId": "t", "artifact": {"artifactId": "a", "parts": []}}}, ArtifactUpdate),
         ({"taskId": "t", "artifact": {"artifactId": "a", "parts": []}}, ArtifactUpdate),
         ({"id": "t", "artifact": {"parts": [], "append": True}}, ArtifactUpdate),
+        ({"taskId": "t", "artifact": {"parts": []}, "message": {"role": "agent", "parts": []}}, ArtifactUpdate),
+        ({"role": "agent", "parts": [], "task": {"id": "t", "status": {"state": "working"}}}, DirectReply),
         ({"message": {"role": "agent", "parts": []}}, DirectReply),
         ({"kind": "message", "role": "agent", "parts": []}, DirectReply),
         ({"role": "agent", "parts": []}, DirectReply),
