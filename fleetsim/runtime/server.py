@@ -270,7 +270,10 @@ class Server(uvicorn.Server):
             await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup([])  # the application alone: uvicorn would leave accepting to asyncio
+        try:
+            await super().startup([])  # the application alone: uvicorn would leave accepting to asyncio
+        except SystemExit:  # uvicorn ends the whole program for an application that refuses to start
+            self.should_exit = True
         for listener in sockets or []:
             self._accepting.start(self._accept(listener), name=str(listener.fileno()))
         self.running.set()
@@ -393,12 +396,18 @@ def serve(
     on_start: Callable[[], Awaitable[None]],
     on_stop: Callable[[], Awaitable[None]],
 ) -> None:
-    """Serve until a signal. Blocks. Closes ``listener``. What ``on_start`` raises comes out."""
+    """Serve until a signal. Blocks. Closes ``listener``. What ``on_start`` raises comes out.
+
+    Raises:
+        ConfigError: the application refused to start.
+    """
 
     async def run() -> None:
         await on_start()
         server = Server(app, limits, on_stop=on_stop, signals=True)
         await server.serve(sockets=[listener])
+        if not server.started:
+            raise ConfigError("the application did not start", hint="its log says why")
 
     # uvicorn raises the signal again once everything is down; Ctrl-C is no error here.
     with suppress(KeyboardInterrupt), listener:

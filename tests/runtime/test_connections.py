@@ -22,7 +22,7 @@ from uvicorn.server import ServerState
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.responses import ABORT
-from fleetsim.runtime.server import Connections, GuardedProtocol, Server, listen
+from fleetsim.runtime.server import Connections, GuardedProtocol, Server, listen, serve, serving
 
 HEAD = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
 MOMENT_S = 0.001
@@ -445,6 +445,32 @@ def test_a_listener_waits_for_nobody_itself_and_keeps_no_port_that_it_could_not_
         assert len(os.listdir("/proc/self/fd")) == before, refused
     with listen("::1", 0) as listener:
         assert listener.family is socket.AF_INET6
+
+
+async def sick(scope: Any, receive: Any, send: Any) -> None:
+    """An application that refuses to start."""
+    await receive()
+    await send({"type": "lifespan.startup.failed", "message": "no"})
+
+
+async def nothing() -> None:
+    """Done before and after."""
+
+
+@pytest.mark.sockets
+def test_a_program_that_serves_an_application_which_will_not_start_says_so() -> None:
+    with pytest.raises(ConfigError, match="did not start"):
+        serve(sick, ServerLimits(), listen("127.0.0.1", 0), on_start=nothing, on_stop=nothing)
+
+
+@pytest.mark.sockets
+async def test_an_application_that_will_not_start_is_told_by_name_and_its_port_is_free_again() -> None:
+    listener = listen("127.0.0.1", 0)
+    address = listener.getsockname()
+    with pytest.raises(ConfigError, match="the hub did not start"):
+        async with serving(sick, ServerLimits(), listener, what="the hub"):
+            pytest.fail("it was served all the same")
+    listen(*address).close()
 
 
 # -- a server's settings -------------------------------------------------------------------------------
