@@ -10,11 +10,12 @@ import pytest
 
 from fleetsim.agent import Agent, Effect, SkillContext, skill
 from fleetsim.agent.builtin import builtin_skills
-from fleetsim.agent.cards import undeclared
+from fleetsim.agent.cards import drift, undeclared
 from fleetsim.agent.settings import BEHAVIOURS, DialectBehaviour
 from fleetsim.agent.skills import choose_skill
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
+from fleetsim.runtime.real import running_runtime
 from tests.agent.rigs import Rig, Rigging, sent
 
 PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
@@ -208,6 +209,22 @@ def test_an_agent_is_made_as_its_page_says_where_nothing_is_named() -> None:
     assert (settings.api_keys, settings.bearers, settings.input_modes, settings.state) == ({}, {}, None, None)
     assert settings.output_modes == ("text/plain",)
     assert Agent("x", input_modes=["a/b"], state="s.db").settings.input_modes == ("a/b",)
+
+
+def test_an_agent_that_was_not_started_has_no_tasks_yet_and_says_so() -> None:
+    agent = Agent("x", skills=builtin_skills(), runtime=running_runtime)
+    engine = agent.engine()
+    assert agent.runtime is running_runtime
+    for asked in ("service", "store"):
+        with pytest.raises(RuntimeError, match="has not been started"):
+            getattr(engine, asked)
+
+
+def test_the_former_name_of_what_is_undeclared_works_and_tells_whoever_uses_it() -> None:
+    skills = builtin_skills()
+    with pytest.warns(DeprecationWarning, match="undeclared") as told:
+        assert drift(skills) == undeclared(skills)
+    assert told[0].filename == __file__
 
 
 def test_what_dialects_disagree_about_is_as_each_has_it() -> None:

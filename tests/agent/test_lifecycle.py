@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import SkillContext, SkillFailed, skill
+from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.limits import AgentLimits, AtCapacity
+from fleetsim.agent.runner import Runner
+from fleetsim.agent.service import Interceptor, Principal, Reply
+from fleetsim.agent.store import Store
 from fleetsim.agent.streams import StreamSlots
 from fleetsim.agent.tasks import TaskEnded
+from fleetsim.model.call import Call
 from fleetsim.model.errors import ConfigError
-from fleetsim.model.task import DataPart
-from tests.agent.rigs import HOOK, Rig, Rigging, sent, sent_v1
+from fleetsim.model.task import DataPart, TaskState
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.workers import Workers
+from tests.agent.rigs import HOOK, Rig, Rigging, said, sent, sent_v1
 
 
 async def ended(rig: Rig, task_id: str) -> dict[str, Any]:
@@ -228,6 +235,41 @@ async def test_a_client_that_leaves_while_it_waits_does_not_end_the_task(rig: Ri
     key = rig.engine.store.retention.open_keys[0]
     await asyncio.sleep(60)
     assert rig.engine.store.read(key).task.text == "done after 60 s"
+
+
+async def test_a_task_for_which_no_skill_can_run_fails_with_that_as_its_reason(runtime: Runtime) -> None:
+    limits = AgentLimits()
+    store = Store(clock=runtime.clock, ids=runtime.ids, limits=limits)
+    runner = Runner(store=store, workers=Workers("full", workers_max=0), rng=runtime.rng, limits=limits)
+    record = store.create("ada", said("go"), skill="echo", dialect="1.0")
+    runner.start(record, builtin_skills()[0], said("go"), {}, refused=TaskState.REJECTED)
+    status = store.read(record.key).task.status
+    assert (status.state, status.message and status.message.text) == (
+        TaskState.FAILED,
+        "the agent runs as many skills as it may",
+    )
+    assert len(runner) == 0
+
+
+@pytest.mark.parametrize("configuration", [{}, {"returnImmediately": False}])
+async def test_who_left_is_waited_for_no_longer(rigged: Rigging, configuration: dict[str, bool]) -> None:
+    loop, over_s = asyncio.get_running_loop(), list[float]()
+
+    class Timed(Interceptor):
+        async def call(self, call: Call, caller: Principal) -> Reply:
+            try:
+                return await super().call(call, caller)
+            finally:
+                over_s.append(loop.time())
+
+    rig = await rigged(interceptors=[Timed])
+    waiting = asyncio.ensure_future(
+        rig.ask("SendMessage", {**sent_v1("60", skill="slow"), "configuration": configuration})
+    )
+    await asyncio.sleep(5)
+    waiting.cancel()
+    await asyncio.sleep(1)
+    assert over_s == [5]
 
 
 async def test_the_progress_of_a_skill_stays_on_the_task_until_it_ends(rig: Rig) -> None:

@@ -219,6 +219,8 @@ async def test_almanac_is_full_with_its_own_code_and_401_is_its_own(rigged: Rigg
     rig.headers = {"authorization": "Bearer b"}
     await rig.call("tasks/send", legacy("t-1", ""), path="/")
     assert await rig.refused("tasks/send", legacy("t-2", ""), path="/") == -32003
+    refused = await rig.raw("POST", "/subscribe", rig.envelope("tasks/sendSubscribe", legacy("t-2", "")))
+    assert b'"code":-32003' in refused.body
 
 
 async def test_almanac_keeps_the_statuses_in_its_history(rigged: Rigging) -> None:

@@ -122,8 +122,9 @@ async def test_a_timeout_that_is_somebody_elses_stays_theirs() -> None:
         raise TimeoutError("theirs")
         yield b""
 
-    with pytest.raises(TimeoutError, match="theirs"):
-        await anext(BoundedChunks(fails(), limits=Limits(), deadline=None, where="h:1"))
+    for deadline in (None, 1_000.0):
+        with pytest.raises(TimeoutError, match="theirs"):
+            await anext(BoundedChunks(fails(), limits=Limits(), deadline=deadline, where="h:1"))
 
 
 async def test_a_whole_answer_is_its_status_headers_and_all_of_its_body() -> None:

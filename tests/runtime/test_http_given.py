@@ -176,6 +176,11 @@ async def test_a_clients_own_failure_stays_its_own_and_a_closed_one_is_told() ->
         await given.exchange(get())
 
 
+async def test_a_timeout_of_the_clients_own_is_not_taken_for_ours() -> None:
+    with pytest.raises(TimeoutError, match="theirs"):
+        await as_transport(Line(TimeoutError("theirs"))).exchange(get())
+
+
 async def test_a_client_cannot_be_held_to_an_address_policy_and_a_transport_of_ours_is_itself() -> None:
     given = as_transport(Line())
     assert isinstance(given, GivenTransport)

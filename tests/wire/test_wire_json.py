@@ -171,6 +171,7 @@ def test_a_frame_gives_every_line_its_own_field() -> None:
 
 
 def test_a_frame_with_name_and_comment_cannot_be_split_by_them() -> None:
+    assert sse.frame("x", event_id="1\n2") == b"id: 1 2\ndata: x\n\n"
     framed = sse.frame("x", event="sta\ntus", comment="a\nb")
     assert framed == b": a\n: b\nevent: sta tus\ndata: x\n\n"
     assert sse.KEEPALIVE == b": keep-alive\n\n"
