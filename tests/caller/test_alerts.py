@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -11,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.caller.channels.alerts import AlertFacts, AlertKey, AlertKind, Alerts, AlertSettings, what_holds
-from fleetsim.caller.channels.telling import of_alert
 from fleetsim.caller.fleet_events import AlertCleared, AlertRaised
 from fleetsim.caller.health import Condition, FailureRate, FleetHealth
 from fleetsim.model.errors import Blame
@@ -68,6 +68,18 @@ def test_an_agent_that_fails_more_than_its_share_of_an_hour_is_an_alert() -> Non
     assert holds(*some(4, 6)) == {"failure_rate quinn": "6 of 10 in the last hour"}
     assert holds(*some(5, 5)) == {}
     assert holds(*some(4, 6), failure_rate_above=None) == {}
+
+
+def test_by_default_more_than_half_of_five_outcomes_and_a_minute_are_an_alert_and_an_hour_lies_between_two() -> None:
+    assert holds(*some(2, 3)) == {"failure_rate quinn": "3 of 5 in the last hour"}
+    assert holds(*some(1, 3)) == holds(*some(5, 5)) == {}
+    gone = Condition(reachable=False, unreachable_since=NOW - timedelta(seconds=60))
+    assert holds(conditions={"quinn": gone}) == {"agent_down quinn": "unreachable"}
+    assert AlertSettings().cooldown_s == COOLDOWN_S
+
+
+def test_an_agent_without_outcomes_does_not_fail_whatever_the_limits() -> None:
+    assert holds(failure_rate_above=0.0, failure_outcomes_min=1) == {}
 
 
 def test_too_few_outcomes_or_too_old_ones_are_no_alert() -> None:
@@ -169,6 +181,13 @@ def test_a_moment_in_which_nobody_knows_ends_nothing() -> None:
     assert told.said == [(0, "raised"), (60, "cleared")]
 
 
+def test_the_cooldown_begins_at_once() -> None:
+    told = Told()
+    for second, down in ((0, True), (0, False), (0, True), (0.5, True), (0.5, False), (1, True)):
+        told.at(second, down=down)
+    assert told.said == [(0, "raised"), (0, "cleared")]
+
+
 def test_a_clock_that_is_set_back_silences_nothing() -> None:
     told = Told()
     told.at(0, down=True)
@@ -186,12 +205,42 @@ def test_since_is_the_beginning_and_not_when_it_was_told() -> None:
     assert raised.since == NOW + timedelta(seconds=30)
 
 
-def test_an_agent_that_is_removed_is_told_of_no_more() -> None:
-    told = Told()
-    told.at(0, down=True)
-    told.alerts.forget_agents_but({"ava"})
-    told.at(15, down=False)
-    assert told.said == [(0, "raised")]
+def test_what_ends_is_told_while_something_else_lasts() -> None:
+    alerts, cost = Alerts(), AlertKey(AlertKind.COST)
+    alerts.judge(AlertFacts({DOWN: "x", cost: "y"}), NOW, COOLDOWN_S)
+    (over,) = alerts.judge(AlertFacts({DOWN: "x"}), NOW + timedelta(seconds=15), COOLDOWN_S)
+    assert (type(over), over.kind, over.since) == (AlertCleared, "cost", NOW)
+
+
+def test_agents_that_are_removed_are_told_of_no_more_and_nothing_else_is_forgotten() -> None:
+    agents = [
+        AlertKey(kind, name) for kind in (AlertKind.AGENT_DOWN, AlertKind.FAILURE_RATE) for name in ("ava", "quinn")
+    ]
+    others = [
+        AlertKey(AlertKind.COST),
+        AlertKey(AlertKind.ORPHANED_SKILL, "quinn"),
+        AlertKey(AlertKind.CEREMONY_MISSED, "q"),
+    ]
+    alerts = Alerts()
+    alerts.judge(AlertFacts(dict.fromkeys([*agents, *others], "x")), NOW, COOLDOWN_S)
+    alerts.forget_agents_but({"ava"})
+    over = alerts.judge(AlertFacts({}), NOW, COOLDOWN_S)
+    assert [(event.kind, event.subject) for event in over] == [
+        (key.kind.value, key.subject) for key in (*agents, *others) if key not in agents or key.subject == "ava"
+    ]
+
+
+def test_an_alert_and_its_end_name_the_agent_or_the_skill_that_they_are_about() -> None:
+    alerts, facts = Alerts(), AlertFacts({AlertKey(kind, "it"): "x" for kind in AlertKind})
+    about = {
+        "failure_rate": ("it", None),
+        "cost": (None, None),
+        "orphaned_skill": (None, "it"),
+        "agent_down": ("it", None),
+        "ceremony_missed": (None, None),
+    }
+    for news in (alerts.judge(facts, NOW, COOLDOWN_S), alerts.judge(AlertFacts({}), NOW, COOLDOWN_S)):
+        assert {event.kind: (event.agent, event.skill) for event in news} == about
 
 
 def test_after_a_restart_nothing_is_told_twice_and_the_end_still_is() -> None:
@@ -208,6 +257,27 @@ def test_after_a_restart_nothing_is_told_twice_and_the_end_still_is() -> None:
     assert told.said == [(45, "cleared")]
 
 
+def test_after_a_restart_the_beginning_and_the_cooldown_are_those_of_before() -> None:
+    begun, told_at, ended = (NOW + timedelta(seconds=second) for second in (0, 60, 600))
+    raised = AlertRaised(at=told_at, kind="agent_down", subject="quinn", detail="", since=begun)
+    alerts = Alerts()
+    alerts.recall([raised])
+    (over,) = alerts.judge(AlertFacts({}), ended, COOLDOWN_S)
+    assert (type(over), over.since) == (AlertCleared, begun)
+    assert alerts.judge(AlertFacts({DOWN: "x"}), ended, COOLDOWN_S) == ()
+
+    alerts = Alerts()
+    alerts.recall([replace(raised, since=None)])
+    (over,) = alerts.judge(AlertFacts({}), ended, COOLDOWN_S)
+    assert over.since == told_at
+
+    alerts, later = Alerts(), told_at + timedelta(hours=1)
+    assert alerts.recall([raised, AlertCleared(at=ended, kind="agent_down", subject="quinn", since=begun)]) == ()
+    assert alerts.judge(AlertFacts({DOWN: "x"}), later - timedelta(seconds=30), COOLDOWN_S) == ()
+    (again,) = alerts.judge(AlertFacts({DOWN: "x"}), later, COOLDOWN_S)
+    assert again.since == later - timedelta(seconds=30)
+
+
 @given(st.lists(st.tuples(st.integers(1, 2_000), st.sampled_from([True, False, None])), max_size=60))
 def test_beginnings_and_ends_alternate_and_beginnings_are_a_cooldown_apart(
     steps: list[tuple[int, bool | None]],
@@ -220,28 +290,3 @@ def test_beginnings_and_ends_alternate_and_beginnings_are_a_cooldown_apart(
     assert words == [("raised", "cleared")[n % 2] for n in range(len(words))]
     raised = [at for at, word in told.said if word == "raised"]
     assert all(later - earlier >= 600 for earlier, later in pairwise(raised))
-
-
-@pytest.mark.parametrize(
-    ("kind", "subject", "headline", "command"),
-    [
-        ("agent_down", "quinn", "alert: quinn is down", "fleetsim health"),
-        ("failure_rate", "quinn", "alert: quinn fails too often", "fleetsim health"),
-        ("cost", "", "alert: the fleet costs too much", "fleetsim health"),
-        ("orphaned_skill", "plan\n@all", "alert: nobody succeeds at plan @all", "fleetsim health"),
-        ("ceremony_missed", "digest", "alert: ceremony digest missed its time", "fleetsim ceremony list"),
-    ],
-)
-def test_an_alert_says_what_is_wrong_and_where_to_look(kind: str, subject: str, headline: str, command: str) -> None:
-    notice = of_alert(AlertRaised(at=NOW, kind=kind, subject=subject, detail="the figures", since=NOW))
-    assert (notice.kind, notice.headline, notice.text, notice.command) == ("alert", headline, "the figures", command)
-
-
-@pytest.mark.parametrize(
-    ("minutes", "said"),
-    [(0, ""), (12, " (it lasted 12 min)"), (119, " (it lasted 119 min)"), (150, " (it lasted 2 h 30 min)")],
-)
-def test_a_recovery_says_how_long_it_lasted(minutes: int, said: str) -> None:
-    since = NOW - timedelta(minutes=minutes)
-    notice = of_alert(AlertCleared(at=NOW, kind="agent_down", subject="quinn", since=since))
-    assert (notice.kind, notice.headline) == ("recovery", f"over: quinn is down{said}")

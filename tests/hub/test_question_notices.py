@@ -6,8 +6,6 @@ import asyncio
 from typing import Any
 
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
-from fleetsim.caller.channels.telling import of_question
-from fleetsim.caller.events import Excerpt, QuestionAsked
 from fleetsim.model.work import Answer, SkillRequest
 from tests.hub.test_hub_channels import told
 from tests.hub.town import Town, town, worker
@@ -59,23 +57,6 @@ async def test_a_question_is_told_again_after_half_its_time_and_that_nobody_answ
         assert f"fleetsim inbox reply {question_id} " in told(t)[1]
         await asyncio.sleep(3_600)
         assert told(t)[2:] == ["✗ nobody answered quinn (ask) in time\n"]
-
-
-def test_a_question_for_data_is_told_with_how_data_is_given_and_one_for_credentials_says_so() -> None:
-    event = QuestionAsked(
-        agent="quinn",
-        skill="ask",
-        question_id="q-1",
-        kind="auth-required",
-        asks_for_data=True,
-        question=Excerpt.of("how much?"),
-        expires_at=None,
-        context_id=None,
-        system_actor="user",
-    )
-    notice = of_question(event)
-    assert (notice.headline, notice.link) == ("quinn (ask) needs credentials", "")
-    assert notice.command == "fleetsim inbox reply q-1 --data '{…}'"
 
 
 async def test_without_channels_for_them_nobody_is_told_of_questions() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -36,6 +37,15 @@ class FleetFacts(NamedTuple):
     conditions: Mapping[str, Condition]
 
 
+@dataclass(slots=True)
+class _Missed:
+    """The newest ``slot`` that a ceremony missed, and why; ``over``: a later one fired."""
+
+    slot: datetime
+    why: str
+    over: bool = False
+
+
 class AlertDesk:
     """``async with``. ``look`` gives the fleet of the moment, ``settings`` what is an alert now."""
 
@@ -52,10 +62,7 @@ class AlertDesk:
         self._settings = settings
         self._look = look
         self._alerts = Alerts()
-        self._missed: dict[str, tuple[datetime, str]] = {}
-        """By ceremony, the newest slot that it missed, and why."""
-        self._fired: dict[str, datetime] = {}
-        """By ceremony, the newest slot that fired."""
+        self._missed: dict[str, _Missed] = {}
         self._workers = Workers("alerts")
 
     async def __aenter__(self) -> AlertDesk:
@@ -73,13 +80,13 @@ class AlertDesk:
         """What was told before a restart is not told again, and that it is over still is."""
         try:
             last = await self._ledger.last_seq()
-            events = await self._ledger.events(after_seq=max(0, last - RECALLED_MAX), limit=RECALLED_MAX)
+            events = await self._ledger.events(after_seq=last - RECALLED_MAX, limit=RECALLED_MAX)
         except FleetsimError as error:
             log.warning("alerts of before may be told again: %s", error)
             return
         for key in self._alerts.recall(e for e in events if isinstance(e, AlertRaised | AlertCleared)):
             if key.kind is AlertKind.CEREMONY_MISSED:
-                self._missed[key.subject] = (EPOCH, "before the hub was started")
+                self._missed[key.subject] = _Missed(EPOCH, "before the hub was started")
 
     async def _follow(self, events: Subscription) -> None:
         async with events:
@@ -88,16 +95,15 @@ class AlertDesk:
                     match event:
                         case CeremonyMissed():
                             slots = f"{event.count} slots: " if event.count > 1 else ""
-                            self._missed[event.ceremony_id] = (
-                                event.scheduled_at or event.at,
-                                slots + one_line(event.why),
-                            )
+                            slot, why = event.scheduled_at or event.at, slots + one_line(event.why)
+                            self._missed[event.ceremony_id] = _Missed(slot, why)
                         case CeremonyFired():
-                            self._fired[event.ceremony_id] = event.scheduled_at or event.at
+                            missed = self._missed.get(event.ceremony_id)
+                            if missed is not None and (event.scheduled_at or event.at) > missed.slot:
+                                missed.over = True
                         case CeremoniesLoaded():
                             there = {row.get("id") for row in event.ceremonies}
                             self._missed = {key: missed for key, missed in self._missed.items() if key in there}
-                            self._fired = {key: slot for key, slot in self._fired.items() if key in there}
 
     async def _watch(self) -> None:
         while True:
@@ -112,11 +118,9 @@ class AlertDesk:
     def _judge(self, settings: AlertSettings) -> None:
         facts = self._look()
         self._alerts.forget_agents_but(facts.conditions)
-        missed = {ceremony: why for ceremony, (_, why) in self._missed.items()}
-        found = what_holds(settings, facts.snapshot, facts.last_hour, missed, facts.conditions)
+        why = {ceremony: missed.why for ceremony, missed in self._missed.items()}
+        found = what_holds(settings, facts.snapshot, facts.last_hour, why, facts.conditions)
         for event in self._alerts.judge(found, facts.snapshot.collected_at, settings.cooldown_s):
             self._events.publish(event)
         # Told of above at least once, also where the next slot fired at once; over from the next look on.
-        for ceremony, (slot, _) in tuple(self._missed.items()):
-            if self._fired.get(ceremony, EPOCH) > slot:
-                del self._missed[ceremony]
+        self._missed = {ceremony: missed for ceremony, missed in self._missed.items() if not missed.over}

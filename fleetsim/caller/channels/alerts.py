@@ -95,9 +95,14 @@ def what_holds(
     holding: dict[AlertKey, str] = {}
     undecided: set[AlertKey] = set()
     for row in (row for row in snapshot.agents if row.agent_name in conditions):
-        rate, condition = last_hour.get(row.agent_name, FailureRate(0, 0)), conditions[row.agent_name]
+        rate, condition = last_hour.get(row.agent_name), conditions[row.agent_name]
         limit = settings.failure_rate_above
-        if limit is not None and rate.answered >= settings.failure_outcomes_min and rate.share > limit:
+        if (
+            rate is not None
+            and limit is not None
+            and rate.answered >= settings.failure_outcomes_min
+            and rate.share > limit
+        ):
             said = f"{rate.failures} of {rate.answered} in the last hour"
             holding[AlertKey(AlertKind.FAILURE_RATE, row.agent_name)] = said
         down = AlertKey(AlertKind.AGENT_DOWN, row.agent_name)
@@ -129,6 +134,10 @@ class _State:
     told: bool = False
     told_at: datetime | None = None
 
+    def cooling(self, now: datetime, cooldown_s: float) -> bool:
+        """Whether it was told too lately to be told again; a clock that was set back silences nothing meanwhile."""
+        return self.told_at is not None and 0 <= (now - self.told_at).total_seconds() < cooldown_s
+
 
 class Alerts:
     """What holds, and what was told of it."""
@@ -158,9 +167,7 @@ class Alerts:
         for key, detail in facts.holding.items():
             state = self._states.setdefault(key, _State())
             state.since = state.since or now
-            elapsed_s = None if state.told_at is None else (now - state.told_at).total_seconds()
-            # A clock that was set back must not silence alerts for as long as it was ahead.
-            if not state.told and (elapsed_s is None or not 0 <= elapsed_s < cooldown_s):
+            if not state.told and not state.cooling(now, cooldown_s):
                 state.told, state.told_at = True, now
                 agent, skill = _about(key)
                 news.append(
@@ -181,7 +188,7 @@ class Alerts:
                 kind = key.kind.value
                 news.append(AlertCleared(agent=agent, skill=skill, kind=kind, subject=key.subject, since=state.since))
             state.since, state.told = None, False
-            if state.told_at is None or not 0 <= (now - state.told_at).total_seconds() < cooldown_s:
+            if not state.cooling(now, cooldown_s):
                 del self._states[key]
         return tuple(news)
 

@@ -118,7 +118,7 @@ def of_question(event: QuestionAsked | QuestionOverdue | QuestionExpired, link: 
 def of_alert(event: AlertRaised | AlertCleared) -> Notice:
     """Something is wrong with the fleet, or not any more."""
     key, raised = AlertKey(AlertKind(event.kind), event.subject), isinstance(event, AlertRaised)
-    lasted_s = (event.at - event.since).total_seconds() if event.since else 0.0
+    lasted_s = (event.at - (event.since or event.at)).total_seconds()
     lasted = f" (it lasted {_minutes(lasted_s)})" if lasted_s >= 60 else ""
     return Notice(
         kind="alert" if raised else "recovery",
@@ -148,18 +148,18 @@ def _name(event: CeremonyCompleted | CeremonyLate | CeremonyMissed | CeremonySki
 def _answers(outcomes: Sequence[Outcome]) -> str:
     """What was answered, or why it was not; of several agents a part of each."""
     said = [(outcome.agent, outcome.text.strip() or outcome.reason) for outcome in outcomes[:_ANSWERS_MAX]]
-    if len(said) == 1:
-        return said[0][1]
-    share = TEXT_CHARS_MAX // max(1, len(said)) - 80
+    if len(said) <= 1:
+        return said[0][1] if said else ""
+    share = TEXT_CHARS_MAX // len(said) - 80
     lines = [f"{one_line(agent, 64)}: {one_line(text, share)}" for agent, text in said]
     more = len(outcomes) - len(said)
-    return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])
+    return "\n".join([*lines, *([f"and {more} more"] if more else [])])
 
 
 def _facts(outcome: Outcome) -> dict[str, object]:
     return {
         "correlationId": outcome.correlation_id,
-        "agent": one_line(outcome.agent, 128),
+        "agent": outcome.agent,
         "state": outcome.kind.value,
         "success": outcome.success,
         "costUsd": outcome.cost_usd,
