@@ -46,7 +46,8 @@ _NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", 
 """Words that YAML, of one version or another, does not read as text."""
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_BLOCK_LINE = re.compile(r"[\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*")
+_SHOWN = re.compile(r"[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*")
+"""What may stand as it is: all that is printed, and begins no line for YAML."""
 
 
 def timed(values: Mapping[str, Any], now: datetime) -> dict[str, Any]:
@@ -126,15 +127,16 @@ def _with(text: str, key: str, value: Any) -> str:
     pairs = root.value if isinstance(root, yaml.MappingNode) else []
     found = [(name.start_mark.index, node) for name, node in pairs if name.value == key]
     if not found:
-        added = "" if value is None else f"{_pair(key, value)}\n"
-        return text + ("" if text.endswith("\n") or not text or not added else "\n") + added
+        if value is None:
+            return text
+        return text + ("" if text.endswith("\n") or not text else "\n") + f"{_pair(key, value)}\n"
     start, node = found[0]
     end = node.end_mark.index
     scalar = isinstance(node, yaml.ScalarNode)
     if not scalar or node.style in {"|", ">"}:
         # A list or a block ends where the next key begins: what stands between belongs to that key.
         lines = text[start:end].splitlines(keepends=True)
-        while len(lines) > 1 and (not lines[-1].strip() or (not scalar and lines[-1].lstrip().startswith("#"))):
+        while not lines[-1].strip() or (not scalar and lines[-1].lstrip().startswith("#")):
             lines.pop()
         end = start + len("".join(lines).rstrip("\r\n"))
     line_end = text.find("\n", end) if "\n" in text[end:] else len(text)
@@ -144,8 +146,6 @@ def _with(text: str, key: str, value: Any) -> str:
 
 
 def _pair(key: str, value: Any, *, block: bool = True) -> str:
-    if key == "schedule" and isinstance(value, str):
-        return f"{key}: {_quoted(value)}"
     if block and isinstance(value, str) and _fits_block(value):
         body = "\n".join(f"  {line}" if line else "" for line in value.removesuffix("\n").split("\n"))
         return f"{_text(key)}: {'|' if value.endswith(chr(10)) else '|-'}\n{body}"
@@ -156,7 +156,7 @@ def _fits_block(text: str) -> bool:
     """Whether lines can stand as they are: nothing that is not printed, and no space before the first."""
     lines = text.removesuffix("\n").split("\n")
     fits = len(lines) > 1 and lines[0].strip() and lines[-1].strip() and not lines[0].startswith(" ")
-    return bool(fits) and all(_BLOCK_LINE.fullmatch(line) for line in lines) and "\u2028" not in text
+    return bool(fits) and all(map(_SHOWN.fullmatch, lines))
 
 
 def _value(value: Any) -> str:
@@ -178,9 +178,6 @@ def _quoted(text: str) -> str:
     def escaped(character: str) -> str:
         if character in _ESCAPES:
             return _ESCAPES[character]
-        if _BLOCK_LINE.fullmatch(character) and character not in "\u2028\u2029":
-            return character
-        code = ord(character)
-        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+        return character if _SHOWN.fullmatch(character) else f"\\u{ord(character):04x}"
 
     return f'"{"".join(map(escaped, text))}"'
