@@ -82,6 +82,7 @@ async def test_the_fleet_is_looked_at_every_fifteen_seconds(runtime: Runtime) ->
             await asyncio.sleep(LOOK_S - 0.1)
             assert hub.told()[-1] == "over"
             await asyncio.sleep(3_600)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @pytest.mark.parametrize(

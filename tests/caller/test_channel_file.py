@@ -56,6 +56,26 @@ def test_every_kind_of_sink_is_taken_with_all_its_keys() -> None:
     )
 
 
+def test_sinks_are_taken_up_to_their_limits() -> None:
+    found = sinks(
+        *[f"kind: discord, url: '{URL}{n}'" for n in range(7)],
+        f"kind: command, argv: [{', '.join(['page'] * 32)}], timeoutMs: 60000",
+    )
+    assert len(found) == 8
+    assert (len(found[7].argv), found[7].timeout_s) == (32, 60.0)
+    assert sinks("kind: command, argv: [page]")[0].timeout_s == 10.0
+
+
+@pytest.mark.parametrize("host", ["8.8.8.8", "[2606:4700::1111]", "chat.example:8443"])
+def test_a_public_address_is_taken(host: str) -> None:
+    assert sinks(f"kind: slack, url: 'https://{host}/x'")[0].url == f"https://{host}/x"
+
+
+@pytest.mark.parametrize("host", ["localhost", "10.1.2.3", "[::1]"])
+def test_a_private_address_is_taken_where_it_is_said_to_be_internal(host: str) -> None:
+    assert sinks(f"kind: slack, url: 'http://{host}/x', internal: true")[0].internal
+
+
 def test_a_channel_has_the_id_of_the_seeds_and_may_list_agents() -> None:
     config = parse("  1469080556720623699:\n    agents: [quinn]\n    sinks: [{kind: log}]\n")
     channel = Channel(channel_id="1469080556720623699", sinks=(Sink(kind=SinkKind.LOG),), agents=("quinn",))
@@ -87,6 +107,7 @@ def test_channels_with_every_line_commented_out_are_none() -> None:
         ),
         ("kind: slack, url: 'https://u:p@chat.example/x'", "'url' is not a plain http(s)://HOST[:PORT]/PATH"),
         ("kind: slack, url: 'https://localhost/x'", "'url' is not a public address | internal: true takes"),
+        (f"kind: slack, url: '{URL}', internal: 'yes'", "'internal' must be true or false"),
         ("kind: slack, url: 'https://10.1.2.3/x'", "'url' is not a public address"),
         ("kind: slack, url: 'https://[::1]/x'", "'url' is not a public address"),
         (f"kind: webhook, url: '{URL}'", "'secretEnv' is missing"),
@@ -97,6 +118,9 @@ def test_channels_with_every_line_commented_out_are_none() -> None:
         ("kind: command, argv: 'page --now'", "'argv' must be a list"),
         ('kind: command, argv: ["page", "a\\0b"]', "item 2 of 'argv' must be 1 to 1,000 characters, none of them NUL"),
         ("kind: command, argv: [page], timeoutMs: 60001", "'timeoutMs' must be at most 60000, not 60001"),
+        ("kind: command, argv: [page], timeoutMs: 0", "'timeoutMs' must be more than 0"),
+        (f"kind: command, argv: [{', '.join(['page'] * 33)}]", "'argv' must have at most 32 items, not 33"),
+        ("kind: command, argv: [bin/page]", "the program is an absolute path"),
         ("kind: command, argv: [page], shell: true", "unknown key 'shell'"),
     ],
 )
@@ -110,6 +134,7 @@ def test_a_wrong_sink_is_told_with_its_place_and_what_it_should_be(line: str, sa
         ("  'a b':\n    sinks: [{kind: log}]\n", "'a b' must be 1 to 128 ASCII letters"),
         ("  ops:\n    agnets: [x]\n    sinks: [{kind: log}]\n", "4:5: unknown key 'agnets' (did you mean 'agents'?)"),
         ("  ops:\n    sinks: []\n", "4:12: 'sinks' must not be empty"),
+        (f"  ops:\n    sinks: [{', '.join(['{kind: log}'] * 9)}]\n", "4:12: 'sinks' must have at most 8 items, not 9"),
         ("  ops:\n    agents: [quinn]\n", "'sinks' is missing"),
         ("  ops:\n", "'ops' must be a mapping"),
     ],
@@ -143,6 +168,7 @@ def test_what_may_be_a_credential_is_in_no_value_that_is_shown() -> None:
     )
     assert "canary" not in repr(found)
     assert [sink.shown for sink in found.channels["ops"].sinks] == ["webhook chat.example", "command /usr/bin/page"]
+    assert Sink(kind=SinkKind.DESKTOP).shown == "desktop"
 
 
 def test_the_variable_of_a_signing_secret_is_filled_in_nowhere() -> None:
@@ -179,6 +205,8 @@ def test_questions_go_to_channels_that_are_there() -> None:
         ("javascript:alert(1)", "is not a plain http(s)://HOST[:PORT]/PATH"),
         ("https://hub.example/{question}", "takes {questionId} and {correlationId} alone"),
         ("https://hub.example/{questionId.__class__}", "takes {questionId} and {correlationId} alone"),
+        ("https://hub.example/{questionId", "takes {questionId} and {correlationId} alone"),
+        ("https://hub.example/questionId}", "takes {questionId} and {correlationId} alone"),
     ],
 )
 def test_a_link_for_everybody_on_a_channel_holds_no_credential(link: str, said: str) -> None:

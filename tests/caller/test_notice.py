@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.caller.channels import notice as put
-from fleetsim.caller.channels.notice import DISCORD_UNITS_MAX, TEXT_CHARS_MAX, Notice, Tone
+from fleetsim.caller.channels.notice import DISCORD_UNITS_MAX, Notice, Tone
 
 AT = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
 HOSTILE = (
@@ -70,6 +71,7 @@ def test_slack_links_nothing_up_and_looks_no_name_up() -> None:
 def test_a_log_line_is_one_line() -> None:
     line = put.log_line(noticed(text="a\nb", command="fleetsim inbox reply q-1"))
     assert line == "? quinn asks | a b | fleetsim inbox reply q-1"
+    assert put.log_line(noticed(headline="h" * 500, text="t" * 800)) == f"? {'h' * 199}… | {'t' * 499}…"
 
 
 def test_a_notification_is_short_and_says_what_to_type() -> None:
@@ -80,6 +82,9 @@ def test_a_notification_is_short_and_says_what_to_type() -> None:
 
 def test_a_program_of_ones_own_gets_type_time_and_facts() -> None:
     notice = noticed(correlation_id="c-1", facts={"questionId": "q-1"}, command="x")
+    assert (
+        put.webhook(replace(notice, link="https://hub.example/q-1"), "ops")["data"]["link"] == "https://hub.example/q-1"
+    )
     assert put.webhook(notice, "ops") == {
         "type": "fleetsim.question",
         "timestamp": "2026-03-01T14:00:00.000Z",
@@ -112,8 +117,16 @@ def test_no_text_breaks_out_of_its_marks_or_passes_a_limit(headline: str, text: 
 
 def test_a_long_text_is_cut_and_says_so_and_discord_counts_in_its_own_way() -> None:
     notice = noticed(text="\N{GRINNING FACE}" * 5_000, headline="x" * 500)
-    assert put.webhook(notice, "ops")["data"]["text"] == "\N{GRINNING FACE}" * (TEXT_CHARS_MAX - 1) + "…"
+    assert put.webhook(notice, "ops")["data"]["text"] == "\N{GRINNING FACE}" * 999 + "…"
     content = put.discord(notice)["content"]
     assert chat_parts(content)[1].endswith("…")
     assert len(content.encode("utf-16-le")) <= 4_000
     assert len(chat_parts(content)[1]) > 600
+
+
+@pytest.mark.parametrize(("letters", "cut"), [(6, False), (7, True)])
+def test_discord_takes_two_thousand_of_its_characters(letters: int, cut: bool) -> None:
+    text = "\N{GRINNING FACE}" * 990 + "x" * letters
+    content = put.discord(noticed(headline="q", text=text))["content"]
+    assert (content == f"`? q`\n```\n{text}\n```") is not cut
+    assert chat_parts(content)[1].endswith("…") is cut
