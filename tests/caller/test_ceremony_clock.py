@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.ceremonies.runs import ERROR_MAX, verdict
-from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
+from fleetsim.caller.ceremonies.scheduler import CeremonyBusy, Timer
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.ledger import RunRecord, RunStatus
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.work import OutcomeKind
+from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, Desk, Ground, ground, yaml
 from tests.caller.ledgers import outcome
@@ -284,6 +285,47 @@ async def test_a_clock_set_back_and_read_at_once_looks_no_further_back_than_it_r
                 await scheduler.reload()
             await asyncio.sleep(HOUR)
         assert g.desk.slots() == []
+
+
+async def test_a_long_absence_is_walked_at_once_and_others_have_their_turn_after_every_hundred_slots() -> None:
+    async with ground() as g:
+        g.put(yaml())
+        async with g.scheduler():
+            await asyncio.sleep(MINUTE)
+        await asyncio.sleep(2_800 * MINUTE)
+        began, turns = g.clock.now(), 0
+        async with g.scheduler():
+            while not g.desk.fired[1:]:
+                await asyncio.sleep(0)
+                turns += 1
+        assert 28 <= turns < 40
+        assert g.clock.now() == began
+
+
+async def test_a_timer_is_rung_while_it_sleeps_or_before_and_sleeps_on_once_that_was_heard(runtime: Runtime) -> None:
+    timer, clock = Timer(runtime.clock), runtime.clock
+    hour = clock.now() + timedelta(hours=1)
+    timer.ring()
+    await timer.sleep_until(hour)
+    asyncio.get_running_loop().call_soon(timer.ring)
+    await timer.sleep_until(hour)
+    assert clock.monotonic() == 0
+    await timer.sleep_until(hour)
+    assert clock.now() == hour
+
+
+async def test_a_slot_that_storage_refused_fires_five_seconds_later() -> None:
+    async with ground() as g:
+        g.put(yaml())
+        g.desk.refuse = NotAccepting("the disk is full")
+        async with g.scheduler():
+            await asyncio.sleep(31)
+            g.desk.refuse = None
+            await asyncio.sleep(3.9)
+            assert g.desk.fired == []
+            await asyncio.sleep(0.2)
+        assert g.desk.slots() == ["01-01T00:01"]
+        assert len(g.said("hub.storage")) == 1
 
 
 async def test_of_a_long_absence_two_thousand_slots_and_the_last_day_are_walked() -> None:

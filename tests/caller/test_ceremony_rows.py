@@ -183,6 +183,16 @@ async def test_a_thousand_ceremonies_may_be_in_force() -> None:
     assert [p.error for p in ceremonies.contents.problems] == ["ceremonies/c1000.yaml: more than 1000 ceremonies"]
 
 
+async def test_of_a_hundred_projects_the_ceremonies_are_read() -> None:
+    files = MemoryFiles({str(FOLDER / "README.md"): "about"})
+    for n in range(101):
+        files.put(Path(f".proto/projects/p{n:03}/ceremonies/a.yaml"), yaml(id_=f"c{n}", more=f"createdBy: o{n}\n"))
+    ceremonies = CeremonyFolder(files, FOLDER)
+    await ceremonies.poll()
+    assert len(ceremonies.contents.ceremonies) == 100
+    assert ceremonies.contents.problems == ()
+
+
 async def test_an_owner_with_a_hundred_ceremonies_has_no_more() -> None:
     ceremonies = folder(**{f"c{n:03}": yaml(id_=f"c{n:03}") for n in range(101)})
     await ceremonies.poll()

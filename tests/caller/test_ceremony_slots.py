@@ -132,6 +132,35 @@ async def test_slots_that_are_all_caught_up_run_one_after_another_and_what_comes
         ]
 
 
+async def test_slots_that_are_let_go_while_others_are_caught_up_are_told_together() -> None:
+    async with ground("2026-01-01T01:04:50") as g:
+        g.put(yaml("*/5 * * * *", more="catchUp: all\ncatchUpWindow: 3600\n"))
+        async with g.scheduler():
+            await asyncio.sleep(20)
+        g.desk.work_s = 400
+        await asyncio.sleep(18 * MINUTE)
+        async with g.scheduler():
+            await asyncio.sleep(18 * MINUTE)
+        # 01:10, 01:15 and 01:20 run from 01:23:10 on, the last of them at 01:36:30
+        assert g.desk.slots() == ["01-01T01:05", "01-01T01:10", "01-01T01:15", "01-01T01:20"]
+        skipped = g.said("ceremony.tick.skipped")
+        assert [(told["scheduledAt"][11:16], told["count"]) for told in skipped] == [("01:35", 3), ("01:40", 1)]
+
+
+async def test_what_waits_to_be_caught_up_counts_among_the_hundred() -> None:
+    async with ground() as g:
+        g.put(yaml(more="catchUp: all\ncatchUpWindow: 86400\n"))
+        async with g.scheduler():
+            await asyncio.sleep(MINUTE)
+        g.desk.work_s = DAY
+        await asyncio.sleep(2 * HOUR)
+        async with g.scheduler():
+            await asyncio.sleep(1)
+            g.clock.jump(HOUR)
+            await asyncio.sleep(MINUTE)
+        assert [told["count"] for told in g.said("ceremony.tick.missed")] == [120 - 100, 61 - 1], "99 wait already"
+
+
 async def test_slots_that_are_all_caught_up_go_on_after_a_restart() -> None:
     async with ground("2026-01-01T01:04:50") as g:
         g.put(yaml("*/5 * * * *", more="catchUp: all\ncatchUpWindow: 3600\n"))

@@ -168,6 +168,9 @@ async def test_an_id_that_is_none_writes_nothing(id_: str) -> None:  # T-35
         ({"in": "soon", "schedule": None}, "in", "'in' must be seconds"),
         ({"in": True, "schedule": None}, "in", "'in' must be seconds"),
         ({"in": "367d", "schedule": None}, "in", "of a year at most"),
+        ({"in": 366 * 86_400 + 1, "schedule": None}, "in", "of a year at most"),
+        ({"in": -1, "schedule": None}, "in", "'in' must be seconds"),
+        ({"in": 1.5, "schedule": None}, "in", "'in' must be seconds"),
         ({"prompt": "x" * 40_000}, "", "larger than"),
         ({"prompt": "\ud800"}, "", ""),
     ],
@@ -182,6 +185,59 @@ async def test_what_is_wrong_is_told_by_its_key_and_nothing_is_written(
         assert says in refused.value.said
         assert "ceremony:" not in refused.value.said
         assert not [path for path in g.files.content() if path.name != "README.md"]
+
+
+@pytest.mark.parametrize(
+    ("span", "at"),
+    [(0, "2026-01-01T00:00:30Z"), ("1d", "2026-01-02T00:00:30Z"), ("366 d", "2027-01-02T00:00:30Z")],
+)
+async def test_a_span_is_of_a_year_at_most(span: Any, at: str) -> None:
+    async with storing() as (_, store, _scheduler):
+        await store.create({**NEW, "schedule": None, "in": span}, created_by="ava")
+        assert store.get("tick").values["at"] == at
+
+
+@pytest.mark.parametrize(
+    ("field", "said", "told"),
+    [
+        ("skill", "'skill' is missing", "'skill' is missing"),
+        ("targets", "item 1 must be text", "targets: item 1 must be text"),
+        ("", "larger than 32 KiB", "larger than 32 KiB"),
+    ],
+)
+def test_what_is_wrong_names_its_key_once(field: str, said: str, told: str) -> None:
+    error = CeremonyInvalid(field, said, hint="correct it")
+    assert (str(error), error.field, error.said, error.hint) == (told, field, said, "correct it")
+
+
+async def test_to_an_owner_there_are_only_their_own() -> None:
+    async with storing() as (_, store, _scheduler):
+        await store.create(NEW, created_by="ava")
+        before = store.list()
+        for id_ in ("tick", "nothing"):
+            with pytest.raises(CeremonyNotFound, match=f"^Ceremony “{id_}” not found$") as missing:
+                store.get(id_, owner="mallory")
+            assert missing.value.hint is None
+            with pytest.raises(CeremonyNotFound):
+                await store.update(id_, {"enabled": False}, owner="mallory")
+            with pytest.raises(CeremonyNotFound):
+                await store.delete(id_, owner="mallory")
+        assert store.list() == before
+        assert store.get("tick", owner="ava").ceremony.created_by == "ava"
+        await store.update("tick", {"enabled": False}, owner="ava")
+        await store.delete("tick", owner="ava")
+        assert store.list() == ()
+
+
+async def test_of_two_broken_files_with_one_id_neither_is_deleted() -> None:
+    async with storing() as (g, store, _):
+        for name in ("a.yaml", "b.yaml"):
+            g.put(yaml(targets="[]"), name)
+        await asyncio.sleep(6)
+        with pytest.raises(CeremonyNotFound, match="Ceremony “tick” not found") as missing:
+            await store.delete("tick")
+        assert "its file is broken: ceremonies/a.yaml" in (missing.value.hint or "")
+        assert len(store.errors()) == 2
 
 
 @pytest.mark.parametrize(

@@ -167,12 +167,12 @@ class CeremonyFolder:
         return FolderContents(ceremonies=ceremonies, paths=paths, values=values, problems=tuple(problems))
 
 
-def _refusal(ceremony: Ceremony, paths: Mapping[str, str], owners: Mapping[str, int]) -> str:
+def _refusal(ceremony: Ceremony, paths: Mapping[str, str], owners: Counter[str]) -> str:
     key, owner = ceremony.ceremony_id, ceremony.created_by
     if key in paths:
         return f"the id '{key}' is taken by {paths[key]}"
     if len(paths) >= CEREMONIES_MAX:
         return f"more than {CEREMONIES_MAX} ceremonies"
-    if owners.get(owner, 0) >= PER_OWNER_MAX:
+    if owners[owner] >= PER_OWNER_MAX:
         return f"more than {PER_OWNER_MAX} ceremonies of '{owner}'"
     return ""

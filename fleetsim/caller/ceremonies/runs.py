@@ -147,7 +147,7 @@ class Runs:
         self._follow(run, ceremony)
 
     async def record_not_fired(
-        self, ceremony: Ceremony, slot: datetime, status: RunStatus, why: str, count: int = 1
+        self, ceremony: Ceremony, slot: datetime, status: RunStatus, why: str, count: int
     ) -> None:
         """Record ``count`` slots that do not fire, the newest of them ``slot``, and say so unless another hub dealt
         with it. Raises NotAccepting.

@@ -44,11 +44,11 @@ SET_BACK_UNNOTICED_S = 60.0
 """How long a clock may have been set back before it is noticed (``Clock.sleep_until``)."""
 
 SLOTS_WITHOUT_PAUSE = 100
-IDLE_S = 365 * 86_400.0
 RUNS_REMEMBERED = 1_000
 RUNS_OF_ONE = 20
 SLOTS_WALKED_MAX = 2_000
 WALKED_AT_LEAST = timedelta(days=1)
+IDLE = timedelta(days=365)
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -312,7 +312,7 @@ class Scheduler:
     async def _keep_time(self) -> None:
         while True:
             now = self._read_clock()
-            idle = now + timedelta(seconds=IDLE_S)
+            idle = now + IDLE
             due = [entry for entry in self._entries.values() if self._wake_at(entry, idle) <= now]
             await asyncio.gather(*(self._handle_due(entry, now) for entry in due))
             await self._timer.sleep_until(min((idle, *(self._wake_at(e, idle) for e in self._entries.values()))))
@@ -416,8 +416,8 @@ class Scheduler:
                 entry.backlog.appendleft(slot)
                 raise
 
-    async def _fire(self, ceremony: Ceremony, slot: datetime) -> bool:
-        """Claim the slot together with its children; False if another hub was first."""
+    async def _fire(self, ceremony: Ceremony, slot: datetime) -> None:
+        """Claim the slot together with its children, and begin the run unless another hub was first."""
         run, requests = self._runs.plan(ceremony, slot, "cron")
         with self._runs.starting(ceremony):
             try:
@@ -429,7 +429,6 @@ class Scheduler:
                 taken = await self._ledger.accept((), run=run)
             if taken:
                 self._runs.begin(ceremony, run)
-        return taken
 
 
 def _times(ceremony: Ceremony) -> tuple[Cron | None, datetime | None, str]:
