@@ -24,10 +24,9 @@ from croniter import CroniterBadDateError, croniter
 from fleetsim.model.errors import ConfigError
 
 LENGTH_MAX = 100
-YEARS_BETWEEN_SLOTS_MAX = 5
-"""An expression that fires less often than this is refused: it is a mistake, such as 30 February."""
-_LEAP_YEAR_START = datetime(2024, 1, 1, tzinfo=UTC).replace(tzinfo=None)
-_YEARS_SEARCHED = 9  # 29 February pauses for eight years around 2100
+YEARS_SEARCHED = 9
+"""29 February pauses for eight years around 2100; what has no slot in nine is a mistake, such as 30 February."""
+_START = datetime(2024, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 
 _ALIASES = {
     "@yearly": "0 0 1 1 *",
@@ -81,13 +80,13 @@ def parse_cron(text: str) -> Cron:
     """Check an expression.
 
     Raises:
-        ConfigError: it is not five fields of the grammar, or it has no slot within five years; the message
+        ConfigError: it is not five fields of the grammar, or it has no slot within nine years; the message
             names the field and the value, and is ours but for at most 40 characters of ``text``.
     """
     written = text.strip(" \t")
     if len(text) > LENGTH_MAX:
         raise ConfigError(f"a schedule has at most {LENGTH_MAX} characters, this has {len(text)}")
-    if not all(" " <= c <= "~" or c == "\t" for c in text):
+    if not (text.isascii() and text.replace("\t", " ").isprintable()):
         raise ConfigError("a schedule is plain ASCII on one line")
     spelled = _ALIASES.get(written.lower(), written)
     fields = spelled.split()
@@ -98,7 +97,7 @@ def parse_cron(text: str) -> Cron:
             f"a schedule has exactly five fields, {_quote(written)} has {len(fields)}",
             hint="minute hour day-of-month month day-of-week, for example 0 14 * * 1-5",
         )
-    parsed = [_field(field, raw.upper()) for field, raw in zip(_FIELDS, fields, strict=True)]
+    parsed = tuple(map(_field, _FIELDS, map(str.upper, fields)))
     cron = Cron(
         written=written,
         shown=" ".join(shown for shown, _ in parsed),
@@ -119,13 +118,13 @@ def next_slot(cron: Cron, after: datetime, zone: tzinfo = UTC) -> datetime:
 
 def _next_wall(cron: Cron, after: datetime) -> datetime:
     """The next matching naive minute strictly after naive ``after``."""
-    found: datetime = _matcher(cron.numbers).get_next(datetime, start_time=after, update_current=False)
+    found: datetime = _matcher(cron.numbers).get_next(datetime, start_time=after)
     return found
 
 
 @lru_cache(maxsize=1_024)
 def _matcher(numbers: str) -> croniter:
-    return croniter(numbers, _LEAP_YEAR_START, max_years_between_matches=_YEARS_SEARCHED)
+    return croniter(numbers, _START, max_years_between_matches=YEARS_SEARCHED)
 
 
 def _next_fixed(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
@@ -191,9 +190,8 @@ def _bisect(low: datetime, high: datetime, offset: timedelta, zone: tzinfo) -> d
 
 
 def _must_fire(cron: Cron) -> None:
-    finder = croniter(cron.numbers, _LEAP_YEAR_START, max_years_between_matches=YEARS_BETWEEN_SLOTS_MAX)
     try:
-        finder.get_next(datetime)
+        _next_wall(cron, _START)
     except CroniterBadDateError:
         raise ConfigError(f"the schedule {_quote(cron.written)} never fires") from None
 
@@ -216,7 +214,7 @@ def _field(field: _Field, raw: str) -> tuple[str, str]:
         found, wraps = _item(field, item)
         values.update(found)
         shown.append(",".join(map(str, found)) if wraps else item)
-    numbers = [str(n) for n in sorted({n % 7 for n in values} if field is _DOW else values)]
+    numbers = list(map(str, sorted(values)))
     return ",".join(shown), ",".join([*numbers, "L"] if last else numbers)
 
 

@@ -207,7 +207,12 @@ def test_a_yearly_schedule_is_a_year_away() -> None:
 @pytest.mark.parametrize(
     ("written", "shown"),
     [
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+        ("@monthly", "0 0 1 * *"),
+        ("@weekly", "0 0 * * 0"),
         ("@daily", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
         ("@HOURLY", "0 * * * *"),
         ("0 22-2 * * *", "0 22,23,0,1,2 * * *"),
         ("0 9 * * FRI-MON", "0 9 * * 5,6,0,1"),
@@ -239,6 +244,52 @@ def test_days_are_found(expression: str, expected: str) -> None:
     assert next_slot(parse_cron(expression), utc("2026-01-01T00:00")) == utc(expected)
 
 
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+@pytest.mark.parametrize(("name", "month"), [(name, n) for n, name in enumerate(MONTHS, 1)])
+def test_a_month_may_be_named(name: str, month: int) -> None:
+    for text in (name, name.upper(), str(month)):
+        assert next_slot(parse_cron(f"0 0 1 {text} *"), utc("2025-12-31T00:00")).month == month
+
+
+@pytest.mark.parametrize(
+    ("name", "day"), [(day, n) for n, day in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))]
+)
+def test_a_day_of_the_week_may_be_named(name: str, day: int) -> None:
+    sunday = utc("2026-01-04T00:00")
+    for text in (name, name.upper(), str(day), f"{name}#1"):
+        assert next_slot(parse_cron(f"0 0 * * {text}"), sunday - timedelta(days=4)).isoweekday() % 7 == day
+
+
+@pytest.mark.parametrize(("place", "span", "first"), [(0, 60, 0), (1, 24, 0), (2, 31, 1), (3, 12, 1), (4, 7, 0)])
+def test_a_step_is_at_most_the_fields_whole_span_and_then_it_is_the_first(place: int, span: int, first: int) -> None:
+    def stepped(step: int) -> str:
+        return " ".join(f"*/{step}" if place == n else "*" for n in range(5))
+
+    cron = parse_cron(stepped(span))
+    assert cron.numbers.split()[place] == str(first)
+    assert parse_cron(stepped(1)).numbers.split()[place] == ",".join(str(first + n) for n in range(span))
+    with pytest.raises(ConfigError, match=f"the step of “\\*/{span + 1}” must be 1 to {span}$"):
+        parse_cron(stepped(span + 1))
+
+
+@pytest.mark.parametrize(
+    ("expression", "numbers"),
+    [
+        ("50/5 20/2 29/1 11/1 5/1", "50,55 20,22 29,30,31 11,12 5,6"),
+        ("58-1 22-1 30-2 11-2 5-1", "0,1,58,59 0,1,22,23 1,2,30,31 1,2,11,12 0,1,5,6"),
+        ("0-59/30 0-23/12 1-31/15 1-12/6 0-6/3", "0,30 0,12 1,16,31 1,7 0,3,6"),
+        ("59-0/1 23-3/2 31-5/2 12-4/2 6-3/2", "0,59 1,3,23 2,4,31 2,4,12 1,3,6"),
+        ("5-5 5-5 5-5 5-5 5-5", "5 5 5 5 5"),
+        ("* * L,5 * 7/1", "* * 5,L * 7"),
+        ("* * 1,L,5 * *", "* * 1,5,L * *"),
+    ],
+)
+def test_a_field_is_the_numbers_that_it_says(expression: str, numbers: str) -> None:
+    assert parse_cron(expression).numbers == numbers
+
+
 @pytest.mark.parametrize(
     ("expression", "says"),
     [
@@ -267,6 +318,9 @@ def test_days_are_found(expression: str, expected: str) -> None:
         ("0 0 * * MON#1,TUE", "not understood"),
         ("0 0 * FOO *", "not understood"),
         ("*-5 * * * *", "not understood"),
+        ("~ * * * *", "not understood"),
+        ("\x7f * * * *", "plain ASCII"),
+        ("0 0 32 * *", "outside 1 to 31"),
         ("@reboot", "unknown schedule"),
         ("0 0 * * *\n", "plain ASCII"),
         ("0 0 * *\n*", "plain ASCII"),
@@ -285,6 +339,13 @@ def test_what_is_not_five_plain_fields_is_refused(expression: str, says: str) ->
     [
         ("R * * * *", "random and hashed fields are refused: a slot must be the same each time it is computed"),
         ("H * * * *", "random and hashed fields are refused: a slot must be the same each time it is computed"),
+        ("R(0-9) * * * *", "random and hashed fields are refused: a slot must be the same each time it is computed"),
+        ("15W * * * *", "numbers, names, a-b, */n and lists of them"),
+        ("0 0 1-x * *", "numbers, names, a-b, */n and lists of them"),
+        ("*-5 * * * *", "a star stands alone or has a step"),
+        ("FOO * * * *", "no names here"),
+        ("0 0 * FOO *", "JAN, FEB, MAR, APR, MAY, JUN, JUL, AUG, SEP, OCT, NOV, DEC"),
+        ("0 0 * * FOO", "SUN, MON, TUE, WED, THU, FRI, SAT"),
         ("0 0 15W * *", "nearest weekday is not supported; name the days of the week instead"),
         ("0 0 * * 5L", "L, the last day of the month, stands alone in day of month"),
         ("0 0 ? * *", "write * for any"),
