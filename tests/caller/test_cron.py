@@ -367,6 +367,12 @@ def test_the_end_of_a_gap_is_found_to_the_second_from_wherever_it_is_looked_for(
     assert next_slot(cron, before, zone) == datetime(2026, 3, 29, 1, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("before_s", [1, 2, 59, 60, 3_600])
+def test_an_hourly_slot_at_a_change_of_the_clock_is_found_from_a_second_before_it(before_s: int) -> None:
+    change = utc("2026-03-29T01:00")
+    assert next_slot(parse_cron("0 * * * *"), change - timedelta(seconds=before_s), ZoneInfo("Europe/Berlin")) == change
+
+
 @pytest.mark.parametrize(("length", "taken"), [(LENGTH_MAX - 1, True), (LENGTH_MAX, True), (LENGTH_MAX + 1, False)])
 def test_the_length_limit_is_exact(length: int, taken: bool) -> None:
     text = "* * * * *".ljust(length)
