@@ -183,6 +183,27 @@ async def test_a_thousand_ceremonies_may_be_in_force() -> None:
     assert [p.error for p in ceremonies.contents.problems] == ["ceremonies/c1000.yaml: more than 1000 ceremonies"]
 
 
+async def test_a_folder_that_goes_away_takes_no_ceremony_with_it() -> None:
+    files = MemoryFiles({str(FOLDER / "a.yaml"): yaml()})
+    ceremonies = CeremonyFolder(files, FOLDER)
+    await ceremonies.poll()
+    await files.remove(FOLDER / "a.yaml")
+    await ceremonies.poll()
+    assert list(ceremonies.contents.ceremonies) == ["tick"]
+    assert [problem.path for problem in ceremonies.contents.problems] == [str(FOLDER)]
+    files.put(FOLDER / "b.yaml", yaml(id_="other"))
+    await ceremonies.poll()
+    assert list(ceremonies.contents.ceremonies) == ["other"]
+    assert ceremonies.contents.problems == ()
+
+
+async def test_a_project_alone_is_no_trouble() -> None:
+    ceremonies = CeremonyFolder(MemoryFiles({".proto/projects/shop/ceremonies/a.yaml": yaml()}), FOLDER)
+    assert [await ceremonies.poll(), await ceremonies.poll()] == [True, False]
+    assert list(ceremonies.contents.ceremonies) == ["tick"]
+    assert ceremonies.contents.problems == ()
+
+
 async def test_of_a_hundred_projects_the_ceremonies_are_read() -> None:
     files = MemoryFiles({str(FOLDER / "README.md"): "about"})
     for n in range(101):
