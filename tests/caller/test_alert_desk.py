@@ -13,14 +13,14 @@ import pytest
 from fleetsim.caller.channels.alert_desk import AlertDesk, FleetFacts
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import (
+from fleetsim.caller.events import Event
+from fleetsim.caller.fleet_events import (
     AlertCleared,
     AlertRaised,
     CeremoniesLoaded,
     CeremonyFired,
     CeremonyMissed,
     ConfigRejected,
-    Event,
 )
 from fleetsim.caller.health import FleetHealth
 from fleetsim.caller.ledger.sqlite import open_ledger

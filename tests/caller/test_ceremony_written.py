@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.ceremonies.written import changed, written
+from fleetsim.ceremony.written import changed, written
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load
 

@@ -9,17 +9,14 @@ import pytest
 
 from fleetsim.caller.channels.notice import TEXT_CHARS_MAX, Notice, Tone
 from fleetsim.caller.channels.telling import of_alert, of_question, of_run, of_slot
-from fleetsim.caller.events import (
+from fleetsim.caller.events import Excerpt, QuestionAsked, QuestionExpired, QuestionOverdue
+from fleetsim.caller.fleet_events import (
     AlertCleared,
     AlertRaised,
     CeremonyCompleted,
     CeremonyLate,
     CeremonyMissed,
     CeremonySkipped,
-    Excerpt,
-    QuestionAsked,
-    QuestionExpired,
-    QuestionOverdue,
 )
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome, OutcomeKind
