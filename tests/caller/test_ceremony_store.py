@@ -215,7 +215,7 @@ async def test_to_an_owner_there_are_only_their_own() -> None:
         await store.create(NEW, created_by="ava")
         before = store.list()
         for id_ in ("tick", "nothing"):
-            with pytest.raises(CeremonyNotFound, match=f"^Ceremony “{id_}” not found$") as missing:
+            with pytest.raises(CeremonyNotFound, match=f'^Ceremony "{id_}" not found$') as missing:
                 store.get(id_, owner="mallory")
             assert missing.value.hint is None
             with pytest.raises(CeremonyNotFound):
@@ -234,7 +234,7 @@ async def test_of_two_broken_files_with_one_id_neither_is_deleted() -> None:
         for name in ("a.yaml", "b.yaml"):
             g.put(yaml(targets="[]"), name)
         await asyncio.sleep(6)
-        with pytest.raises(CeremonyNotFound, match="Ceremony “tick” not found") as missing:
+        with pytest.raises(CeremonyNotFound, match='Ceremony "tick" not found') as missing:
             await store.delete("tick")
         assert "its file is broken: ceremonies/a.yaml" in (missing.value.hint or "")
         assert len(store.errors()) == 2
