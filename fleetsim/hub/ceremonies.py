@@ -6,6 +6,7 @@ agent's key sees its own ceremonies alone: anybody else's is not there for any v
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from starlette.responses import Response
 
 from fleetsim.api.bodies import CreateCeremonyBody, EmptyBody, UpdateCeremonyBody
 from fleetsim.caller.ceremonies.facts import ceremony_facts, run_facts
-from fleetsim.caller.ceremonies.store import CeremonyNotFound, CeremonyStore, StoredCeremony
+from fleetsim.caller.ceremonies.store import CeremonyInvalid, CeremonyNotFound, CeremonyStore, StoredCeremony
 from fleetsim.caller.ledger import RunRecord
 from fleetsim.hub.http import PAGE_MAX, answer, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
@@ -53,6 +54,7 @@ class CeremonyApi:
         values: dict[str, Any] = body.model_dump(by_alias=True, exclude_unset=True)
         values.setdefault("targets", body.targets)
         by = principal.agent or body.created_by
+        self._require_channel(values, by)
         return self._answer(await self._store().create(values, created_by=by))
 
     async def update_ceremony(self, request: Request) -> Response:
@@ -62,8 +64,9 @@ class CeremonyApi:
         changes.pop("createdBy", None)
         if changes.get("enabled", True) is None:  # a tool that was told nothing of it says null
             del changes["enabled"]
-        owner = principal_of(request).agent
-        return self._answer(await self._store().update(request.path_params["id"], changes, owner=owner))
+        ceremony_id, owner = request.path_params["id"], principal_of(request).agent
+        self._require_channel(changes, self._store().get(ceremony_id, owner=owner).ceremony.created_by)
+        return self._answer(await self._store().update(ceremony_id, changes, owner=owner))
 
     async def delete_ceremony(self, request: Request) -> Response:
         """Remove a ceremony's file."""
@@ -96,6 +99,12 @@ class CeremonyApi:
         """Raises CeremonyNotFound unless it is the principal's."""
         if not principal.is_admin:
             self._store().get(ceremony_id, owner=principal.agent)
+
+    def _require_channel(self, values: Mapping[str, Any], owner: str) -> None:
+        """Raises CeremonyInvalid if ceremonies of ``owner`` may not tell people on the channel that is named."""
+        channel = self._hub.config.channels.get(str(values.get("notifyChannel") or ""))
+        if channel is not None and (said := channel.refusal(owner)):
+            raise CeremonyInvalid("notifyChannel", said)
 
     def _store(self) -> CeremonyStore:
         if self._hub.ceremonies is None:

@@ -171,3 +171,12 @@ async def test_shared_secrets_are_told_when_the_hub_starts() -> None:
         assert not await opens(t, QUINN)
         (event,) = t.events("config.rejected")
         assert "agent ava and agent quinn have the same key" in json.dumps(str(event))
+
+
+async def test_agents_have_their_keys_and_their_requests_after_a_restart() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        reply = await t.http("POST", "/api/requests", b'{"text": "x", "skill": "ponder"}', key=QUINN)
+        (cid,) = json.loads(reply.body)["data"]["correlationIds"]
+        await t.restart()
+        assert [(await t.http("GET", f"/api/tasks/{cid}", key=key)).status for key in (QUINN, AVA)] == [200, 404]

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.ceremonies.written import written
+from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_ownership import told
 from tests.hub.town import FOLDER, KEY, Town, town, worker
@@ -149,6 +151,35 @@ async def test_who_made_it_is_stamped_and_stays() -> None:  # T-33
         assert (await create(t, key=KEY, id="for-ava", createdBy="ava"))[1]["data"]["createdBy"] == "ava"
         assert set(await listed(t, key=AVA)) == {"for-ava"}
         assert (await create(t, key=KEY, id="plain"))[1]["data"]["createdBy"] == "system"
+
+
+@pytest.mark.parametrize("key", [AVA, KEY], ids=["its owner", "the hub's owner"])
+async def test_a_channel_that_does_not_list_the_owner_is_refused(key: str) -> None:
+    page = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
+    channels = [Channel(channel_id="77", sinks=(page,), agents=("quinn",))]
+    async with town(worker(), agent_keys=ENV, channels=channels) as t:
+        await asyncio.sleep(1)
+        said = "notifyChannel: channel “77” does not list “ava” under agents"
+        for channel in ("77", 77):
+            status, refused = await create(t, key=key, createdBy="ava", notifyChannel=channel)
+            assert (status, refused) == (400, {"success": False, "error": said, "code": "FLEETSIM_ERR_BAD_REQUEST"})
+        assert await listed(t) == {}
+        assert (await create(t, key=AVA, notifyChannel="elsewhere"))[0] == 200, "nobody is told there"
+        for channel, expected in (("77", 400), ("other", 200), (None, 200)):
+            assert (await call(t, "POST", f"{PATH}/update", {"notifyChannel": channel}, key=key))[0] == expected
+        assert (await call(t, "POST", f"{PATH}/update", {"notifyChannel": "77"}, key=QUINN))[0] == 404
+        for owner, ceremony_id in ((QUINN, "q"), (KEY, "s")):
+            status, row = await create(t, key=owner, id=ceremony_id, notifyChannel="77")
+            assert (status, row["data"]["notifyChannel"], row["data"]["warnings"]) == (200, "77", [])
+
+
+async def test_a_channel_that_was_taken_away_does_not_keep_an_owner_from_other_changes() -> None:
+    page = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
+    async with town(worker(), agent_keys=ENV, channels=[Channel(channel_id="77", sinks=(page,))]) as t:
+        t.files.put(FOLDER / "c.yaml", written({**SWEEP, "createdBy": "ava", "notifyChannel": "77"}))
+        await asyncio.sleep(6)
+        status, row = await call(t, "POST", f"{PATH}/update", {"enabled": False}, key=AVA)
+        assert (status, row["data"]["enabled"]) == (200, False)
 
 
 async def test_an_id_that_changed_hands_is_deleted_by_its_owner_of_now() -> None:
