@@ -96,6 +96,13 @@ class EmptyBody(_Body):
     """Nothing."""
 
 
+class RunCeremonyBody(_Body):
+    """Fire a ceremony."""
+
+    dry_run: bool = False
+    """Only say what would be sent, and to whom."""
+
+
 class TextPartBody(_Body):
     """More text."""
 

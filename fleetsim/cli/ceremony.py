@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from fleetsim.cli.options import timeout_option, within
 from fleetsim.model.errors import ConfigError, TimedOut
 
 if TYPE_CHECKING:
-    from fleetsim.caller.ceremonies.store import StoredCeremony
+    from fleetsim.caller.ceremonies.store import CeremonyStore, StoredCeremony
     from fleetsim.hub.remote import HubRemote
 
 
@@ -191,34 +191,33 @@ _EXITS = {None: Exit.OK, "success": Exit.OK, "timeout": Exit.TIMEOUT}
 def _dry_run(common: CommonOptions, ceremony_id: str, at: str | None) -> int:
     from fleetsim.cli import ceremony_files
 
-    ceremony, agents, problems = asyncio.run(ceremony_files.who_would_be_asked(common, ceremony_id))
-    moment = ceremony_files.parse_moment(at, ceremony_files.zone_of(ceremony.timezone)) if at else ceremony_files.now()
     (row,) = ceremony_files.chosen(_listing(common), (ceremony_id,))
+    moment = ceremony_files.parse_moment(at, ceremony_files.zone_of(row["timezone"])) if at else ceremony_files.now()
     due = next((slot for slot, _ in ceremony_files.fires([row], moment - timedelta(microseconds=1), 1)), None)
-    requests = [ceremony_files.child_request(ceremony, "RUN", "REQUEST", agent) for agent in agents if ceremony.enabled]
+    sent: dict[str, Any] = (
+        at_hub(common, lambda hub: hub.dry_run(ceremony_id))
+        if find_hub(common)
+        else asyncio.run(ceremony_files.dry_run(common, ceremony_id))
+    )
     told = {
         "id": ceremony_id,
         "at": moment.isoformat(),
         "isSlot": due == moment,
         "nextFireAt": due.isoformat() if due else None,
-        "enabled": ceremony.enabled,
-        "requests": [
-            {"agent": r.targets[0], "skill": r.skill, "text": r.text, "timeoutS": r.timeout_s} for r in requests
-        ],
-        "problems": problems,
+        **sent,
     }
     if common.as_json:
         render.emit_json(told)
     else:
         slot = "a slot of its schedule" if told["isSlot"] else f"no slot; the next is {told['nextFireAt'] or 'none'}"
         render.labels(
-            [("at", f"{told['at']} ({slot})"), ("enabled", "yes" if ceremony.enabled else "no: it would not fire")]
+            [("at", f"{told['at']} ({slot})"), ("enabled", "yes" if told["enabled"] else "no: it would not fire")]
         )
-        for request in requests:
-            render.labels([("agent", request.targets[0]), ("skill", request.skill), ("text", request.text)])
-    for problem in problems:
+        for request in told["requests"]:
+            render.labels([(key, request[key]) for key in ("agent", "skill", "text")])
+    for problem in told["problems"]:
         common.note(f"warning: {problem}")
-    return Exit.OK if requests else Exit.NOTHING_RAN
+    return Exit.OK if told["requests"] else Exit.NOTHING_RAN
 
 
 @ceremony.command("history")
@@ -316,14 +315,14 @@ def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None
 @folder_option
 @click.pass_obj
 def new(common: CommonOptions, /, ceremony_id: str, folder: Path | None, **given: Any) -> int:
-    """Write a new ceremony, ID.yaml in the folder; nothing is written over. A running hub takes it up within 5 s.
+    """Write a new ceremony, ID.yaml in the folder; nothing is written over.
+
+    A running hub writes it into its own folder, and has it in force at once.
 
     \b
     fleetsim ceremony new quinn.digest --skill qa_report --target quinn --schedule "0 14 * * MON-FRI"
     fleetsim ceremony new re-audit --skill audit --target quinn --in 30m --prompt "audit PR 412 again"
     """
-    from fleetsim.cli import ceremony_files
-
     if sum(given[key] is not None for key in ("schedule", "at", "span")) != 1:
         raise ConfigError("say when, in one way: --schedule, --at or --in")
     values = {
@@ -342,10 +341,10 @@ def new(common: CommonOptions, /, ceremony_id: str, folder: Path | None, **given
         "enabled": False if given["disabled"] else None,
     }
 
-    async def create() -> StoredCeremony:
-        return await (await ceremony_files.store(common, folder)).create(values, created_by="system")
-
-    return _told(common, asyncio.run(create()))
+    given_values = {key: value for key, value in values.items() if value is not None}
+    return _told(
+        common, _change(common, folder, "create", given_values, lambda store: store.create(values, created_by="system"))
+    )
 
 
 @ceremony.command("enable")
@@ -354,7 +353,7 @@ def new(common: CommonOptions, /, ceremony_id: str, folder: Path | None, **given
 @click.pass_obj
 def enable(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
     """Let a ceremony fire again. Slots that came meanwhile are not made up for."""
-    return _told(common, asyncio.run(_set_enabled(common, ceremony_id, folder, True)))
+    return _set_enabled(common, ceremony_id, folder, True)
 
 
 @ceremony.command("disable")
@@ -363,7 +362,7 @@ def enable(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
 @click.pass_obj
 def disable(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
     """Keep a ceremony from firing, by schedule and by hand. A run that goes on is left alone."""
-    return _told(common, asyncio.run(_set_enabled(common, ceremony_id, folder, False)))
+    return _set_enabled(common, ceremony_id, folder, False)
 
 
 @ceremony.command("delete")
@@ -372,12 +371,8 @@ def disable(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int
 @click.pass_obj
 def delete(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
     """Remove a ceremony's file. Its history stays; a run that goes on is left alone."""
-    from fleetsim.cli import ceremony_files
-
-    async def remove() -> None:
-        await (await ceremony_files.store(common, folder)).delete(ceremony_id)
-
-    asyncio.run(remove())
+    path = f"{quote(ceremony_id, safe='')}/delete"
+    _change(common, folder, path, {}, lambda store: store.delete(ceremony_id))
     if common.as_json:
         render.emit_json({"id": ceremony_id, "deleted": True})
     else:
@@ -385,25 +380,39 @@ def delete(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
     return Exit.OK
 
 
-async def _set_enabled(common: CommonOptions, ceremony_id: str, folder: Path | None, enabled: bool) -> StoredCeremony:
+def _set_enabled(common: CommonOptions, ceremony_id: str, folder: Path | None, enabled: bool) -> int:
+    path, changes = f"{quote(ceremony_id, safe='')}/update", {"enabled": enabled}
+    return _told(common, _change(common, folder, path, changes, lambda store: store.update(ceremony_id, changes)))
+
+
+def _change(
+    common: CommonOptions,
+    folder: Path | None,
+    path: str,
+    body: dict[str, Any],
+    in_files: Callable[[CeremonyStore], Awaitable[StoredCeremony | None]],
+) -> dict[str, Any]:
+    """Have the running hub do it, whose folder may be another; without one, or in a folder that is named: here."""
     from fleetsim.cli import ceremony_files
 
-    return await (await ceremony_files.store(common, folder)).update(ceremony_id, {"enabled": enabled})
+    if folder is None and find_hub(common):
+        row: dict[str, Any] = at_hub(common, lambda hub: hub.post(f"/ceremonies/{path}", body))
+        return row
+    return asyncio.run(ceremony_files.change(common, folder, in_files))
 
 
-def _told(common: CommonOptions, stored: StoredCeremony) -> int:
+def _told(common: CommonOptions, row: dict[str, Any]) -> int:
     """Say what is in the file now, and when it fires."""
     from fleetsim.cli import ceremony_files
 
-    ceremony = stored.ceremony
     if common.as_json:
-        render.emit_json({**stored.values, "path": stored.path})
+        render.emit_json(row)
         return Exit.OK
     fires = "not while it is disabled"
-    if ceremony.enabled:
-        due = ceremony_files.next_due(ceremony, ceremony_files.now())
-        fires = ceremony_files.shown(due, ceremony.timezone) if due else "never"
-    render.labels([("id", ceremony.ceremony_id), ("file", stored.path), ("next", fires)])
+    if row["enabled"]:
+        due = row["nextFireAt"]
+        fires = ceremony_files.shown(datetime.fromisoformat(due), row["timezone"]) if due else "never"
+    render.labels([("id", row["id"]), ("file", row["path"]), ("next", fires)])
     return Exit.OK
 
 

@@ -5,20 +5,20 @@ need it, as it brings half of the caller along.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fleetsim.caller.ceremonies.facts import CeremonyRow, ceremony_facts, child_request
+from fleetsim.caller.ceremonies.facts import CeremonyRow, ceremony_facts
+from fleetsim.caller.ceremonies.facts import dry_run as would_send
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
-from fleetsim.caller.ceremonies.store import CeremonyStore
+from fleetsim.caller.ceremonies.store import CeremonyStore, StoredCeremony
 from fleetsim.caller.config import load_fleet
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.registry import judge, nearest_of, resolve
 from fleetsim.ceremony.cron import next_slot, parse_cron
-from fleetsim.ceremony.file import Ceremony, next_due, parse_ceremony, parse_moment, zone_of
-from fleetsim.cli.hub_client import connect, find_hub
+from fleetsim.ceremony.file import next_due, parse_ceremony, parse_moment, zone_of
 from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.runtime.files import DiskFiles
@@ -26,9 +26,10 @@ from fleetsim.runtime.real import SystemClock
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load
 
 __all__ = [
+    "change",
     "check",
-    "child_request",
     "chosen",
+    "dry_run",
     "fires",
     "listing",
     "next_due",
@@ -36,7 +37,6 @@ __all__ = [
     "parse_moment",
     "shown",
     "store",
-    "who_would_be_asked",
     "zone_of",
 ]
 
@@ -51,6 +51,17 @@ async def store(common: CommonOptions, folder: Path | None) -> CeremonyStore:
     ceremonies = CeremonyFolder(DiskFiles(), folder or common.agents_yaml.parent / "ceremonies")
     await ceremonies.poll()
     return CeremonyStore(ceremonies, DiskFiles(), SystemClock())
+
+
+async def change(
+    common: CommonOptions, folder: Path | None, how: Callable[[CeremonyStore], Awaitable[StoredCeremony | None]]
+) -> dict[str, Any]:
+    """Change the files; the ceremony as it is then, nothing if there is none any more."""
+    stored = await how(await store(common, folder))
+    if stored is None:
+        return {}
+    due = next_due(stored.ceremony, now()) if stored.ceremony.enabled else None
+    return ceremony_facts(CeremonyRow(ceremony=stored.ceremony, path=stored.path, next_at=due))
 
 
 async def listing(common: CommonOptions) -> dict[str, Any]:
@@ -110,24 +121,12 @@ def shown(moment: datetime, zone: str) -> str:
     return f"{moment.astimezone(zone_of(zone)):%a %Y-%m-%d %H:%M:%S%z} {zone}"
 
 
-async def who_would_be_asked(common: CommonOptions, ceremony_id: str) -> tuple[Ceremony, list[str], list[str]]:
-    """A ceremony of the files, the agents that its requests would go to, and what is wrong with its targets."""
+async def dry_run(common: CommonOptions, ceremony_id: str) -> dict[str, Any]:
+    """What firing a ceremony of the files would send, and to whom as far as agents.yaml says it."""
     ceremony = (await store(common, None)).get(ceremony_id).ceremony
     fleet = await load_fleet(common.require_agents_yaml(), files=DiskFiles(), env=os.environ)
     offers = {agent.name: agent.skill_names for agent in fleet.agents if agent.enabled or agent.disabled_why}
-    if find_hub(common):
-        async with connect(common) as hub:
-            offers |= {row["name"]: row["skills"] for row in await hub.get("/agents") if row["skills"]}
-    agents: dict[str, None] = {}
-    problems: list[str] = []
-    for target in ceremony.targets:
-        try:
-            agents.update(
-                dict.fromkeys(resolve(ceremony.skill, (target,), offers=offers, weights={}, chance=lambda: 0.0))
-            )
-        except UnknownTarget as error:
-            problems.append(f"{error}{f' ({error.hint})' if error.hint else ''}")
-    return ceremony, list(agents), problems
+    return would_send(ceremony, lambda skill, to: resolve(skill, to, offers=offers, weights={}, chance=lambda: 0.0))
 
 
 async def check(common: CommonOptions, files: Sequence[Path], folder: Path | None) -> list[dict[str, Any]]:

@@ -12,10 +12,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.api.bodies import CreateCeremonyBody, EmptyBody, UpdateCeremonyBody
-from fleetsim.caller.ceremonies.facts import ceremony_facts, run_facts
-from fleetsim.caller.ceremonies.store import CeremonyInvalid, CeremonyNotFound, CeremonyStore, StoredCeremony
+from fleetsim.api.bodies import CreateCeremonyBody, EmptyBody, RunCeremonyBody, UpdateCeremonyBody
+from fleetsim.caller.ceremonies.facts import ceremony_facts, dry_run, run_facts
+from fleetsim.caller.ceremonies.store import CeremonyNotFound, CeremonyStore, StoredCeremony
 from fleetsim.caller.ledger import RunRecord
+from fleetsim.ceremony.written import CeremonyInvalid
 from fleetsim.hub.http import PAGE_MAX, answer, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
@@ -76,10 +77,12 @@ class CeremonyApi:
         return answer({"id": ceremony_id}, message=f'Ceremony "{one_line(ceremony_id, 128)}" deleted')
 
     async def run_ceremony(self, request: Request) -> Response:
-        """Fire a ceremony now, whatever its schedule says."""
-        await read_body(request, EmptyBody)
+        """Fire a ceremony now, whatever its schedule says, or say what that would send."""
+        body = await read_body(request, RunCeremonyBody)
         ceremony_id = request.path_params["id"]
         self._require(principal_of(request), ceremony_id)
+        if body.dry_run:
+            return answer(dry_run(self._store().get(ceremony_id).ceremony, self._hub.registry.resolve))
         run_id = await self._hub.require_scheduler().run_now(ceremony_id)
         return answer({"runId": run_id}, message=f'Ceremony "{one_line(ceremony_id, 128)}" triggered')
 

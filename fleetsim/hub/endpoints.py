@@ -24,6 +24,7 @@ from fleetsim.api.bodies import (
     EmptyBody,
     PublishBody,
     RequestBody,
+    RunCeremonyBody,
     UpdateCeremonyBody,
     VetoBody,
 )
@@ -167,7 +168,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         own="its own",
     ),
     _post("/api/ceremonies/{id}/delete", "delete_ceremony", Who.AGENT, "removes a ceremony", EmptyBody, own="its own"),
-    _post("/api/ceremonies/{id}/run", "run_ceremony", Who.AGENT, "fires a ceremony now", EmptyBody, own="its own"),
+    _post(
+        "/api/ceremonies/{id}/run",
+        "run_ceremony",
+        Who.AGENT,
+        "fires a ceremony now, or says what that would send",
+        RunCeremonyBody,
+        own="its own",
+    ),
     _get(
         "/api/ceremonies/{id}/runs",
         "ceremony_runs",

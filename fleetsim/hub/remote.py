@@ -13,6 +13,7 @@ from fleetsim.hub.state import HubAddress
 from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import (
     AuthRefused,
+    ConfigError,
     FleetsimError,
     HttpRefused,
     LimitReached,
@@ -42,6 +43,7 @@ _ERRORS: Mapping[str, type[FleetsimError]] = {
     "FLEETSIM_ERR_UNKNOWN_TARGET": UnknownTarget,
     "FLEETSIM_ERR_NOT_OPEN": UnknownTarget,
     "FLEETSIM_ERR_NO_VETO": UnknownTarget,
+    "FLEETSIM_ERR_BAD_REQUEST": ConfigError,
     "FLEETSIM_ERR_UNFIT_ANSWER": UnfitAnswer,
     "FLEETSIM_ERR_TOO_LARGE": TooMuch,
     "FLEETSIM_ERR_BUSY": NotAccepting,
@@ -55,9 +57,9 @@ class HubRemote:
     Before each call, whoever listens proves to be the hub that announced itself: a hub may have died since, and its
     port be somebody else's, who would be told the key and the text.
 
-    Every method raises UnknownTarget (no such thing), NotAccepting (busy or storage trouble), AuthRefused
-    (the key is not the hub's), HttpRefused (anything else it refuses), TransportError (it is not there) and
-    Unreachable (who is there is not the hub).
+    Every method raises UnknownTarget (no such thing), ConfigError (what is asked for is wrong), NotAccepting (busy or
+    storage trouble), AuthRefused (the key is not the hub's), HttpRefused (anything else it refuses), TransportError (it
+    is not there) and Unreachable (who is there is not the hub).
     """
 
     def __init__(self, address: HubAddress, runtime: Runtime) -> None:
@@ -114,6 +116,11 @@ class HubRemote:
     async def run_ceremony(self, ceremony_id: str) -> str:
         fired = await self.post(f"/ceremonies/{_part(ceremony_id)}/run")
         return str(fired["runId"])
+
+    async def dry_run(self, ceremony_id: str) -> dict[str, Any]:
+        """What firing a ceremony would send, and to whom."""
+        told: dict[str, Any] = await self.post(f"/ceremonies/{_part(ceremony_id)}/run", {"dryRun": True})
+        return told
 
     async def events(self, *, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """Events as they happen, those after ``after`` first; ends when the hub closes.

@@ -136,6 +136,7 @@ async def test_how_a_run_ended_is_told_by_the_exit_code_and_stays_in_the_history
     shell.write("ceremonies/good.yaml", f"id: good\n{base}")
     shell.write("ceremonies/bad.yaml", f"id: bad\n{base}expect: {{excludes: [hello]}}\n")
     with shell.up():
+        assert (await shell.arun("ceremony", "run", "good", "--dry-run")).returncode == 0
         assert (await shell.arun("ceremony", "run", "good", "--wait")).returncode == 0
         bad = await shell.arun("ceremony", "run", "bad", "--wait")
         assert (bad.returncode, "the answer contains “hello”" in bad.stdout) == (1, True)
@@ -157,6 +158,28 @@ async def test_how_a_run_ended_is_told_by_the_exit_code_and_stays_in_the_history
                 ended = (await shell.arun("ceremony", "history", "soon", "-o", "json")).stdout
         assert "spent" in (await shell.arun("ceremony", "list")).stdout
     assert (await shell.arun("ceremony", "history")).returncode == 2
+
+
+def test_a_running_hub_writes_into_its_own_folder_and_says_the_same(shell: Shell) -> None:
+    new = ("ceremony", "new", "tick", "--skill", "report", "--target", "quinn")
+    with shell.up("--ceremonies", "elsewhere"):
+        made = shell.run(*new, "--schedule", "@daily")
+        assert (made.returncode, "file: elsewhere/tick.yaml" in made.stdout) == (0, True), made.stderr
+        assert [row["id"] for row in shell.json("ceremony", "list")["ceremonies"]] == ["tick"]
+        again = shell.run(*new, "--schedule", "@daily")
+        assert (again.returncode, "exists already" in again.stderr) == (1, True)
+        wrong = shell.run("ceremony", "new", "tock", "--skill", "report", "--schedule", "R * * * *")
+        assert (wrong.returncode, "random and hashed fields are refused" in wrong.stderr) == (2, True)
+        assert shell.json("ceremony", "run", "tick", "--dry-run")["requests"][0]["agent"] == "quinn"
+        assert "not while it is disabled" in shell.run("ceremony", "disable", "tick").stdout
+        assert shell.json("ceremony", "enable", "tick")["enabled"] is True
+        assert shell.run("ceremony", "delete", "tick").returncode == 0
+        for verb in ("delete", "enable", "disable"):
+            gone = shell.run("ceremony", verb, "tick")
+            assert (gone.returncode, "tick" in gone.stderr) == (2, True), verb
+        assert shell.run(*new, "--schedule", "@daily", "--folder", "mine").returncode == 0
+        assert (shell.home / "mine" / "tick.yaml").exists()
+    assert not (shell.home / "ceremonies").exists()
 
 
 def test_the_help_of_each_verb_shows_how_it_is_used(shell: Shell) -> None:

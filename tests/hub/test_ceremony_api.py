@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.ceremonies.written import written
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.ceremony.written import written
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_ownership import told
 from tests.hub.town import FOLDER, KEY, Town, town, worker
@@ -60,6 +60,30 @@ async def test_an_agent_makes_lists_changes_fires_and_deletes_a_ceremony() -> No
         assert "deleted" in gone["message"]
         assert await listed(t, key=QUINN) == {}
         assert (await call(t, "POST", f"{PATH}/delete", key=QUINN))[0] == 404
+
+
+async def test_a_dry_run_says_what_would_be_sent_and_sends_nothing() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        await create(t, prompt="look around", targets=["quinn", "rex"])
+        seq = t.hub.events.last_seq
+        status, told = await call(t, "POST", f"{PATH}/run", {"dryRun": True}, key=QUINN)
+        assert (status, told["data"]) == (
+            200,
+            {
+                "enabled": True,
+                "requests": [{"agent": "quinn", "skill": "echo", "text": "look around", "timeoutS": 600.0}],
+                "problems": ["there is no agent “rex” (known: quinn)"],
+            },
+        )
+        assert (await call(t, "POST", f"{PATH}/run", {"dryRun": True}, key=AVA))[0] == 404
+        await call(t, "POST", f"{PATH}/update", {"enabled": False}, key=QUINN)
+        off = (await call(t, "POST", f"{PATH}/run", {"dryRun": True}, key=QUINN))[1]["data"]
+        assert (off["enabled"], off["requests"]) == (False, [])
+        await asyncio.sleep(5)
+        assert t.events("agent.skill.request") == []
+        assert (await call(t, "GET", f"{PATH}/runs", key=QUINN))[1]["data"] == []
+        assert t.hub.events.last_seq > seq
 
 
 async def test_the_list_is_an_array_and_broken_files_are_listed_apart() -> None:
@@ -160,8 +184,8 @@ async def test_a_channel_that_does_not_list_the_owner_is_refused(key: str) -> No
     async with town(worker(), agent_keys=ENV, channels=channels) as t:
         await asyncio.sleep(1)
         said = "notifyChannel: channel “77” does not list “ava” under agents"
-        for channel in ("77", 77):
-            status, refused = await create(t, key=key, createdBy="ava", notifyChannel=channel)
+        for named in ("77", 77):
+            status, refused = await create(t, key=key, createdBy="ava", notifyChannel=named)
             assert (status, refused) == (400, {"success": False, "error": said, "code": "FLEETSIM_ERR_BAD_REQUEST"})
         assert await listed(t) == {}
         assert (await create(t, key=AVA, notifyChannel="elsewhere"))[0] == 200, "nobody is told there"

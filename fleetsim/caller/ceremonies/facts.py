@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import RunRecord
 from fleetsim.ceremony.file import Ceremony
+from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import SkillRequest, Source
 
 
@@ -46,6 +48,33 @@ def child_request(ceremony: Ceremony, run_id: str, correlation_id: str, target: 
         },
         timeout_s=ceremony.timeout_s,
     )
+
+
+def agents_of(
+    ceremony: Ceremony, resolve: Callable[[str, tuple[str, ...]], tuple[str, ...]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The agents that a run's requests go to, each once, and why targets have none. ``resolve``: those of a target."""
+    agents: dict[str, None] = {}
+    problems: list[str] = []
+    for target in ceremony.targets:
+        try:
+            agents.update(dict.fromkeys(resolve(ceremony.skill, (target,))))
+        except UnknownTarget as error:
+            problems.append(f"{error}{f' ({error.hint})' if error.hint else ''}")
+    return tuple(agents), tuple(problems)
+
+
+def dry_run(ceremony: Ceremony, resolve: Callable[[str, tuple[str, ...]], tuple[str, ...]]) -> dict[str, Any]:
+    """What would be sent if it fired now, and to whom; nothing of a disabled one."""
+    agents, problems = agents_of(ceremony, resolve)
+    requests = [child_request(ceremony, "RUN", "REQUEST", agent) for agent in agents if ceremony.enabled]
+    return {
+        "enabled": ceremony.enabled,
+        "requests": [
+            {"agent": r.targets[0], "skill": r.skill, "text": r.text, "timeoutS": r.timeout_s} for r in requests
+        ],
+        "problems": list(problems),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

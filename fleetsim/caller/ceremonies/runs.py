@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from fleetsim.caller.ceremonies.facts import child_request, lateness_ms
+from fleetsim.caller.ceremonies.facts import agents_of, child_request, lateness_ms
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired, CeremonyLate, CeremonyMissed, CeremonySkipped
@@ -94,13 +94,7 @@ class Runs:
 
     def plan(self, ceremony: Ceremony, slot: datetime, trigger: str) -> tuple[RunRecord, tuple[SkillRequest, ...]]:
         """The run and one request per agent; targets nobody can serve are named in the run's error."""
-        agents: dict[str, None] = {}
-        errors: list[str] = []
-        for target in ceremony.targets:
-            try:
-                agents.update(dict.fromkeys(self._resolve(ceremony.skill, (target,))))
-            except UnknownTarget as error:
-                errors.append(f"{error}{f' ({error.hint})' if error.hint else ''}")
+        agents, problems = agents_of(ceremony, self._resolve)
         claim = self._claim(ceremony, slot, trigger)
         requests = tuple(child_request(ceremony, claim.run_id, self._runtime.ids.new(), agent) for agent in agents)
         now = self._runtime.clock.now()
@@ -108,7 +102,7 @@ class Runs:
             claim=claim,
             started_at=now,
             children=tuple(request.correlation_id for request in requests),
-            error="; ".join(errors),
+            error="; ".join(problems),
             late=trigger == "cron" and (now - slot).total_seconds() > ceremony.late_after_s,
         )
         return run, requests
