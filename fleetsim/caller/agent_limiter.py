@@ -256,22 +256,23 @@ class PollPacer:
     def __init__(self, *, per_s: int = POLLS_PER_S) -> None:
         self._per_tick = max(1, round(per_s * TICK_S))
         self._queue: deque[str] = deque()
-        self.running = False
+        self._running = False
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def put(self, correlation_id: str) -> None:
-        """Queue a request's poll; where it is not ``running``, somebody is to iterate it."""
+    def put(self, correlation_id: str) -> bool:
+        """Queue a request's poll; true if nobody iterates the pacer, and whoever put this one is to."""
         self._queue.append(correlation_id)
+        idle, self._running = not self._running, True
+        return idle
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """The requests whose turn has come, until none is left."""
-        self.running = True
         try:
             while self._queue:
                 for _ in range(min(self._per_tick, len(self._queue))):
                     yield self._queue.popleft()
                 await asyncio.sleep(TICK_S)
         finally:
-            self.running = False
+            self._running = False

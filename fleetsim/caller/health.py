@@ -279,9 +279,8 @@ class Bucket:
         return FailureRate(answered, answered - (len(self.success_at) - bisect_left(self.success_at, cutoff)))
 
     def _quantile(self, share: float) -> int:
-        """Value at index min(floor(n × share), n − 1) of the sorted durations."""
-        n = len(self.durations)
-        return self.durations[min(int(n * share), n - 1)] if n else 0
+        """Value at index floor(n × share) of the sorted durations, for a share below 1."""
+        return self.durations[int(len(self.durations) * share)] if self.durations else 0
 
     def _trend(self, now: float) -> tuple[TrendBucket, ...]:
         width = WINDOW.total_seconds() / TREND_BUCKETS

@@ -265,7 +265,7 @@ class Tracker:
             del self._by_task[agent, task_id]
 
     async def take_webhook(
-        self, correlation_id: str, agent: str, events: Sequence[TaskEvent], *, body_bytes: int = 0
+        self, correlation_id: str, agent: str, events: Sequence[TaskEvent], *, body_bytes: int
     ) -> bool:
         """A verified webhook. Returns once it, or what it changed, is on record; true if it waits for the reply.
 
@@ -375,9 +375,7 @@ class Tracker:
                         send.cancel()  # its time is over: what still waits for a slot must not leave any more
                     self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
                 case Poll():
-                    self._pacer.put(cid)
-                    if not self._pacer.running:
-                        self._pacer.running = True
+                    if self._pacer.put(cid):
                         self._workers.start(self._poll_in_turn(), name="pace")
                 case _:
                     self._reach_out(cid, record, effect)
@@ -510,8 +508,6 @@ class Tracker:
         self._tracks.pop(cid, None)
         self._closing.pop(cid, None)
         self._sends.pop(cid, None)
-        if (timer := self._timers.pop(cid, None)) is not None:
-            timer.cancel()
         for task_id in (record.request.task_id, record.task.task_id if record.task is not None else None):
             if task_id is not None:
                 self.release(record.agent, task_id, cid)
@@ -537,13 +533,10 @@ class Tracker:
         self._ending = True  # what is heard from here on is recorded, and makes nothing fall due any more
         for timer in self._timers.values():
             timer.cancel()
-        self._timers.clear()
         await self._last_words()
         await self._workers.close()
         for waiter in self._waiters.values():
-            if not waiter.done():
-                waiter.cancel()
-        self._waiters.clear()
+            waiter.cancel()
         await self._writer.flush()
 
     async def _last_words(self) -> None:

@@ -204,9 +204,9 @@ async def test_an_error_nobody_foresaw_leaves_no_request_waiting_for_ever(
     def break_down(_: bytes) -> bytes:
         raise Broken
 
-    rules = Rules(poll_interval_s=5, task_limit_s=600)
+    rules, a = Rules(poll_interval_s=5, task_limit_s=600), Counting()
     async with fleet(
-        Counting().agent, dialect="0.3", streaming=method.endswith(("stream", "subscribe")), push=False, rules=rules
+        a.agent, dialect="0.3", streaming=method.endswith(("stream", "subscribe")), push=False, rules=rules
     ) as f:
         if method == "tasks/resubscribe":
             f.network.fault(DropAfter(bytes_passed=700), Match(origin=SCOUT, rpc_method="message/stream"))
@@ -214,6 +214,7 @@ async def test_an_error_nobody_foresaw_leaves_no_request_waiting_for_ever(
         kind = await ends(f, "slow")
         assert kind in {OutcomeKind.COMPLETED, OutcomeKind.UNKNOWN}
         assert asyncio.get_running_loop().time() < 200
+        assert a.ran["hi"] == 1, "what may have arrived is not sent again"
     assert "unforeseen" in caplog.text or method == "tasks/resubscribe"
 
 

@@ -1,0 +1,350 @@
+"""What the tracker does beside deciding: what it keeps, what it waits for, and how the failure of a call is told."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.ledger import LedgerBroken, RequestRecord
+from fleetsim.caller.track import Rules
+from fleetsim.caller.tracker import Tracker
+from fleetsim.client import AgentClient
+from fleetsim.model.errors import NotAccepting
+from fleetsim.model.event import Snapshot
+from fleetsim.model.limits import TEXT_CHARS_MAX, TooMuchText
+from fleetsim.model.parts import TooManyParts
+from fleetsim.model.task import Artifact, TaskState, TextPart
+from fleetsim.model.work import Answer, Outcome, OutcomeKind, UpdateSource
+from fleetsim.testbed.faults import CutAfter, LoseReply, Match, SlowStart, Stall, Status
+from tests.caller.fleet import HUB, Fleet, fleet
+from tests.caller.steps import task
+from tests.caller.test_caller_faults import SCOUT, Counting
+
+NOTHING = {
+    "tracks": 0,
+    "timers": 0,
+    "waiters": 0,
+    "outcomes to record": 0,
+    "sends": 0,
+    "bound tasks": 0,
+    "open questions": 0,
+    "writes": 0,
+    "polls": 0,
+    "workers": 0,
+}
+
+
+def asker() -> Agent:
+    agent = Counting().agent
+
+    @agent.skill("ask")
+    async def ask(task: SkillContext) -> str:
+        return await task.ask("which?")
+
+    return agent
+
+
+def calls(f: Fleet, method: str) -> int:
+    return sum(1 for seen in f.network.seen if seen.rpc_method == method)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_of_a_request_at_work_there_is_one_of_each_and_nothing_once_it_has_ended() -> None:
+    async with fleet(Counting().agent, streaming=False, push=False) as f:
+        cid = await f.ask("scout", "hi", skill="slow")
+        waiting = asyncio.ensure_future(f.tracker.wait(cid))
+        await asyncio.sleep(0.5)
+        at_work = {"tracks": 1, "timers": 1, "waiters": 1, "sends": 1, "bound tasks": 1}
+        assert f.tracker.kept() == NOTHING | at_work
+        outcome = await waiting
+        await asyncio.sleep(0.1)
+        assert f.tracker.kept() == NOTHING
+        assert {event.task_id for event in f.topics("agent.skill.update")} == {outcome.task_id}
+
+
+async def test_a_stream_that_ends_early_is_rejoined_and_so_is_the_one_it_was_rejoined_with() -> None:
+    async with fleet(Counting().agent, dialect="0.3", push=False, rules=Rules(poll_interval_s=1000)) as f:
+        f.network.fault(CutAfter(bytes_passed=700), Match(origin=SCOUT, rpc_method="message/stream"))
+        f.network.fault(CutAfter(bytes_passed=300), Match(origin=SCOUT, rpc_method="tasks/resubscribe"), times=1)
+        f.network.fault(Status(status=503), Match(origin=SCOUT, rpc_method="tasks/get"))
+        cid = await f.ask("scout", "hi", skill="slow")
+        await asyncio.sleep(20)
+        assert calls(f, "tasks/resubscribe") == 2
+        outcome = await f.tracker.wait(cid)
+        assert (outcome.kind, outcome.text, now() < 95) == (OutcomeKind.COMPLETED, "at last", True), "by stream alone"
+
+
+ERRORS = {
+    "no such method": (-32601, "offers no way to look for its task", 2),
+    "not supported": (-32004, "offers no way to look for its task", 2),
+    "no such task": (-32001, "shows none that is surely it", 62),
+    "trouble": (-32603, "it is broken", 62),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+async def test_a_lost_task_is_looked_for_as_long_as_looking_can_help(error: str) -> None:
+    code, why, most_s = ERRORS[error]
+    body = b'{"jsonrpc": "2.0", "id": null, "error": {"code": %d, "message": "it is broken"}}' % code
+    async with fleet(Counting().agent, dialect="1.0", streaming=False, push=False) as f:
+        f.network.fault(LoseReply(), Match(origin=SCOUT, rpc_method="SendMessage"))
+        f.network.fault(Status(status=200, body=body), Match(origin=SCOUT, rpc_method="ListTasks"))
+        outcome = await f.outcome("scout", "hi")
+        assert outcome.kind is OutcomeKind.UNKNOWN
+        assert why in outcome.reason
+        assert most_s - 60 < 2 or now() > 30
+        assert now() < most_s
+
+
+async def test_a_lost_task_that_cannot_be_looked_for_is_not_waited_for() -> None:
+    async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
+        f.network.fault(LoseReply(), Match(origin=SCOUT, rpc_method="message/send"))
+        outcome = await f.outcome("scout", "hi")
+        assert "offers no way to look for its task, and sends us no webhooks" in outcome.reason
+        assert now() < 2
+
+
+async def test_a_cancel_that_failed_is_told_and_looked_into_at_once() -> None:
+    async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
+        f.network.fault(Status(status=500), Match(origin=SCOUT, rpc_method="tasks/cancel"))
+        cid = await f.ask("scout", "hi", skill="slow")
+        await asyncio.sleep(20)
+        looks = calls(f, "tasks/get")
+        f.tracker.cancel(cid)
+        await asyncio.sleep(0.5)
+        assert calls(f, "tasks/get") == looks + 1
+        assert [payload(event)["reason"][:8] for event in f.topics("agent.skill.retry")] == ["cancel: "]
+
+
+async def test_a_webhook_that_cannot_be_registered_is_told_and_polled_for() -> None:
+    async with fleet(Counting().agent, dialect="0.3", streaming=False) as f:
+        f.network.down(HUB)
+        f.network.fault(Status(status=500), Match(origin=SCOUT, rpc_method="tasks/pushNotificationConfig/set"))
+        outcome = await f.outcome("scout", "hi", skill="slow")
+        assert (outcome.kind, outcome.via) == (OutcomeKind.COMPLETED, UpdateSource.POLL)
+        assert [payload(event)["refused"] for event in f.topics("agent.push.degraded")] == [True]
+
+
+async def test_an_answer_goes_out_though_the_agent_s_breaker_is_open() -> None:
+    async with fleet(asker(), dialect="0.3", streaming=False, push=False) as f:
+        cid = await f.ask("scout", "hi", skill="ask")
+        await asyncio.sleep(5)
+        (question,) = f.tracker.questions()
+        f.network.down(SCOUT)
+        for _ in range(2):
+            await f.outcome("scout", "hi")
+        assert f.topics("agent.breaker.opened")
+        f.network.up(SCOUT)
+        began = now()
+        await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
+        assert (await f.tracker.wait(cid)).text == "this"
+        assert now() - began < 5
+
+
+async def test_the_time_an_answer_takes_to_be_taken_is_the_agents_and_a_persons_is_not() -> None:
+    async with fleet(asker(), dialect="0.3", streaming=False, push=False) as f:
+        cid = await f.ask("scout", "hi", skill="ask")
+        await asyncio.sleep(100)
+        (question,) = f.tracker.questions()
+        f.network.fault(SlowStart(seconds=5.0), Match(origin=SCOUT, rpc_method="message/send"))
+        await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
+        outcome = await f.tracker.wait(cid)
+        assert outcome.agent_ms is not None
+        assert 5_000 <= outcome.agent_ms < 12_000
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(question_id="", text="x" * (TEXT_CHARS_MAX + 1)), TooMuchText),
+        (Answer(question_id="", text="x", metadata={f"k{n}": "x" * 1_000 for n in range(100_000)}), TooManyParts),
+    ],
+    ids=["text", "metadata"],
+)
+async def test_an_answer_that_is_too_large_leaves_the_question_open(answer: Answer, error: type[Exception]) -> None:
+    async with fleet(asker(), streaming=False) as f:
+        await f.ask("scout", "hi", skill="ask")
+        await asyncio.sleep(5)
+        (question,) = f.tracker.questions()
+        with pytest.raises(error):
+            await f.tracker.answer(replace(answer, question_id=question.question_id))
+        assert f.tracker.questions() == (question,)
+
+
+# ------------------------------------------------------------------ agents that answer without a task
+
+
+async def test_answers_without_a_task_are_no_claim_on_each_others() -> None:
+    async def rpc(request: Request) -> Response:
+        said = await request.json()
+        message = {"kind": "message", "messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "yes"}]}
+        return JSONResponse({"jsonrpc": "2.0", "id": said["id"], "result": message})
+
+    async def card(_: Request) -> Response:
+        return JSONResponse({"name": "odd", "url": "http://odd.example:8000/a2a", "protocolVersion": "0.3.0"})
+
+    async with fleet(Counting().agent) as f:
+        routes = [Route("/.well-known/agent-card.json", card), Route("/a2a", rpc, methods=["POST"])]
+        f.network.mount("http://odd.example:8000", Starlette(routes=routes))
+        f.clients["odd"] = AgentClient("http://odd.example:8000", runtime=f.runtime, dialect="0.3")
+        outcomes = await asyncio.gather(*(f.outcome("odd", "hi") for _ in range(5)))
+        assert [(outcome.kind, outcome.text) for outcome in outcomes] == [(OutcomeKind.COMPLETED, "yes")] * 5
+
+
+# ------------------------------------------------------------------ when it closes
+
+
+@pytest.mark.parametrize(("reply_s", "closing_s", "bound"), [(2.8, 2.8, True), (3.3, 3.0, False), (0.0, 0.0, True)])
+async def test_closing_waits_three_seconds_for_replies_in_the_air(
+    reply_s: float, closing_s: float, bound: bool
+) -> None:
+    async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
+        f.network.fault(SlowStart(seconds=reply_s), Match(origin=SCOUT, rpc_method="message/send"))
+        cids = [await f.ask("scout", str(n), skill="slow") for n in range(2)]
+        await asyncio.sleep(0 if reply_s else 1)
+        began = now()
+        await f.tracker.__aexit__()
+        assert now() - began == pytest.approx(closing_s, abs=0.15)
+        for cid in cids:
+            kept = await f.ledger.request(cid)
+            assert kept is not None
+            assert (kept.task is not None) is bound
+
+
+@pytest.mark.parametrize("down", [False, True])
+async def test_closing_waits_for_an_answer_in_the_air_and_for_none_that_waits_itself(down: bool) -> None:
+    async with fleet(asker(), dialect="0.3", streaming=False, push=False) as f:
+        cid = await f.ask("scout", "hi", skill="ask")
+        await asyncio.sleep(5)
+        (question,) = f.tracker.questions()
+        if down:
+            f.network.down(SCOUT)
+        else:
+            f.network.fault(SlowStart(seconds=2.0), Match(origin=SCOUT, rpc_method="message/send"))
+        await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
+        await asyncio.sleep(0.01)
+        began = now()
+        await f.tracker.__aexit__()
+        kept = await f.ledger.request(cid)
+        assert kept is not None
+        assert (kept.answers, round(now() - began)) == ((0, 0) if down else (1, 2))
+
+
+async def test_who_still_waits_when_it_closes_is_let_go_and_nothing_falls_due_any_more() -> None:
+    async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
+        waiting = asyncio.ensure_future(f.tracker.wait(await f.ask("scout", "hi", skill="slow")))
+        await asyncio.sleep(1)
+        await f.tracker.__aexit__()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        looks = calls(f, "tasks/get")
+        await asyncio.sleep(300)
+        assert calls(f, "tasks/get") == looks
+
+
+# ------------------------------------------------------------------ a ledger that is slow, or fails
+
+
+class LateLedger:
+    """A ledger that takes each outcome so many seconds later, or not at all."""
+
+    def __init__(self, ledger: Any, seconds: float = 0.0, error: Exception | None = None) -> None:
+        self._ledger, self._seconds, self._error = ledger, seconds, error
+        self.full = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    async def update(self, *records: RequestRecord) -> None:
+        if self.full:
+            raise NotAccepting("the disk is full")
+        await self._ledger.update(*records)
+
+    async def close(self, outcome: Outcome) -> bool:
+        await asyncio.sleep(self._seconds)
+        if self._error is not None:
+            raise self._error
+        return bool(await self._ledger.close(outcome))
+
+
+async def bound(f: Fleet, ledger: LateLedger, text: str = "hi") -> tuple[Tracker, str, Snapshot]:
+    """A tracker of its own with one request at work, and the news that it has ended."""
+    tracker = Tracker(f.runtime, f.executor, ledger, f.events, Rules())  # type: ignore[arg-type]
+    cid = await f.ask("scout", text, skill="slow")
+    await asyncio.sleep(5)
+    kept = await f.ledger.request(cid)
+    assert kept is not None
+    assert kept.task is not None
+    tracker.recover(kept)
+    artifact = Artifact(artifact_id="x", parts=(TextPart(text="done"),))
+    return (
+        tracker,
+        cid,
+        Snapshot(task=replace(task(TaskState.COMPLETED), task_id=kept.task.task_id, artifacts=(artifact,))),
+    )
+
+
+async def test_what_the_storage_refused_before_is_on_record_once_it_has_closed() -> None:
+    async with fleet(Counting().agent, streaming=False, push=False) as f:
+        ledger = LateLedger(f.ledger)
+        tracker, cid, _ = await bound(f, ledger)
+        f.network.fault(Stall(at="response"), Match(origin=SCOUT))
+        async with tracker:
+            ledger.full = True
+            tracker.cancel(cid)
+            await asyncio.sleep(0.5)
+            ledger.full = False
+        kept = await f.ledger.request(cid)
+        assert kept is not None
+        assert kept.cancel_wanted
+
+
+@pytest.mark.parametrize(("late_s", "taken"), [(1.9, True), (2.1, False)])
+async def test_a_webhook_waits_two_seconds_for_its_outcome_to_be_on_record(late_s: float, taken: bool) -> None:
+    async with fleet(Counting().agent, streaming=False, push=False) as f:
+        tracker, cid, ended = await bound(f, LateLedger(f.ledger, late_s))
+        async with tracker:
+            told = asyncio.ensure_future(tracker.take_webhook(cid, "scout", [ended], body_bytes=9))
+            if taken:
+                assert await told is False
+                assert await f.ledger.outcome(cid) is not None
+            else:
+                with pytest.raises(NotAccepting, match="could not be recorded yet"):
+                    await told
+        assert await f.ledger.outcome(cid) is not None, "closing waits for it"
+
+
+async def test_a_webhook_whose_outcome_cannot_be_recorded_is_not_acknowledged_and_who_waits_is_told() -> None:
+    async with fleet(Counting().agent, streaming=False, push=False) as f:
+        tracker, cid, ended = await bound(f, LateLedger(f.ledger, 0.5, ValueError("too deep")))
+        waiting = asyncio.ensure_future(tracker.wait(cid))
+        with pytest.raises(NotAccepting, match=r"could not be recorded$"):
+            await tracker.take_webhook(cid, "scout", [ended], body_bytes=9)
+        with pytest.raises(NotAccepting, match=r"could not be recorded$"):
+            await waiting
+        assert tracker.kept()["tracks"] == 0
+
+
+async def test_once_the_ledger_is_broken_nobody_waits_for_an_outcome_or_is_told_to_come_again() -> None:
+    async with fleet(Counting().agent, streaming=False, push=False) as f:
+        f.network.fault(Stall(at="response"), Match(origin=SCOUT))
+        cid = await f.ask("scout", "hi")
+        before = asyncio.ensure_future(f.tracker.wait(cid))
+        await asyncio.sleep(1)
+        f.tracker.fail(LedgerBroken("the file is gone"))
+        for waiting in (before, f.tracker.wait(cid)):
+            with pytest.raises(LedgerBroken, match="the file is gone") as refused:
+                await waiting
+            assert not refused.value.retryable
