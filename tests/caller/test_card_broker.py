@@ -24,6 +24,7 @@ from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.client.address import CARD_PATHS
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.faults import Match, SlowStart
 from fleetsim.testbed.network import MemoryNetwork
 
 URL = "http://quinn:7870/a2a"
@@ -329,3 +330,28 @@ async def test_a_hung_agent_delays_no_other(runtime: Runtime, network: MemoryNet
 async def test_an_unknown_agent_is_an_error(ground: Ground) -> None:
     with pytest.raises(UnknownTarget, match="no agent “nobody”"):
         ground.broker().view("nobody")
+
+
+async def test_it_is_told_how_long_a_card_took_and_so_many_of_its_skills_are_offered(ground: Ground) -> None:
+    ground.server.skills = tuple(f"s{n}" for n in range(501))
+    ground.network.fault(SlowStart(seconds=0.25), Match(), times=1)
+    await asyncio.sleep(7)
+    async with ground.broker() as broker:
+        await asyncio.sleep(1)
+        view = broker.view("quinn")
+        assert view.skills == tuple(f"s{n}" for n in range(500))
+    assert (view.latency_ms, view.stale) == (250, False)
+    assert [said["latencyMs"] for said in ground.said("agent.card.updated")] == [250]
+
+
+@pytest.mark.parametrize(
+    ("own_s", "fleet_s", "first_byte_s", "total_s"),
+    [(None, 15.0, 10.0, 15.0), (None, 4.0, 4.0, 4.0), (12.0, 4.0, 12.0, 12.0)],
+)
+async def test_a_call_may_take_as_long_as_its_agent_has_or_else_the_fleet(
+    runtime: Runtime, network: MemoryNetwork, own_s: float | None, fleet_s: float, first_byte_s: float, total_s: float
+) -> None:
+    ground = Ground(runtime, network, timeout_s=own_s)
+    async with network, ground.broker(send_total_s=fleet_s) as broker:
+        limits = broker.client("quinn").limits
+        assert (limits.first_byte_s, limits.total_s) == (first_byte_s, total_s)

@@ -1,0 +1,311 @@
+"""What one call to an agent carries, in which turn it goes out, and what is taken for its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from fleetsim.caller.agent_limiter import AgentLimiter
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.executor import Executor
+from fleetsim.caller.fleet import FleetSettings
+from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.tokens import CallbackTokens, TokenClaims
+from fleetsim.client import AgentClient
+from fleetsim.model.errors import FleetsimError, RpcError, Unreachable, WireError
+from fleetsim.model.hops import HOPS_HEADER, HOPS_KEY
+from fleetsim.model.task import Message, Task, TaskState
+from fleetsim.model.work import Answer
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.network import MemoryNetwork
+from tests.caller.fleet import HUB, Clients
+from tests.caller.steps import record as plain_record
+from tests.caller.steps import task
+
+URL = "http://peer.example:8000"
+TASK = {"kind": "task", "id": "t-1", "contextId": "ctx", "status": {"state": "working"}}
+TOKENS = CallbackTokens({1: b"k" * 32}, current=1)
+
+
+@dataclass
+class Peer:
+    """An agent that notes what it is asked and answers each method as the test says; silent while ``slow_s`` last."""
+
+    replies: dict[str, Any] = field(default_factory=dict)
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    slow_s: float = 0.0
+
+    async def rpc(self, request: Request) -> Response:
+        said = await request.json()
+        self.asked.append((said["method"], said["params"]))
+        self.headers = dict(request.headers)
+        await asyncio.sleep(self.slow_s)
+        reply = self.replies.get(said["method"], TASK)
+        member = "error" if "code" in reply else "result"
+        return JSONResponse({"jsonrpc": "2.0", "id": said["id"], member: reply})
+
+    @property
+    def methods(self) -> list[str]:
+        return [method for method, _ in self.asked]
+
+
+@dataclass
+class Rig:
+    peer: Peer
+    client: AgentClient
+    limiter: AgentLimiter
+    base: str | None = HUB
+    signed: bool = False
+
+    def __post_init__(self) -> None:
+        self.executor = Executor(
+            Clients({"a": self.client}),
+            self.limiter,
+            tokens=TOKENS,
+            callback_base=lambda _agent, _url: self.base,
+            signed=lambda _agent, _url: self.signed,
+        )
+
+    @contextmanager
+    def breaker_open(self) -> Iterator[None]:
+        assert self.limiter.refuses("a")
+        yield
+        assert not self.limiter.refuses("a"), "an agent that answers is called again"
+
+
+@pytest.fixture
+async def rig(network: MemoryNetwork, runtime: Runtime) -> AsyncIterator[Rig]:
+    peer = Peer()
+    network.mount(URL, Starlette(routes=[Route("/a2a", peer.rpc, methods=["POST"])]))
+    limiter = AgentLimiter(runtime, EventLog(runtime.clock), FleetSettings(calls_per_agent_max=1))
+    async with network, _client(runtime) as client:
+        yield Rig(peer, client, limiter)
+
+
+@asynccontextmanager
+async def _client(runtime: Runtime) -> AsyncIterator[AgentClient]:
+    client = AgentClient(URL, runtime=runtime)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+def record(*, bound: bool = True, dialect: str = "0.3", push: bool = False, **request: Any) -> RequestRecord:
+    made = replace(plain_record(push=push), rpc_url=f"{URL}/a2a", dialect=dialect)
+    return replace(
+        made,
+        task=replace(task(TaskState.INPUT_REQUIRED), context_id="ctx") if bound else None,
+        request=replace(made.request, **request),
+    )
+
+
+WATCHING: dict[str, Callable[[Executor], Awaitable[object]]] = {
+    "tasks/get": lambda executor: executor.poll(record()),
+    "tasks/cancel": lambda executor: executor.cancel(record()),
+    "tasks/pushNotificationConfig/set": lambda executor: executor.register_push(record()),
+    "ListTasks": lambda executor: executor.find(record(bound=False, dialect="1.0")),
+}
+
+
+@pytest.mark.parametrize("method", WATCHING)
+async def test_whatever_concerns_work_an_agent_has_goes_out_through_its_open_breaker(rig: Rig, method: str) -> None:
+    rig.peer.replies["tasks/pushNotificationConfig/set"] = {"taskId": "t-1", "pushNotificationConfig": {"url": HUB}}
+    rig.peer.replies["ListTasks"] = {"tasks": [], "nextPageToken": "", "pageSize": 2, "totalSize": 0}
+    for _ in range(FleetSettings().breaker_failures):
+        with pytest.raises(Unreachable):
+            async with rig.executor.slot(record()):
+                raise Unreachable("refused")
+    with pytest.raises(Unreachable, match="left alone"):
+        async with rig.executor.slot(record()):
+            raise AssertionError("work that was not sent yet waits")
+    with rig.breaker_open():
+        await WATCHING[method](rig.executor)
+    assert rig.peer.methods == [method]
+
+
+async def test_work_passes_the_looks_at_other_work_and_a_cancel_does_too(rig: Rig) -> None:
+    rig.peer.replies["ListTasks"] = {"tasks": [], "nextPageToken": "", "pageSize": 2, "totalSize": 0}
+    rig.peer.slow_s = 1.0
+
+    async def send() -> None:
+        async with rig.executor.slot(record()):
+            await rig.executor.send(record(bound=False))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(send())
+        await asyncio.sleep(0.5)
+        for method in ("tasks/get", "ListTasks", "tasks/cancel"):
+            group.create_task(WATCHING[method](rig.executor))  # type: ignore[arg-type]
+        group.create_task(send())
+    assert rig.peer.methods == ["message/send", "tasks/cancel", "message/send", "tasks/get", "ListTasks"]
+
+
+@pytest.mark.parametrize("call", ["poll", "cancel", "register_push", "subscribe"])
+async def test_nothing_is_asked_about_a_task_that_nobody_has_named_yet(rig: Rig, call: str) -> None:
+    with pytest.raises(WireError, match="not bound to a task yet"):
+        await getattr(rig.executor, call)(record(bound=False))
+    assert rig.peer.asked == []
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel"])
+async def test_a_message_is_no_answer_to_who_asks_for_a_task(rig: Rig, method: str) -> None:
+    said = {"kind": "message", "messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "well"}]}
+    rig.peer.replies[method] = said
+    with pytest.raises(FleetsimError):
+        await WATCHING[method](rig.executor)
+    rig.peer.replies["message/send"] = said
+    reply = await rig.executor.send(record(bound=False))
+    assert isinstance(reply, Message)
+    assert reply.text == "well"
+
+
+@pytest.mark.parametrize(
+    ("hint", "named"), [(None, {"skill": "echo"}), ("other", {"skill": "other"}), ("", {})], ids=["old", "hint", "none"]
+)
+@pytest.mark.parametrize("parent", [None, "p-1"])
+async def test_beside_a_message_stand_whose_it_is_and_the_skill_if_the_agent_is_told_one(
+    rig: Rig, hint: str | None, named: dict[str, str], parent: str | None
+) -> None:
+    own = {"theirs": 1, "correlationId": "forged"}
+    made = replace(record(bound=False, parent_id=parent, metadata=own), hint=hint)
+    await rig.executor.send(made)
+    await rig.executor.resume(
+        replace(made, task=task(TaskState.INPUT_REQUIRED)), Answer(question_id="q-1", text="x", metadata={"mine": 2})
+    )
+    (_, sent), (_, answered) = rig.peer.asked
+    ours: dict[str, Any] = {"correlationId": "c-1", **({"skillHint": named["skill"]} if named else {})}
+    ours |= {"parentId": parent} if parent else {}
+    trace = {"traceId": "c-1", **named}
+    for params, more in ((sent, {}), (answered, {"mine": 2})):
+        told = {key: value for key, value in params["metadata"].items() if key != "a2a.trace"}
+        assert told == {"theirs": 1, **more, **ours}
+        assert {k: v for k, v in params["metadata"]["a2a.trace"].items() if k != "extension"} == trace
+    assert rig.peer.headers["x-correlation-id"] == "c-1"
+    assert rig.peer.headers.get("x-parent-id") == parent
+
+
+@pytest.mark.parametrize(("hops", "told"), [(3, "3"), (0, None), ("many", None)])
+async def test_how_often_work_was_handed_on_stands_in_a_header_where_it_is_known(
+    rig: Rig, hops: object, told: str | None
+) -> None:
+    await rig.executor.send(record(bound=False, metadata={HOPS_KEY: hops}))
+    assert rig.peer.headers.get(HOPS_HEADER.lower()) == told
+
+
+async def test_an_answer_goes_to_the_question_s_task_and_context_under_an_id_of_its_own(rig: Rig) -> None:
+    for context in ("ctx", ""):
+        made = replace(record(), task=replace(task(TaskState.INPUT_REQUIRED), context_id=context))
+        assert isinstance(await rig.executor.resume(made, Answer(question_id="q-1", text="this")), Task)
+        message = rig.peer.asked[-1][1]["message"]
+        assert (message["messageId"], message["taskId"], message.get("contextId")) == (
+            "q-1-answer",
+            "t-1",
+            context or None,
+        )
+        assert [part["text"] for part in message["parts"]] == ["this"]
+
+
+async def test_a_message_has_a_context_of_its_own_unless_the_agent_or_the_caller_makes_one(rig: Rig) -> None:
+    for asked, context in (
+        ({}, "c-1"),
+        ({"context_id": "k"}, "k"),
+        ({"first_turn": True}, None),
+    ):
+        await rig.executor.send(record(bound=False, **asked))
+        assert rig.peer.asked[-1][1]["message"].get("contextId") == context
+        assert rig.peer.asked[-1][1]["configuration"].get("blocking") is False
+
+
+@pytest.mark.parametrize("signed", [False, True])
+async def test_a_webhook_goes_with_the_send_or_is_registered_for_the_task_with_a_token_for_both(
+    rig: Rig, signed: bool
+) -> None:
+    rig.signed, rig.base = signed, f"{HUB}/"
+    rig.peer.replies["tasks/pushNotificationConfig/set"] = {"taskId": "t-1", "pushNotificationConfig": {"url": HUB}}
+    made = record(bound=False, push=True, correlation_id="c/1")
+    await rig.executor.send(made)
+    await rig.executor.send(replace(made, register_push=True))
+    await rig.executor.register_push(replace(made, task=replace(task(TaskState.WORKING), task_id="t 1/é")))
+    inline, apart, registered = (params for _, params in rig.peer.asked)
+    assert "pushNotificationConfig" not in apart["configuration"]
+    configs = (inline["configuration"]["pushNotificationConfig"], registered["pushNotificationConfig"])
+    for config, last in zip(configs, ("c%2F1", "t%201%2F%C3%A9"), strict=True):
+        assert config["url"] == f"{HUB}/api/a2a/callback/{last}"
+        assert TOKENS.verify(config["token"]) == TokenClaims(epoch=1, agent="a", correlation_id="c/1", signed=signed)
+        assert bool(config.get("authentication", {}).get("credentials")) is signed
+    rig.base = None
+    await rig.executor.send(made)
+    assert "pushNotificationConfig" not in rig.peer.asked[-1][1]["configuration"]
+    with pytest.raises(RpcError, match="no callback address"):
+        await rig.executor.register_push(record())
+    assert len(rig.peer.asked) == 4
+
+
+LISTED = {"id": "t-9", "contextId": "c-1", "status": {"state": "TASK_STATE_WORKING"}}
+
+
+@pytest.mark.parametrize(("listed", "found"), [(0, None), (1, "t-9"), (2, None)])
+async def test_a_lost_task_is_the_only_one_of_its_context_read_whole(rig: Rig, listed: int, found: str | None) -> None:
+    rig.peer.replies["ListTasks"] = {"tasks": [LISTED] * listed, "nextPageToken": "", "pageSize": 2, "totalSize": 2}
+    rig.peer.replies["GetTask"] = LISTED | {"history": []}
+    task = await rig.executor.find(record(bound=False, dialect="1.0"))
+    assert (task.task_id if task else None) == found
+    assert rig.peer.methods == ["ListTasks", *(["GetTask"] if found else [])]
+    assert (rig.peer.asked[0][1]["contextId"], rig.peer.asked[0][1]["pageSize"]) == ("c-1", 2)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "request_of", "searchable"),
+    [
+        ("1.0", {}, True),
+        ("1.0", {"context_id": "shared"}, False),
+        ("1.0", {"first_turn": True}, False),
+        ("0.3", {}, False),
+        ("0.3", {"task_id": "t-7"}, True),
+        ("0.1", {}, True),
+        ("0.1", {"context_id": "shared"}, True),
+    ],
+)
+async def test_a_lost_task_is_looked_for_by_its_id_or_by_a_context_that_is_its_own(
+    rig: Rig, dialect: str, request_of: dict[str, Any], searchable: bool
+) -> None:
+    made = record(bound=False, dialect=dialect, **request_of)
+    assert rig.executor.searchable(made) is searchable
+    if searchable and dialect != "1.0":
+        await rig.executor.find(made)
+        assert [params["id"] for _, params in rig.peer.asked] == [request_of.get("task_id", "c-1")]
+
+
+async def test_a_task_nobody_here_has_seen_is_looked_at_before_it_is_gone_on_with(rig: Rig) -> None:
+    made = record(bound=False, task_id="t-1")
+    assert await rig.executor.as_asked_for(made) == made
+    assert rig.peer.methods == ["tasks/get"]
+    rig.peer.replies["tasks/get"] = {"code": -32001, "message": "no such task"}
+    assert await rig.executor.as_asked_for(made) == made, "it may take the message all the same"
+    for seen in (record(bound=False), replace(made, earlier="seen")):
+        assert await rig.executor.as_asked_for(seen) is seen
+    assert len(rig.peer.asked) == 2
+
+
+@pytest.mark.parametrize("method", ["tasks/pushNotificationConfig/set", "ListTasks", "tasks/get"])
+async def test_a_method_an_agent_lacks_has_its_card_read_again_unless_many_lack_it(
+    rig: Rig, network: MemoryNetwork, method: str
+) -> None:
+    rig.peer.replies[method] = {"code": -32601, "message": "no such method"}
+    with pytest.raises(FleetsimError):
+        await WATCHING[method](rig.executor)
+    assert [seen.url for seen in network.seen if "card" in seen.url or "agent.json" in seen.url] == (
+        [] if method != "tasks/get" else [f"{URL}/.well-known/agent-card.json", f"{URL}/.well-known/agent.json"]
+    )
+    assert rig.peer.methods == [method]
