@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -239,3 +240,83 @@ def test_the_size_of_a_file_in_a_recording_is_a_number_of_sane_size(size: object
         ListedPart(index=2, kind="data", size_bytes=read),
         ListedPart(index=2, kind="file"),
     )
+
+
+def test_what_a_recording_does_not_say_is_read_as_nothing_of_the_kind() -> None:
+    said: dict[str, object] = {}
+    for kind in event_classes():
+        event = from_wire({"at": AT, "topic": re.sub(r"{\w+}", "x", kind.TOPIC), "payload": {}})
+        assert type(event) is kind
+        assert (event.seq, event.level) == (0, Level.INFO)
+        said |= {f"{kind.__name__}.{key}": value for key, value in payload(event).items() if value}
+    assert said == {
+        "OutcomeDecided.kind": "unknown",
+        "OutcomeDecided.blame": "nobody",
+        "OutcomeDecided.via": "local",
+        "OutcomeDecided.systemActor": "x",
+        "QuestionAsked.checkpoint": 1,
+        "CeremonySkipped.count": 1,
+        "CeremonyMissed.count": 1,
+    }
+
+
+def test_what_nobody_has_to_say_is_left_out_or_said_to_be_nothing_as_the_member_has_it() -> None:
+    assert payload(e.StreamReceived(type="status", text=Excerpt())) == {"type": "status", "text": ""}
+    assert payload(e.RequestAnswered(task_state="failed", context_id=None)) == {
+        "taskState": "failed",
+        "contextId": None,
+    }
+    outcome = payload(OutcomeDecided(kind=OutcomeKind.LOST, success=False, duration_ms=1, system_actor="x"))
+    assert {key for key, value in outcome.items() if value is None} >= {
+        "cause",
+        "agentMs",
+        "startedAt",
+        "usage",
+        "model",
+    }
+    assert (outcome["text"], outcome["truncated"], outcome["textChars"]) == ("", False, 0), "its length always stands"
+    told = payload(e.TaskMoved(state="working", previous=None, via="poll", text=Excerpt("whole", 5)))
+    assert told == {"state": "working", "previous": None, "via": "poll", "text": "whole"}
+
+
+def test_a_date_is_written_as_the_api_writes_dates_where_the_api_shows_it_and_to_the_microsecond_elsewhere() -> None:
+    fired = f.CeremonyFired(
+        ceremony_id="a", run_id="r", scheduled_at=AT, trigger="cron", targets=(), lateness_ms=0, next_fire_at=AT
+    )
+    assert (payload(fired)["scheduledAt"], payload(fired)["nextFireAt"]) == ("2026-03-01T12:00:00.250Z",) * 2
+    asked = e.QuestionOverdue(question_id="q", question=Excerpt(), expires_at=AT)
+    assert payload(asked)["expiresAt"] == "2026-03-01T12:00:00.250000+00:00"
+    assert to_wire(asked) | {"payload": {}} == {
+        "seq": 0,
+        "at": "1970-01-01T00:00:00.000Z",
+        "topic": "hitl.reminder.",
+        "level": "warn",
+        "correlationId": None,
+        "parentId": None,
+        "agent": None,
+        "skill": None,
+        "taskId": None,
+        "payload": {},
+    }
+
+
+def test_an_outcome_read_back_has_a_name_and_a_time_though_the_recording_lacks_them() -> None:
+    said = {"kind": "completed", "success": True, "durationMs": -5}
+    event = from_wire({"seq": 9, "at": AT, "topic": "autonomous.outcome.user.echo", "payload": said})
+    assert isinstance(event, OutcomeDecided)
+    outcome = event.outcome
+    assert (outcome.correlation_id, outcome.agent, outcome.duration_ms) == ("seq-9", "", 0)
+    assert (outcome.started_at, outcome.ended_at) == (AT, AT)
+    named = from_wire({"at": AT, "topic": "autonomous.outcome.user.echo", "agent": "a", "skill": "s", "payload": said})
+    assert isinstance(named, OutcomeDecided)
+    assert (named.outcome.agent, named.outcome.skill) == ("a", "s")
+
+
+def test_of_a_recording_so_much_of_a_list_and_of_a_topic_is_read() -> None:
+    said = {"ceremonies": [{"id": n} for n in range(10_001)]}
+    event = from_wire({"at": AT, "topic": "ceremony.loaded", "payload": said})
+    assert isinstance(event, f.CeremoniesLoaded)
+    assert (len(event.ceremonies), event.ceremonies[-1]) == (10_000, {"id": 9_999})
+    other = from_wire({"at": AT, "topic": "x" * 301})
+    assert isinstance(other, OtherEvent)
+    assert other.name == "x" * 300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged
-from fleetsim.caller.ledger.storage import Connection, Operation, Transactions, explain
+from fleetsim.caller.ledger.storage import Connection, Database, InlineStorage, Operation, Transactions, explain
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.failpoints import installed
 
@@ -157,3 +158,14 @@ def test_a_process_that_ends_at_a_commit_has_it_behind_it_or_not(connection: Con
     with installed(lambda point: points.append((point, connection.in_transaction))):
         Transactions(connection, None).run(adding(1))
     assert points == [("ledger.before_commit", True), ("ledger.after_commit", False)]
+
+
+async def test_without_a_thread_others_get_a_turn_at_each_operation_and_no_time_passes(connection: Connection) -> None:
+    storage, turns = InlineStorage(lambda: Database(connection, connection, None, lambda: None)), list[str]()
+    await storage.start()
+    for name, asked in (("write", storage.write), ("read", storage.read)):
+        asyncio.get_running_loop().call_soon(turns.append, name)
+        await asked(lambda c: c.execute("SELECT 1"))
+        assert turns[-1:] == [name]
+    assert asyncio.get_running_loop().time() == 0
+    await storage.stop()

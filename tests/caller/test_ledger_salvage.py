@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetsim.caller.events import OutcomeDecided
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, Phase
 from fleetsim.caller.ledger.recovery.salvage import KEYS, SalvageReport, salvage
 from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
@@ -277,3 +278,25 @@ async def test_an_old_state_of_a_row_in_a_stray_page_does_not_win_over_the_row(
     async with opened() as ledger:
         (only,) = await ledger.open_requests()
         assert (only.answers, only.phase) == (29, Phase.ACCEPTED)
+
+
+async def test_rows_on_either_side_of_a_lost_page_keep_their_order_and_what_was_told_stays_told(
+    path: Path, opened: Callable[[], Ledger]
+) -> None:
+    async with opened() as ledger:
+        await fill(ledger)
+        for n, name in enumerate(("c-1", "c-39"), 41):
+            await ledger.append([replace(OutcomeDecided.of(outcome(name)), seq=n)])
+        order = [r.request.correlation_id for r in await ledger.open_requests()]
+        untold = [o.correlation_id for o in await ledger.unannounced()]
+    assert (len(order), len(untold)) == (20, 18)
+    lost = path.read_bytes().index(b'"m-c-20"')
+    damage(path, lost // 4096 * 4096, bytes(4096))
+    report = salvage(path, at(100))
+    assert report.kept["requests"] < 40
+    async with opened() as ledger:
+        found = [r.request.correlation_id for r in await ledger.open_requests()]
+        assert found == [name for name in order if name in found]
+        assert found[0] == "c-0"
+        assert found[-1] == "c-38"
+        assert [o.correlation_id for o in await ledger.unannounced() if o.kind is OutcomeKind.COMPLETED] == untold

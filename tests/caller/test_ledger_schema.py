@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import Phase, QuestionState
+from fleetsim.caller.ledger.recovery.salvage import salvage
 from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage
 from fleetsim.caller.ledger.schema import MIGRATIONS, VERSION, migrate, version_of
 from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits, open_ledger
@@ -60,6 +61,13 @@ async def assert_all_there(ledger: Ledger) -> None:
     told = await ledger.events()
     assert told == tuple(recorded(event(n).topic, seq=n, at=at(n)) for n in (1, 2)), "of a form that has no state yet"
     assert await ledger.unannounced() == (), "outcomes of that time were announced then"
+
+
+async def test_an_older_ledger_is_salvaged_with_all_it_holds(path: Path, opened: Callable[[], Ledger]) -> None:
+    report = salvage(path, at(100))
+    assert set(report.unreadable.values()) <= {0}
+    async with opened() as ledger:
+        await assert_all_there(ledger)
 
 
 async def test_an_older_ledger_is_brought_up_to_date_with_all_it_holds(

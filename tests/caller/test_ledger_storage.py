@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,7 +18,7 @@ import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, QuestionState
 from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits, open_ledger
-from fleetsim.caller.ledger.storage import Database, ThreadedStorage
+from fleetsim.caller.ledger.storage import Database, InlineStorage, ThreadedStorage
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Runtime
@@ -399,3 +401,74 @@ async def test_an_opening_nobody_waits_for_any_more_is_closed_again(tmp_path: Pa
                 break
             except LedgerLocked:
                 await asyncio.sleep(0.01)
+
+
+class Plain:
+    """A database of its own, whose openings and closings are counted."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.opened = self.closed = 0
+
+    def __call__(self) -> Database:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self.opened += 1
+
+        def close() -> None:
+            self.closed += 1
+            connection.close()
+
+        return Database(connection, connection, None, close)
+
+    def storage(self, form: str) -> InlineStorage | ThreadedStorage:
+        return InlineStorage(self) if form == "inline" else ThreadedStorage(self, pending_max=500)
+
+
+@pytest.mark.parametrize("form", ["inline", "threaded"])
+async def test_a_storage_is_of_use_from_its_start_to_its_stop_and_may_be_stopped_twice(
+    tmp_path: Path, form: str
+) -> None:
+    plain = Plain(tmp_path / "plain.db")
+    storage = plain.storage(form)
+    for times in (1, 2):
+        for refused in (storage.write, storage.read):
+            with pytest.raises(NotAccepting, match="the ledger is closed"):
+                await refused(lambda c: c.execute("SELECT 1"))
+        storage.soon(lambda _: pytest.fail("nothing is open"))
+        await storage.stop()
+        await storage.start()
+        assert await storage.write(lambda c: c.execute("CREATE TABLE IF NOT EXISTS t (n)").rowcount) == -1
+        storage.soon(lambda c: c.execute("INSERT INTO t VALUES (7)"))
+        assert await storage.read(lambda c: c.execute("SELECT max(n) FROM t").fetchone()) == (7,)
+        with pytest.raises(ZeroDivisionError):
+            await storage.read(lambda _: 1 / 0)
+        await storage.stop()
+        assert (plain.opened, plain.closed) == (times, times)
+
+
+@pytest.mark.parametrize("form", ["inline", "threaded"])
+async def test_a_file_that_turns_out_to_be_none_of_ours_while_it_is_read_is_damage(tmp_path: Path, form: str) -> None:
+    (tmp_path / "plain.db").write_bytes(b"not a database at all" * 100)
+    storage = Plain(tmp_path / "plain.db").storage(form)
+    await storage.start()
+    for asked in (storage.read, storage.write):
+        with pytest.raises(LedgerDamaged):
+            await asked(lambda c: c.execute("SELECT * FROM sqlite_schema").fetchone())
+    await storage.stop()
+
+
+FORGETFUL = """
+import asyncio, sys
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.testbed.runtime import VirtualClock
+
+async def open_it():
+    await open_ledger(sys.argv[1], clock=VirtualClock()).__aenter__()
+
+asyncio.run(open_it())
+"""
+
+
+def test_a_program_that_forgot_to_close_its_ledger_may_end_all_the_same(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", FORGETFUL, tmp_path / "ledger.db"], timeout=100, check=False)
+    assert ended.returncode == 0

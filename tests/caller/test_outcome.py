@@ -67,11 +67,15 @@ def test_an_outcome_says_how_long_it_took_and_how_long_the_agent_had_it() -> Non
     assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (10, 5)
     assert (outcome.success, outcome.cause, outcome.reason) == (True, Cause.AGENT_SAID, "")
 
+    waiting = replace(track_of(task(C, "done")), turn_from=None)
+    assert outcome_of(waiting, Now(80.0, START)).agent_ms == 0, "none of it while the request waits"
+
 
 def test_an_outcome_without_a_task_is_in_the_context_it_was_asked_for_in() -> None:
     asked = replace(record().request, context_id="ours")
     outcome = ended(None, kind=OutcomeKind.LOST, reason="gone", request=asked)
     assert (outcome.task_id, outcome.context_id, outcome.text, outcome.parts_total) == (None, "ours", "", 0)
+    assert (outcome.text_chars, outcome.truncated, outcome.parts) == (0, False, ())
     assert (outcome.usage, outcome.cost_usd, outcome.model, outcome.confidence) == (None, None, None, None)
     assert (outcome.kind, outcome.reason) == (OutcomeKind.LOST, "gone")
 

@@ -128,6 +128,8 @@ async def test_a_webhook_for_a_request_that_ended_is_taken_and_changes_nothing()
             assert reply.status == 200
             await asyncio.sleep(1)
         assert [o.text for o in f.outcomes] == ["first"]
+        told = [payload(event)["duplicate"] for event in f.topics("agent.push.accepted")]
+        assert told[-3:] == [False, True, True]
 
 
 async def test_a_late_webhook_is_taken_though_the_end_was_recorded_before_the_binding() -> None:

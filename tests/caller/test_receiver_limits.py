@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,10 +12,11 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.caller.fleet_events import WebhookRejected
+from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.model.limits import WIRE_BYTES_MAX
+from fleetsim.runtime.signing import sign
 from tests.caller.fleet import Fleet, fleet
 from tests.caller.test_receiver import slow, under_way, update
 
@@ -31,7 +32,14 @@ class Door:
         )
 
     async def post(
-        self, body: bytes | None = None, *, after_s: float = 0.0, cut: bool = False, token: str = "", peer: str = ""
+        self,
+        body: bytes | None = None,
+        *,
+        after_s: float = 0.0,
+        cut: bool = False,
+        token: str = "",
+        peer: str = "",
+        signed: Mapping[str, str] | None = None,
     ) -> Response:
         """A webhook whose second half comes after so many seconds, or never."""
         data = json.dumps(update(self.task_id, "working")).encode() if body is None else body
@@ -45,6 +53,7 @@ class Door:
             return {"type": "http.request", "body": half, "more_body": more}
 
         headers = [(b"authorization", f"Bearer {token or self.token}".encode())]
+        headers += [(name.encode(), value.encode()) for name, value in (signed or {}).items()]
         scope = {
             "type": "http",
             "method": "POST",
@@ -77,6 +86,14 @@ async def test_each_webhook_is_told_what_became_of_it() -> None:
         assert said(await d.post(token="another")) == refused
 
 
+async def test_a_webhook_that_cannot_be_recorded_is_asked_to_come_again() -> None:
+    async with door() as d:
+        await d.f.ledger.__aexit__()
+        response = await d.post()
+        assert said(response) == (503, {"success": False, "error": "cannot be recorded now"})
+        assert response.headers["retry-after"] == "5"
+
+
 async def test_who_was_refused_and_why_is_told_and_a_flood_of_strangers_fills_no_journal() -> None:
     async with door(ReceiverLimits(burst=3, per_agent_per_s=0.5)) as d:
         for peer in ("10.0.0.9", "", "x" * 100, *["10.0.0.9"] * 20):
@@ -91,6 +108,20 @@ async def test_who_was_refused_and_why_is_told_and_a_flood_of_strangers_fills_no
         await asyncio.sleep(2)
         await d.post(token="another", peer="10.0.0.9")
         assert len([event for event in d.f.events.recent() if isinstance(event, WebhookRejected)]) == 4
+
+
+async def test_what_a_webhook_that_was_not_taken_would_have_told_is_looked_at_soon() -> None:
+    async with door(ReceiverLimits(body_bytes_max=100)) as d:
+
+        def looks() -> int:
+            return sum(seen.rpc_method in {"tasks/get", "GetTask"} for seen in d.f.network.seen)
+
+        await asyncio.sleep(100)
+        for body, more in ((b"{}", 0), (b" " * 101, 1)):
+            before = looks()
+            await d.post(body)
+            await asyncio.sleep(6)
+            assert looks() - before == more
 
 
 async def test_a_body_over_the_limit_is_told_how_much_would_be_taken() -> None:
@@ -115,6 +146,13 @@ async def test_an_agent_has_so_many_webhooks_at_once_and_so_many_more_each_secon
         assert [said(await d.post())[0] for _ in range(5)] == [200] * 4 + [429]
 
 
+async def test_a_large_body_costs_its_agent_time_before_it_is_read() -> None:
+    async with door() as d:
+        began = d.f.runtime.clock.monotonic()
+        assert said(await d.post(b" " * 20_000_000))[0] == 400
+        assert d.f.runtime.clock.monotonic() - began > 0.3
+
+
 async def test_of_those_turned_away_so_many_wait_and_the_others_lose_their_connection() -> None:
     async with door(ReceiverLimits(burst=1, per_agent_per_s=0.001, held_max=3)) as d:
         await d.post()
@@ -123,7 +161,37 @@ async def test_of_those_turned_away_so_many_wait_and_the_others_lose_their_conne
             assert [r.headers.get("connection") for r in responses] == [None, None, None, "close", "close"]
 
 
+async def test_a_copy_of_a_signed_webhook_is_known_for_as_long_as_it_may_pass_for_timely_and_no_longer() -> None:
+    async with door() as d:
+        clock, tokens = d.f.runtime.clock, d.f.tokens
+        secret, token = tokens.signing_secret("scout", d.cid), tokens.mint("scout", d.cid, signed=True)
+        body = json.dumps(update(d.task_id, "working")).encode()
+
+        async def post(name: str, sent_at: float, body: bytes = body) -> int:
+            response = await d.post(body, token=token, signed=sign(secret, name, int(sent_at), body))
+            return response.status_code
+
+        def taken() -> int:
+            told = [event for event in d.f.events.recent() if isinstance(event, WebhookAccepted)]
+            return sum(event.state == "working" for event in told) - before
+
+        before = 0
+        before = taken()
+        another = json.dumps(update("another", "working")).encode()
+        for _ in range(2):
+            assert await post("refused", clock.now().timestamp(), another) == 401, "only what was taken is known"
+        of_the_future = clock.now().timestamp() + 299
+        for wait_s in (0, 300, 297):
+            await asyncio.sleep(wait_s)
+            assert (await post("one", of_the_future), taken()) == (200, 1)
+        await asyncio.sleep(10)
+        assert await post("one", of_the_future) == 401
+        for _ in range(2):
+            assert (await post("two", clock.now().timestamp()), taken()) == (200, 2)
+
+
 def test_the_limits_of_a_webhook_are_these() -> None:
     limits = ReceiverLimits()
     assert (limits.body_bytes_max, limits.body_s) == (WIRE_BYTES_MAX, 10.0)
     assert (limits.per_agent_per_s, limits.burst, limits.hold_s, limits.held_max) == (50.0, 200.0, 1.0, 16)
+    assert limits.reading_max == 32

@@ -605,6 +605,25 @@ def test_the_third_refusal_that_is_alike_ends_it_with_what_was_said(
     assert hand.effects == (told, Close(outcome=outcome))
 
 
+@pytest.mark.parametrize("first_s", [1.0, 3.0])
+def test_of_two_looks_wished_for_while_one_is_under_way_the_sooner_is_made(first_s: float) -> None:
+    hand = polling(bound(), 20.0)
+    for wish_s in (first_s, 4.0 - first_s):
+        polls = hand.track.polling
+        hand.track.polling = replace(polls, looked_at=hand.mono + wish_s - hand.rules.lost_confirm_s)
+        hand.tell(TurnedAway())
+    assert hand.next_look == 1.0
+
+
+def test_after_the_last_refusal_a_look_that_was_wished_for_meanwhile_is_not_made() -> None:
+    hand = bound(push=True)
+    for _ in range(3):
+        polling(hand, hand.mono + (hand.next_look or 0.0)).tell(TurnedAway())
+        hand.tell(PollFailed(error=InvalidParams("no")))
+    assert hand.track.polling.stopped is not None
+    assert hand.due(Timer.POLL) is None
+
+
 def test_what_the_last_look_brought_is_kept_up_to_500_characters() -> None:
     hand = polling(bound(), 1.0).tell(PollFailed(error=Unreachable("x" * 900)))
     assert len(hand.track.polling.trouble) == 500
