@@ -27,8 +27,6 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any, NoReturn
 
-from fleetsim.testbed.clocks import Clocks
-
 WORD = r"[A-Za-z_]\w*(?:\(\))?"
 SPEC = re.compile(rf"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):({WORD}(?:\.{WORD})*)")
 GRACEFUL_S = 3
@@ -282,6 +280,8 @@ class _Complaints(logging.Handler):
 
 
 def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
+    from fleetsim.testbed.clocks import Clocks
+
     clocks = Clocks()
     clocks.install()
     begin = threading.Thread.start
