@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fleetsim.runtime.ports import Runtime
-from fleetsim.testbed.loop import VirtualLoop
+from fleetsim.testbed.loop import VirtualLoop, freeze_heap
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.volume import volume
@@ -48,18 +48,13 @@ CPU_S_MAX = 120.0
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[Any]:
-    """Look for no garbage while tests are collected: what is made there stays to the end, and is much."""
+    """Look for no garbage while tests are collected, nor in what is there then: it stays to the end, and is much."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
-
-
-def pytest_sessionfinish() -> None:
-    """Spare the process, which ends now, the five times that pytest looks through all it has; once is enough."""
-    gc.collect()
-    gc.freeze()
+        freeze_heap()
 
 
 @pytest.hookimpl(wrapper=True)

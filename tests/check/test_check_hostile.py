@@ -18,7 +18,7 @@ from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Transport
 from tests.volume import some
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_garbage")]
+pytestmark = pytest.mark.slow
 
 ODD: tuple[Any, ...] = ([["x"]], {"a": [1]}, 4711, -1.5, None, True, "", "http://[x", "\x00", [], {})
 

@@ -14,7 +14,7 @@ from fleetsim.check.runner import select
 from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_garbage")]
+pytestmark = pytest.mark.slow
 
 KEY, OTHER = "a-key-nobody-may-see", "another-key-nobody-may-see"
 

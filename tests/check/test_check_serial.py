@@ -27,7 +27,7 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_garbage")]
+pytestmark = pytest.mark.slow
 
 
 def one_after_another(settings: AgentSettings, *, at_once: int = 1, takes_s: float = 1.5) -> AgentSettings:

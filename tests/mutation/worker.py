@@ -63,6 +63,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
             return True
         _run([items[test] for test in job["tests"] if test in items], job, answers.fileno())
         return True
+    gc.unfreeze()  # a look for functions does not find them among what is frozen
     functions = _functions()
     gc.collect()
     gc.freeze()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import time
 from datetime import UTC, datetime, timedelta
@@ -273,3 +274,13 @@ def test_default_worker_names_count_per_run() -> None:
         return task.get_name()
 
     assert virtual.run(main) == virtual.run(main)
+
+
+def test_a_heap_that_was_frozen_before_a_run_is_frozen_after_it() -> None:
+    """This suite's own is, once it is collected: every later run would look through all of it else."""
+
+    async def story() -> None:
+        await asyncio.sleep(1)
+
+    virtual.run(story)
+    assert gc.get_freeze_count() > 1_000
