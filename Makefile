@@ -10,19 +10,20 @@ demo: ## a live fleet with its dashboard; without a terminal it runs to its end 
 	@scripts/setup run
 	@$(BIN)/fleetsim demo
 
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 # Two for each processor: half of the tests wait for sockets and processes.
-WORKERS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
+WORKERS ?= $(shell expr 2 \* $(PROCESSORS))
 test: ## all tests that need nothing but Python
 	@scripts/setup dev
-	@$(BIN)/python -m pytest -m "not interop" -n $(WORKERS) --dist worksteal
+	@$(BIN)/python -m pytest -m "not interop" -p tests.forks --forks $(WORKERS)
 
 test-fast: ## the tests that take no time: pure functions, and virtual time
 	@scripts/setup dev
-	@$(BIN)/python -m pytest -m "not interop and not sockets and not slow" -n auto --dist worksteal
+	@$(BIN)/python -m pytest -m "not interop and not sockets and not slow" -p tests.forks --forks $(PROCESSORS)
 
 test-whole: ## make test, with all examples, seeds and kills of which it tries every fifth
 	@scripts/setup dev
-	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop" -n $(WORKERS) --dist worksteal
+	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop" -p tests.forks --forks $(WORKERS)
 
 check: ## format, lint, types, import contracts
 	@scripts/setup dev
