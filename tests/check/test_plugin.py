@@ -29,6 +29,10 @@ QUIET = (
     "no:cacheprovider",
     "-p",
     "no:randomly",
+    "-p",
+    "no:schemathesis",  # these two take longer to import than pytest itself
+    "-p",
+    "no:hypothesispytest",
     "-o",
     "asyncio_default_fixture_loop_scope=function",
 )

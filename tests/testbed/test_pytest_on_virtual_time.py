@@ -53,7 +53,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     (folder / "pytest.ini").write_text(
         f"[pytest]\npythonpath = {TESTS.parent}\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
-    options = ["-p", "no:cacheprovider", "-rA", "--tb=line", "-W", "error"]
+    options = ["-p", "no:cacheprovider", "-p", "no:schemathesis", "-rA", "--tb=line", "-W", "error"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options], cwd=folder, capture_output=True, text=True, check=False
     )
