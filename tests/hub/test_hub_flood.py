@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,9 +29,17 @@ GOOD = 200
 SILENT = 2_000
 PER_SECOND = 100.0
 P99_S, P99_TIMES = 1.0, 4.0
-"""Far more than it takes on an idle machine (docs/explanation/security.md); on a busy one, so often its quiet time."""
+"""Far more than it takes on an idle machine (docs/explanation/security.md); on a slow one, so often its quiet time."""
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def unheld_s() -> float:
+    """Seconds on the clock, less those in which this thread could run and had no processor.
+
+    How long others keep the processors is their affair, and no hub's; what waits here for anything else is told.
+    """
+    return time.monotonic() - int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
 
 
 @asynccontextmanager
@@ -87,14 +96,14 @@ def beginnings(hub: Hub, cid: str) -> list[bytes]:
 
 
 async def good(hub: Hub, runtime: Runtime, agent: str, cid: str, task_id: str) -> tuple[int, float]:
-    """One genuine webhook: its status and how long it took."""
+    """One genuine webhook: its status and how long it took, as far as the processors were ours."""
     status = {"state": "working", "timestamp": "2026-01-01T00:00:00Z"}
     body = json.dumps({"kind": "status-update", "taskId": task_id, "contextId": "c", "status": status, "final": False})
     headers = {"content-type": "application/json", "authorization": f"Bearer {hub.keys.tokens().mint(agent, cid)}"}
     url = f"{hub.url}/api/a2a/callback/{cid}"
-    began = runtime.clock.monotonic()
+    began = unheld_s()
     reply = await runtime.transport.exchange(Request(method="POST", url=url, headers=headers, body=body.encode()))
-    return reply.status, runtime.clock.monotonic() - began
+    return reply.status, unheld_s() - began
 
 
 async def closed_by_peer(pairs: list[Pair], within_s: float) -> int:
@@ -157,13 +166,13 @@ async def test_requests_with_a_key_or_a_token_pass_two_thousand_silent_connectio
             status, took = await good(hub, runtime, "ava", cid, task_id)
             assert status == 200
             times.append(took)
-            began = runtime.clock.monotonic()
+            began = unheld_s()
             headers = {"x-api-key": hub.keys.api_key, "connection": "close"}  # each on one of its own
             reply = await runtime.transport.exchange(
                 Request(method="GET", url=f"{hub.url}/api/health", headers=headers)
             )
             assert reply.status == 200
-            times.append(runtime.clock.monotonic() - began)
+            times.append(unheld_s() - began)
         print(f"{len(times)} requests past {SILENT} silent connections: slowest {max(times):.3f} s")
         assert max(times) < max(P99_S, P99_TIMES * quiet)
         assert len(crowd) >= 300, "only as many are closed as must be"
