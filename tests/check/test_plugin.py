@@ -71,7 +71,7 @@ def healthy(**options: object) -> Agent:
 
 
 def run(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
-    return pytester.runpytest_subprocess(*QUIET, *words, timeout=50)
+    return pytester.runpytest_subprocess(*QUIET, *words)
 
 
 def test_every_row_is_a_test(pytester: pytest.Pytester) -> None:
