@@ -413,7 +413,7 @@ async def test_a_wall_clock_that_jumps_neither_ends_nor_delays_work_in_flight(ju
 async def test_nothing_is_kept_in_memory_of_requests_that_ended() -> None:
     async with fleet(Counting().agent) as f:
         for round_ in range(3):
-            await asyncio.gather(*(f.outcome("scout", f"{round_}/{n}") for n in range(100)))
+            await asyncio.gather(*(f.outcome("scout", f"{round_}/{n}") for n in range(volume(100))))
         f.network.fault(LoseReply(), Match(origin=SCOUT), probability=0.5)
         await asyncio.gather(*(f.outcome("scout", f"lost/{n}", skill="tell") for n in range(30)))
         await asyncio.sleep(300)

@@ -25,9 +25,7 @@ from tests.volume import WHOLE
 pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cron.md"
-SOME = {
-    zone: YEARS if WHOLE else (YEARS[at % len(YEARS)], YEARS[(at + 5) % len(YEARS)]) for at, zone in enumerate(ZONES)
-}
+SOME = {zone: YEARS if WHOLE else (YEARS[at % len(YEARS)],) for at, zone in enumerate(ZONES)}
 
 
 @pytest.mark.parametrize("zone", ZONES)
