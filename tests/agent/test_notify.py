@@ -310,6 +310,7 @@ async def test_what_waits_for_a_deleted_webhook_is_not_sent(rig: Rig) -> None:
     assert rig.hook.states == ["working", "working"]
 
 
+@pytest.mark.slow
 async def test_an_agent_sends_no_more_than_a_hundred_webhooks_a_second_and_drops_none(rig: Rig) -> None:
     tasks = [(await rig.call("message/send", with_push(sent(f"{n}", skill="echo"))))["id"] for n in range(400)]
     arrived = [len(rig.hook.bodies)]

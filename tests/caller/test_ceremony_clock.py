@@ -221,6 +221,7 @@ async def test_a_clock_that_jumps_ahead_is_noticed_within_a_minute() -> None:
         assert g.desk.slots() == ["01-01T01:00"]
 
 
+@pytest.mark.slow
 async def test_a_thousand_ceremonies_that_wait_wake_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[datetime] = []
     sleep_until = VirtualClock.sleep_until

@@ -251,6 +251,7 @@ async def test_a_span_is_stored_as_the_time_it_means(span: Any, at: str) -> None
         assert [at_.strftime("%H:%M:%S") for at_, _, _ in g.desk.fired] == [at]
 
 
+@pytest.mark.slow
 async def test_one_owner_has_a_hundred_and_all_have_a_thousand() -> None:
     async with storing() as (g, store, _):
         for n in range(99):
@@ -407,12 +408,14 @@ def is_text(value: Any) -> bool:
     return not any("\ud800" <= c <= "\udfff" for c in str(value))
 
 
+@pytest.mark.slow
 @given(MAPPINGS.filter(lambda values: all(map(is_text, values.values()))))
 @settings(max_examples=volume(1_000), deadline=None)
 def test_whatever_is_written_is_read_as_it_was(values: dict[str, Any]) -> None:
     assert load(written(values), "x").value == values
 
 
+@pytest.mark.slow
 @given(MAPPINGS, MAPPINGS, st.sets(st.sampled_from(["name", "prompt", "targets"])))
 @settings(max_examples=volume(1_000), deadline=None)
 def test_whatever_is_changed_is_read_as_wanted(before: dict[str, Any], after: dict[str, Any], gone: set[str]) -> None:

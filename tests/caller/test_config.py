@@ -283,5 +283,6 @@ def test_pinned_addresses_are_at_the_origin_of_the_agent_and_filled_in_like_it()
             assert "secret" not in told
 
 
+@pytest.mark.slow
 def test_a_file_of_more_than_a_hundred_values_for_each_agent_is_refused() -> None:
     assert "more than 100000 values" in refusal("agents: [" + "0," * 100_000 + "]\n")

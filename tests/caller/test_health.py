@@ -337,6 +337,7 @@ def test_the_rolling_figures_equal_a_recount_at_every_moment(outcomes: list[Outc
             assert figures.failure_rate_1h == (sum(not o.success for o in hour) / len(hour) if hour else 0.0)
 
 
+@pytest.mark.slow
 def test_an_outcome_is_kept_in_half_a_kilobyte_whatever_it_said() -> None:
     def fresh(n: int) -> Outcome:
         ended = NOW - timedelta(seconds=n / 10)

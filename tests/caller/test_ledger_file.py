@@ -176,6 +176,7 @@ asyncio.run(hold())
 """
 
 
+@pytest.mark.slow
 async def test_the_lock_of_another_process_ends_with_it_however_it_ends(
     path: Path, opened: Callable[[], Ledger]
 ) -> None:

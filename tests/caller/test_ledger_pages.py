@@ -253,6 +253,7 @@ def test_a_log_cut_anywhere_has_the_frames_that_sqlite_takes_and_no_damage(tmp_p
         assert (state.frames, state.damage) == (frames, None), f"cut at {cut}"
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_anywhere_is_damage_exactly_if_a_transaction_follows_the_one_it_hit(tmp_path: Path) -> None:
     copy, ends = logged(tmp_path, (1, 3, 1, 2))
     whole = copy.with_name("copy.db-wal").read_bytes()

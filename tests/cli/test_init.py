@@ -99,6 +99,7 @@ def test_any_text_is_read_back_as_it_was(text: str) -> None:
     assert yaml.safe_load(f"k: [{yaml_text(text)}]\n") == {"k": [text]}
 
 
+@pytest.mark.slow
 @given(st.text(max_size=80), st.text(max_size=200), st.text(min_size=1, max_size=80))
 def test_whatever_a_card_says_the_files_load(name: str, said: str, skill: str) -> None:
     skills = (AgentSkill(skill_id=skill, name=name, description=said, examples=(said,)),)

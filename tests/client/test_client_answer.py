@@ -139,6 +139,7 @@ def test_a_body_is_described_in_one_harmless_line(body: bytes, content_type: str
     assert describe({"content-type": content_type}, body) == expected
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=300), st.text(max_size=30), st.integers(100, 599))
 def test_any_response_becomes_a_result_or_one_of_our_errors(body: bytes, content_type: str, status: int) -> None:
     try:

@@ -36,6 +36,7 @@ COLUMNS = (
 )
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60), st.integers(0, 30))
 def test_clipped_text_never_takes_more_cells_than_there_are(text: str, width: int) -> None:
     assert clip(line(text), width).cell_len <= width

@@ -502,6 +502,7 @@ def test_no_payload_breaks_the_fold(events: list[Event]) -> None:
     assert len(seen.events) == len(events)
 
 
+@pytest.mark.slow
 def test_the_view_needs_no_textual_and_no_event_loop() -> None:
     pure = "view feed controls query text"
     code = (

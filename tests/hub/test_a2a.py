@@ -479,6 +479,7 @@ async def test_a_question_is_open_again_after_a_restart_and_takes_its_answer(tmp
         assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == "going with main"
 
 
+@pytest.mark.slow
 async def test_streams_and_waiting_calls_end_as_the_hub_stops_and_the_task_does_not(tmp_path: Path) -> None:
     async with town(worker(), a2a_state=tmp_path / "a2a.db") as t:
         await asyncio.sleep(1)

@@ -314,6 +314,7 @@ async def test_a_schedule_that_costs_or_never_fires_is_refused(schedule: str) ->
         assert await listed(t) == {}
 
 
+@pytest.mark.slow
 async def test_one_owner_has_at_most_a_hundred_ceremonies_and_leaves_room_for_others() -> None:  # T-34
     async with town(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)

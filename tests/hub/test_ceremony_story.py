@@ -48,6 +48,7 @@ def quinn() -> Agent:
     return agent
 
 
+@pytest.mark.slow
 async def test_the_seeds_story_of_a_ceremony() -> None:
     calls: list[dict[str, Any]] = []
 

@@ -202,6 +202,7 @@ async def under_way(t: Town) -> str:
     return cid
 
 
+@pytest.mark.slow
 async def test_a_webhook_refused_for_its_number_or_size_owes_its_task_a_look() -> None:
     async with town(quinn(wait_s=2000), entries={"quinn": OLDER}) as t:
         cid = await under_way(t)

@@ -85,6 +85,7 @@ async def test_failures_cost_and_a_skill_nobody_succeeds_at_are_told() -> None:
         assert len([line for line in headlines(t) if line.startswith("✓ over: ")]) == 3
 
 
+@pytest.mark.slow
 async def test_a_missed_ceremony_is_told_and_that_it_fired_again() -> None:
     ceremony = "id: digest\nname: D\nschedule: '0 * * * *'\nskill: echo\ntargets: [quinn]\ncatchUp: none\n"
     async with town(worker(), ceremony=ceremony, **alerts()) as t:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from fleetsim.agent import SkillContext
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.health import AgentHealth, HealthWord
@@ -118,6 +120,7 @@ async def routed(t: Town) -> str:
     return (await t.hub.tracker.wait(cid)).agent
 
 
+@pytest.mark.slow
 async def test_routing_picks_the_agent_that_can_be_reached() -> None:
     async with town(worker("quinn"), worker("ava")) as t:
         await asyncio.sleep(1)
@@ -132,6 +135,7 @@ async def test_routing_picks_the_agent_that_can_be_reached() -> None:
         assert {await routed(t) for _ in range(30)} == {"ava", "quinn"}
 
 
+@pytest.mark.slow
 async def test_routing_leaves_out_an_agent_that_refuses_our_key_until_it_takes_it_again() -> None:
     async with town(worker("quinn"), worker("ava"), card_refresh_s=60.0) as t:
         await asyncio.sleep(1)

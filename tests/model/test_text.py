@@ -10,6 +10,7 @@ import pytest
 from fleetsim.model.text import REPLACEMENT, neutralise, one_line
 
 
+@pytest.mark.slow
 def test_no_control_format_or_surrogate_character_is_left_of_all_there_are() -> None:
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     left = neutralise(every, limit=len(every))

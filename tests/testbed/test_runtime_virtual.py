@@ -218,6 +218,7 @@ def storm(seed: int, hash_seed: int) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.sockets  # processes
 def test_the_same_seed_gives_the_same_trace_whatever_the_hash_seed() -> None:
     runs = [storm(1, hash_seed) for hash_seed in (0, 1, 2)]
