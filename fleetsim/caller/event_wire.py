@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent
-from fleetsim.caller.jsonable import camel, iso, to_json
+from fleetsim.caller.jsonable import camel, from_iso, iso, to_json
 from fleetsim.caller.part_rows import part_notes
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
@@ -127,7 +127,7 @@ def from_wire(row: Mapping[str, Any], *, seq: int = 0) -> Event | None:
     Envelope keys may be in camelCase or, as ledgers of earlier versions have them, in snake_case. A member of the
     payload that is not of its type is left out; an event that then lacks what it needs is an ``OtherEvent``.
     """
-    at, topic = _moment(row.get("at")), row.get("topic")
+    at, topic = from_iso(row.get("at")), row.get("topic")
     if at is None or not isinstance(topic, str):
         return None
     level, number, payload_value = row.get("level"), row.get("seq"), row.get("payload")
@@ -176,7 +176,7 @@ def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str],
             named = ({"name": row} if isinstance(row, str) else row for row in rows)
             values[member.name] = tuple(row for row in named if isinstance(row, Mapping))
         elif "datetime" in member.kind:
-            values[member.name] = _moment(values.get(member.name))
+            values[member.name] = from_iso(values.get(member.name))
     for _ in range(2):
         try:
             if kind not in _adapters:
@@ -225,18 +225,3 @@ def _parts(notes: Any) -> tuple[ListedPart, ...]:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _moment(value: Any) -> datetime | None:
-    """A date, or ISO 8601 text, in UTC; a date without a zone is taken for UTC."""
-    if isinstance(value, str) and len(value) <= 40:
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-    if not isinstance(value, datetime):
-        return None
-    try:
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
-    except (OverflowError, ValueError):
-        return None

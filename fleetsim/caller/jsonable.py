@@ -49,3 +49,18 @@ def camel(name: str) -> str:
 def iso(at: datetime) -> str:
     """UTC to the millisecond, ending in Z."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def from_iso(value: Any) -> datetime | None:
+    """A date, or ISO 8601 text, in UTC; None for what is neither. A date without a zone is taken for UTC."""
+    if isinstance(value, str) and len(value) <= 40:
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    try:
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+    except (OverflowError, ValueError):
+        return None

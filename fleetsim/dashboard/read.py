@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from fleetsim.caller.jsonable import from_iso
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.text import one_line
 
@@ -44,18 +45,7 @@ def count(payload: Mapping[str, Any], key: str) -> int | None:
 
 def moment(payload: Mapping[str, Any], key: str) -> datetime | None:
     """The value as an aware date in UTC, from a date or its ISO 8601 text, or None."""
-    value = payload.get(key)
-    if isinstance(value, str) and len(value) <= 40:
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-    if not isinstance(value, datetime):
-        return None
-    try:
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
-    except (OverflowError, ValueError):
-        return None
+    return from_iso(payload.get(key))
 
 
 def names(payload: Mapping[str, Any], key: str, limit: int = 100) -> tuple[str, ...]:
