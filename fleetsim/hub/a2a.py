@@ -40,7 +40,7 @@ from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.errors import FleetsimError, InvalidParams, NotAccepting, TaskNotFound, UnknownTarget
 from fleetsim.model.hops import HOPS_HEADER, HOPS_KEY, HOPS_MAX, hops_in, hops_of
-from fleetsim.model.task import INTERRUPTED, TERMINAL, JsonObject, Message, Role, TaskState, TextPart
+from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, Role, TaskState, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest, Source
 from fleetsim.runtime.ports import Runtime
@@ -198,7 +198,8 @@ class CallGuard(Interceptor):
         if hops >= HOPS_MAX:
             raise InvalidParams(f"the request has come through {hops} hubs, which is the most: it may go in a circle")
         self._refuse_unasked(call.message, caller.owner)
-        return _with_metadata(call, {**metadata, HOPS_KEY: hops + 1})
+        message = replace(call.message, metadata={**metadata, HOPS_KEY: hops + 1})
+        return replace(call, metadata={}, message=message)
 
     def _refuse_unasked(self, message: Message, owner: str) -> None:
         """An agent behind a hub is told what it asked for, and nothing between. Sent again, an answer is no news."""
@@ -209,10 +210,6 @@ class CallGuard(Interceptor):
         said = {earlier.message_id for earlier in store.read(key).task.history}
         if not message.message_id or message.message_id not in said:
             raise InvalidParams("the task is under way and asks for nothing now")
-
-
-def _with_metadata(call: SendMessage, metadata: JsonObject) -> SendMessage:
-    return replace(call, metadata={}, message=replace(call.message, metadata=metadata))
 
 
 class FleetProxy:

@@ -38,7 +38,7 @@ def document() -> dict[str, Any]:
     )
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
-        paths.setdefault(_shown(endpoint.path), {})[endpoint.method.lower()] = _operation(endpoint)
+        paths.setdefault(endpoint.path.replace(":path}", "}"), {})[endpoint.method.lower()] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -92,7 +92,13 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
             Who.AGENT: f"For the hub's own key; an agent's key: {endpoint.own}.",
             Who.ADMIN: "For the hub's own key alone.",
         }[endpoint.who],
-        "parameters": [*map(_path_parameter, re.findall(r"{(\w+)", endpoint.path)), *map(_query, endpoint.query)],
+        "parameters": [
+            *(
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                for name in re.findall(r"{(\w+)", endpoint.path)
+            ),
+            *map(_query, endpoint.query),
+        ],
         "responses": _responses(endpoint),
     }
     if endpoint.body is not None:
@@ -125,17 +131,9 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
     }
 
 
-def _path_parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-
-
 def _query(parameter: tuple[str, str]) -> dict[str, Any]:
     name, meaning = parameter
     schema: dict[str, Any] = {"type": "integer", "minimum": 0} if name in _NUMBERS else {"type": "string"}
     if name in _LISTS:
         schema = {"type": "array", "items": schema}
     return {"name": name, "in": "query", "description": meaning, "schema": schema}
-
-
-def _shown(path: str) -> str:
-    return path.replace(":path}", "}")

@@ -36,16 +36,13 @@ def safe_name(name: str | None, otherwise: str) -> str:
     if _RESERVED.fullmatch(found.split(".")[0].rstrip()):
         found = f"_{found}"
     stem, suffix = _split(found)
-    return _cut(stem, NAME_BYTES_MAX - len(suffix.encode())) + suffix
+    cut = stem.encode()[: NAME_BYTES_MAX - len(suffix.encode())].decode(errors="ignore")
+    return cut.rstrip(" .") + suffix
 
 
 def _split(name: str) -> tuple[str, str]:
     stem, suffix = os.path.splitext(name)
     return (stem, suffix) if len(suffix.encode()) <= _SUFFIX_MAX else (name, "")
-
-
-def _cut(text: str, bytes_max: int) -> str:
-    return text.encode()[:bytes_max].decode(errors="ignore").rstrip(" .")
 
 
 class Folder:

@@ -68,7 +68,8 @@ class CeremonyStore:
     def get(self, ceremony_id: str, *, owner: str | None = None) -> StoredCeremony:
         """One ceremony in force; with ``owner``, one of theirs, as if there were no others. Raises CeremonyNotFound."""
         contents = self._folder.contents
-        if owner is not None and not self._is_of(owner, ceremony_id):
+        ceremony = contents.ceremonies.get(ceremony_id)
+        if owner is not None and (ceremony is None or ceremony.created_by != owner):
             raise CeremonyNotFound(f'Ceremony "{one_line(ceremony_id, 64)}" not found')
         if ceremony_id not in contents.ceremonies:
             told = [problem.error for problem in self._problems(ceremony_id)]
@@ -162,10 +163,6 @@ class CeremonyStore:
             path = Path(self._writable(ceremony_id).path) if in_force or len(broken) != 1 else broken[0]
             await self._files.remove(path)
             await self._take_up(path)
-
-    def _is_of(self, owner: str, ceremony_id: str) -> bool:
-        ceremony = self._folder.contents.ceremonies.get(ceremony_id)
-        return ceremony is not None and ceremony.created_by == owner
 
     def _writable(self, ceremony_id: str) -> StoredCeremony:
         stored = self.get(ceremony_id)
