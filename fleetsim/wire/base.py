@@ -1,4 +1,4 @@
-"""What the three dialects have in common: how they name methods, how they read, and most of how they write.
+"""What the dialects have in common: how they name methods, how they read, and most of how they write.
 
 Reading is the same for all (``reading``), so that a peer which mixes dialects is understood. Writing is 0.3's here;
 a dialect adds its method names, the calls it takes, and what it spells otherwise.

@@ -153,7 +153,7 @@ class V10(base.Dialect):
 
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """As every dialect, with the version (A2A 1.0 section 3.6.1)."""
-        return {**super().headers(operation), "A2A-Version": "1.0"}
+        return {**super().headers(operation), "A2A-Version": self.name}
 
     def decode_call(self, method: str, params: JsonObject) -> Call:
         """As every dialect, in either spelling of ProtoJSON. Raises MethodNotFound, InvalidParams."""
