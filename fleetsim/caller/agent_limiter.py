@@ -92,6 +92,9 @@ class AgentLimiter:
             if probe:
                 state.probing = False
 
+    # Not ``runtime.limits.Breaker``, which lets a try through by the clock: a call of ours may take longer than the
+    # pause, and a second one must not come behind it; it is held by a context, which ends the try however it ends. The
+    # two have a count and a moment in common, and neither who closes it, who is told, nor what is a failure.
     def _admit(self, agent: str, state: _AgentState) -> bool:
         if state.open_until is None:
             return False

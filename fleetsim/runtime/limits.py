@@ -84,6 +84,9 @@ class Breaker:
     So one piece of work after another cannot make us hammer a host that is down, or that never asked.
     """
 
+    # Not the breaker of ``caller.agent_limiter``: a delivery may be given up without a word here (its task ends, the
+    # agent stops), so a try is let through by the clock and holds nothing that somebody would have to give back.
+
     def __init__(self, clock: Clock, rng: Random) -> None:
         self._clock, self._rng = clock, rng
         self._failures: dict[str, _Failures] = {}
