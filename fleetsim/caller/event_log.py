@@ -84,12 +84,18 @@ class EventLog:
         self._clock = clock
         self._kept: deque[Event] = deque(maxlen=keep_max)
         self._readers: list[Subscription] = []
+        self._dropped_before = 0
         self._seq = first_seq
 
     @property
     def last_seq(self) -> int:
         """The number of the newest event; 0 before the first."""
         return self._seq
+
+    @property
+    def dropped(self) -> int:
+        """How many events readers were too slow for, those who have gone included."""
+        return self._dropped_before + sum(reader.dropped for reader in self._readers)
 
     def continue_after(self, seq: int) -> None:
         """Number events after ``seq``: a restart goes on where the durable journal ended."""
@@ -137,6 +143,7 @@ class EventLog:
     def _unsubscribe(self, reader: Subscription) -> None:
         if reader in self._readers:
             self._readers.remove(reader)
+            self._dropped_before += reader.dropped
 
 
 _LEVEL = {

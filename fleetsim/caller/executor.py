@@ -7,7 +7,14 @@ nothing: errors go to ``step`` as they are.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
@@ -91,6 +98,14 @@ class SignedWebhooks(Protocol):
         ...
 
 
+class CallObserver(Protocol):
+    """Hears of every call to an agent while it is under way."""
+
+    def __call__(self, record: RequestRecord, operation: Operation, /) -> AbstractContextManager[Mapping[str, str]]:
+        """Entered before the call, with what further headers are to go with it; left with its error, if any."""
+        ...
+
+
 class Executor:
     """Calls agents."""
 
@@ -102,12 +117,14 @@ class Executor:
         tokens: CallbackTokens,
         callback_base: CallbackBase,
         signed: SignedWebhooks | None = None,
+        observed: CallObserver = lambda *_: nullcontext({}),
     ) -> None:
         self._clients = clients
         self._limiter = limiter
         self._tokens = tokens
         self._callback_base = callback_base
         self._signed = signed
+        self._observed = observed
 
     def charged(self, agent: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """``work`` done for the agent, timed and charged to it."""
@@ -156,14 +173,14 @@ class Executor:
         self, record: RequestRecord, call: Call, *, first_event_s: float | None = None
     ) -> AsyncIterator[AsyncIterator[TaskEvent]]:
         client = self._client(record)
-        opened = client.events(
-            call,
-            headers=_trace(record),
-            choice=_as_dispatched(record),
-            turns=self._limiter.meter.account(record.agent),
-            limits=replace(client.limits.stream, first_event_s=first_event_s or client.limits.stream.first_event_s),
-        )
-        with self._without_credential(record):
+        with self._without_credential(record), self._observed(record, call.operation) as more:
+            opened = client.events(
+                call,
+                headers={**_trace(record), **more},
+                choice=_as_dispatched(record),
+                turns=self._limiter.meter.account(record.agent),
+                limits=replace(client.limits.stream, first_event_s=first_event_s or client.limits.stream.first_event_s),
+            )
             async with opened as events:
                 yield events
 
@@ -224,9 +241,9 @@ class Executor:
 
         An agent that was replaced by one of another version meanwhile is called as its new card says.
         """
-        client, headers = self._client(record), _trace(record)
-        then = _as_dispatched(record)
-        with self._without_credential(record):
+        client, then = self._client(record), _as_dispatched(record)
+        with self._without_credential(record), self._observed(record, call.operation) as more:
+            headers = {**_trace(record), **more}
             try:
                 return await client.call(call, headers=headers, choice=then)
             except (MethodNotFound, VersionNotSupported):

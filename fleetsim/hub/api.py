@@ -35,6 +35,7 @@ from fleetsim.hub.rows import (
     whole_question_row,
     with_content,
 )
+from fleetsim.hub.scrape import MetricsEndpoint
 from fleetsim.hub.streams import EventStreams
 from fleetsim.hub.waits import WAIT_S_MAX, until_news
 from fleetsim.hub.workstacean import WorkstaceanApi
@@ -69,6 +70,7 @@ class Api:
             EventStreams(hub, self._ownership),
             CeremonyApi(hub, self._ownership),
             WorkstaceanApi(hub, self._ownership),
+            MetricsEndpoint(hub),
             hub.a2a,
         )
 

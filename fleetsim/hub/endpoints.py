@@ -42,12 +42,15 @@ class Who(StrEnum):
 
 
 class ResponseMode(StrEnum):
-    """What a success looks like: in the envelope of the API, bare, as server-sent events, or as JSON-RPC."""
+    """What a success looks like: in the envelope of the API, bare, as server-sent events, as JSON-RPC, or as
+    Prometheus reads it.
+    """
 
     ENVELOPE = "envelope"
     BARE = "bare"
     STREAM = "stream"
     JSON_RPC = "json-rpc"
+    FIGURES = "figures"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         own="all of it",
         shape=ResponseMode.BARE,
     ),
+    _get("/metrics", "metrics", Who.ADMIN, "figures for Prometheus", shape=ResponseMode.FIGURES),
     _get("/api/health", "health", Who.ADMIN, "fleet health"),
     _get("/api/agent-fleet-health", "fleet_health", Who.ADMIN, "the same"),
     _get("/api/agents", "agents", Who.ADMIN, "every configured agent: address, dialect, skills, health"),

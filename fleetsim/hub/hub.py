@@ -57,6 +57,7 @@ from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.agents import AgentNotes, callback_base, route_of
 from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import HubKeys, Keyring
+from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts
 from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
 from fleetsim.model.skills import DEFAULT_SKILL
@@ -74,7 +75,8 @@ class Hub:
     """A running caller. ``url`` is where its own HTTP face can be reached, None without one (polling only).
 
     Its parts are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` and
-    ``ceremonies`` (None without a ceremonies folder), ``desk``, ``channels``, ``receiver``, ``limiter``, ``registry``.
+    ``ceremonies`` (None without a ceremonies folder), ``desk``, ``channels``, ``receiver``, ``limiter``, ``registry``,
+    ``metrics``.
     ``failed`` is set, and ``failure`` says why, once the ledger failed for good: whoever runs the hub is to end it
     then.
     """
@@ -116,6 +118,7 @@ class Hub:
             runtime.rng,
             disabled=self.broker.disabled,
         )
+        self.metrics = Metrics(self.events, skills=lambda agent: self.broker.offers().get(agent, ()))
         self.limiter = AgentLimiter(runtime, self.events, settings)
         tokens = keys.tokens()
         executor = Executor(
@@ -124,6 +127,7 @@ class Hub:
             tokens=tokens,
             callback_base=self._callback_base,
             signed=lambda agent, url: self.broker.entry(agent, url).signed,
+            observed=self.metrics.calling,
         )
         listeners = [self.health.fold, *settled]
         self.tracker = Tracker(runtime, executor, ledger, self.events, _rules_of(settings), settled=listeners)
@@ -228,6 +232,7 @@ class Hub:
         last = await self.ledger.last_seq()
         self.events.continue_after(last)
         await enter(Journal(self.events, self.ledger, after_seq=last))
+        await enter(self.metrics)
         self.events.publish(
             ConfigLoaded(
                 path=self.config.source,

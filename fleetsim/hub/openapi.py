@@ -115,6 +115,7 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
         ResponseMode.BARE: ("application/json", {"type": "object"}),
         ResponseMode.JSON_RPC: ("application/json", _RPC),
         ResponseMode.STREAM: ("text/event-stream", {"type": "string"}),
+        ResponseMode.FIGURES: ("text/plain", {"type": "string"}),
     }[endpoint.shape]
     success: dict[str, Any] = {"description": "It was done.", "content": {media: {"schema": schema}}}
     if endpoint.name in _ID_OF:

@@ -13,14 +13,14 @@ WORDS = """
     capabilities cause change changes chat choice chunks claim claims client clients clock clocks column condition
     config connector contents controls counters credential cron database deadline decision delivery delta desk
     detail dir document ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
-    formatter frame grid group guard health hint interface internals job journal keys kit layout lifespan limiter
-    limits line link listener lock mark marks member meter migration mode mount note notes notice notifier now
-    operations options origin overlap pacer page palette pane pattern phase pipeline place plan policy polling
-    principal problem profile program progress prompt protocol proxy pushing query rate rates reader receiver
-    registry remote report response retention role room route rows rule rules scheduler screen sender server
-    service settings severity sink size slots snapshot source spec stamp stats storage store subscription target
-    term text thresholds timeouts timer tokens tone totals transactions transition trend update url usage variable veto
-    view watchdog widget window workers writer
+    formatter frame grid group guard health hint interface internals job journal keys kit labels layout lifespan
+    limiter limits line link listener lock mark marks member meter metrics migration mode mount note notes notice
+    notifier now observer operations options origin overlap pacer page palette pane pattern phase pipeline place
+    plan policy polling principal problem profile program progress prompt protocol proxy pushing query rate rates
+    reader receiver registry remote report response retention role room route rows rule rules scheduler screen
+    sender server service settings severity sink size slots snapshot source spec stamp stats storage store
+    subscription target term text thresholds timeouts timer tokens tone totals tracing transactions transition trend
+    update url usage variable veto view watchdog widget window workers writer
 """
 """Words of HTTP, databases, terminals and programming in their usual meaning."""
 

@@ -1,0 +1,250 @@
+"""What a hub has done since it started, counted for Prometheus out of its events.
+
+Counters begin anew with each start: the ledger remembers requests, a rate is made of differences. How things stand
+now is not here: ``scrape`` reads it when it is asked. No label holds an id, and what comes from agents is folded into
+``other`` where it has no end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import (
+    Event,
+    OutcomeDecided,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionExpired,
+    QuestionWithdrawn,
+    RequestAccepted,
+    RequestRefused,
+    TaskBound,
+    TaskMoved,
+    UpdateIgnored,
+)
+from fleetsim.caller.fleet_events import (
+    CeremoniesLoaded,
+    CeremonyCompleted,
+    CeremonyFired,
+    CeremonyMissed,
+    CeremonySkipped,
+    NoticeDelivered,
+    NoticeFailed,
+    WebhookAccepted,
+    WebhookRejected,
+)
+from fleetsim.caller.ledger import RequestRecord, RunStatus
+from fleetsim.model.call import Operation
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.skills import DEFAULT_SKILL
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Decision
+from fleetsim.runtime.workers import Workers
+
+OTHER = "other"
+AGENTS_MAX = 1_000
+SKILLS_PER_AGENT_MAX = 50
+CEREMONIES_MAX = 1_000
+LABEL_CHARS_MAX = 64
+
+SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+ACK_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_REASONS = {401: "token", 413: "size"}
+_ENDS = {QuestionExpired: "expired", QuestionWithdrawn: "withdrawn"}
+_COUNTED = (
+    CeremoniesLoaded,
+    CeremonyCompleted,
+    CeremonyFired,
+    CeremonyMissed,
+    CeremonySkipped,
+    NoticeDelivered,
+    NoticeFailed,
+    OutcomeDecided,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionExpired,
+    QuestionWithdrawn,
+    RequestAccepted,
+    RequestRefused,
+    TaskBound,
+    TaskMoved,
+    UpdateIgnored,
+    WebhookAccepted,
+    WebhookRejected,
+)
+
+
+class Labels:
+    """Names as values of a label: the first ``most`` as they are, every other one is ``other``."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: set[str] = set()
+
+    def __call__(self, name: str | None) -> str:
+        value = one_line(name or OTHER, LABEL_CHARS_MAX)
+        if value not in self._taken:
+            if len(self._taken) >= self._most:
+                return OTHER
+            self._taken.add(value)
+        return value
+
+
+class Metrics:
+    """A hub's counters, in a registry of their own. ``async with`` has them follow its events after ``after_seq``.
+
+    ``skills`` says what an agent may be asked for now: any other skill is counted as ``other``.
+    """
+
+    def __init__(self, events: EventLog, *, skills: Callable[[str], Collection[str]]) -> None:
+        self.registry = CollectorRegistry()
+        self._events = events
+        self._skills = skills
+        self._agents = Labels(AGENTS_MAX)
+        self._skill_labels: defaultdict[str, Labels] = defaultdict(lambda: Labels(SKILLS_PER_AGENT_MAX))
+        self._ceremonies = Labels(CEREMONIES_MAX)
+        self._scheduled: frozenset[str] = frozenset()
+        self._accepted: dict[str, datetime] = {}
+        self._workers = Workers("metrics")
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"fleetsim_{name}", meaning, labels, registry=self.registry)
+
+        def histogram(name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"fleetsim_{name}", meaning, labels, buckets=buckets, registry=self.registry)
+
+        self._tasks = counter("tasks_total", "Requests that ended, by how.", "agent", "skill", "state")
+        self._failures = counter(
+            "task_failures_total", "Requests that ended without success, by whose doing it was.", "agent", "blame"
+        )
+        self._duration = histogram(
+            "task_duration_seconds", "From the acceptance of a request to its end.", SECONDS, "agent"
+        )
+        self._ack = histogram(
+            "task_ack_seconds", "From the acceptance of a request to the agent's first word.", ACK_SECONDS, "agent"
+        )
+        self._cost = counter("cost_usd_total", "US dollars that requests cost, told or estimated.", "agent")
+        self._refused = counter("requests_refused_total", "Requests that were not accepted.", "reason")
+        self._calls = counter(
+            "calls_total", "Calls to agents (get is a poll), by who is to blame for the error.",
+            "agent", "operation", "result",
+        )  # fmt: skip
+        self._delivery = counter(
+            "delivery_total", "News of tasks: what brought it, and whether it was applied.", "agent", "via", "result"
+        )
+        self._webhooks = counter("webhooks_total", "Webhooks that were genuine.", "agent", "result")
+        self._rejected = counter("webhook_rejected_total", "Webhooks that were refused.", "reason")
+        self._asked = counter("questions_total", "Questions that agents asked.", "agent")
+        self._question_ends = counter("question_ends_total", "What became of questions.", "agent", "end")
+        self._runs = counter("ceremony_runs_total", "Runs of ceremonies, by how they ended.", "ceremony", "outcome")
+        self._lateness = histogram("ceremony_lateness_seconds", "How late ceremonies fired.", SECONDS)
+        self._notices = counter("notices_total", "Notices to people, by sink.", "channel", "result")
+        # Names that are in no event: what nobody did yet is 0 and not missing, where that can be told beforehand.
+        for reason in _REASONS.values():
+            self._rejected.labels(reason)
+
+    # ------------------------------------------------------------------ calls
+
+    @contextmanager
+    def calling(self, record: RequestRecord, operation: Operation) -> Iterator[Mapping[str, str]]:
+        """Count one call to an agent, for as long as it is under way (``executor.CallObserver``)."""
+        result = "ok"
+        try:
+            yield {}
+        except FleetsimError as error:
+            result = error.blame.value
+            raise
+        except BaseException:
+            result = "broken_off"
+            raise
+        finally:
+            self._calls.labels(self._agents(record.agent), operation.value, result).inc()
+
+    # ------------------------------------------------------------------ events
+
+    def fold(self, event: Event) -> None:
+        """Count one event."""
+        agent = self._agents(event.agent)
+        match event:
+            case RequestAccepted(correlation_id=str(cid)):
+                self._accepted[cid] = event.at
+            case RequestRefused(reason=reason):
+                self._refused.labels(reason).inc()
+            case TaskBound(correlation_id=cid, via=via):
+                self._delivery.labels(agent, via, "applied").inc()
+                if (since := self._accepted.pop(cid or "", None)) is not None:
+                    self._ack.labels(agent).observe((event.at - since).total_seconds())
+            case TaskMoved(via=via):
+                self._delivery.labels(agent, via, "applied").inc()
+            case UpdateIgnored(via=via):
+                self._delivery.labels(agent, via, "ignored").inc()
+            case OutcomeDecided():
+                self._end(event, agent)
+            case WebhookAccepted(duplicate=duplicate, parked=parked):
+                result = "duplicate" if duplicate else "early" if parked else "taken"
+                self._webhooks.labels(agent, result).inc()
+            case WebhookRejected(status=status):
+                self._rejected.labels(_REASONS.get(status, OTHER)).inc()
+            case QuestionAsked():
+                self._asked.labels(agent).inc()
+            case QuestionAnswered(decision=decision):
+                self._question_ends.labels(agent, "rejected" if decision == Decision.REJECT else "answered").inc()
+            case QuestionExpired() | QuestionWithdrawn():
+                self._question_ends.labels(agent, _ENDS[type(event)]).inc()
+            case NoticeDelivered(channel=channel):
+                self._notices.labels(one_line(channel, LABEL_CHARS_MAX), "delivered").inc()
+            case NoticeFailed(channel=channel):
+                self._notices.labels(one_line(channel, LABEL_CHARS_MAX), "failed").inc()
+            case CeremoniesLoaded(ceremonies=facts):
+                self._scheduled = frozenset(str(fact["id"]) for fact in facts if fact["schedule"])
+            case CeremonyFired(trigger="cron", lateness_ms=int(late)):
+                self._lateness.observe(late / 1000)
+            case CeremonyCompleted(ceremony_id=key, status=status):
+                self._runs.labels(self.ceremony(key), status).inc()
+            case CeremonySkipped(ceremony_id=key, count=count):
+                self._runs.labels(self.ceremony(key), RunStatus.SKIPPED.value).inc(count)
+            case CeremonyMissed(ceremony_id=key, count=count):
+                self._runs.labels(self.ceremony(key), RunStatus.MISSED.value).inc(count)
+
+    def _end(self, event: OutcomeDecided, agent: str) -> None:
+        self._accepted.pop(event.correlation_id or "", None)
+        skill, known = event.skill or "", event.skill == DEFAULT_SKILL or event.skill in self._skills(event.agent or "")
+        label = self._skill_labels[agent](skill) if known else OTHER
+        self._tasks.labels(agent, label, event.kind.value).inc()
+        if not event.success:
+            self._failures.labels(agent, event.blame.value).inc()
+        self._duration.labels(agent).observe(event.duration_ms / 1000)
+        if event.cost_usd:
+            self._cost.labels(agent).inc(event.cost_usd)
+
+    def ceremony(self, ceremony_id: str) -> str:
+        """The label of a ceremony: its id, while it has a schedule. Those that fire once are many and gone soon."""
+        return self._ceremonies(ceremony_id) if ceremony_id in self._scheduled else OTHER
+
+    # ------------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Metrics:
+        self._heard = self._events.subscribe(after_seq=0, kinds=_COUNTED)
+        self._workers.start(self._follow(), name="follow")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._workers.close()
+        self._heard.close()
+
+    async def _follow(self) -> None:
+        async for batch in self._heard:
+            for event in batch:
+                self.fold(event)
+
+    async def catch_up(self) -> None:
+        """Count what has happened and was not counted yet: a scrape tells of all before it."""
+        while self._heard.behind:
+            for event in await self._heard.next_batch():
+                self.fold(event)

@@ -1,0 +1,258 @@
+"""``/metrics`` as a scraper reads it: exact counts of what was done, and nothing that grows without end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY, generate_latest, parser
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+import fleetsim
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import OutcomeDecided
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
+from fleetsim.caller.fleet_events import CeremoniesLoaded, CeremonyCompleted, CeremonyMissed
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.hub.metrics import CEREMONIES_MAX, SKILLS_PER_AGENT_MAX, Metrics
+from fleetsim.hub.remote import HubRemote
+from fleetsim.hub.scrape import MetricsEndpoint
+from fleetsim.hub.server import running_hub
+from fleetsim.hub.state import StateDir
+from fleetsim.model.work import OutcomeKind
+from fleetsim.runtime.ports import Reply, Request, Runtime
+from fleetsim.runtime.real import running_runtime
+from tests.hub.town import Town, town, worker
+
+Figures = dict[str, float]
+CEREMONY = "id: daily\nname: Daily\nschedule: '0 14 * * *'\nskill: echo\ntargets: [quinn]\nenabled: true\n"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+
+
+def read(metrics: Iterable[Metric]) -> Figures:
+    """Every sample as it would be asked for, by name and labels."""
+    found: Figures = {}
+    for metric in metrics:
+        for sample in metric.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            assert found.setdefault(f"{sample.name}{{{labels}}}", sample.value) == sample.value, "a series told twice"
+    return found
+
+
+def figures(reply: Reply) -> Figures:
+    assert reply.status == 200
+    return read(parser.text_string_to_metric_families(reply.body.decode()))
+
+
+async def scraped(t: Town) -> Figures:
+    return figures(await t.http("GET", "/metrics"))
+
+
+async def ended(t: Town, text: str, skill: str, agent: str = "quinn") -> str:
+    (cid,) = await t.remote.submit({"text": text, "skill": skill, "targets": [agent]})
+    return str((await t.remote.task(cid, wait_s=30))["state"])
+
+
+@pytest.mark.sockets
+async def test_a_scrape_of_a_real_hub_counts_what_it_did_with_real_agents(tmp_path: Path) -> None:
+    folder = tmp_path / "ceremonies"
+    folder.mkdir()
+    (folder / "daily.yaml").write_text(CEREMONY)
+    state = StateDir(tmp_path / "state").open()
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(running_runtime(seed=1))
+        ledger = await stack.enter_async_context(open_ledger(None, clock=runtime.clock))
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        told = worker(allow_webhook=[f"127.0.0.1:{port}"])
+        polled = worker("vera", streaming=False, push_notifications=False)
+        entries = [
+            AgentEntry(name=name, url=f"{await stack.enter_async_context(agent.serving())}/a2a", streaming=False)
+            for name, agent in (("quinn", told), ("vera", polled))
+        ]
+        config = FleetConfig(agents=tuple(entries), settings=FleetSettings(poll_interval_s=0.2))
+        hub = await stack.enter_async_context(
+            running_hub(config, runtime, ledger, state=state, port=port, ceremonies=folder)
+        )
+        address = state.find()
+        assert address is not None
+        remote = HubRemote(address, runtime)
+        async with asyncio.timeout(60), hub.events.subscribe(after_seq=0) as heard:
+            while not all(view.reachable for view in hub.broker.views()):
+                await heard.next_batch()
+        for skill, agent in (("echo", "quinn"), ("echo", "quinn"), ("fail", "quinn"), ("echo", "vera")):
+            (cid,) = await remote.submit({"text": "hi", "skill": skill, "targets": [agent]})
+            await hub.tracker.wait(cid)
+        (asking,) = await remote.submit({"text": "hi", "skill": "ask", "targets": ["quinn"]})
+        row = await remote.task(asking, wait_s=30)
+        before = await scrape(runtime, hub.url or "", address.api_key)
+        await remote.answer(row["questionId"], "main")
+        await hub.tracker.wait(asking)
+        async with asyncio.timeout(60), hub.events.subscribe() as heard:
+            await hub.require_scheduler().run_now("daily")
+            while not any(isinstance(event, CeremonyCompleted) for event in await heard.next_batch()):
+                pass
+        hostile = Request(
+            method="POST", url=f"{hub.url}/api/a2a/callback/{asking}", headers={"authorization": "Bearer x"}
+        )
+        assert (await runtime.transport.exchange(hostile)).status == 401
+        now = await scrape(runtime, hub.url or "", address.api_key)
+
+    assert before["fleetsim_inbox_waiting{agent=quinn}"] == before["fleetsim_tasks_in_flight{agent=quinn}"] == 1
+    assert before["fleetsim_inbox_oldest_seconds{}"] > 0
+    assert now["fleetsim_inbox_waiting{agent=quinn}"] == now["fleetsim_tasks_in_flight{agent=quinn}"] == 0
+    assert {key: value for key, value in now.items() if key.startswith("fleetsim_tasks_total")} == {
+        "fleetsim_tasks_total{agent=quinn,skill=echo,state=completed}": 3,
+        "fleetsim_tasks_total{agent=quinn,skill=fail,state=failed}": 1,
+        "fleetsim_tasks_total{agent=quinn,skill=ask,state=completed}": 1,
+        "fleetsim_tasks_total{agent=vera,skill=echo,state=completed}": 1,
+    }
+    assert now["fleetsim_task_failures_total{agent=quinn,blame=agent}"] == 1
+    assert now["fleetsim_task_duration_seconds_count{agent=quinn}"] == 5
+    assert now["fleetsim_task_ack_seconds_count{agent=quinn}"] == 5
+    assert now["fleetsim_cost_usd_total{agent=quinn}"] == pytest.approx(0.75)
+    assert now["fleetsim_questions_total{agent=quinn}"] == 1
+    assert now["fleetsim_question_ends_total{agent=quinn,end=answered}"] == 1
+    assert now["fleetsim_ceremony_runs_total{ceremony=daily,outcome=success}"] == 1
+    assert (
+        now["fleetsim_ceremony_next_fire_timestamp_seconds{ceremony=daily}"]
+        > datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    )
+    assert now["fleetsim_webhook_rejected_total{reason=token}"] == 1
+    assert now["fleetsim_agent_up{agent=quinn}"] == now["fleetsim_agent_up{agent=vera}"] == 1
+    assert now["fleetsim_agent_card_age_seconds{agent=vera}"] >= 0
+    assert now["fleetsim_breaker_open{agent=quinn}"] == 0
+    assert now["fleetsim_events_dropped_total{}"] == 0
+    assert now["fleetsim_ceremony_lateness_seconds_count{}"] == 0, "who fires one by hand is never late"
+    assert not [key for key in now if "_created" in key or asking in key or cid in key]
+    assert not [name for name in read(REGISTRY.collect()) if name.startswith("fleetsim")], "the registry of all"
+
+
+async def scrape(runtime: Runtime, url: str, key: str) -> Figures:
+    """As Prometheus asks, with the key as its configuration sends one."""
+    asked = Request(
+        method="GET", url=f"{url}/metrics", headers={"authorization": f"Bearer {key}", "accept": OPENMETRICS}
+    )
+    reply = await runtime.transport.exchange(asked)
+    assert reply.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    return read(openmetrics_parser.text_string_to_metric_families(reply.body.decode()))
+
+
+async def test_polls_calls_and_webhooks_are_as_many_as_the_network_saw() -> None:
+    slow = {"streaming": False, "push_notifications": False}
+    async with town(worker(streaming=False), worker("vera", **slow)) as t:
+        assert [await ended(t, "hi", "echo", name) for name in ("quinn", "vera")] == ["completed"] * 2
+        (cid,) = await t.remote.submit({"text": "hi", "skill": "ponder", "targets": ["vera"]})
+        await t.hub.tracker.wait(cid)
+        now = await scraped(t)
+        polls = [one for one in t.network.seen if "vera" in one.url and one.rpc_method in {"tasks/get", "GetTask"}]
+        told = [one for one in t.network.seen if "/api/a2a/callback/" in one.url]
+    assert now["fleetsim_calls_total{agent=vera,operation=get,result=ok}"] == len(polls) > 10
+    assert now["fleetsim_calls_total{agent=vera,operation=send,result=ok}"] == 2
+    counted = [value for key, value in now.items() if key.startswith("fleetsim_webhooks_total{agent=quinn")]
+    assert sum(counted) == len(told) > 0
+
+
+async def test_a_call_that_fails_is_counted_with_who_is_to_blame() -> None:
+    async with town(worker(), retry_waits_s=()) as t:
+        await asyncio.sleep(1)
+        t.network.down("http://quinn.example:8000")
+        assert await ended(t, "hi", "echo") == "undeliverable"
+        now = await scraped(t)
+    assert now["fleetsim_calls_total{agent=quinn,operation=stream,result=network}"] == 1
+    assert now["fleetsim_task_failures_total{agent=quinn,blame=network}"] == 1
+
+
+async def test_after_a_restart_counters_begin_anew() -> None:
+    async with town(worker(), ceremony=CEREMONY) as t:
+        await ended(t, "hi", "echo")
+        assert (await scraped(t))["fleetsim_tasks_total{agent=quinn,skill=echo,state=completed}"] == 1
+        await t.restart()
+        now = await scraped(t)
+        assert not [key for key in now if key.startswith("fleetsim_tasks_total")]
+        assert now["fleetsim_tasks_in_flight{agent=quinn}"] == 0
+
+
+@pytest.mark.parametrize(
+    "accept", ["", "*/*", "text/html", "application/openmetrics-text-not", ";;;,,,=", "text/plain"]
+)
+async def test_who_does_not_ask_for_openmetrics_gets_the_text_format(accept: str) -> None:
+    async with town(worker()) as t:
+        reply = await t.http("GET", "/metrics", headers={"accept": accept})
+    assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert figures(reply)[f"fleetsim_build_info{{version={fleetsim.__version__}}}"] == 1
+
+
+@pytest.mark.parametrize("version", ["1.0.0", "0.0.1", "abc", "9" * 400])
+async def test_openmetrics_is_written_in_the_one_version_there_is(version: str) -> None:
+    async with town(worker()) as t:
+        reply = await t.http("GET", "/metrics", headers={"accept": f"Application/OpenMetrics-Text; version={version}"})
+    assert reply.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert reply.body.endswith(b"# EOF\n")
+    assert read(openmetrics_parser.text_string_to_metric_families(reply.body.decode()))
+
+
+def outcome(skill: str, agent: str = "quinn") -> OutcomeDecided:
+    kind = OutcomeKind.COMPLETED
+    return OutcomeDecided(
+        correlation_id=skill, agent=agent, skill=skill, kind=kind, success=True, duration_ms=5, system_actor="user"
+    )
+
+
+async def test_hostile_names_of_skills_are_few_and_harmless(runtime: Runtime) -> None:
+    names = ['"} 1\nfleetsim_tasks_total{agent="vera', "\ud800", "a" * 5_000, "\x1b[31m", *map(str, range(500))]
+    events = EventLog(runtime.clock)
+    metrics = Metrics(events, skills=lambda _: names)
+    async with metrics:
+        for name in (*names, "nobody's skill"):
+            events.publish(outcome(name))
+        await metrics.catch_up()
+    found = figures(Reply(status=200, headers={}, body=generate_latest(metrics.registry)))
+    tasks = {key: value for key, value in found.items() if key.startswith("fleetsim_tasks_total")}
+    assert len(tasks) == SKILLS_PER_AGENT_MAX + 1
+    assert tasks["fleetsim_tasks_total{agent=quinn,skill=other,state=completed}"] == len(names) + 1 - len(tasks) + 1
+    assert all(len(key) < 130 and "vera,skill" not in key and key.isprintable() for key in tasks)
+
+
+async def test_ceremonies_that_fire_once_or_are_gone_share_one_label(runtime: Runtime) -> None:
+    events = EventLog(runtime.clock)
+    facts: list[dict[str, object]] = [{"id": f"c-{n}", "schedule": "* * * * *"} for n in range(CEREMONIES_MAX + 5)]
+    once: dict[str, object] = {"id": "later", "schedule": None}
+    done = {"run_id": "r", "status": "success", "duration_ms": 1, "error": "", "correlation_ids": ()}
+    metrics = Metrics(events, skills=lambda _: ())
+    async with metrics:
+        events.publish(CeremoniesLoaded(ceremonies=(*facts, once), errors=()))
+        for key in (*(str(fact["id"]) for fact in facts), "later", "gone"):
+            events.publish(CeremonyCompleted(ceremony_id=key, **done))
+        events.publish(CeremonyMissed(ceremony_id="c-0", why="down", count=7))
+        await metrics.catch_up()
+    found = read(metrics.registry.collect())
+    assert found["fleetsim_ceremony_runs_total{ceremony=c-0,outcome=success}"] == 1
+    assert found["fleetsim_ceremony_runs_total{ceremony=c-0,outcome=missed}"] == 7
+    assert found["fleetsim_ceremony_runs_total{ceremony=other,outcome=success}"] == 5 + 2
+
+
+async def test_events_that_slow_readers_lost_are_counted_also_when_they_have_gone() -> None:
+    async with town(worker()) as t:
+        slow = t.hub.events.subscribe(keep_max=1)
+        await ended(t, "hi", "echo")
+        lost = slow.dropped
+        slow.close()
+        assert (await scraped(t))["fleetsim_events_dropped_total{}"] == lost > 0
+
+
+async def test_the_reference_names_what_is_scraped_and_nothing_else() -> None:
+    page = (Path(fleetsim.__file__).parent.parent / "docs/reference/metrics.md").read_text()
+    named = dict(re.findall(r"^\| `(fleetsim_\w+)` \| (\w+) \|", page, re.MULTILINE))
+    async with town(worker()) as t:
+        await t.hub.metrics.catch_up()
+        told = {metric.name: metric.type for metric in MetricsEndpoint(t.hub).collect()}
+    suffixed = {f"{name}_total" if kind == "counter" else name: kind for name, kind in told.items()}
+    assert suffixed == named
