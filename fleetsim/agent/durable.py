@@ -188,7 +188,10 @@ def _written(record: Record) -> bytes:
             "dialect": record.dialect,
             "created": record.created_at.isoformat(),
             "updated": record.updated_at.isoformat(),
-            "pushes": [{"dialect": push.dialect, **asdict(push.config)} for push in record.pushes],
+            "pushes": [
+                {"dialect": push.dialect, "traceparent": push.traceparent, **asdict(push.config)}
+                for push in record.pushes
+            ],
         }
     )
 
@@ -218,4 +221,5 @@ def _read(row: Row) -> Record | None:
 def _read_push(kept: dict[str, Any]) -> PushTarget:
     events = kept.get("events")
     fields = {**kept, "events": None if events is None else tuple(events)}
-    return PushTarget(dialect=str(fields.pop("dialect")), config=PushConfig(**fields))
+    dialect, traceparent = str(fields.pop("dialect")), str(fields.pop("traceparent", ""))
+    return PushTarget(dialect=dialect, traceparent=traceparent, config=PushConfig(**fields))

@@ -177,6 +177,7 @@ class Notifier:
                 task_id=notice.task.task_id,
                 state=notice.event.status.state.value if isinstance(notice.event, StatusUpdate) else "artifact",
                 content_type=self._behaviours[push.dialect].notice_type,
+                traceparent=push.traceparent,
             )
         )
         self._breaker.note(receiver, delivered=result.delivered)

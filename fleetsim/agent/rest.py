@@ -29,7 +29,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import TaskEvent
-from fleetsim.runtime.inbound import Refusal
+from fleetsim.runtime.inbound import Refusal, traceparent_of
 from fleetsim.runtime.responses import EventStreamResponse
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import dialect
@@ -83,7 +83,9 @@ class RestEndpoint:
 
     async def _answer(self, request: Request, handle: Callable[[Request, Principal], Awaitable[Response]]) -> Response:
         try:
-            caller = Principal(owner=self._guard.admit(request), behaviour=self._behaviour)
+            caller = Principal(
+                owner=self._guard.admit(request), behaviour=self._behaviour, traceparent=traceparent_of(request)
+            )
             return await handle(request, caller)
         except Refusal as refusal:
             if refusal.code == "CUT_OFF":

@@ -15,7 +15,7 @@ from fleetsim.agent.streams import DirectWatch, Watch
 from fleetsim.model.call import STREAMING, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.errors import InternalError, InvalidRequest, RpcError
 from fleetsim.model.event import TaskEvent
-from fleetsim.runtime.inbound import Refusal, while_connected
+from fleetsim.runtime.inbound import Refusal, traceparent_of, while_connected
 from fleetsim.runtime.responses import EVENT_STREAM_HEADERS, EventStreamResponse
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import VERSION_HEADER, Dialect, error_dialect, older_namesake, served
@@ -65,7 +65,9 @@ class RpcEndpoint:
                 older = older_namesake(dialect, asked.method, self._dialects)
                 if older is not None and operations.dialect_of(owner, call.task_id) == older.name:
                     dialect = older
-            caller = Principal(owner=owner, behaviour=self._behaviours[dialect.name])
+            caller = Principal(
+                owner=owner, behaviour=self._behaviours[dialect.name], traceparent=traceparent_of(request)
+            )
             if isinstance(call, SendMessage | SubscribeToTask) and streams:
                 return self._streamed(await operations.stream(call, caller), dialect, asked)
             if isinstance(call, SendMessage) and caller.behaviour.waits and call.wait is not False:

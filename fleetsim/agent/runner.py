@@ -86,7 +86,14 @@ class Runner:
         return len(self._jobs)
 
     def start(
-        self, record: Record, skill: Skill, message: Message, metadata: JsonObject, *, refused: TaskState
+        self,
+        record: Record,
+        skill: Skill,
+        message: Message,
+        metadata: JsonObject,
+        *,
+        refused: TaskState,
+        traceparent: str = "",
     ) -> None:
         """Begin work on a task just created; ``refused`` is how it ends if the skill does not take it on.
 
@@ -100,6 +107,7 @@ class Runner:
             skill=skill,
             message=message,
             metadata=metadata,
+            traceparent=traceparent,
             rng=self._rng.stream(f"skill/{skill.skill_id}"),
             writer=job,
             usage=self._store.usage(record.key),

@@ -62,10 +62,11 @@ _PAGE_TOKEN = re.compile(r"[0-9a-f]{1,16}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who calls, and how they want things done."""
+    """Who calls, how they want things done, and the place in a trace that they name, if any."""
 
     owner: str
     behaviour: DialectBehaviour
+    traceparent: str = ""
 
 
 class Operations(Protocol):
@@ -252,7 +253,7 @@ class Service:
         if skill is None:
             return self._store.finish(record.key, behaviour.refused, reason=self._no_skill(metadata))
         placed = replace(message, task_id=task_id, context_id=record.task.context_id)
-        self._runner.start(record, skill, placed, metadata, refused=behaviour.refused)
+        self._runner.start(record, skill, placed, metadata, refused=behaviour.refused, traceparent=caller.traceparent)
         return record
 
     def resume(self, key: TaskKey) -> None:
@@ -366,7 +367,8 @@ class Service:
     def _registration(self, config: PushConfig, task_id: str, caller: Principal) -> PushTarget:
         self._check_id(config.config_id, "the config's id")
         config_id = config.config_id or (task_id if caller.behaviour.push_id_is_task_id else self._ids.new())
-        return PushTarget(config=replace(config, config_id=config_id), dialect=caller.behaviour.dialect)
+        named = replace(config, config_id=config_id)
+        return PushTarget(config=named, dialect=caller.behaviour.dialect, traceparent=caller.traceparent)
 
     def _watch(self, record: Record, caller: Principal, slot: StreamSlot, history_length: int | None) -> Watch:
         """A stream from ``record`` on. Between the record and here nothing was awaited."""

@@ -74,6 +74,7 @@ class SkillContext:
 
     ``text`` is the text of the message, ``data`` the content of its data parts in order, ``metadata``
     the request's and the message's together (the request's win), ``rng`` this skill's stream of chance.
+    ``traceparent`` is the caller's place in a trace (W3C), to go on with; empty if it names none.
     """
 
     task_id: str
@@ -85,6 +86,7 @@ class SkillContext:
     rng: Random
     writer: ArtifactWriter = field(repr=False)
     usage: UsageTotals = field(repr=False)
+    traceparent: str = ""
 
     @property
     def text(self) -> str:

@@ -57,10 +57,14 @@ class TaskEnded(InvalidMove):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushTarget:
-    """A registered webhook and the dialect of its registration, in which its notices are written."""
+    """A registered webhook and the dialect of its registration, in which its notices are written.
+
+    ``traceparent`` came with the registration, and goes back with every notice.
+    """
 
     config: PushConfig
     dialect: str
+    traceparent: str = ""
 
     @property
     def config_id(self) -> str:

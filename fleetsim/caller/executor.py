@@ -106,6 +106,17 @@ class CallObserver(Protocol):
         ...
 
 
+def both(first: CallObserver, second: CallObserver) -> CallObserver:
+    """Two observers as one."""
+
+    @contextmanager
+    def observed(record: RequestRecord, operation: Operation) -> Iterator[Mapping[str, str]]:
+        with first(record, operation) as one, second(record, operation) as other:
+            yield {**one, **other}
+
+    return observed
+
+
 class Executor:
     """Calls agents."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, OrderedDict, deque
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,6 +21,7 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level, UpdateIgnored
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
+from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.step.following import state_of, task_id_of
@@ -33,7 +35,7 @@ from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
 from fleetsim.runtime.body import Deadline, Room
 from fleetsim.runtime.failpoints import failpoint
-from fleetsim.runtime.inbound import BodyReader, Refusal
+from fleetsim.runtime.inbound import BodyReader, Refusal, traceparent_of
 from fleetsim.runtime.limits import TokenBuckets
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.signing import TOLERANCE_S, verify
@@ -68,6 +70,19 @@ class ReceiverLimits:
     reading_max: int = 32
 
 
+class WebhookObserver(Protocol):
+    """Hears of every genuine webhook while it is taken."""
+
+    def __call__(self, record: RequestRecord, traceparent: str, /) -> AbstractContextManager[None]:
+        """Entered before it is taken, with the webhook's own header of that name."""
+        ...
+
+
+def unobserved(_: RequestRecord, __: str) -> AbstractContextManager[None]:
+    """Nobody hears of it."""
+    return nullcontext()
+
+
 class CallbackReceiver:
     """Answers webhooks: 401 for every token that is not ours, 202 for early ones, 200 for all others."""
 
@@ -82,12 +97,14 @@ class CallbackReceiver:
         records: Ledger,
         limits: ReceiverLimits | None = None,
         room: Room | None = None,
+        observed: WebhookObserver = unobserved,
     ) -> None:
         self._tokens = tokens
         self._tracker = tracker
         self._events = events
         self._clock = clock
         self._records = records
+        self._observed = observed
         self._limits = limits or ReceiverLimits()
         self._meter, self._room = meter, room or Room()
         self._held: Counter[str] = Counter()
@@ -216,7 +233,8 @@ class CallbackReceiver:
         if last not in {cid, bound} or (bound is not None and not named <= {bound}):
             return self._refuse(request, "path, body and token disagree")
         try:
-            early = await self._tracker.take_webhook(cid, bearer.agent, events, body_bytes=body_bytes)
+            with self._observed(record, traceparent_of(request)):
+                early = await self._tracker.take_webhook(cid, bearer.agent, events, body_bytes=body_bytes)
         except NotAccepting:
             return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
         failpoint("after_push_before_answer")

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ from fleetsim.runtime.workers import Workers
 
 if TYPE_CHECKING:
     from fleetsim.hub.hub import Hub
+    from fleetsim.hub.tracing import Tracing
+    from fleetsim.runtime.ports import Runtime
 
 
 @click.command()
@@ -98,6 +100,9 @@ async def _up(
         )
         if drawn:
             stack.enter_context(dashboard.logging_to(state.path / "hub.log"))
+        tracing = _tracing(common, os.environ, runtime)
+        if tracing is not None:
+            stack.push_async_callback(tracing.aclose)
         hub = await stack.enter_async_context(
             running_hub(
                 config,
@@ -110,6 +115,7 @@ async def _up(
                 agent_keys=AgentKeys(runtime.files, os.environ, path.parent / AGENT_KEYS_FILE),
                 ceremonies=folder,
                 allow_remote=allow_remote,
+                tracing=tracing,
             )
         )
         # What is there now stays: the collector need not look through it again, 80 ms in which nobody is served.
@@ -129,6 +135,20 @@ async def _up(
         common.note(f"hub at {hub.url}, key in {state.key_path}, ledger in {where}")
         common.note('  next: in another terminal, `fleetsim health` or `fleetsim send AGENT "text"`; Ctrl-C stops it')
         await _until_failed(hub, stopped.wait())
+
+
+def _tracing(common: CommonOptions, env: Mapping[str, str], runtime: Runtime) -> Tracing | None:
+    """What tells a collector of spans, if OpenTelemetry's own variables name one. Nothing is imported otherwise."""
+    named = env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or env.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    off = env.get("OTEL_SDK_DISABLED", "").lower() == "true" or env.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp"
+    if not named or off:
+        return None
+    try:
+        from fleetsim.hub.tracing import tracing_of
+    except ImportError:
+        common.note("warning: no traces are sent: OpenTelemetry is not installed (pip install 'fleetsim[otel]')")
+        return None
+    return tracing_of(runtime)
 
 
 async def _until_failed(hub: Hub, work: Coroutine[Any, Any, object]) -> None:

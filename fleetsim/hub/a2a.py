@@ -249,6 +249,7 @@ class FleetProxy:
             skill=hint if isinstance(hint, str) and hint else None,
             source=Source(interface="a2a"),
             metadata={name: value for name, value in task.metadata.items() if name not in _OURS},
+            traceparent=task.traceparent,
         )
         principal = Principal(None if task.caller == OWNER else task.caller)
         try:

@@ -8,6 +8,7 @@ taken for. Everything else under ``/api`` answers ``{"success": true, "data": â€
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -43,7 +44,7 @@ from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.text import one_line
-from fleetsim.runtime.inbound import Refusal
+from fleetsim.runtime.inbound import Refusal, traceparent_of
 
 
 def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
@@ -186,7 +187,7 @@ class Api:
         body = await read_body(request, RequestBody)
         seq = self._hub.events.last_seq
         try:
-            asked = body.request(self._hub.runtime.ids.new())
+            asked = replace(body.request(self._hub.runtime.ids.new()), traceparent=traceparent_of(request))
             given = body.correlation_id is not None
             ids = await self._hub.submit(await self._ownership.stamped(asked, principal_of(request), given_id=given))
         except ValueError:

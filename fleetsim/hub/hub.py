@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from pathlib import Path
+from typing import Protocol
 
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
@@ -25,7 +26,7 @@ from fleetsim.caller.config import FleetFile
 from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.events import Level, OutcomeDecided
-from fleetsim.caller.executor import Executor
+from fleetsim.caller.executor import Executor, both
 from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
 from fleetsim.caller.fleet_events import (
@@ -43,9 +44,9 @@ from fleetsim.caller.fleet_events import (
 from fleetsim.caller.health import WINDOW, Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json
-from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken
+from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken, RequestRecord
 from fleetsim.caller.ledger.sqlite import Ledger
-from fleetsim.caller.receiver import CallbackReceiver
+from fleetsim.caller.receiver import CallbackReceiver, unobserved
 from fleetsim.caller.registry import Judge, Registry
 from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.track import Rules
@@ -59,6 +60,7 @@ from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import HubKeys, Keyring
 from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts
+from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
 from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Cause, Outcome, SkillRequest
@@ -69,6 +71,22 @@ log = logging.getLogger(__name__)
 
 UNANNOUNCED_BATCH = 1_000
 _NO_TASK = "fleetsim-credential-check"
+
+
+class Tracing(Protocol):
+    """Tells somebody of requests, runs, calls and webhooks as spans (``hub.tracing`` is one)."""
+
+    def calling(self, record: RequestRecord, operation: Operation, /) -> AbstractContextManager[Mapping[str, str]]:
+        """As ``CallObserver``."""
+        ...
+
+    def webhook(self, record: RequestRecord, traceparent: str, /) -> AbstractContextManager[None]:
+        """As ``WebhookObserver``."""
+        ...
+
+    def following(self, events: EventLog, ledger: Ledger, /) -> AbstractAsyncContextManager[None]:
+        """While it lasts, requests and runs that end are told."""
+        ...
 
 
 class Hub:
@@ -96,10 +114,12 @@ class Hub:
         ceremonies: Path | None = None,
         a2a_state: Path | None = None,
         client_factory: Callable[[AgentEntry], AgentClient] | None = None,
+        tracing: Tracing | None = None,
         settled: Sequence[Callable[[Outcome], None]] = (),
     ) -> None:
         self.config = config
         self.file = file
+        self._tracing = tracing
         self.runtime = runtime
         self.ledger = ledger
         ledger.fail_fast(self._ledger_failed)
@@ -127,7 +147,7 @@ class Hub:
             tokens=tokens,
             callback_base=self._callback_base,
             signed=lambda agent, url: self.broker.entry(agent, url).signed,
-            observed=self.metrics.calling,
+            observed=self.metrics.calling if tracing is None else both(self.metrics.calling, tracing.calling),
         )
         listeners = [self.health.fold, *settled]
         self.tracker = Tracker(runtime, executor, ledger, self.events, _rules_of(settings), settled=listeners)
@@ -150,6 +170,7 @@ class Hub:
             meter=self.limiter.meter,
             room=runtime.room,
             records=ledger,
+            observed=unobserved if tracing is None else tracing.webhook,
         )
         self.a2a = A2AFace(
             runtime,
@@ -233,6 +254,8 @@ class Hub:
         self.events.continue_after(last)
         await enter(Journal(self.events, self.ledger, after_seq=last))
         await enter(self.metrics)
+        if self._tracing is not None:
+            await enter(self._tracing.following(self.events, self.ledger))
         self.events.publish(
             ConfigLoaded(
                 path=self.config.source,

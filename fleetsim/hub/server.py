@@ -19,7 +19,7 @@ from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.client import AgentClient
 from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.api import build_app
-from fleetsim.hub.hub import Hub
+from fleetsim.hub.hub import Hub, Tracing
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.state import A2A_FILE, StateDir
 from fleetsim.model.errors import ConfigError
@@ -45,6 +45,7 @@ async def running_hub(
     allow_hosts: Iterable[str] = (),
     allow_remote: bool = False,
     client_factory: Callable[[AgentEntry], AgentClient] | None = None,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[Hub]:
     """A hub that answers at ``hub.url`` while the context lasts; port 0 picks a free one.
 
@@ -76,6 +77,7 @@ async def running_hub(
             ceremonies=ceremonies,
             a2a_state=state.path / A2A_FILE if state else None,
             client_factory=client_factory,
+            tracing=tracing,
         )
         app = build_app(hub, allow_hosts=allow_hosts)
         served = serving(app, ServerLimits(), listener, on_stop=hub.stop_streams, what="the hub's HTTP face")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from starlette.requests import Request
@@ -20,7 +20,6 @@ from fleetsim.caller.health import WINDOW
 from fleetsim.caller.jsonable import iso, to_json
 from fleetsim.hub.http import answer, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
-from fleetsim.hub.keys import Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.rows import outcome_row
 from fleetsim.hub.waits import WAIT_S_MAX, submitted, until_news
@@ -28,7 +27,7 @@ from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome, OutcomeKind, Question, SkillRequest, Source
-from fleetsim.runtime.inbound import Refusal
+from fleetsim.runtime.inbound import Refusal, traceparent_of
 
 RECENT_MAX = 50
 COUNTED_MAX = 10_000
@@ -83,9 +82,8 @@ class WorkstaceanApi:
     async def chat(self, request: Request) -> Response:
         """Say something to one agent, and wait for what it answers, or asks, or for the time to be up."""
         body = await read_body(request, ChatBody)
-        principal = principal_of(request)
         wait_s = 0.0 if body.return_immediately else body.wait_ms / 1000
-        correlation_id, _ = await submitted(self._hub, lambda: self._submit(body.request, principal), wait_s)
+        correlation_id, _ = await submitted(self._hub, lambda: self._submit(body.request, request), wait_s)
         row = await self._chat_row(correlation_id, agent=body.agent)
         if body.done:
             row = {key: value for key, value in row.items() if key not in {"contextId", "taskId"}}
@@ -94,7 +92,7 @@ class WorkstaceanApi:
     async def delegate(self, request: Request) -> Response:
         """Ask one agent for work."""
         body = await read_body(request, DelegateBody)
-        correlation_id = await self._submit(body.request, principal_of(request))
+        correlation_id = await self._submit(body.request, request)
         told = f"Task delegated to {body.agent} (skill: {body.skill})"
         return answer({"correlationId": correlation_id, "message": told, "pollUrl": POLL_PATH + correlation_id})
 
@@ -106,9 +104,10 @@ class WorkstaceanApi:
             await until_news(self._hub, correlation_id, wait_s)
         return answer(await self._chat_row(correlation_id))
 
-    async def _submit(self, made: Callable[[str], SkillRequest], principal: Principal) -> str:
-        request = await self._ownership.stamped(made(self._hub.runtime.ids.new()), principal, given_id=False)
-        (correlation_id,) = await self._hub.submit(request)
+    async def _submit(self, made: Callable[[str], SkillRequest], request: Request) -> str:
+        asked = replace(made(self._hub.runtime.ids.new()), traceparent=traceparent_of(request))
+        stamped = await self._ownership.stamped(asked, principal_of(request), given_id=False)
+        (correlation_id,) = await self._hub.submit(stamped)
         return correlation_id
 
     async def _chat_row(self, correlation_id: str, *, agent: str = "") -> dict[str, Any]:
@@ -171,6 +170,7 @@ class WorkstaceanApi:
                 source=Source(
                     interface=inbound[1] if _INTERFACE.fullmatch(inbound[1]) else "api", channel_id=inbound[2]
                 ),
+                traceparent=traceparent_of(request),
             )
             try:
                 return answer({"correlationIds": list(await self._hub.submit(made))})

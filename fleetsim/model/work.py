@@ -48,6 +48,7 @@ class SkillRequest:
     message on a task the agent has already. ``first_turn`` leaves the context to the agent, as the first turn
     of a conversation does; any other request without a ``context_id`` is in one of its own. ``parts`` are
     files and data to go with ``text``; ``metadata`` goes with the message, below what we say there ourselves.
+    ``traceparent`` is the place in a trace of whoever asked (``model.trace``), empty if none was named.
     """
 
     correlation_id: str
@@ -64,6 +65,7 @@ class SkillRequest:
     metadata: JsonObject = field(default_factory=dict)
     timeout_s: float | None = None
     first_turn: bool = False
+    traceparent: str = ""
 
 
 class OutcomeKind(StrEnum):

@@ -10,6 +10,7 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from fleetsim.model.errors import FleetsimError
+from fleetsim.model.trace import TRACEPARENT, read_traceparent
 from fleetsim.runtime.body import Deadline
 
 T = TypeVar("T")
@@ -28,6 +29,13 @@ class Refusal(FleetsimError):
 def too_large(bytes_max: int) -> Refusal:
     """The refusal of a body beyond ``bytes_max``; the rest of it is not waited for."""
     return Refusal(413, "TOO_LARGE", f"the body is larger than {bytes_max} bytes", headers={"connection": "close"})
+
+
+def traceparent_of(request: Request) -> str:
+    """The place in a trace that a caller names (W3C Trace Context section 3.2.2); empty if it names none, or two."""
+    told = request.headers.getlist(TRACEPARENT)
+    place = read_traceparent(told[0]) if len(told) == 1 else None
+    return "" if place is None else str(place)
 
 
 class BodyReader:

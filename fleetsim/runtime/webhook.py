@@ -54,6 +54,7 @@ class Delivery:
     state: str = ""
     content_type: str = "application/json"
     message_id: str = ""
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +187,8 @@ def _headers(delivery: Delivery, seconds: int) -> Mapping[str, str]:
     for text in (delivery.token, delivery.scheme, delivery.credentials):
         check_secret(text)
     headers = {"content-type": delivery.content_type}
+    if delivery.traceparent:
+        headers["traceparent"] = delivery.traceparent
     if delivery.token:
         headers["x-a2a-notification-token"] = delivery.token
         headers["authorization"] = f"Bearer {delivery.token}"

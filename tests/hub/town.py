@@ -18,7 +18,7 @@ from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.caller.ledger.storage import InlineStorage
 from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.api import build_app
-from fleetsim.hub.hub import Hub
+from fleetsim.hub.hub import Hub, Tracing
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import HubAddress
@@ -79,6 +79,7 @@ class Town:
     """Of a ledger of its own; one that was handed in has another."""
     a2a_state: Path | None = None
     agent_keys: Mapping[str, str] = field(default_factory=dict)
+    tracing: Tracing | None = None
 
     @property
     def remote(self) -> HubRemote:
@@ -114,6 +115,7 @@ class Town:
             agent_keys=AgentKeys(self.files, self.agent_keys, AGENT_KEYS),
             ceremonies=FOLDER,
             a2a_state=self.a2a_state,
+            tracing=self.tracing,
         )
         self.network.mount(HUB, build_app(self.hub))
         await self.hub.__aenter__()
@@ -134,6 +136,7 @@ async def town(
     door: Callable[[Any], App] = lambda app: app,
     channels: Sequence[Channel] = (),
     a2a_state: Path | None = None,
+    traced: Callable[[Runtime], Tracing] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Town]:
     """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach.
@@ -169,6 +172,7 @@ async def town(
     async with AsyncExitStack() as stack:
         storage = InlineStorage(opener(None))
         kept = ledger if ledger is not None else await stack.enter_async_context(Ledger(storage, LedgerLimits()))
+        tracing = None if traced is None else traced(runtime)
         hub = Hub(
             config,
             runtime,
@@ -179,11 +183,12 @@ async def town(
             agent_keys=AgentKeys(files, agent_keys or {}, AGENT_KEYS),
             ceremonies=FOLDER,
             a2a_state=a2a_state,
+            tracing=tracing,
         )
         network.mount(HUB, door(build_app(hub)))
         await stack.enter_async_context(network)
         await hub.__aenter__()
-        found = Town(network, runtime, files, kept, hub, storage, a2a_state, agent_keys or {})
+        found = Town(network, runtime, files, kept, hub, storage, a2a_state, agent_keys or {}, tracing)
         try:
             yield found
         finally:
