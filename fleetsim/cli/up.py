@@ -112,7 +112,7 @@ async def _up(
                 host=host,
                 port=port,
                 file=FleetFile(runtime.files, path, config, env=os.environ),
-                agent_keys=AgentKeys(runtime.files, os.environ, path.parent / AGENT_KEYS_FILE),
+                agent_keys=AgentKeys(runtime.files, os.environ, path.parent / AGENT_KEYS_FILE, hide=LOG_FORMAT.hide),
                 ceremonies=folder,
                 allow_remote=allow_remote,
                 tracing=tracing,
@@ -121,7 +121,6 @@ async def _up(
         # What is there now stays: the collector need not look through it again, 80 ms in which nobody is served.
         gc.collect()
         gc.freeze()
-        LOG_FORMAT.hide(hub.agent_keys.keys.values() if hub.agent_keys else ())
         LOG_FORMAT.hide(sink.url for channel in config.channels.values() for sink in channel.sinks)
         LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])
         if drawn:

@@ -8,7 +8,7 @@ secret itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -70,9 +70,20 @@ class AgentKeysFile(BaseModel):
 
 
 class AgentKeys:
-    """What agents' keys are now. ``path`` is agent-keys.yaml, None for no such file; it need not be there."""
+    """What agents' keys are now. ``path`` is agent-keys.yaml, None for no such file; it need not be there.
 
-    def __init__(self, files: Files, env: Mapping[str, str], path: Path | None = None) -> None:
+    ``hide`` is told of every key before anything is said of it, so that no log shows it.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        env: Mapping[str, str],
+        path: Path | None = None,
+        *,
+        hide: Callable[[Iterable[str]], None] = lambda _: None,
+    ) -> None:
+        self._hide = hide
         self._files = files
         self._env = {name: value.strip() for name, value in env.items()}
         self._watch = FileWatch(self._listing)
@@ -105,6 +116,7 @@ class AgentKeys:
                 keys[name] = await self._key(entry)
             except ConfigError as error:
                 problems.append(f"agent {name} has no key: {error}")
+        self._hide(keys.values())
         self.keys, self.problems = keys, tuple(problems)
         return (self.keys, self.problems) != before
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.fleet_events import ConfigRejected
+from fleetsim.cli.logs import HIDDEN, SafeFormatter
 from fleetsim.hub.agent_keys import RESERVED, AgentKeys
 from fleetsim.hub.keys import ADMIN, Keyring, Principal
 from fleetsim.runtime.files import DiskFiles
@@ -151,6 +152,17 @@ async def test_a_key_in_a_file_is_rotated_while_the_hub_runs_and_the_old_one_ope
         await t.files.remove(AGENT_KEYS)
         await asyncio.sleep(6)
         assert (await opens(t, AVA), await opens(t, KEY)) == (False, True)
+
+
+async def test_a_log_shows_no_key_of_before_or_after_a_rotation(tmp_path: Path) -> None:
+    (tmp_path / "agent-keys.yaml").write_text("keys:\n  quinn: {keyFile: quinn.key}\n")
+    formatter = SafeFormatter()
+    keys = AgentKeys(DiskFiles(), {}, tmp_path / "agent-keys.yaml", hide=formatter.hide)
+    for key in (QUINN, AVA):
+        (tmp_path / "quinn.key").write_text(key)
+        (tmp_path / "quinn.key").chmod(0o600)
+        await keys.poll(())
+    assert formatter.clean(f"{QUINN} then {AVA}") == f"{HIDDEN} then {HIDDEN}"
 
 
 async def test_a_broken_file_changes_nobodys_key_and_is_told_once() -> None:
