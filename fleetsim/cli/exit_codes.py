@@ -26,6 +26,7 @@ class Exit(IntEnum):
     TIMEOUT = 5
     NOTHING_RAN = 6
     WAITING = 7
+    VIOLATED = 8
     INTERRUPTED = 130
 
 

@@ -41,6 +41,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "events": ("fleetsim.cli.events:events", "Follow what the hub says happens."),
     "agent": ("fleetsim.cli.agent:agent", "Run the reference agent."),
     "check": ("fleetsim.cli.check:check", "Hold an agent to the checklist."),
+    "sim": ("fleetsim.cli.sim:sim", "Play a day of a fleet in seconds, from a scenario."),
     "explain": ("fleetsim.cli.check:explain", "Explain a row of the checklist."),
 }
 

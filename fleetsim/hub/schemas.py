@@ -43,10 +43,10 @@ def file_schemas() -> dict[str, str]:
         (AGENTS_SCHEMA, AgentsFile, "agents.yaml of fleetsim"),
         (CEREMONY_SCHEMA, CeremonyFile, "A ceremony of fleetsim: ceremonies/*.yaml"),
     )
-    return {name: _of_file(model, title) for name, model, title in files}
+    return {name: of_file(model, title) for name, model, title in files}
 
 
-def _of_file(model: type[BaseModel], title: str) -> str:
+def of_file(model: type[BaseModel], title: str) -> str:
     return _text(title, model.model_json_schema(schema_generator=_Plain), keep_descriptions=False)
 
 
@@ -58,7 +58,7 @@ def schemas() -> dict[str, str]:
     title = "Bodies of the hub's API"
     return {
         **file_schemas(),
-        AGENT_KEYS_SCHEMA: _of_file(AgentKeysFile, "agent-keys.yaml of fleetsim"),
+        AGENT_KEYS_SCHEMA: of_file(AgentKeysFile, "agent-keys.yaml of fleetsim"),
         API_SCHEMA: _text(title, {"anyOf": either, **schema}),
         EVENTS_SCHEMA: _of_events(),
         OPENAPI: json.dumps(document(), indent=2, ensure_ascii=False) + "\n",

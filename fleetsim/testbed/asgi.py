@@ -173,6 +173,8 @@ class Lifespan:
         self.state: dict[str, Any] = {}
         self.started = asyncio.Event()
         self.failure: str | None = None
+        self.killed = False
+        """Whether it was ended from outside: what it says of that is no failure of its own."""
 
     async def run(self, spec_version: str) -> None:
         """Run the lifespan to its end. An application that knows none is served without one."""
@@ -198,7 +200,13 @@ class Lifespan:
     async def _send(self, message: Message) -> None:
         if message["type"] in {"lifespan.startup.failed", "lifespan.shutdown.failed"}:
             self.failure = str(message.get("message", ""))
-            log.error("%s: %s: %s", self._where, message["type"], self.failure)
+            log.log(
+                logging.DEBUG if self.killed else logging.ERROR,
+                "%s: %s: %s",
+                self._where,
+                message["type"],
+                self.failure,
+            )
         if message["type"].startswith("lifespan.startup."):
             self.started.set()
 

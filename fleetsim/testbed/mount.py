@@ -64,5 +64,7 @@ class Mount:
     async def crash(self) -> None:
         """Cancel everything at once; connections break where they are."""
         self.up = False
+        if self.lifespan is not None:
+            self.lifespan.killed = True
         await self.workers.close()
         self.lifespan = None

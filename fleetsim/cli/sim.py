@@ -1,0 +1,154 @@
+"""``fleetsim sim``: play a scenario of a whole fleet in seconds, and say what became of it."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+import click
+
+from fleetsim.cli import render
+from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.main import CommonOptions
+from fleetsim.model.errors import ConfigError
+from fleetsim.sim import shipped
+from fleetsim.sim.quantities import in_words
+from fleetsim.sim.recording import Recorder, lines_of
+from fleetsim.sim.report import Report, Result, report_of
+from fleetsim.sim.scenario import Scenario, parse_scenario, with_seed
+from fleetsim.sim.text import render as report_lines
+
+LOOK_EVERY_S = 0.2
+_EXIT = {Result.OK: Exit.OK, Result.UNEXPECTED: Exit.FAILED, Result.VIOLATED: Exit.VIOLATED}
+
+
+class ScenarioGroup(click.Group):
+    """A group of verbs in which anything else is a scenario to run."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            args = ["run", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=ScenarioGroup, no_args_is_help=True)
+def sim() -> None:
+    """Play a day of a fleet in seconds: the real hub and agents, on virtual time, from a seed.
+
+    \b
+    fleetsim sim list                      scenarios that come with fleetsim
+    fleetsim sim agent-restart             play one of them
+    fleetsim sim my.yaml --seed 7          play your own
+    fleetsim sim my.yaml --record run.jsonl
+
+    A scenario says which agents there are, what they are asked, who answers their questions, what goes wrong and
+    when, and what you expect (docs/reference/scenarios.md). The same seed gives the same run.
+
+    Exit codes: 0 as expected, 1 an expectation is broken, 2 the scenario is wrong, 8 a rule was broken that must
+    hold in any run, whatever the weather: a defect of fleetsim's, please report it.
+    """
+
+
+@sim.command("list")
+@click.pass_obj
+def list_(common: CommonOptions) -> int:
+    """Show the scenarios that come with fleetsim, and what each teaches."""
+    rows = [(name, parse_scenario(path.read_bytes(), name)[0]) for name, path in shipped.scenarios().items()]
+    if common.as_json:
+        render.emit_json([{"name": name, "about": s.about, "durationSeconds": s.duration} for name, s in rows])
+    else:
+        for name, scenario in rows:
+            render.line(f"{name}: {scenario.about}")
+        common.note("play one: fleetsim sim NAME; see how it is written: fleetsim sim show NAME")
+    return Exit.OK
+
+
+@sim.command()
+@click.argument("scenario")
+@click.pass_obj
+def show(common: CommonOptions, scenario: str) -> int:
+    """Print the file of a scenario that comes with fleetsim, to begin your own with."""
+    render.lines(shipped.read(scenario)[1].decode())
+    return Exit.OK
+
+
+@sim.command()
+@click.argument("scenario")
+@click.option("--seed", type=click.IntRange(min=0), help="What chance is drawn from [the scenario's].")
+@click.option("--record", type=click.Path(path_type=Path), help="Keep the run in this file, a JSON object a line.")
+@click.option("--verbose", is_flag=True, help="Name every rule and how often it was looked at.")
+@click.pass_obj
+def run(common: CommonOptions, scenario: str, seed: int | None, record: Path | None, verbose: bool) -> int:
+    """Play SCENARIO, a file or the name of one that comes with fleetsim, and say what became of it."""
+    source, text, folder = shipped.read(scenario)
+    wanted, written = parse_scenario(text, source)
+    ceremonies = shipped.ceremonies_of(wanted, written, folder)
+    if seed is not None:
+        wanted = with_seed(wanted, seed)
+    report = _play(common, wanted, ceremonies, source=source, record=record)
+    if common.as_json:
+        render.emit_json(report.as_json())
+    else:
+        for line in report_lines(report, verbose=verbose):
+            render.line(line)
+    return _EXIT[report.result]
+
+
+def _play(
+    common: CommonOptions, scenario: Scenario, ceremonies: dict[str, bytes], *, source: str, record: Path | None
+) -> Report:
+    from fleetsim.sim.simulation import play
+
+    with ExitStack() as stack:
+        file: IO[str]
+        try:
+            if record is None:
+                file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8"))
+            else:
+                file = stack.enter_context(record.open("w", encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{record}: {error.strerror}") from None
+        drawn = sys.stderr.isatty() and not common.quiet
+        progress = _progress(scenario) if drawn else lambda at_s, lines: None
+        began, began_cpu = time.perf_counter(), time.process_time()
+        recorder = Recorder(file, progress)
+        try:
+            play(scenario, recorder, ceremonies)
+        finally:
+            file.flush()
+            if drawn:
+                click.echo("\r\x1b[K", nl=False, err=True)
+        wall_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+        return report_of(
+            scenario,
+            lines_of(Path(file.name)),
+            source=source,
+            digest=recorder.digest,
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+        )
+
+
+def _progress(scenario: Scenario) -> Callable[[float, int], None]:
+    began = shown = time.perf_counter()
+
+    def show(at_s: float, lines: int) -> None:
+        nonlocal shown
+        now = time.perf_counter()
+        if now - shown < LOOK_EVERY_S:
+            return
+        shown = now
+        part = "settling" if at_s > scenario.duration else f"{in_words(at_s)} of {in_words(scenario.duration)}"
+        speed = at_s / (now - began)
+        click.echo(
+            f"\r\x1b[K{scenario.name}: {part}, {speed:,.0f} times real time, {lines:,} lines", nl=False, err=True
+        )
+
+    return show

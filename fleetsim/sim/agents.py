@@ -1,0 +1,166 @@
+"""The agents of a simulated fleet: the reference agent with scripted skills, each of which tells what truly became
+of its tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
+from typing import Protocol
+
+from fleetsim.agent import Agent, AgentLimits, SkillContext, SkillFailed, SkillRejected
+from fleetsim.agent.skills import Skill, skill
+from fleetsim.sim.quantities import draw
+from fleetsim.sim.scenario import SimulatedAgent, SkillBehaviour
+
+_WORDS = ("looked", "at", "the", "open", "work", "and", "found", "nothing", "that", "cannot", "wait")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one task will do, drawn when it begins: so tasks that overlap do not change each other's chance."""
+
+    takes_s: float
+    chunks: int
+    questions: int
+    rejects: bool
+    fails: bool
+    cost_usd: float | None
+    confidence: float | None
+
+    @classmethod
+    def of(cls, behaviour: SkillBehaviour, rng: Random) -> Plan:
+        """One task's plan; the same number of draws whatever comes out."""
+        chances = [rng.random() for _ in range(4)]
+        asks = chances[2] < behaviour.asks
+        return cls(
+            takes_s=max(0.0, draw(behaviour.takes, rng)),
+            chunks=round(draw(behaviour.chunks, rng)),
+            rejects=chances[0] < behaviour.rejects,
+            fails=chances[1] >= behaviour.succeeds,
+            questions=asks + (asks and chances[3] < behaviour.asks_again),
+            cost_usd=None if behaviour.cost is None else round(draw(behaviour.cost, rng), 6),
+            confidence=None if behaviour.confidence is None else min(1.0, draw(behaviour.confidence, rng)),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskTruth:
+    """What an agent knows of one of its tasks. ``ended`` is empty until then.
+
+    ``life`` is which of the agent's lives it was: 0 before it was killed for the first time. ``answers`` are the texts
+    it was given, in order; ``text`` all that it said.
+    """
+
+    agent: str
+    skill: str
+    task_id: str
+    context_id: str
+    correlation_id: str
+    life: int
+    begun_s: float
+    ended_s: float | None = None
+    ended: str = ""
+    text: str = ""
+    cost_usd: float | None = None
+    answers: list[str] = field(default_factory=list)
+
+
+class Witness(Protocol):
+    """Who is told what agents know of their tasks, and how much slower than usual one works."""
+
+    def began(self, truth: TaskTruth) -> None:
+        """A task began; the value goes on to change."""
+        ...
+
+    def ended(self, truth: TaskTruth) -> None:
+        """It ended by itself, was canceled, or died with its agent."""
+        ...
+
+    def slowness(self, agent: str) -> float:
+        """How many times slower it works now; 1 as usual."""
+        ...
+
+
+def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, url: str, life: int) -> Agent:
+    """An agent as the scenario has it, not yet running."""
+    room = asyncio.Semaphore(scripted.at_once) if scripted.at_once else None
+    return Agent(
+        name,
+        description=f"A simulated agent with {len(scripted.skills)} skill(s)",
+        skills=tuple(_scripted(name, life, skill_id, b, witness, room) for skill_id, b in scripted.skills.items()),
+        dialects=(scripted.dialect,),
+        streaming=scripted.streaming,
+        push_notifications=scripted.push,
+        url=f"{url}/a2a",
+        limits=AgentLimits(drain_s=0.0, stop_s=0.0, tasks_per_caller_max=10_000),
+    )
+
+
+def _scripted(
+    agent: str, life: int, skill_id: str, behaviour: SkillBehaviour, witness: Witness, room: asyncio.Semaphore | None
+) -> Skill:
+    async def work(task: SkillContext, truth: TaskTruth, plan: Plan) -> None:
+        if plan.rejects:
+            raise SkillRejected("not now")
+        if plan.questions:
+            await task.status("looking at what was asked")
+        # What it says is told at even times, and questions before the pieces they fall between.
+        pieces = max(1, plan.chunks)
+        asked_before = {pieces * (n + 1) // (plan.questions + 1) for n in range(plan.questions)}
+        for piece in range(pieces):
+            await asyncio.sleep(plan.takes_s * witness.slowness(agent) / pieces)
+            if piece + 1 in asked_before or (pieces == 1 and plan.questions):
+                for _ in range(plan.questions if pieces == 1 else 1):
+                    truth.answers.append(await task.ask(f"May I go on with step {len(truth.answers) + 1}?"))
+            if plan.chunks and piece + 1 < pieces:
+                await say(task, truth, f"{_WORDS[piece % len(_WORDS)]} ")
+        if plan.cost_usd is not None:
+            task.use(input_tokens=200, output_tokens=50, cost_usd=plan.cost_usd, model="simulated")
+            truth.cost_usd = plan.cost_usd
+        if plan.confidence is not None:
+            task.confidence(plan.confidence)
+        if plan.fails:
+            raise SkillFailed(behaviour.fails_with)
+        await say(task, truth, f"done: {task.text[:60]}")
+
+    async def say(task: SkillContext, truth: TaskTruth, text: str) -> None:
+        truth.text += text
+        await task.say(text)
+
+    @skill(skill_id, cost=behaviour.cost is not None, sure=behaviour.confidence is not None)
+    async def run(task: SkillContext) -> None:
+        plan = Plan.of(behaviour, task.rng)
+        now = asyncio.get_running_loop().time
+        truth = TaskTruth(
+            agent=agent,
+            skill=skill_id,
+            task_id=task.task_id,
+            context_id=task.context_id,
+            correlation_id=str(task.metadata.get("correlationId", "")),
+            life=life,
+            begun_s=round(now(), 6),
+        )
+        witness.began(truth)
+        try:
+            if room is None:
+                await work(task, truth, plan)
+            else:
+                async with room:
+                    await work(task, truth, plan)
+            truth.ended = "completed"
+        except SkillFailed:
+            truth.ended = "failed"
+            raise
+        except SkillRejected:
+            truth.ended = "rejected"
+            raise
+        except asyncio.CancelledError:
+            truth.ended = "canceled"
+            raise
+        finally:
+            truth.ended_s = round(now(), 6)
+            witness.ended(truth)
+
+    return run

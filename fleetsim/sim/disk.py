@@ -1,0 +1,54 @@
+"""The hub's disk in a simulation: one ledger in memory that outlives the hubs that use it, and can be full."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from fleetsim.caller.ledger.storage import InlineStorage, Operation
+from fleetsim.model.errors import NotAccepting
+
+T = TypeVar("T")
+
+
+class SimulatedDisk:
+    """The ledger's storage. ``full``: nothing can be written now."""
+
+    def __init__(self, storage: InlineStorage) -> None:
+        self.storage = storage
+        self.full = False
+
+    def session(self) -> DiskSession:
+        """What one hub has of it."""
+        return DiskSession(self)
+
+
+class DiskSession:
+    """A ``Storage`` that ends with its hub: once ``cut``, nothing of what that hub still does is written or read."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+        self.cut = False
+
+    def _require(self, *, writing: bool) -> None:
+        if self.cut:
+            raise NotAccepting("the hub was killed")
+        if writing and self._disk.full:
+            raise NotAccepting("the ledger cannot be written: the disk is full")
+
+    async def start(self) -> None:
+        """Nothing: the disk is there already."""
+
+    async def write(self, operation: Operation[T]) -> T:
+        self._require(writing=True)
+        return await self._disk.storage.write(operation)
+
+    def soon(self, operation: Operation[object]) -> None:
+        if not self.cut and not self._disk.full:
+            self._disk.storage.soon(operation)
+
+    async def read(self, operation: Operation[T]) -> T:
+        self._require(writing=False)
+        return await self._disk.storage.read(operation)
+
+    async def stop(self) -> None:
+        """Nothing: the disk stays."""

@@ -1,0 +1,191 @@
+"""What people write in a scenario: spans, rates, moments of the day, and amounts that vary.
+
+Pure values; chance is handed in.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime, timedelta
+from random import Random  # noqa: TID251 - the type of a stream of chance, which the caller hands in
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_SPAN = r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+"
+_SPAN_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d"
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h|d)")
+SPAN_S_MAX = 366 * 86_400.0
+NORMAL_95 = 1.6448536269514722
+"""How many standard deviations the 95th percentile of a normal distribution lies above its middle."""
+
+
+def seconds_of(text: object) -> float:
+    """The seconds of a span such as ``90s``, ``1h30m`` or ``250ms``. Raises ValueError."""
+    if not isinstance(text, str) or not re.fullmatch(_SPAN, text.strip(), re.ASCII):
+        raise ValueError("must be a span such as 30s, 5m or 1h30m")
+    seconds = sum(float(amount) * UNITS[unit] for amount, unit in _SPAN_PART.findall(text))
+    if seconds > SPAN_S_MAX:
+        raise ValueError("must be at most 366d")
+    return seconds
+
+
+def in_words(seconds: float) -> str:
+    """A span as people write it, in at most two units: ``1h30m``, ``12.5s``, ``250ms``."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 60:
+        return f"{seconds:.3g}s"
+    whole = round(seconds)
+    for unit, small in (("d", "h"), ("h", "m"), ("m", "s")):
+        if whole >= UNITS[unit]:
+            count, rest = divmod(whole, int(UNITS[unit]))
+            rest //= int(UNITS[small])
+            return f"{count}{unit}" + (f"{rest}{small}" if rest else "")
+    return f"{whole}s"
+
+
+def per_second(text: object) -> float:
+    """How many a second a rate such as ``12/h`` or ``2/s`` is. Raises ValueError."""
+    match = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None or not float(match[1]) > 0:
+        raise ValueError("must be a rate such as 12/h, 3/m or 0.5/s")
+    return float(match[1]) / UNITS[match[2]]
+
+
+Span: TypeAlias = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    WithJsonSchema({"type": "string", "pattern": f"^{_SPAN}$", "examples": ["30s", "5m", "1h30m"]}),
+]
+Rate: TypeAlias = Annotated[
+    float,
+    BeforeValidator(per_second),
+    WithJsonSchema({"type": "string", "pattern": f"^{_RATE.pattern}$", "examples": ["12/h", "2/s"]}),
+]
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+
+
+class Moment(str):
+    """A moment of a run: a span after its start, or a time of day (``14:00``), the first one after its start."""
+
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, text: object) -> Moment:
+        """Check it. Raises ValueError."""
+        if isinstance(text, str) and re.fullmatch(f"{_SPAN}|{_CLOCK}", text.strip(), re.ASCII):
+            return cls(text.strip())
+        raise ValueError("must be a time of day such as 14:00, or a span after the start such as 2h")
+
+    def after(self, start: datetime) -> float:
+        """Seconds from ``start``, on the clock of its zone."""
+        if ":" not in self:
+            return seconds_of(str(self))
+        hour, minute = map(int, self.split(":"))
+        at = start.replace(hour=hour, minute=minute, second=0, microsecond=0)
+        return (at - start if at >= start else at + timedelta(days=1) - start).total_seconds()
+
+
+When: TypeAlias = Annotated[
+    Moment,
+    PlainValidator(Moment.read),
+    WithJsonSchema({"type": "string", "pattern": f"^({_SPAN}|{_CLOCK})$", "examples": ["14:00", "2h"]}),
+]
+
+
+class _Spread(BaseModel):
+    """An amount that varies, in one of four forms."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    p50: Any = None
+    """Half of the amounts lie below this; with p95, of a log-normal distribution, as durations and costs mostly are."""
+    p95: Any = None
+    """One in twenty lies above this."""
+    low: Any = None
+    """The least, with high: all between are as likely."""
+    high: Any = None
+    """The most."""
+    mean: Any = None
+    """The mean of an exponential distribution."""
+    quantiles: Any = None
+    """Amounts as they were seen, in order: as many lie between any two neighbours. A fitted scenario has these."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> _Spread:
+        given = self.model_fields_set
+        if given not in ({"p50", "p95"}, {"low", "high"}, {"mean"}, {"quantiles"}):
+            raise ValueError("must be one amount, or p50 and p95, or low and high, or mean, or quantiles")
+        if self.p95 is not None and not 0 < self.p50 <= self.p95:
+            raise ValueError("p50 must be more than 0, and p95 no less than it")
+        if self.high is not None and self.low > self.high:
+            raise ValueError("low must not be more than high")
+        if self.quantiles is not None and sorted(self.quantiles) != list(self.quantiles):
+            raise ValueError("quantiles must be in order")
+        return self
+
+    def draw(self, rng: Random) -> float:
+        """One amount."""
+        if self.p95 is not None:
+            sigma = math.log(self.p95 / self.p50) / NORMAL_95
+            return float(self.p50 * math.exp(rng.gauss(0.0, 1.0) * sigma))
+        if self.high is not None:
+            return rng.uniform(self.low, self.high)
+        if self.mean is not None:
+            return rng.expovariate(1.0) * float(self.mean)
+        return between(self.quantiles, rng.random())
+
+
+class SpanSpread(_Spread):
+    """A span that varies: ``{p50: 20s, p95: 90s}``."""
+
+    p50: Span | None = None
+    p95: Span | None = None
+    low: Span | None = None
+    high: Span | None = None
+    mean: Span | None = None
+    quantiles: Annotated[list[Span], Field(min_length=2, max_length=201)] | None = None
+
+
+_Amount: TypeAlias = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class NumberSpread(_Spread):
+    """A number that varies: ``{low: 3, high: 12}``."""
+
+    p50: _Amount | None = None
+    p95: _Amount | None = None
+    low: _Amount | None = None
+    high: _Amount | None = None
+    mean: _Amount | None = None
+    quantiles: Annotated[list[_Amount], Field(min_length=2, max_length=201)] | None = None
+
+
+Spans: TypeAlias = SpanSpread | Span
+Numbers: TypeAlias = NumberSpread | _Amount
+
+
+def draw(amount: _Spread | float, rng: Random) -> float:
+    """One amount of those that may be; the same number of draws whichever it is."""
+    return amount.draw(rng) if isinstance(amount, _Spread) else amount
+
+
+def between(quantiles: list[float], share: float) -> float:
+    """The amount below which ``share`` of all lie, on the line through ``quantiles``, which lie evenly."""
+    at = share * (len(quantiles) - 1)
+    below = min(int(at), len(quantiles) - 2)
+    return quantiles[below] + (quantiles[below + 1] - quantiles[below]) * (at - below)
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """The nearest-rank percentile of sorted amounts; 0 of none."""
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))] if ordered else 0.0
+
+
+def hour_weight(curve: list[float], second_of_day: float) -> float:
+    """The weight of a moment in a daily curve of equal parts; see ``traffic``."""
+    return curve[min(len(curve) - 1, int(second_of_day / 86_400 * len(curve)))] if curve else 1.0

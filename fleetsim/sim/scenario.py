@@ -1,0 +1,265 @@
+"""A scenario: a fleet, its traffic, its ceremonies, its people, its weather, and what is expected of them.
+
+Pure values read from YAML, every problem with its place (``file:line:col``). What the keys do is carried out by
+``simulation``; what ``expect`` says is decided by ``expectation`` over what was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+from fleetsim.caller.config import NAME
+from fleetsim.caller.expectation import Expected
+from fleetsim.caller.fleet import FleetSettings, Wire
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.work import ID, ID_RULE
+from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
+from fleetsim.runtime.yaml import Path, YamlDocument, load
+from fleetsim.sim.quantities import Numbers, Rate, Share, Span, Spans, When, in_words
+from fleetsim.sim.troubles import Trouble
+
+SCENARIO_BYTES_MAX = 1024 * 1024
+SCENARIO_NODES_MAX = 60_000
+AGENTS_MAX = 1_000
+START = datetime(2026, 3, 2, tzinfo=UTC)
+"""When a scenario begins that does not say: a Monday, at midnight."""
+
+_WRITTEN = ConfigDict(
+    extra="forbid", alias_generator=to_camel, use_attribute_docstrings=True, arbitrary_types_allowed=True
+)
+_Name: TypeAlias = Annotated[str, Pattern(NAME, "1 to 64 ASCII letters, digits, dots, dashes or underscores")]
+_Skill: TypeAlias = Annotated[str, Pattern(ID.pattern, ID_RULE)]
+_Text: TypeAlias = Annotated[str, Field(max_length=2_000)]
+
+
+class SkillBehaviour(BaseModel):
+    """How one skill of a simulated agent behaves. Each task draws its own amounts."""
+
+    model_config = _WRITTEN
+
+    takes: Spans = 5.0
+    """How long the agent works on a task, without the time that people take to answer."""
+    chunks: Numbers = 0
+    """In how many pieces it says its answer meanwhile; 0 says it at the end."""
+    succeeds: Share = 1.0
+    """The share of tasks that end well; the others fail."""
+    rejects: Share = 0.0
+    """The share of tasks it refuses at once."""
+    asks: Share = 0.0
+    """The share of tasks in which it asks a person before it goes on."""
+    asks_again: Share = 0.0
+    """The share of those in which it asks a second time."""
+    cost: Numbers | None = None
+    """What a task costs in US dollars; nothing is reported unless given."""
+    confidence: Numbers | None = None
+    """How sure it says it is, from 0 to 1; nothing is reported unless given."""
+    fails_with: _Text = "it did not work out"
+    """The reason it gives when it fails."""
+
+
+class SimulatedAgent(BaseModel):
+    """A simulated agent: the reference agent, with scripted skills."""
+
+    model_config = _WRITTEN
+
+    skills: Annotated[dict[_Skill, SkillBehaviour], Field(min_length=1, max_length=100)]
+    """What it offers, by the skill's id."""
+    dialect: Wire = "0.3"
+    """The version of A2A it speaks."""
+    streaming: bool = True
+    """Whether it streams."""
+    push: bool = True
+    """Whether it calls webhooks."""
+    replicas: Annotated[int, Field(ge=1, le=200)] = 1
+    """How many there are alike: NAME-1, NAME-2 and so on if more than one."""
+    at_once: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """How many tasks it works on at once; others wait inside it. Unlimited unless given."""
+
+
+class Traffic(BaseModel):
+    """Requests of one kind that come in."""
+
+    model_config = _WRITTEN
+
+    skill: _Skill
+    """What is asked for."""
+    agent: _Name | None = None
+    """Who is asked; any agent with the skill unless given."""
+    rate: Rate
+    """How often: 12/h, 3/m, 0.5/s."""
+    arrivals: Literal["poisson", "steady"] = "poisson"
+    """Whether they come by chance, or evenly."""
+    curve: Annotated[list[Annotated[float, Field(ge=0, le=1_000)]], Field(min_length=1, max_length=96)] | None = None
+    """Weights over the day in equal parts (24 of them: one an hour); the rate is that of the mean weight."""
+    burst: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """How many come each time."""
+    within: Span = 1.0
+    """Over which span those of one burst are spread."""
+    turns: Annotated[int, Field(ge=1, le=20)] = 1
+    """How many turns a conversation has; each waits for the answer to the one before."""
+    pause: Spans = 10.0
+    """How long a person thinks between two turns."""
+    begins: When | None = None
+    """From when on; from the start unless given."""
+    ends: When | None = None
+    """Until when; to the end unless given."""
+    text: _Text = "Please see to this."
+    """What the agent is told."""
+
+
+class People(BaseModel):
+    """Who answers what agents ask, and who gives up on what takes too long."""
+
+    model_config = _WRITTEN
+
+    answer_after: Spans = 60.0
+    """How long a question waits for its answer."""
+    never: Share = 0.0
+    """The share of questions that nobody answers."""
+    reject: Share = 0.0
+    """The share of questions that are rejected, which cancels the task."""
+    says: _Text = "yes"
+    """The answer."""
+    cancel: Share = 0.0
+    """The share of requests that somebody cancels."""
+    cancel_after: Spans = 30.0
+    """How long after it was accepted."""
+
+
+def _start(value: Any) -> datetime:
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise ValueError("must be a date and time such as 2026-03-02T00:00:00Z")
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+class Mix(BaseModel):
+    """Trouble by chance: of each kind in the standard mix some, of some kinds none, as the seed decides."""
+
+    model_config = _WRITTEN
+
+    scale: Annotated[float, Field(ge=0, le=100)] = 1.0
+    """How much of it: 2 is twice as often."""
+    off: Share = 0.25
+    """The share of kinds that a seed leaves out entirely."""
+
+
+class Scenario(BaseModel):
+    """The keys of a scenario file."""
+
+    model_config = _WRITTEN
+
+    name: _Name
+    """What it is called."""
+    about: _Text = ""
+    """What it teaches."""
+    duration: Span
+    """For how long there is traffic and trouble. Then all trouble ends, and everything under way gets its time to."""
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
+    """What chance is drawn from; the same seed gives the same run."""
+    start: Annotated[datetime, BeforeValidator(_start), WithJsonSchema({"type": "string", "format": "date-time"})] = (
+        START
+    )
+    """The date and time at which it begins."""
+    fleet: Annotated[dict[_Name, SimulatedAgent], Field(min_length=1, max_length=AGENTS_MAX)]
+    """The agents, by name."""
+    settings: FleetSettings = FleetSettings()
+    """The hub's settings: the keys of the `fleet:` part of agents.yaml."""
+    traffic: Annotated[list[Traffic], Field(max_length=1_000)] = []
+    """The requests that come in."""
+    ceremonies: str | None = None
+    """A folder of ceremonies, as seen from this file."""
+    people: People = People()
+    """Who answers and cancels."""
+    weather: Annotated[list[Trouble], Field(max_length=1_000)] = []
+    """Trouble, at its time."""
+    mix: Mix | None = None
+    """Trouble by chance, beside it."""
+    expect: Annotated[list[Expected], Field(max_length=500)] = []
+    """What must be true of the run: fleet.success_rate >= 95%, quinn.p95 < 2m."""
+
+    @property
+    def agents(self) -> Iterator[tuple[str, SimulatedAgent]]:
+        """Every agent under the name it has in the run."""
+        for name, agent in self.fleet.items():
+            for number in range(1, agent.replicas + 1):
+                yield (name if agent.replicas == 1 else f"{name}-{number}"), agent
+
+    def replicas_of(self, name: str) -> tuple[str, ...]:
+        """The names in the run of what the scenario calls ``name``."""
+        agent = self.fleet.get(name)
+        if agent is None or agent.replicas == 1:
+            return (name,)
+        return tuple(f"{name}-{number}" for number in range(1, agent.replicas + 1))
+
+
+def parse_scenario(text: str | bytes, source: str) -> tuple[Scenario, YamlDocument]:
+    """Check the text of a scenario.
+
+    Raises:
+        ConfigError: all that is wrong with it, one ``file:line:col`` line each.
+    """
+    written = load(text, source, bytes_max=SCENARIO_BYTES_MAX, nodes_max=SCENARIO_NODES_MAX)
+    if not isinstance(written.value, dict):
+        raise written.error((), "the file holds one mapping with the keys 'name', 'duration' and 'fleet'")
+    try:
+        scenario = Scenario.model_validate(written.value)
+    except ValidationError as error:
+        raise combine(explain(written, error, Scenario)) from None
+    problems = tuple(_problems(scenario, written))
+    if problems:
+        raise combine(problems)
+    return scenario, written
+
+
+def _problems(scenario: Scenario, written: YamlDocument) -> Iterator[ConfigError]:
+    """What no single key shows: names that mean nothing, and times after the end."""
+    names = {name for name, _ in scenario.agents}
+    known = names | set(scenario.fleet)
+    offers = {skill for _, agent in scenario.agents for skill in agent.skills}
+
+    def named(path: Path, agent: str | None) -> Iterator[ConfigError]:
+        if agent is not None and agent not in known:
+            yield written.error(path, f"there is no agent '{agent}'{did_you_mean(agent, known)}")
+
+    def offered(path: Path, skill: str | None, agent: str | None) -> Iterator[ConfigError]:
+        mine = offers
+        if agent is not None and agent in scenario.fleet:
+            mine = set(scenario.fleet[agent].skills)
+        if skill is not None and skill not in mine:
+            who = f"agent '{agent}'" if agent in scenario.fleet else "no agent"
+            yield written.error(path, f"{who} offers '{skill}'{did_you_mean(skill, mine)}")
+
+    if len(names) > AGENTS_MAX:
+        yield written.error(("fleet",), f"more than {AGENTS_MAX} agents with their replicas")
+    for at, traffic in enumerate(scenario.traffic):
+        yield from named(("traffic", at, "agent"), traffic.agent)
+        yield from offered(("traffic", at, "skill"), traffic.skill, traffic.agent)
+        for key, when in (("begins", traffic.begins), ("ends", traffic.ends)):
+            if when is not None and when.after(scenario.start) > scenario.duration:
+                yield written.error(("traffic", at, key), f"is after the end ({in_words(scenario.duration)})")
+    for at, trouble in enumerate(scenario.weather):
+        yield from named(("weather", at, "agent"), trouble.agent)
+        if trouble.skill is not None:
+            yield from offered(("weather", at, "skill"), trouble.skill, trouble.agent)
+        if trouble.begins_s(scenario.start) >= scenario.duration:
+            yield written.error(("weather", at, "at"), f"is after the end ({in_words(scenario.duration)})")
+        for wrong in trouble.problems():
+            yield written.error(("weather", at, "fault"), wrong)
+    for at, expectation in enumerate(scenario.expect):
+        yield from named(("expect", at), expectation.agent)
+        if expectation.skill is not None:
+            yield from offered(("expect", at), expectation.skill, expectation.agent)
+
+
+def with_seed(scenario: Scenario, seed: int) -> Scenario:
+    """The same scenario on another seed."""
+    return scenario.model_copy(update={"seed": seed})

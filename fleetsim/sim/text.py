@@ -1,0 +1,132 @@
+"""A report as lines for a person. Text that came out of a run is one harmless line wherever it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from fleetsim.caller.expectation import FLEET, METRICS, shown
+from fleetsim.model.text import one_line
+from fleetsim.sim.quantities import in_words
+from fleetsim.sim.report import Failure, Report, Result
+
+SHOWN_MAX = 5
+_COLUMNS = ("requests", "success_rate", "p50", "p95", "cost", "unknown", "lost", "undeliverable", "questions")
+_HEADS = ("REQUESTS", "OK%", "P50", "P95", "COST", "UNKNOWN", "LOST", "UNDELIV", "ASKED")
+_SAID = {
+    Result.OK: "as expected",
+    Result.UNEXPECTED: "not as expected",
+    Result.VIOLATED: "a rule that must always hold was broken",
+}
+
+
+def moment(at_s: float) -> str:
+    """A second of the run, as ``1d 02:03:04``."""
+    days, rest = divmod(int(at_s), 86_400)
+    clock = str(timedelta(seconds=rest)).rjust(8, "0")
+    return f"{days}d {clock}" if days else clock
+
+
+def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
+    """The lines: verdict, what broke, when and who, the figures, and how to play it again."""
+    fleet = report.figures.get(FLEET, {})
+    speed = f", {report.duration_s / report.wall_s:,.0f} times as fast as it would be" if report.wall_s else ""
+    yield f"{report.scenario}, seed {report.seed}: {_SAID[report.result]}"
+    yield (
+        f"{in_words(report.duration_s)} played in {in_words(report.wall_s)}{speed}: "
+        f"{fleet.get('requests') or 0:.0f} requests, {fleet.get('outcomes') or 0:.0f} outcomes, "
+        f"{len(report.agents)} agents"
+    )
+    yield from _expectations(report)
+    yield from _invariants(report, verbose)
+    yield ""
+    yield from _table(report)
+    if report.troubles:
+        yield ""
+        yield "trouble:"
+        for _, said, hits in report.troubles:
+            yield f"  {said}" + (f": {hits} messages" if hits else "")
+    yield ""
+    yield f"play it again: {report.again}"
+
+
+def _expectations(report: Report) -> Iterator[str]:
+    for expectation, figure, holds in report.expectations:
+        mark = "holds " if holds else "BROKEN"
+        yield f"  {mark} {expectation.text}   (it is {shown(expectation.unit, figure)})"
+        if holds:
+            continue
+        mine = [f for f in report.failures if _about(f, expectation.agent, expectation.skill, report)]
+        if expectation.metric in {"success_rate", "failures", *_OUTCOMES} and mine:
+            yield from _first(mine)
+
+
+_OUTCOMES = {name for name, (_, said) in METRICS.items() if name in {
+    "failed", "rejected", "canceled", "undeliverable", "unknown", "lost", "expired", "protocol_error",
+}}  # fmt: skip
+
+
+def _about(failure: Failure, agent: str | None, skill: str | None, report: Report) -> bool:
+    mine = agent is None or failure.agent == agent or failure.agent.rpartition("-")[0] == agent
+    return mine and (skill is None or failure.skill == skill)
+
+
+def _first(failures: list[Failure]) -> Iterator[str]:
+    """The first failures of each kind, with the trouble that was about."""
+    seen: set[tuple[str, str]] = set()
+    for failure in failures:
+        if (failure.agent, failure.outcome) in seen:
+            continue
+        seen.add((failure.agent, failure.outcome))
+        count = sum((f.agent, f.outcome) == (failure.agent, failure.outcome) for f in failures)
+        amid = f" amid {', '.join(failure.troubles)}" if failure.troubles else ""
+        yield f"         {count} x {failure.outcome} at {failure.agent}, first at {moment(failure.at_s)}{amid}"
+        yield f"           {failure.skill} {failure.correlation_id}: {one_line(failure.reason, 90)}"
+        if len(seen) == SHOWN_MAX:
+            return
+
+
+def _invariants(report: Report, verbose: bool) -> Iterator[str]:
+    good = [v for v in report.verdicts if not v.violations and v.cases]
+    idle = [v.invariant.number for v in report.verdicts if not v.cases]
+    cases = sum(v.cases for v in good)
+    yield (
+        f"  rules that always hold: {len(good)} looked at in {cases:,} cases, none broken"
+        if not any(v.violations for v in report.verdicts)
+        else f"  rules that always hold: {len(good)} of {len(report.verdicts)} held"
+    )
+    if verbose:
+        for v in report.verdicts:
+            yield f"    {v.invariant.number} {v.invariant.rule}: {v.cases:,} cases"
+    elif idle:
+        yield f"    nothing in this run to hold them to: {', '.join(idle)}"
+    for v in report.verdicts:
+        if v.violations:
+            yield f"  BROKEN {v.invariant.number} {v.invariant.rule}: {len(v.violations)} times"
+            for wrong in v.violations[:SHOWN_MAX]:
+                who = " ".join(part for part in (wrong.agent, wrong.correlation_id) if part)
+                yield f"         {moment(wrong.at_s)} {who}: {one_line(wrong.said, 120)}"
+
+
+def _table(report: Report) -> Iterator[str]:
+    names = [FLEET, *report.agents]
+    rows = [["", *_HEADS]]
+    for name in names:
+        figures = report.figures.get(name, {})
+        rows.append([name, *(_cell(column, figures.get(column)) for column in _COLUMNS)])
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        first, *rest = (
+            cell.ljust(w) if at == 0 else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join((first, *rest)).rstrip()
+
+
+def _cell(column: str, figure: float | None) -> str:
+    if figure is None:
+        return "-"
+    if column == "success_rate":
+        return f"{figure * 100:.1f}"
+    if column in {"p50", "p95"}:
+        return in_words(figure)
+    return shown(METRICS[column][0], figure)

@@ -1,0 +1,320 @@
+"""Trouble that can come over a simulated fleet: each kind by name, what it does, and how it is put up.
+
+What a kind does to messages is a fault of the testbed; what it does to processes, clocks and storage is named here and
+carried out by ``simulation``. The kinds are those of the fault tables that the caller and the agent are held to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random  # noqa: TID251 - the type of a stream of chance, which the caller hands in
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from fleetsim.caller.config import NAME
+from fleetsim.caller.executor import CALLBACK_PATH
+from fleetsim.runtime.explain import Pattern
+from fleetsim.runtime.ports import Request
+from fleetsim.sim.quantities import Share, Span, When, in_words
+from fleetsim.testbed import faults
+from fleetsim.testbed.faults import Fault, Match
+
+SENDS = ("message/send", "message/stream", "SendMessage", "SendStreamingMessage", "tasks/send", "tasks/sendSubscribe")
+POLLS = ("tasks/get", "GetTask")
+STREAMS = ("message/stream", "tasks/resubscribe", "SendStreamingMessage", "SubscribeToTask", "tasks/sendSubscribe")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of trouble. ``on`` says what it meets: calls to an agent, webhooks to the hub, or a process.
+
+    ``fault`` makes the testbed's fault of ``amount`` (seconds, or how many times); processes have none. ``methods`` are
+    the JSON-RPC methods it meets, all if none are named. ``mix`` is how often it comes in the standard mix: a share of
+    messages, or how many times an hour.
+    """
+
+    about: str
+    on: Literal["agent", "card", "webhook", "process"]
+    fault: Callable[[float], Fault] | None = None
+    methods: tuple[str, ...] = ()
+    amount: float | None = None
+    mix_share: float = 0.0
+    mix_per_hour: float = 0.0
+    mix_lasts: tuple[float, float] = (0.0, 0.0)
+
+
+def _junk(body: bytes) -> bytes:
+    return b"\x00\xff{]" + body[: len(body) // 2]
+
+
+KINDS: Mapping[str, Kind] = {
+    "agent-down": Kind(
+        about="connections to the agent are refused; it keeps its tasks",
+        on="process",
+        mix_per_hour=1 / 8,
+        mix_lasts=(60.0, 1_200.0),
+    ),
+    "agent-restart": Kind(
+        about="the agent is killed and comes back without its tasks",
+        on="process",
+        mix_per_hour=1 / 6,
+        mix_lasts=(1.0, 60.0),
+    ),
+    "hub-restart": Kind(
+        about="the hub is killed where it stands and comes back on its ledger",
+        on="process",
+        mix_per_hour=1 / 3,
+        mix_lasts=(1.0, 120.0),
+    ),
+    "hub-unreachable": Kind(
+        about="webhooks find no hub; the hub itself goes on",
+        on="webhook",
+        fault=lambda _: faults.Refuse(),
+        mix_per_hour=1 / 12,
+        mix_lasts=(30.0, 600.0),
+    ),
+    "slower": Kind(
+        about="the agent works as many times slower as amount says",
+        on="process",
+        amount=2.0,
+    ),
+    "clock-jump": Kind(
+        about="the hub's wall clock is set forward by amount seconds, or back if that is negative",
+        on="process",
+        amount=3_600.0,
+        mix_per_hour=1 / 24,
+    ),
+    "disk-full": Kind(
+        about="the hub's ledger cannot be written",
+        on="process",
+        mix_per_hour=1 / 6,
+        mix_lasts=(1.0, 60.0),
+    ),
+    "hang": Kind(
+        about="the agent takes calls and answers none",
+        on="agent",
+        fault=lambda _: faults.Stall(at="response"),
+        mix_per_hour=1 / 4,
+        mix_lasts=(30.0, 120.0),
+    ),
+    "slow-answers": Kind(
+        about="every answer of the agent comes amount seconds late",
+        on="agent",
+        fault=lambda seconds: faults.SlowStart(seconds=seconds),
+        amount=5.0,
+        mix_share=0.05,
+    ),
+    "lost-request": Kind(
+        about="a call is lost before it reaches the agent",
+        on="agent",
+        fault=lambda _: faults.LoseRequest(),
+        mix_share=0.02,
+    ),
+    "lost-reply": Kind(
+        about="the agent does what it was asked, and its answer is lost",
+        on="agent",
+        fault=lambda _: faults.LoseReply(),
+        mix_share=0.02,
+    ),
+    "lost-sends": Kind(
+        about="as lost-reply, for the call that begins a task alone",
+        on="agent",
+        fault=lambda _: faults.LoseReply(),
+        methods=SENDS,
+    ),
+    "bad-gateway": Kind(
+        about="something in between answers 502",
+        on="agent",
+        fault=lambda _: faults.html_error(502),
+        mix_share=0.01,
+    ),
+    "junk": Kind(
+        about="what the agent answers arrives broken",
+        on="agent",
+        fault=lambda _: faults.EditChunk(edit=_junk),
+        mix_share=0.01,
+    ),
+    "cut-streams": Kind(
+        about="streams break after amount bytes",
+        on="agent",
+        fault=lambda count: faults.DropAfter(bytes_passed=int(count)),
+        methods=STREAMS,
+        amount=1_500.0,
+        mix_share=0.15,
+    ),
+    "failing-polls": Kind(
+        about="looks at a task are refused",
+        on="agent",
+        fault=lambda _: faults.Refuse(),
+        methods=POLLS,
+        mix_share=0.02,
+    ),
+    "card-gone": Kind(
+        about="the agent's card is not there",
+        on="card",
+        fault=lambda _: faults.Status(status=404),
+        mix_per_hour=1 / 4,
+        mix_lasts=(60.0, 900.0),
+    ),
+    "card-junk": Kind(
+        about="the agent's card is no card",
+        on="card",
+        fault=lambda _: faults.Status(status=200, body=b'{"name": 7', headers={"content-type": "application/json"}),
+        mix_per_hour=1 / 4,
+        mix_lasts=(60.0, 900.0),
+    ),
+    "lost-webhooks": Kind(
+        about="webhooks are lost on their way",
+        on="webhook",
+        fault=lambda _: faults.LoseRequest(),
+        mix_share=0.1,
+    ),
+    "doubled-webhooks": Kind(
+        about="webhooks arrive twice, the second time amount seconds later",
+        on="webhook",
+        fault=lambda seconds: faults.Duplicate(copies=1, after_s=seconds),
+        amount=3.0,
+        mix_share=0.1,
+    ),
+    "late-webhooks": Kind(
+        about="webhooks arrive up to amount seconds late, and so out of order",
+        on="webhook",
+        fault=lambda seconds: faults.Late(low_s=0.0, high_s=seconds),
+        amount=600.0,
+        mix_share=0.1,
+    ),
+    "unacknowledged-webhooks": Kind(
+        about="the hub takes webhooks, and its answer to the agent is lost",
+        on="webhook",
+        fault=lambda _: faults.LoseReply(),
+        mix_share=0.05,
+    ),
+}
+"""Every kind, by the name a scenario has for it."""
+
+FaultName: TypeAlias = Literal[tuple(KINDS)]  # type: ignore[valid-type]
+
+
+class Trouble(BaseModel):
+    """One trouble, and when, where and for how long."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, use_attribute_docstrings=True)
+
+    fault: FaultName
+    """What happens."""
+    at: When | None = None
+    """When it begins: a time of day, or a span after the start; at the start unless given."""
+    lasts: Span | None = None
+    """For how long; to the end of the traffic unless given."""
+    agent: Annotated[str, Pattern(NAME, "an agent's name")] | None = None
+    """Whom it meets; every agent unless given."""
+    skill: str | None = None
+    """Only calls that ask for this skill; of calls to agents alone."""
+    share: Share = 1.0
+    """The share of messages that it meets."""
+    amount: float | None = None
+    """How much: seconds, bytes or times, as the fault says."""
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.fault]
+
+    def begins_s(self, start: datetime) -> float:
+        """When it begins, in seconds after the start of the run."""
+        return self.at.after(start) if self.at is not None else 0.0
+
+    @property
+    def how_much(self) -> float:
+        """Its amount: as given, else as its kind has it."""
+        return self.amount if self.amount is not None else self.kind.amount or 0.0
+
+    def problems(self) -> Iterator[str]:
+        """What does not go together."""
+        kind = self.kind
+        if kind.on == "process" and self.share < 1:
+            yield f"'{self.fault}' meets all or nothing: it has no share"
+        if self.skill is not None and kind.on != "agent":
+            yield f"'{self.fault}' is not about calls of one skill"
+        if self.amount is not None and kind.amount is None:
+            yield f"'{self.fault}' has no amount"
+        if self.agent is not None and self.fault in {"hub-restart", "clock-jump", "disk-full"}:
+            yield f"'{self.fault}' is the hub's: it has no agent"
+
+    @property
+    def in_words(self) -> str:
+        """One line for a person."""
+        whom = f" of {self.agent}" if self.agent else ""
+        return (
+            f"{self.fault}{whom}"
+            + (f", {self.skill}" if self.skill else "")
+            + (f", {self.share:.0%} of messages" if self.share < 1 else "")
+            + (f" at {self.at}" if self.at else "")
+            + (f" for {in_words(self.lasts)}" if self.lasts is not None else "")
+        )
+
+
+def match_of(trouble: Trouble, origin: str, hub: str) -> Iterator[Match]:
+    """Which requests a trouble on messages meets at one agent's ``origin``, or on the way to the ``hub``."""
+    kind = trouble.kind
+    if kind.on == "webhook":
+        source = None if trouble.agent is None else origin.removeprefix("http://").partition(".")[0]
+        yield Match(origin=hub, path=f"{CALLBACK_PATH}*", source=source)
+    elif kind.on == "card":
+        yield Match(origin=origin, method="GET", path="*/.well-known/*")
+    elif kind.methods:
+        for method in kind.methods:
+            yield Match(origin=origin, rpc_method=method, where=_asks_for(trouble.skill))
+    else:
+        yield Match(origin=origin, method="POST", where=_asks_for(trouble.skill))
+
+
+def _asks_for(skill: str | None) -> Callable[[Request], bool] | None:
+    if skill is None:
+        return None
+    quoted = f'"{skill}"'.encode()
+    return lambda request: quoted in request.body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedTroubles:
+    """What the standard mix brought: the troubles, and the kinds the seed left out."""
+
+    troubles: tuple[Trouble, ...]
+    left_out: tuple[str, ...] = field(default=())
+
+
+def standard_mix(
+    rng: Random, *, agents: tuple[str, ...], duration: float, scale: float = 1.0, off: float = 0.25
+) -> MixedTroubles:
+    """Draw trouble for ``duration`` seconds: shares of messages throughout, the rest at times by chance.
+
+    ``off`` is the share of kinds that are left out, so that what one kind hides another seed shows (swarm testing).
+    """
+    troubles: list[Trouble] = []
+    left_out: list[str] = []
+    for name, kind in KINDS.items():
+        if not kind.mix_share and not kind.mix_per_hour:
+            continue
+        if rng.random() < off:
+            left_out.append(name)
+            continue
+        amount = None if kind.amount is None else kind.amount * rng.uniform(0.1, 1.0)
+        if kind.mix_share:
+            share = min(1.0, kind.mix_share * scale)
+            troubles.append(Trouble(fault=name, share=share, amount=amount))
+            continue
+        whose = agents if kind.on in {"agent", "card"} or name.startswith("agent-") else (None,)
+        for agent in whose:
+            at = 0.0
+            while (at := at + rng.expovariate(kind.mix_per_hour * scale / 3_600)) < duration if scale else False:
+                if name == "clock-jump":
+                    amount = round(rng.uniform(-7_200, 7_200))
+                low, high = kind.mix_lasts
+                lasts = f"{rng.uniform(low, high):.1f}s" if high else None
+                written = {"fault": name, "at": f"{at:.1f}s", "lasts": lasts, "agent": agent, "amount": amount}
+                troubles.append(Trouble.model_validate(written))
+    return MixedTroubles(troubles=tuple(troubles), left_out=tuple(left_out))

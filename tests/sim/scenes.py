@@ -1,0 +1,52 @@
+"""Small scenarios that tests play."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fleetsim.sim.recording import Recorder
+from fleetsim.sim.report import Report, report_of
+from fleetsim.sim.scenario import Scenario, parse_scenario
+from fleetsim.sim.simulation import play
+
+SMALL = """
+name: small
+duration: 1h
+fleet:
+  quinn:
+    skills:
+      review: {takes: {p50: 20s, p95: 60s}, chunks: 4, succeeds: 0.9, cost: {low: 0.01, high: 0.03}, asks: 0.3}
+  herald:
+    dialect: "1.0"
+    skills:
+      sitrep: {takes: 3s}
+  archivist:
+    dialect: "0.1"
+    streaming: false
+    skills:
+      lookup: {takes: {mean: 20s}}
+traffic:
+  - {skill: review, rate: 30/h}
+  - {skill: sitrep, rate: 20/h, turns: 2}
+  - {skill: lookup, rate: 20/h}
+"""
+
+
+def scenario(text: str = SMALL, **changes: Any) -> Scenario:
+    return parse_scenario(text, "small.yaml")[0].model_copy(update=changes)
+
+
+def run_of(wanted: Scenario, ceremonies: Mapping[str, bytes] | None = None) -> tuple[list[dict[str, Any]], str]:
+    """The lines of a run, and its digest."""
+    file = io.StringIO()
+    recorder = Recorder(file)
+    play(wanted, recorder, ceremonies)
+    return [json.loads(line) for line in file.getvalue().splitlines()], recorder.digest
+
+
+def report(wanted: Scenario, ceremonies: Mapping[str, bytes] | None = None) -> Report:
+    lines, digest = run_of(wanted, ceremonies)
+    return report_of(wanted, lines, source="small.yaml", digest=digest)

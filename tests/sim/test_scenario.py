@@ -1,0 +1,74 @@
+"""What a scenario file may hold, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetsim.model.errors import ConfigError
+from fleetsim.sim import shipped
+from fleetsim.sim.scenario import parse_scenario
+from tests.sim.scenes import SMALL
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("durations: 1h", "unknown key 'durations' (did you mean 'duration'?)"),
+        ("expect: [fleet.p59 < 1s]", "there is no figure 'p59'"),
+        ("expect: [nobody.p95 < 1s]", "there is no agent 'nobody'"),
+        ("weather: [{fault: hangs, at: 1m}]", "must be"),
+        ("weather: [{fault: hang, at: 2h}]", "is after the end (1h)"),
+        ("weather: [{fault: hang, agent: quin}]", "there is no agent 'quin' (did you mean 'quinn'?)"),
+        ("weather: [{fault: hang, skill: sitrep, agent: quinn}]", "agent 'quinn' offers 'sitrep'"),
+        ("weather: [{fault: hub-restart, agent: quinn}]", "'hub-restart' is the hub's: it has no agent"),
+        ("weather: [{fault: hang, amount: 3}]", "'hang' has no amount"),
+        ("weather: [{fault: agent-down, share: 0.5}]", "'agent-down' meets all or nothing"),
+        ("weather: [{fault: lost-webhooks, skill: review}]", "'lost-webhooks' is not about calls of one skill"),
+        ("people: {answerAfter: soon}", "must be a span such as 30s"),
+        ("start: tomorrow", "must be a date and time such as 2026-03-02T00:00:00Z"),
+        ("seed: -1", "must be at least 0"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(line: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_scenario(f"{SMALL}{line}\n", "small.yaml")
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(f"small.yaml:{len(SMALL.splitlines()) + 1}:")
+
+
+def test_a_scenario_has_its_replicas_under_names_of_their_own() -> None:
+    wanted, _ = parse_scenario(SMALL.replace("  herald:\n", "  herald:\n    replicas: 2\n"), "small.yaml")
+    assert [name for name, _ in wanted.agents] == ["quinn", "herald-1", "herald-2", "archivist"]
+    assert wanted.replicas_of("herald") == ("herald-1", "herald-2")
+    assert wanted.replicas_of("quinn") == ("quinn",)
+
+
+def test_traffic_for_a_skill_that_nobody_offers_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no agent offers 'reviews'.*did you mean 'review'"):
+        parse_scenario(SMALL.replace("skill: review,", "skill: reviews,"), "small.yaml")
+
+
+@pytest.mark.parametrize("name", sorted(shipped.scenarios()))
+def test_a_shipped_scenario_is_right_and_says_what_it_teaches(name: str) -> None:
+    source, text, folder = shipped.read(name)
+    wanted, written = parse_scenario(text, source)
+    assert wanted.name == name
+    assert len(wanted.about) > 40
+    assert wanted.expect
+    shipped.ceremonies_of(wanted, written, folder)
+
+
+def test_there_are_at_least_eight_of_them() -> None:
+    assert len(shipped.scenarios()) >= 8
+
+
+def test_a_scenario_that_is_not_there_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"there is no scenario 'quiet-dya' .did you mean 'quiet-day'"):
+        shipped.read("quiet-dya")
+
+
+def test_a_missing_folder_of_ceremonies_is_an_error_at_its_place() -> None:
+    source, text, folder = shipped.read("clock-sunday")
+    wanted, written = parse_scenario(text.replace(b"sunday-ceremonies", b"monday"), source)
+    with pytest.raises(ConfigError, match=r"clock-sunday:\d+:\d+: there is no folder"):
+        shipped.ceremonies_of(wanted, written, folder)

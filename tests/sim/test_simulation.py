@@ -1,0 +1,106 @@
+"""A whole fleet on virtual time: what happens in a run, and that the same seed brings the same run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from fleetsim.sim.quantities import Moment
+from fleetsim.sim.report import Result
+from fleetsim.sim.scenario import Mix, People
+from fleetsim.sim.troubles import KINDS, Trouble
+from tests.sim.scenes import report, run_of, scenario
+
+pytestmark = pytest.mark.slow
+
+DIGEST = "from tests.sim.scenes import run_of, scenario\nprint(run_of(scenario(duration=900.0))[1])"
+
+
+def test_a_calm_hour_ends_well_in_every_dialect() -> None:
+    found = report(scenario())
+    assert found.result is Result.OK
+    for agent in ("quinn", "herald", "archivist"):
+        figures = found.figures[agent]
+        assert figures["outcomes"] == figures["requests"]
+        assert (figures["requests"] or 0) > 10
+    fleet = found.figures["fleet"]
+    assert fleet["completed"] == fleet["successes"]
+    assert (fleet["questions"] or 0) == fleet["answered"] != 0
+    assert all(not v.violations for v in found.verdicts)
+
+
+def test_the_same_seed_gives_the_same_run_in_any_process_and_another_seed_another() -> None:
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(digests) == 1
+    assert digests != {run_of(scenario(duration=900.0, seed=2))[1] + "\n"}
+
+
+@pytest.mark.parametrize("fault", sorted(KINDS))
+def test_under_each_trouble_every_request_still_has_its_one_outcome(fault: str) -> None:
+    trouble = Trouble.model_validate({"fault": fault, "at": "10m", "lasts": "10m"})
+    found = report(scenario(duration=1_800.0, weather=[trouble], people=People(cancel=0.1)))
+    assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
+    assert found.figures["fleet"]["outcomes"] == found.figures["fleet"]["requests"]
+
+
+def test_trouble_of_every_kind_at_once_loses_nothing() -> None:
+    found = report(scenario(mix=Mix(scale=10.0, off=0.0), people=People(never=0.2, cancel=0.2)))
+    assert [v.violations for v in found.verdicts if v.violations] == []
+    assert {fault for fault, *_ in found.troubles} >= {"hub-restart", "agent-restart", "disk-full", "lost-webhooks"}
+
+
+def test_tasks_of_an_agent_that_is_killed_are_said_to_be_lost_and_by_whom() -> None:
+    killed = Trouble.model_validate({"fault": "agent-restart", "agent": "archivist", "at": "30m", "lasts": "5s"})
+    lines, _ = run_of(scenario(weather=[killed]))
+    truths = [line for line in lines if line["kind"] == "task" and line["ended"] == "killed"]
+    outcomes = {line["task_id"]: line for line in lines if line["kind"] == "outcome"}
+    assert {truth["agent"] for truth in truths} <= {"archivist"}
+    for truth in truths:
+        assert outcomes[truth["task_id"]]["outcome"] in {"lost", "unknown", "failed"}
+
+
+def test_a_hub_that_is_killed_goes_on_with_what_it_had() -> None:
+    lines, _ = run_of(scenario(weather=[Trouble(fault="hub-restart", at=Moment("30m"))]))
+    starts = [line for line in lines if line["kind"] == "event" and line["event"]["topic"] == "hub.started"]
+    assert len(starts) == 2
+    seqs = [line["event"]["seq"] for line in lines if line["kind"] == "event"]
+    assert seqs == sorted(seqs)
+
+
+def test_questions_that_nobody_answers_expire() -> None:
+    settings = scenario().settings
+    found = report(scenario(people=People(never=1.0), settings=replace(settings, question_ttl_s=600.0)))
+    fleet = found.figures["fleet"]
+    assert fleet["unanswered"] == fleet["questions"] == fleet["expired"] != 0
+    assert found.result is Result.OK
+
+
+def test_an_agent_works_on_no_more_tasks_at_once_than_it_may() -> None:
+    text = """
+name: herd
+duration: 10m
+fleet:
+  quinn: {atOnce: 2, skills: {review: {takes: 10s}}}
+traffic:
+  - {skill: review, rate: 12/h, arrivals: steady, burst: 20, within: 1s}
+"""
+    lines, _ = run_of(scenario(text))
+    took = sorted(line["ended_s"] - line["begun_s"] for line in lines if line["kind"] == "task")
+    assert len(took) == 20
+    assert took[-1] > 80
+    ends = Counter(round(line["ended_s"]) for line in lines if line["kind"] == "task")
+    assert max(ends.values()) <= 4
