@@ -31,7 +31,15 @@ from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
 from fleetsim.client.remote_file import REMOTE_BYTES_MAX
 from fleetsim.hub.endpoints import ENDPOINTS, Who
-from fleetsim.hub.schemas import AGENT_KEYS_SCHEMA, AGENTS_SCHEMA, API_SCHEMA, CEREMONY_SCHEMA, of_file, payload_model, schemas
+from fleetsim.hub.schemas import (
+    AGENT_KEYS_SCHEMA,
+    AGENTS_SCHEMA,
+    API_SCHEMA,
+    CEREMONY_SCHEMA,
+    of_file,
+    payload_model,
+    schemas,
+)
 from fleetsim.model.errors import RPC_ERRORS
 from fleetsim.model.limits import (
     CHARACTER_BYTES_WORST,

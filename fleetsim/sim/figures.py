@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetsim.caller.expectation import FLEET
+from fleetsim.model.work import OutcomeKind
 from fleetsim.sim.quantities import percentile
-
-_KINDS = (
-    "completed", "failed", "rejected", "canceled", "undeliverable", "unknown", "lost", "expired", "protocol_error",
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -30,7 +27,7 @@ class _Scope:
         found: dict[str, float | None] = {
             name: float(counts[name])
             for name in (
-                *("requests", "outcomes", "successes", "failures", *_KINDS),
+                *("requests", "outcomes", "successes", "failures", *OutcomeKind),
                 *("questions", "answered", "unanswered", "fired", "missed", "skipped", "late"),
             )
         }
@@ -51,12 +48,16 @@ class _Scope:
 
 
 _EVENTS = {
-    "agent.skill.request": "requests",
-    "hitl.request": "questions",
-    "hitl.response": "answered",
-    "hitl.expired": "unanswered",
+    "RequestAccepted": "requests",
+    "QuestionAsked": "questions",
+    "QuestionAnswered": "answered",
+    "QuestionExpired": "unanswered",
+    "CeremonyFired": "fired",
+    "CeremonyMissed": "missed",
+    "CeremonySkipped": "skipped",
+    "CeremonyLate": "late",
 }
-_CEREMONIES = {"execute": "fired", "missed": "missed", "skipped": "skipped", "late": "late"}
+"""What an event counts as, by its class."""
 
 
 def figures_of(
@@ -92,12 +93,7 @@ def figures_of(
                     scope.duration_s.append(line["duration_ms"] / 1000)
                     if line["counts"] and line["agent_ms"] is not None:
                         scope.agent_s.append(line["agent_ms"] / 1000)
-            case "event":
+            case "event" if (what := _EVENTS.get(line["type"])) is not None:
                 event = line["event"]
-                topic: str = event["topic"]
-                if topic.startswith("ceremony."):
-                    if (what := _CEREMONIES.get(topic.rpartition(".")[2])) is not None:
-                        scopes[FLEET].counts[what] += event["payload"].get("count", 1)
-                elif (what := _EVENTS.get(topic) or _EVENTS.get(".".join(topic.split(".")[:2]))) is not None:
-                    count(event["agent"], event["skill"], what)
+                count(event["agent"], event["skill"], what, event["payload"].get("count", 1))
     return {name: scope.figures() for name, scope in scopes.items()}

@@ -81,21 +81,20 @@ class Evidence:
 
     def _take_event(self, line: Line) -> None:
         event = line["event"]
-        topic, cid = event["topic"], event["correlationId"]
-        if topic == "agent.skill.request":
-            self.accepted[cid] = line
-        elif topic == "agent.skill.update":
-            self.moved[cid].append(line)
-        elif topic.startswith("autonomous.outcome."):
-            self.decided[cid].append(line)
-        elif topic.startswith("hitl.request."):
-            self.questions[cid].append(line)
-        elif topic.startswith("hitl.response."):
-            self.answered[event["payload"]["questionId"]] += 1
-        elif topic.startswith("ceremony.") and topic.endswith(".execute"):
-            payload = event["payload"]
-            if payload["trigger"] != "manual":
-                slot = (topic.split(".", 1)[1].rpartition(".")[0], payload["scheduledAt"])
+        cid, payload = event["correlationId"], event["payload"]
+        match line["type"]:
+            case "RequestAccepted":
+                self.accepted[cid] = line
+            case "TaskMoved":
+                self.moved[cid].append(line)
+            case "OutcomeDecided":
+                self.decided[cid].append(line)
+            case "QuestionAsked":
+                self.questions[cid].append(line)
+            case "QuestionAnswered":
+                self.answered[payload["questionId"]] += 1
+            case "CeremonyFired" if payload["trigger"] != "manual":
+                slot = (payload["ceremonyId"], payload["scheduledAt"])
                 self.slots[slot] += 1
                 self.slot_at[slot] = line["t"]
 

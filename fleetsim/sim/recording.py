@@ -1,6 +1,7 @@
 """What happened in a run, line by line: the hub's events, what agents know of their tasks, and what was done to them.
 
-A line is a JSON object with ``t`` (virtual seconds since the start) and ``kind``. It is all that the checker, the
+A line is a JSON object with ``t`` (virtual seconds since the start) and ``kind``; an event has its class's name as
+``type`` and is written as the event stream writes it. It is all that the checker, the
 figures and the report read: they share nothing with what ran.
 """
 
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.events import Event, HubStarted
+from fleetsim.caller.events import Event
+from fleetsim.caller.fleet_events import HubStarted
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import Outcome
 from fleetsim.sim.agents import TaskTruth
@@ -54,7 +56,7 @@ class Recorder:
         written = to_wire(event, exact=True)
         if isinstance(event, HubStarted):  # the process is this one, and says nothing of the run
             written["payload"] = {**written["payload"], "pid": 0}
-        self.write(at_s, "event", event=written)
+        self.write(at_s, "event", type=type(event).__name__, event=written)
 
     def task(self, at_s: float, truth: TaskTruth) -> None:
         """What an agent knows of a task that has ended."""

@@ -151,10 +151,10 @@ def _failures(rows: Iterable[Mapping[str, Any]]) -> Iterator[Failure]:
             key = f"{row['fault']}{' of ' + row['agent'] if row['agent'] else ''}"
             up[key] = up.get(key, 0) + (1 if row["phase"] == "begins" else -1)
             continue
-        if row["kind"] != "event":
+        if row["kind"] != "event" or row["type"] != "OutcomeDecided":
             continue
         event = row["event"]
-        if event["topic"].startswith("autonomous.outcome.") and not event["payload"]["success"]:
+        if not event["payload"]["success"]:
             yield Failure(
                 at_s=row["t"],
                 agent=event["agent"] or "",

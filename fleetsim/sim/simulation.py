@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
+from urllib.parse import urlsplit
 
 from fleetsim.caller.events import EPOCH, Event, QuestionAsked
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
@@ -64,7 +65,7 @@ class Simulation:
         self.scenario = scenario
         self.recorder = recorder
         self.network = MemoryNetwork(seed=scenario.seed)
-        self.network.addresses["hub.sim"] = (HUB_ADDRESS,)
+        self.network.addresses[str(urlsplit(HUB).hostname)] = (HUB_ADDRESS,)
         files = MemoryFiles({str(FOLDER / "README.md"): "about"})
         for name, content in ceremonies.items():
             files.put(FOLDER / name, content)

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from fleetsim.caller.expectation import FLEET, METRICS, shown
 from fleetsim.model.text import one_line
+from fleetsim.model.work import OutcomeKind
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.report import Failure, Report, Result
 
@@ -57,13 +58,8 @@ def _expectations(report: Report) -> Iterator[str]:
         if holds:
             continue
         mine = [f for f in report.failures if _about(f, expectation.agent, expectation.skill, report)]
-        if expectation.metric in {"success_rate", "failures", *_OUTCOMES} and mine:
+        if expectation.metric in {"success_rate", "successes", "failures", *OutcomeKind} and mine:
             yield from _first(mine)
-
-
-_OUTCOMES = {name for name, (_, said) in METRICS.items() if name in {
-    "failed", "rejected", "canceled", "undeliverable", "unknown", "lost", "expired", "protocol_error",
-}}  # fmt: skip
 
 
 def _about(failure: Failure, agent: str | None, skill: str | None, report: Report) -> bool:
