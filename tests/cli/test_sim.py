@@ -1,0 +1,84 @@
+"""``fleetsim sim`` as a person and a script use it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.forked import run
+
+pytestmark = pytest.mark.slow
+
+MINE = """
+name: mine
+duration: 10m
+fleet:
+  quinn:
+    skills:
+      review: {takes: 5s, succeeds: 0.5}
+traffic:
+  - {skill: review, rate: 2/m}
+expect:
+  - fleet.outcomes > 5
+"""
+
+
+def invoke(*args: str) -> tuple[int, str, str]:
+    done = run(("sim", *args), Path.cwd(), os.environ, "", 60.0)
+    return done.returncode, done.stdout, done.stderr
+
+
+def written(folder: Path, text: str = MINE) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_scenario_that_goes_as_expected_ends_with_0_and_says_how_to_play_it_again(tmp_path: Path) -> None:
+    code, out, _ = invoke(written(tmp_path), "--seed", "7")
+    assert code == 0
+    assert "mine, seed 7: as expected" in out
+    assert out.splitlines()[-1].startswith("play it again: fleetsim sim ")
+    assert "--seed 7" in out
+
+
+def test_a_broken_expectation_ends_with_1_and_says_what_when_and_who(tmp_path: Path) -> None:
+    code, out, _ = invoke(written(tmp_path, MINE + "  - quinn.success_rate >= 99%\n"))
+    assert code == 1
+    assert "BROKEN quinn.success_rate >= 99%" in out
+    assert "failed at quinn, first at 00:0" in out
+
+
+def test_a_wrong_scenario_ends_with_2_and_its_place(tmp_path: Path) -> None:
+    code, _, err = invoke(written(tmp_path, MINE.replace("duration", "durations")))
+    assert code == 2
+    assert "mine.yaml:3:1: unknown key 'durations' (did you mean 'duration'?)" in err
+
+
+def test_the_report_is_one_document_for_programs_and_the_run_can_be_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "run.jsonl"
+    code, out, _ = invoke(written(tmp_path), "--record", str(kept), "-o", "json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["schema"] == "fleetsim-sim/1"
+    assert found["result"] == "ok"
+    assert found["figures"]["fleet"]["outcomes"] > 5
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert lines[0]["kind"] == "start"
+    assert lines[-1]["kind"] == "end"
+
+
+def test_the_shipped_scenarios_are_listed_and_shown() -> None:
+    code, out, _ = invoke("list")
+    assert code == 0
+    assert "agent-restart: What an agent" in out
+    assert invoke("show", "agent-restart")[1].startswith("name: agent-restart")
+
+
+def test_a_name_nobody_knows_is_an_error_that_names_the_nearest() -> None:
+    code, _, err = invoke("agent-restrat")
+    assert code == 2
+    assert "did you mean 'agent-restart'" in err
