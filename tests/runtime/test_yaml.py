@@ -145,6 +145,19 @@ def test_nesting_is_limited(depth: int, passes: bool) -> None:
         assert f"deeper than {DEPTH_MAX}" in refusal(text)
 
 
+def test_where_nobody_says_otherwise_a_file_has_32_kib_16_levels_and_4000_values() -> None:
+    for form, most in (("'{}'", 32 * 1024), ("depth", 16), ("nodes", 4_000)):
+        fitting, over = (
+            {
+                "depth": "[" * size + "]" * size,
+                "nodes": "[" + ",".join(["1"] * (size - 1)) + "]",
+            }.get(form, form.format("x" * (size - 2)))
+            for size in (most, most + 1)
+        )
+        load(fitting, "f.yaml")
+        assert str(most) in refusal(over)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "passes"), [(NODES_MAX - 1, True), (NODES_MAX, True), (NODES_MAX + 1, False)])
 def test_values_are_counted(nodes: int, passes: bool) -> None:
