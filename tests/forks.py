@@ -94,13 +94,14 @@ class _Pool:
             share = max(len(self._left) // (SHARES * self._count), 1)
             more = [self._left.popleft() for _ in range(min(share, len(self._left)))]
             worker.todo.extend(more)
-            worker.line.send(more)
+            with suppress(BrokenPipeError):  # it has died since it asked: the next that is heard of it is its end
+                worker.line.send(more)
             return
-        report = self._hook.pytest_report_from_serializable(config=self._session.config, data=said)
-        self._tell(report)
-        if report.when == "teardown":
-            worker.todo.popleft()
-            self._hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
+        assert isinstance(said, list)
+        worker.todo.popleft()
+        for report in said:
+            self._tell(report)
+        self._hook.pytest_runtest_logfinish(nodeid=said[-1].nodeid, location=said[-1].location)
 
     def _end(self, worker: _Worker) -> None:
         """It is done, or has died at a test: then that one failed, and another fork takes what it had."""
@@ -127,13 +128,17 @@ class _Pool:
 
 
 class _Reporter:
-    """Sends every report to the session that collected."""
+    """Sends the reports of a test to the session that collected, when the test has its last."""
 
-    def __init__(self, config: pytest.Config, line: Connection) -> None:
-        self._config, self._line = config, line
+    def __init__(self, line: Connection) -> None:
+        self._line = line
+        self._reports: list[pytest.TestReport] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._line.send(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+        self._reports.append(report)
+        if report.when == "teardown":
+            self._line.send(self._reports)
+            self._reports = []
 
 
 def _work(session: pytest.Session, folder: Path, line: Connection, others: Iterable[Connection]) -> None:
@@ -149,7 +154,7 @@ def _work(session: pytest.Session, folder: Path, line: Connection, others: Itera
     captures.suspend_global_capture()
     config.option.basetemp = str(folder)
     plugins.get_plugin("tmpdir").pytest_configure(config)
-    plugins.register(_Reporter(config, line))
+    plugins.register(_Reporter(line))
 
     def handed() -> Iterator[pytest.Item]:
         while True:
