@@ -37,6 +37,10 @@ class SetClock(SystemClock):
     """The machine's clock, set to another date."""
 
     def __init__(self, now: datetime) -> None:
+        self.set(now)
+
+    def set(self, now: datetime) -> None:
+        """From now on it is ``now``."""
         self._offset = now - super().now()
 
     def now(self) -> datetime:

@@ -1,29 +1,37 @@
-"""The seed's story of a ceremony, step by step, in memory: dropped, seen, fired, sent, remembered, told."""
+"""The seed's story of a ceremony, step by step: dropped, seen, fired, sent, remembered, told."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.ceremonies.facts import run_facts
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
-from fleetsim.caller.events import Event
+from fleetsim.caller.event_log import Subscription
+from fleetsim.caller.events import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, Event, NoticeDelivered
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired
 from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
+from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.server import listen, serving
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.runtime import VirtualClock
 from tests.bench.same_minute import SetClock
-from tests.hub.test_hub_channels import told
 from tests.hub.town import FOLDER, town
 
 SEED = """\
@@ -35,7 +43,14 @@ targets: [quinn]
 notifyChannel: "1469080556720623699"
 enabled: true
 """
-CHANNEL = Channel(channel_id="1469080556720623699", sinks=(Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/tell",)),))
+NAME = "quinn.daily-digest.yaml"
+WAY: dict[str, Any] = {"wire": "0.3", "push": "off"}
+SLOT = datetime(2026, 3, 2, 14, tzinfo=UTC)
+BEFORE = timedelta(seconds=10)
+SEEN_S_MAX = 5.0
+"""Within which a file that is dropped is in force, as the seed says."""
+
+E = TypeVar("E", bound=Event)
 
 
 def quinn() -> Agent:
@@ -48,89 +63,172 @@ def quinn() -> Agent:
     return agent
 
 
-@pytest.mark.slow
-async def test_the_seeds_story_of_a_ceremony() -> None:
-    calls: list[dict[str, Any]] = []
+def channel(url: str) -> Channel:
+    """The seed's channel, a chat whose webhook is at ``url``."""
+    chat = Sink(kind=SinkKind.DISCORD, url=f"{url}/hook", internal=True)
+    return Channel(channel_id="1469080556720623699", sinks=(chat,))
 
-    def listening(app: App) -> App:
-        async def heard(scope: Any, receive: Any, send: Any) -> None:
-            body = b""
+
+@dataclass
+class Stage:
+    """Where the story takes place: a hub, an agent and a chat, and what the two heard."""
+
+    hub: Hub
+    drop: Callable[[str], object]
+    set_clock: Callable[[datetime], object]
+    calls: list[dict[str, Any]]
+    chat: list[dict[str, Any]]
+
+
+class Heard:
+    """What agent and chat were sent."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.chat: list[dict[str, Any]] = []
+
+    def door(self, app: App) -> App:
+        """In front of an agent: note its calls."""
+
+        async def noting(scope: Any, receive: Any, send: Any) -> None:
+            parts: list[bytes] = []
 
             async def reading() -> Any:
-                nonlocal body
                 message = await receive()
-                body += message.get("body", b"")
-                if scope["path"].endswith("/a2a") and body and not message.get("more_body"):
-                    calls.append(json.loads(body))
+                parts.append(message.get("body", b""))
                 return message
 
             await app(scope, reading, send)
+            if scope.get("path", "").endswith("/a2a"):
+                self.calls.append(json.loads(b"".join(parts)))
 
-        return heard
+        return noting
 
-    async with town(quinn(), entries={"quinn": {"wire": "0.3"}}, channels=[CHANNEL], door=listening) as t:
-        assert isinstance(t.runtime.clock, VirtualClock)
-        slot = datetime(2026, 3, 2, 14, tzinfo=UTC)
-        t.runtime.clock.jump((slot - t.runtime.clock.now()).total_seconds() - 20)
-        assert t.hub.ceremonies is not None
-        assert t.hub.ceremonies.list() == ()
+    def receiver(self) -> App:
+        """A chat's incoming webhook."""
 
-        t.files.put(FOLDER / "quinn.daily-digest.yaml", SEED)  # 1: the file is dropped …
-        await asyncio.sleep(5)  # 2: … and seen within five seconds
-        (stored,) = t.hub.ceremonies.list()
-        assert (stored.ceremony.name, stored.values["notifyChannel"]) == ("Quinn Daily QA Digest", CHANNEL.channel_id)
-        assert t.events("ceremony.quinn.daily-digest") == []
+        async def take(request: Request) -> Response:
+            self.chat.append(await request.json())
+            return Response(status_code=204)
 
-        await asyncio.sleep(15.5)  # 3: it fires on its cron
-        (fired,) = t.events("ceremony.quinn.daily-digest.execute")
-        assert (fired.at - slot).total_seconds() < 1
+        return Starlette(routes=[Route("/hook", take, methods=["POST"])])
 
-        sends = [call for call in calls if call["method"] == "message/send"]  # 4: as any other call of the agent
-        assert len(sends) == 1
-        params = sends[0]["params"]
-        assert params["metadata"]["skillHint"] == "qa_report"
-        assert params["message"]["parts"][0]["text"].startswith("Execute skill: qa_report\n")
 
-        await asyncio.sleep(60)  # 5: the outcome is in the history, and people are told
-        (run,) = await t.ledger.runs("quinn.daily-digest")
+@asynccontextmanager
+async def in_memory() -> AsyncIterator[Stage]:
+    heard = Heard()
+    url = "http://chat.example:9000"
+    async with town(quinn(), entries={"quinn": WAY}, channels=[channel(url)], door=heard.door) as t:
+        t.network.mount(url, heard.receiver())
+        clock = t.runtime.clock
+        assert isinstance(clock, VirtualClock)
+        yield Stage(
+            t.hub,
+            drop=lambda text: t.files.put(FOLDER / NAME, text),
+            set_clock=lambda when: clock.jump((when - clock.now()).total_seconds()),
+            calls=heard.calls,
+            chat=heard.chat,
+        )
+
+
+@asynccontextmanager
+async def on_loopback(folder: Path) -> AsyncIterator[Stage]:
+    """Real sockets, a real disk and real time, by a clock that is set."""
+    heard = Heard()
+    listener, chat = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
+    agent = f"http://127.0.0.1:{listener.getsockname()[1]}/a2a"
+    app = heard.door(quinn().replace(url=agent).app())
+    async with (
+        serving(app, ServerLimits(), listener),
+        serving(heard.receiver(), ServerLimits(), chat) as url,
+        running_runtime() as real,
+    ):
+        clock = SetClock(SLOT - timedelta(hours=1))
+        runtime = replace(real, clock=clock)
+        config = FleetConfig(
+            agents=(AgentEntry(name="quinn", url=agent, **WAY),), channels={channel(url).channel_id: channel(url)}
+        )
+        async with (
+            open_ledger(folder / "ledger.db", clock=clock) as ledger,
+            running_hub(config, runtime, ledger, ceremonies=folder) as hub,
+        ):
+            yield Stage(hub, (folder / NAME).write_text, clock.set, heard.calls, heard.chat)
+
+
+async def until(heard: Subscription, kind: type[E]) -> E:
+    """The next event of a kind."""
+    while True:
+        for event in await heard.next_batch(1):
+            if isinstance(event, kind):
+                return event
+
+
+async def tell(stage: Stage) -> None:
+    """The story, from the file to the chat."""
+    async with stage.hub.events.subscribe() as heard, asyncio.timeout(100):
+        hub = stage.hub
+        assert hub.ceremonies is not None
+        assert hub.ceremonies.list() == ()
+        stage.set_clock(SLOT - BEFORE)
+
+        stage.drop(SEED)  # 1: the file is dropped …
+        await until(heard, CeremoniesLoaded)
+        seen_at = hub.runtime.clock.now()
+        assert (seen_at - (SLOT - BEFORE)).total_seconds() <= SEEN_S_MAX  # 2: … and seen within five seconds
+        (stored,) = hub.ceremonies.list()
+        assert (stored.ceremony.name, stored.values["notifyChannel"]) == (
+            "Quinn Daily QA Digest",
+            "1469080556720623699",
+        )
+        assert stage.calls == []
+
+        fired = await until(heard, CeremonyFired)  # 3: it fires on its cron
+        assert (fired.ceremony_id, fired.scheduled_at, fired.trigger) == ("quinn.daily-digest", SLOT, "cron")
+        assert fired.at >= SLOT
+
+        ended = await until(heard, CeremonyCompleted)
+        (send,) = [
+            call for call in stage.calls if call["method"] == "message/send"
+        ]  # 4: as any other call of the agent
+        assert send["params"]["metadata"]["skillHint"] == "qa_report"
+        assert send["params"]["message"]["parts"][0]["text"].startswith("Execute skill: qa_report\n")
+
+        (run,) = await hub.ledger.runs("quinn.daily-digest")  # 5: the outcome is in the history …
         facts = run_facts(run)
-        assert (facts["status"], facts["scheduledAt"]) == ("success", "2026-03-02T14:00:00.000Z")
-        outcome = await t.ledger.outcome(run.children[0])
+        assert (ended.status, facts["status"], facts["scheduledAt"]) == (
+            "success",
+            "success",
+            "2026-03-02T14:00:00.000Z",
+        )
+        outcome = await hub.ledger.outcome(run.children[0])
         assert outcome is not None
         assert (outcome.agent, outcome.text, outcome.system_actor) == (
             *("quinn", "all green", "ceremony.quinn.daily-digest"),
         )
-        (notice,) = told(t)
-        assert "all green" in notice
+        await until(heard, NoticeDelivered)  # … and people are told
+        (notice,) = stage.chat
+        assert "Quinn Daily QA Digest" in notice["content"]
+        assert "all green" in notice["content"]
 
-        await t.files.remove(FOLDER / "quinn.daily-digest.yaml")
-        await asyncio.sleep(2 * 86_400)
-        assert len(t.events("ceremony.quinn.daily-digest.execute")) == 1
+
+async def test_the_seeds_story_of_a_ceremony() -> None:
+    async with in_memory() as stage:
+        await tell(stage)
 
 
 @pytest.mark.sockets
-async def test_the_seeds_story_on_loopback(tmp_path: Path) -> None:
-    """The same on real sockets and a real disk, by a clock that is set to some seconds before the slot."""
-    slot = datetime(2026, 3, 2, 14, tzinfo=UTC)
-    async with quinn().serving() as url, running_runtime() as real:
-        runtime = replace(real, clock=SetClock(slot - timedelta(seconds=7)))
-        config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{url}/a2a", wire="0.3"),))
-        async with (
-            open_ledger(None, clock=runtime.clock) as ledger,
-            running_hub(config, runtime, ledger, ceremonies=tmp_path) as hub,
-            hub.events.subscribe() as heard,
-            asyncio.timeout(60),
-        ):
-            (tmp_path / "quinn.daily-digest.yaml").write_text(SEED)
-            seen: dict[type[Event], Event] = {}
-            while CeremonyCompleted not in seen:
-                seen |= {type(event): event for event in await heard.next_batch()}
-            fired, ended = seen[CeremonyFired], seen[CeremonyCompleted]
-            assert isinstance(fired, CeremonyFired)
-            assert isinstance(ended, CeremonyCompleted)
-            assert (fired.scheduled_at, fired.trigger) == (slot, "cron")
-            assert (ended.status, ended.notify_channel) == ("success", CHANNEL.channel_id)
-            (run,) = await ledger.runs("quinn.daily-digest")
-            outcome = await ledger.outcome(run.children[0])
-            assert outcome is not None
-            assert (outcome.agent, outcome.text) == ("quinn", "all green")
+async def test_the_seeds_story_of_a_ceremony_on_loopback(tmp_path: Path) -> None:
+    async with on_loopback(tmp_path) as stage:
+        await tell(stage)
+
+
+@pytest.mark.slow
+async def test_a_ceremony_whose_file_is_gone_fires_no_more() -> None:
+    async with in_memory() as stage, stage.hub.events.subscribe() as heard:
+        stage.set_clock(SLOT - BEFORE)
+        stage.drop(SEED)
+        await until(heard, CeremonyCompleted)
+        assert stage.hub.ceremonies is not None
+        await stage.hub.runtime.files.remove(FOLDER / NAME)
+        await asyncio.sleep(2 * 86_400)
+        assert len(await stage.hub.ledger.runs()) == 1
