@@ -59,6 +59,8 @@ _OURS = frozenset({"skillHint", "skillId", CORRELATION_KEY, "parentId", "a2a.tra
 """What a caller's metadata says to this hub; the agent behind is told its own."""
 
 _DESCRIPTION_CHARS = 500
+_TURNS_LOOKED_AT = 10
+"""Of a conversation, for one that got to an agent."""
 
 
 class KeyringCallers(Authenticator):
@@ -107,7 +109,7 @@ class A2AFace:
     ) -> None:
         self._broker, self._tracker, self._url = broker, tracker, url
         self._workers = Workers("a2a")
-        self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, self._workers)
+        self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, broker, self._workers)
         skill = Skill(skill_id="fleet", name="Fleet", run=proxy, cost=True, sure=True)
         agent = Agent(
             "fleetsim",
@@ -218,9 +220,16 @@ class FleetProxy:
     engine: Engine
 
     def __init__(
-        self, dispatcher: Dispatcher, tracker: Tracker, ledger: Ledger, events: EventLog, workers: Workers
+        self,
+        dispatcher: Dispatcher,
+        tracker: Tracker,
+        ledger: Ledger,
+        events: EventLog,
+        broker: CardBroker,
+        workers: Workers,
     ) -> None:
         self._dispatcher, self._tracker, self._ledger, self._events = dispatcher, tracker, ledger, events
+        self._broker = broker
         self._ownership = Ownership(tracker, ledger)
         self._workers = workers
 
@@ -251,6 +260,9 @@ class FleetProxy:
             metadata={name: value for name, value in task.metadata.items() if name not in _OURS},
             traceparent=task.traceparent,
         )
+        agent, context = await self._place_before(task, key, request.skill)
+        if agent is not None:
+            request = replace(request, targets=(agent,), context_id=context)
         principal = Principal(None if task.caller == OWNER else task.caller)
         try:
             await self._dispatcher.submit(await self._ownership.stamped(request, principal, given_id=False))
@@ -261,6 +273,23 @@ class FleetProxy:
         self._cancel_if_over(key, cid)
         return None
 
+    async def _place_before(self, task: SkillContext, key: TaskKey, skill: str | None) -> tuple[str | None, str | None]:
+        """Where the conversation was last: the agent, and the context there, of the caller's own task before in it.
+
+        None where it begins, or goes on with what that agent does not offer.
+        """
+        store = self.engine.store
+        offers = {view.entry.name: view.skills for view in self._broker.views() if view.entry.enabled}
+        before = [other for _, other in store.select(key[0], context_id=task.context_id) if other != key]
+        for other in before[:_TURNS_LOOKED_AT]:
+            cid = str(store.read(other).task.metadata.get(CORRELATION_KEY))
+            record = await self._ledger.request(cid)
+            if record is not None and record.task is not None and record.agent in offers:
+                if skill is not None and skill not in offers[record.agent]:
+                    break
+                return record.agent, record.task.context_id
+        return None, None
+
     def _cancel_if_over(self, key: TaskKey, cid: str) -> None:
         """The task was cancelled, or given up: so is its request. A hub that stops leaves both as they are."""
         store = self.engine.store
@@ -270,12 +299,13 @@ class FleetProxy:
     async def _followed(self, task: SkillContext, key: TaskKey, cid: str) -> Outcome:
         """Tell what is seen of the request until it is over."""
         told = Progress(task, self.engine.store.read(key).task.text)
-        answered = set()
+        answered: set[str] = set()
+        unfit: set[str] = set()
         async with self._events.subscribe(wanted=lambda event: event.correlation_id == cid) as heard:
             while (track := self._tracker.track(cid)) is not None:
                 question = track.asking.question
                 if question is not None and question.question_id not in answered:
-                    if await self._asked(task, key, question, heard):
+                    if await self._asked(task, key, question, heard, unfit):
                         answered.add(question.question_id)
                     continue
                 await told.of(track)
@@ -287,13 +317,20 @@ class FleetProxy:
 
     # ------------------------------------------------------------------ questions
 
-    async def _asked(self, task: SkillContext, key: TaskKey, question: Question, heard: Subscription) -> bool:
+    async def _asked(
+        self, task: SkillContext, key: TaskKey, question: Question, heard: Subscription, unfit: set[str]
+    ) -> bool:
         """Ask whoever sent the task, and pass the answer on. False if it is still open, or over without an answer.
 
-        It may be answered elsewhere meanwhile, or withdrawn: then the task goes on by itself.
+        It may be answered elsewhere meanwhile, or withdrawn: then the task goes on by itself. ``unfit`` are the
+        messages that were no answer to it.
         """
         said = self._said_before(key, question)
-        if said is None:
+        if said is None or said.message_id in unfit:
+            for listed in question.parts:
+                if not listed.truncated:
+                    name = f"{task.task_id}/question-{question.checkpoint}.{listed.index}"
+                    await task.attach(listed.part, name=listed.artifact_name or "question", artifact_id=name)
             asking = self._workers.start(
                 task.ask_message(question.text, auth=question.kind is QuestionKind.AUTH), name="ask"
             )
@@ -314,6 +351,7 @@ class FleetProxy:
         try:
             await self._tracker.answer(answer)
         except UnfitAnswer as error:
+            unfit.add(said.message_id)
             await task.status(_in_words(error))  # the question stays open: it is asked again
             return False
         except UnknownTarget:
