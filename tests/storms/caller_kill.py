@@ -1,12 +1,13 @@
 """Kill -9 a hub in the middle of real work with real agents, again and again; then hold it to what they did.
 
-A child runs the whole hub on its ledger file and loopback, asks for work, answers questions and fires
-ceremonies, and says on a pipe what was accepted. It dies at a random moment, at a named point of the code
+A child runs the whole hub on its ledger file and loopback, asks for work, as an A2A client too, answers questions and
+fires ceremonies, and says on a pipe what was accepted. It dies at a random moment, at a named point of the code
 or while it starts; the next one goes on from the same file. The agents live in another process and write
 down every task they really ran. In the end each accepted request must have exactly one outcome, told once;
 the agents must have run each at most once; no ceremony slot may have fired twice; work must have been
 taken up again within 5 s of each start; every webhook that our receiver answered with a 2xx, by the agents' own
-list, must show in its request's outcome; and a request may be ``unknown`` only if the ledger itself said, at
+list, must show in its request's outcome; every task that ``/a2a`` answered with must be there under its id and end as
+its request did; and a request may be ``unknown`` only if the ledger itself said, at
 some kill, that its send was in the air, and its agent could tell us in no way (docs/explanation/ledger.md).
 ``python -m tests.storms.caller_kill --kills 1000``
 """
@@ -26,7 +27,7 @@ import socket
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -35,10 +36,13 @@ from pathlib import Path
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.ledger.sqlite import LedgerLimits, open_ledger
+from fleetsim.client import AgentClient, Credential
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
+from fleetsim.model.call import GetTask, SendMessage
 from fleetsim.model.errors import FleetsimError
+from fleetsim.model.task import Message, Role, Task, TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.real import running_runtime
@@ -82,6 +86,10 @@ class Ground:
     rng: random.Random
     life_s: float = 1.2
     accepted: set[str] = field(default_factory=set)
+    tasks: dict[str, str] = field(default_factory=dict)
+    """The tasks that ``/a2a`` answered with, and their requests."""
+    ended: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """How these ended: state and text."""
     in_air: set[str] = field(default_factory=set)
     resumes: list[float] = field(default_factory=list)
     ways: Counter[str] = field(default_factory=Counter)
@@ -97,8 +105,11 @@ class Ground:
 class Life:
     """One run of the hub with traffic; ``last`` takes no new work and ends once nothing is open."""
 
-    def __init__(self, hub: Hub, report: int, seed: int, born: float, *, last: bool) -> None:
+    def __init__(self, hub: Hub, report: int, seed: int, born: float, *, tasks: Iterable[str], last: bool) -> None:
         self.hub, self.report, self.born, self.last = hub, report, born, last
+        self.tasks = tuple(tasks)
+        credential = Credential.of("apiKey", hub.keys.api_key)
+        self.client = AgentClient(f"{hub.url}/a2a", runtime=hub.runtime, credential=credential)
         self.rng = random.Random(seed)
         self.answered: set[str] = set()
 
@@ -127,6 +138,28 @@ class Life:
                 await self.hub.submit(SkillRequest(correlation_id=cid, text=cid, skill=skill, targets=(agent,)))
                 self.say(f"accepted {cid}")
 
+    async def ask_over_a2a(self) -> None:
+        while True:
+            await asyncio.sleep(self.rng.expovariate(1))
+            text = f"{self.rng.getrandbits(64):016x}"
+            said = Message(message_id=text, role=Role.USER, parts=(TextPart(text=text),))
+            hint = {"skillHint": self.rng.choice(("echo", "work", "ask"))}
+            with suppress(FleetsimError):
+                task = await self.client.call(SendMessage(message=said, metadata=hint))
+                assert isinstance(task, Task)
+                self.say(f"taken {task.task_id} {task.metadata['correlationId']}")
+
+    async def see_ends(self) -> None:
+        """Say how each task ended that was taken over ``/a2a`` in any life."""
+        for task_id in self.tasks:
+            while True:
+                task = await self.client.call(GetTask(task_id=task_id))
+                assert isinstance(task, Task)
+                if task.terminal:
+                    break
+                await asyncio.sleep(0.1)
+            self.say(f"ended {task_id} {task.state.value} {task.text}")
+
     async def answer(self) -> None:
         while True:
             for question in self.hub.tracker.questions():
@@ -146,8 +179,11 @@ class Life:
     async def run(self, owed: set[str]) -> None:
         async with asyncio.TaskGroup() as group:
             busy = [group.create_task(self.answer())]
-            busy += [] if self.last else [group.create_task(self.ask()), group.create_task(self.fire())]
+            if not self.last:
+                busy += [group.create_task(work()) for work in (self.ask, self.ask_over_a2a, self.fire)]
             await self.resume(owed)
+            if self.last:
+                await self.see_ends()
             while not self.last or self.hub.tracker.tracks():  # noqa: ASYNC110 - several rooms, no one bell
                 await asyncio.sleep(0.1)
             for worker in busy:
@@ -167,7 +203,8 @@ async def _live(ground: Ground, entries: tuple[AgentEntry, ...], report: int, *,
         ceremonies = ground.folder / "ceremonies"
         async with running_hub(config, runtime, ledger, state=state, port=ground.port, ceremonies=ceremonies) as hub:
             os.write(report, b"up\n")
-            await Life(hub, report, ground.rng.getrandbits(64), born, last=last).run(owed)
+            life = Life(hub, report, ground.rng.getrandbits(64), born, tasks=ground.tasks, last=last)
+            await life.run(owed)
 
 
 def child(
@@ -219,6 +256,13 @@ def drain(ground: Ground, said: str) -> None:
             ground.accepted.add(rest)
         elif what == "resumed":
             ground.resumes.append(float(rest))
+        elif what == "taken":
+            task_id, cid = rest.split()
+            ground.tasks[task_id] = cid
+            ground.accepted.add(cid)
+        elif what == "ended":
+            task_id, state, text = rest.split(" ", 2)
+            ground.ended[task_id] = state, text
 
 
 async def _look(ground: Ground) -> None:
@@ -356,6 +400,14 @@ async def check(ground: Ground) -> Found:
     problems += [f"no slot between {a} and {b}" for a, b in itertools.pairwise(minutes) if b - a > _MINUTE]
     problems += [f"work was taken up again after {s:.1f} s" for s in ground.resumes if s > RESUME_S_MAX]
     keep_promises(truth, outcomes, ground, found)
+    for task_id, cid in ground.tasks.items():
+        outcome, ended = outcomes.get(cid), ground.ended.get(task_id)
+        if ended is None:
+            problems.append(f"task {task_id} of /a2a did not end")
+        elif outcome is not None and outcome.success and ended != ("completed", outcome.text):
+            problems.append(f"task {task_id} of /a2a is {ended}, its request is {outcome.text!r}")
+        elif outcome is not None and not outcome.success and ended[0] == "completed":
+            problems.append(f"task {task_id} of /a2a is completed, its request is {outcome.kind}")
     ends["slots"] = len(minutes)
     ends["runs by hand"] = len(slots) - len(minutes)
     return found
@@ -394,6 +446,7 @@ def storm(kills: int, seed: int, *, life_s: float = 1.2, keep: bool = False) -> 
     unknown = ", ".join(f"{count} {why}" for why, count in sorted(found.unknown.items()))
     figures = (
         f"caller: {sum(ground.ways.values())} kills {dict(ground.ways)}, {len(ground.accepted)} requests accepted, "
+        f"{len(ground.tasks)} of them over /a2a, "
         f"{len(ground.in_air)} with their send in the air; taken up again within {slowest}; "
         f"{found.promises} webhooks acknowledged, {found.early} of them before the reply, and of these those of "
         f"{found.early_at_kill} requests whose send a kill caught in the air; ends {dict(sorted(found.ends.items()))}; "
