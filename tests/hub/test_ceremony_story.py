@@ -21,8 +21,9 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.ceremonies.facts import run_facts
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.caller.event_log import Subscription
-from fleetsim.caller.events import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, Event, NoticeDelivered
+from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.fleet_events import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, NoticeDelivered
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub

@@ -140,7 +140,7 @@ class Life:
 
     async def ask_over_a2a(self) -> None:
         while True:
-            await asyncio.sleep(self.rng.expovariate(1))
+            await asyncio.sleep(self.rng.expovariate(3))
             text = f"{self.rng.getrandbits(64):016x}"
             said = Message(message_id=text, role=Role.USER, parts=(TextPart(text=text),))
             hint = {"skillHint": self.rng.choice(("echo", "work", "ask"))}
