@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.requests import Request
@@ -25,6 +25,7 @@ STREAMS_MAX = 256
 STREAMS_PER_AGENT_MAX = 16
 KEEPALIVE_S = 15.0
 BATCH_MAX = 256
+FRAMES_KEPT = 256
 PATTERNS_MAX = 32
 PATTERN_CHARS_MAX = 300
 SEQ_MAX = 2**53
@@ -37,6 +38,7 @@ class EventStreams:
         self._hub = hub
         self._ownership = ownership
         self._open: Counter[str | None] = Counter()
+        self._frames: OrderedDict[int, bytes] = OrderedDict()
 
     async def events(self, request: Request) -> Response:
         """Events as they happen; with ``?after=SEQ``, or ``Last-Event-ID`` from a reader that comes again, those since
@@ -83,7 +85,7 @@ class EventStreams:
             async with self._hub.events.subscribe(after_seq=after) as heard:
                 async for event in self._replayed(after):
                     if await wanted(event):
-                        yield _frame(event)
+                        yield self._frame(event)
                 dropped, quiet_until = 0, now() + KEEPALIVE_S
                 while not self._hub.closing.is_set():
                     try:
@@ -93,7 +95,7 @@ class EventStreams:
                         yield KEEPALIVE
                         quiet_until = now() + KEEPALIVE_S
                         continue
-                    told = b"".join([_frame(event) for event in batch if await wanted(event)])
+                    told = b"".join([self._frame(event) for event in batch if await wanted(event)])
                     if heard.dropped > dropped:
                         told = frame(json.dumps({"dropped": heard.dropped - dropped}), event="dropped") + told
                         dropped = heard.dropped
@@ -116,6 +118,16 @@ class EventStreams:
                 return
             after = older[-1].seq
 
+    def _frame(self, event: Event) -> bytes:
+        """The event as it is sent; written once, however many readers it has."""
+        written = self._frames.get(event.seq)
+        if written is None:
+            text = json.dumps(to_wire(event), separators=(",", ":"))
+            written = self._frames[event.seq] = frame(text, event_id=str(event.seq))
+            if len(self._frames) > FRAMES_KEPT:
+                self._frames.popitem(last=False)
+        return written
+
 
 def topic_fits(pattern: str, topic: str) -> bool:
     """Whether a topic is of a pattern: level by level, ``*`` is any one, ``#`` at the end any number, none too."""
@@ -134,7 +146,3 @@ def _patterns(request: Request) -> list[str]:
     if any("#" in pattern.split(".")[:-1] for pattern in patterns):
         raise Refusal(400, "BAD_REQUEST", "topic: # stands at the end of a pattern, for any number of levels")
     return patterns
-
-
-def _frame(event: Event) -> bytes:
-    return frame(json.dumps(to_wire(event), separators=(",", ":")), event_id=str(event.seq))

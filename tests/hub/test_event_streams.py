@@ -11,6 +11,7 @@ import pytest
 from fleetsim.hub.streams import STREAMS_MAX, STREAMS_PER_AGENT_MAX, topic_fits
 from fleetsim.runtime.body import read_events
 from fleetsim.runtime.ports import Limits, Request
+from tests.bench.subscribers import measure
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.town import HUB, KEY, Town, town, worker
 
@@ -101,3 +102,12 @@ async def test_one_agent_leaves_streams_for_the_others() -> None:
         await asyncio.gather(*tasks)
         await asyncio.sleep(60)
         assert await told(t, stream("?after=0", key=QUINN)) == []
+
+
+@pytest.mark.sockets
+async def test_a_reader_that_does_not_read_keeps_nothing_from_the_others() -> None:
+    """On real sockets, whose buffers it fills. `python -m tests.bench.subscribers` measures it with 200 readers."""
+    stalled, *others = await measure(4, 1_500, 4_000)
+    assert [len(reader.late) for reader in others] == [1_500] * 4
+    assert len(stalled.late) == 1_500, "nor is anything lost for it that there is room for"
+    assert stalled.late[0] > max(reader.late[0] for reader in others)
