@@ -401,13 +401,13 @@ async def check(ground: Ground) -> Found:
     problems += [f"work was taken up again after {s:.1f} s" for s in ground.resumes if s > RESUME_S_MAX]
     keep_promises(truth, outcomes, ground, found)
     for task_id, cid in ground.tasks.items():
-        outcome, ended = outcomes.get(cid), ground.ended.get(task_id)
+        request, ended = outcomes.get(cid), ground.ended.get(task_id)
         if ended is None:
             problems.append(f"task {task_id} of /a2a did not end")
-        elif outcome is not None and outcome.success and ended != ("completed", outcome.text):
-            problems.append(f"task {task_id} of /a2a is {ended}, its request is {outcome.text!r}")
-        elif outcome is not None and not outcome.success and ended[0] == "completed":
-            problems.append(f"task {task_id} of /a2a is completed, its request is {outcome.kind}")
+        elif request is not None and request.success and ended != ("completed", request.text):
+            problems.append(f"task {task_id} of /a2a is {ended}, its request is {request.text!r}")
+        elif request is not None and not request.success and ended[0] == "completed":
+            problems.append(f"task {task_id} of /a2a is completed, its request is {request.kind}")
     ends["slots"] = len(minutes)
     ends["runs by hand"] = len(slots) - len(minutes)
     return found
