@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fleetsim.agent import Agent, Effect, SkillContext, SkillFailed, SkillRejected, skill
-    from fleetsim.client import AgentClient, Credential, SentTask
+    from fleetsim.client import AgentClient, Credential, HubClient, SentTask
     from fleetsim.client.conversation import Conversation
     from fleetsim.hub.hub import Hub
     from fleetsim.model.errors import FleetsimError
@@ -31,6 +31,7 @@ _HOMES = {
     "FilePart": "fleetsim.model.task",
     "FleetsimError": "fleetsim.model.errors",
     "Hub": "fleetsim.hub.hub",
+    "HubClient": "fleetsim.client.hub_client",
     "Message": "fleetsim.model.task",
     "Outcome": "fleetsim.model.work",
     "Part": "fleetsim.model.task",
@@ -55,6 +56,7 @@ __all__ = [
     "FilePart",
     "FleetsimError",
     "Hub",
+    "HubClient",
     "Message",
     "Outcome",
     "Part",

@@ -23,14 +23,12 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 from fleetsim.model.text import one_line
-from fleetsim.model.work import ALL, ID, ID_RULE, Answer, Decision, SkillRequest, Source
+from fleetsim.model.work import ALL, ID, ID_INVALID, ID_RULE, Answer, Decision, SkillRequest, Source
 from fleetsim.runtime.explain import Pattern, in_words
 
 M = TypeVar("M", bound=BaseModel)
 
 WEEK_MS = 7 * 86_400_000
-ID_INVALID = "Invalid ceremony id (alphanumeric, dots, dashes only)"
-"""As Workstacean says it; what its pattern takes beside is in the rule."""
 
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
@@ -73,12 +71,6 @@ def read(model: type[M], value: Any, *inside: str) -> M:
             where = ".".join(one_line(str(step), 40) for step in (*inside, *problem["loc"])) or "the body"
             problems.append(f"{where}: {in_words(problem)}")
         raise BodyInvalid("; ".join(problems), hint=hint) from None
-
-
-def check_id(ceremony_id: str) -> None:
-    """Refuse what can be no ceremony's id, in the words of Workstacean. Raises BodyInvalid."""
-    if not ID.fullmatch(ceremony_id):
-        raise BodyInvalid(ID_INVALID, hint=ID_RULE)
 
 
 class _Body(BaseModel):

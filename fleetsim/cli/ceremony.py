@@ -20,7 +20,7 @@ from fleetsim.model.errors import ConfigError, TimedOut
 
 if TYPE_CHECKING:
     from fleetsim.caller.ceremonies.store import CeremonyStore, StoredCeremony
-    from fleetsim.hub.remote import HubRemote
+    from fleetsim.client.hub_client import HubClient
 
 
 @click.group()
@@ -232,8 +232,8 @@ def history(common: CommonOptions, ceremony_ids: tuple[str, ...], limit: int, si
     """
     from fleetsim.cli import ceremony_files
 
-    async def runs(hub: HubRemote) -> list[dict[str, Any]]:
-        ids = ceremony_ids or tuple(row["id"] for row in (await hub.ceremonies())["ceremonies"])
+    async def runs(hub: HubClient) -> list[dict[str, Any]]:
+        ids = ceremony_ids or tuple(row["id"] for row in await hub.ceremonies())
         pages = [await hub.get(f"/ceremonies/{quote(one, safe='')}/runs", limit=limit) for one in ids]
         return sorted((run for page in pages for run in page), key=lambda run: str(run["startedAt"]), reverse=True)
 
@@ -424,9 +424,13 @@ def _listing(common: CommonOptions) -> dict[str, Any]:
     from fleetsim.cli import ceremony_files
 
     if find_hub(common):
-        listing: dict[str, Any] = at_hub(common, lambda hub: hub.ceremonies())
+        listing: dict[str, Any] = at_hub(common, _listed)
         return listing
     return asyncio.run(ceremony_files.listing(common))
+
+
+async def _listed(hub: HubClient) -> dict[str, Any]:
+    return {"ceremonies": await hub.ceremonies(), "errors": await hub.ceremony_errors()}
 
 
 async def _run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: float | None) -> dict[str, Any]:
@@ -440,7 +444,7 @@ async def _run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: f
 
     async with within(timeout_s, late), connect(common) as hub:
         run_id = await hub.run_ceremony(ceremony_id)
-        for line in _wrong(await hub.ceremonies(), ceremony_id):
+        for line in _wrong(await _listed(hub), ceremony_id):
             common.note(line)
         while wait:
             runs = await hub.get(f"/ceremonies/{quote(ceremony_id, safe='')}/runs", limit=20)

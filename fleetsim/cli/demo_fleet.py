@@ -19,7 +19,6 @@ from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.terminal import Progress
 from fleetsim.hub.hub import Hub
-from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import SkillRequest, Source
@@ -190,7 +189,7 @@ async def watch(common: CommonOptions, hub: Hub, home: Path, *, deadline_s: floa
             progress.say("waiting for " + "; ".join(missing))
             address = None if answered else StateDir(home / "state").find()
             if address is not None:  # through the public API, key and all
-                remote = HubRemote(address, hub.runtime)
+                remote = address.client(hub.runtime)
                 for question in (await remote.get("/inbox"))["questions"][:1]:
                     await remote.answer(question["questionId"], "yes, go ahead", by="demo")
                     answered = True

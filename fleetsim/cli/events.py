@@ -9,7 +9,7 @@ import click
 from fleetsim.cli import render
 from fleetsim.cli.hub_client import at_hub
 from fleetsim.cli.main import CommonOptions
-from fleetsim.hub.remote import HubRemote
+from fleetsim.client.hub_client import HubClient
 from fleetsim.model.text import one_line
 
 LINE_CHARS_MAX = 4_000
@@ -22,7 +22,7 @@ LINE_CHARS_MAX = 4_000
 def events(common: CommonOptions, after: int | None, topic: str) -> None:
     """Follow the running hub's events until Ctrl-C; `-o json` prints one JSON document a line."""
 
-    async def follow(hub: HubRemote) -> None:
+    async def follow(hub: HubClient) -> None:
         async for event in hub.events(after=after):
             if not fnmatchcase(event["topic"], topic):
                 continue

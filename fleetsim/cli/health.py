@@ -12,7 +12,7 @@ from fleetsim.cli.channel import failing
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.hub_client import at_hub
 from fleetsim.cli.main import CommonOptions
-from fleetsim.hub.remote import HubRemote
+from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
 from fleetsim.model.work import WHOSE
@@ -30,7 +30,7 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool) -> 
     queue's. Under the table: why an agent is not up, and since when (UTC). On stderr: channels that fail.
     """
 
-    async def read(hub: HubRemote) -> tuple[Any, Any]:
+    async def read(hub: HubClient) -> tuple[Any, Any]:
         return await hub.get("/health"), await hub.get("/channels")
 
     fleet, channels = at_hub(common, read)

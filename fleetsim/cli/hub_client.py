@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fleetsim.cli.main import CommonOptions
-from fleetsim.hub.remote import HubRemote
+from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.state import HubAddress, StateDir, state_path
-from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
+from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.text import one_line
 from fleetsim.runtime.real import running_runtime
@@ -27,7 +27,7 @@ def find_hub(common: CommonOptions) -> HubAddress | None:
 
 
 @asynccontextmanager
-async def connect(common: CommonOptions) -> AsyncIterator[HubRemote]:
+async def connect(common: CommonOptions) -> AsyncIterator[HubClient]:
     """The running hub.
 
     Raises:
@@ -42,14 +42,11 @@ async def connect(common: CommonOptions) -> AsyncIterator[HubRemote]:
     if address.demo:
         common.note("no hub of yours is running: this is the demo's")
     async with running_runtime() as runtime:
-        try:
-            yield HubRemote(address, runtime)
-        except Unreachable as error:
-            raise Unreachable(f"the hub at {address.url} does not answer: {error}", hint=_START) from error
+        yield address.client(runtime)
 
 
-def at_hub(common: CommonOptions, work: Callable[[HubRemote], Awaitable[Any]]) -> Any:
-    """What ``work`` brings from the running hub. Raises as ``connect`` and ``HubRemote``."""
+def at_hub(common: CommonOptions, work: Callable[[HubClient], Awaitable[Any]]) -> Any:
+    """What ``work`` brings from the running hub. Raises as ``connect`` and ``HubClient``."""
 
     async def run() -> Any:
         async with connect(common) as hub:
@@ -58,7 +55,7 @@ def at_hub(common: CommonOptions, work: Callable[[HubRemote], Awaitable[Any]]) -
     return asyncio.run(run())
 
 
-async def request_id(hub: HubRemote, text: str) -> str:
+async def request_id(hub: HubClient, text: str) -> str:
     """The whole id of the request that ``text`` names: its id, a beginning of it that no other id has, the id of the
     ceremony's run it belongs to, or the agent's whole task id (the newest request of that task). Raises UnknownTarget.
     """
@@ -68,7 +65,7 @@ async def request_id(hub: HubRemote, text: str) -> str:
     return _only(text, {row["correlationId"]: row for row in known}, "request", "fleetsim task list")
 
 
-async def question_id(hub: HubRemote, text: str) -> str:
+async def question_id(hub: HubClient, text: str) -> str:
     """The whole id of the question that ``text`` names: its id, or a beginning no other has. Raises UnknownTarget."""
     known = [row for row in await hub.get("/ids", prefix=text) if row["kind"] == "question"]
     return _only(text, {row["id"]: row for row in known}, "question", "fleetsim inbox list")

@@ -15,7 +15,7 @@ from fleetsim.cli.ask import reply_command, whole_at
 from fleetsim.cli.hub_client import at_hub, question_id, request_id
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.parts import body_part, data_option, file_option, list_parts, read_parts
-from fleetsim.hub.remote import HubRemote
+from fleetsim.client.hub_client import HubClient
 from fleetsim.model.task import Part
 
 
@@ -55,7 +55,7 @@ def list_questions(common: CommonOptions) -> None:
 def show(common: CommonOptions, question: str) -> None:
     """Show the whole of QUESTION."""
 
-    async def read(hub: HubRemote) -> Any:
+    async def read(hub: HubClient) -> Any:
         return await hub.question(await question_id(hub, question))
 
     row = at_hub(common, read)
@@ -118,7 +118,7 @@ def reject(common: CommonOptions, question: str, by: str) -> None:
 def veto(common: CommonOptions, correlation_id: str, by: str) -> None:
     """Stop the work ID while its window for a veto is open: its task is cancelled."""
 
-    async def stop(hub: HubRemote) -> Any:
+    async def stop(hub: HubClient) -> Any:
         return await hub.veto(await request_id(hub, correlation_id), by=by)
 
     _report(common, at_hub(common, stop), "vetoed")
@@ -129,7 +129,7 @@ def _settle(
 ) -> None:
     rows = [body_part(part) for part in parts]
 
-    async def settle(hub: HubRemote) -> Any:
+    async def settle(hub: HubClient) -> Any:
         return await hub.answer(await question_id(hub, question), text, parts=rows, decision=decision, by=by)
 
     _report(common, at_hub(common, settle), "answered" if decision == "answer" else "rejected")

@@ -38,6 +38,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "channel": ("fleetsim.cli.channel:channel", "See where people are told of what happens, and test it."),
     "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),
     "card": ("fleetsim.cli.card:card", "Read an agent's card and say how it would be called."),
+    "mcp": ("fleetsim.cli.mcp:mcp", "Give an agent the fleet as MCP tools."),
     "events": ("fleetsim.cli.events:events", "Follow what the hub says happens."),
     "agent": ("fleetsim.cli.agent:agent", "Run the reference agent."),
     "check": ("fleetsim.cli.check:check", "Hold an agent to the checklist."),
@@ -163,7 +164,7 @@ def cli(
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LOG_FORMAT)
     logging.basicConfig(level=level, handlers=[handler])
-    for loud in ("httpx", "httpcore", "asyncio", "aiohttp", "uvicorn", "uvicorn.error", "uvicorn.access"):
+    for loud in ("httpx", "httpcore", "asyncio", "aiohttp", "uvicorn", "uvicorn.error", "uvicorn.access", "mcp"):
         logging.getLogger(loud).setLevel(logging.WARNING)
 
 

@@ -17,7 +17,7 @@ from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option, within
 from fleetsim.cli.parts import SavedParts, list_parts, report_unsaved, save_parts
 from fleetsim.cli.through_hub import until_news
-from fleetsim.hub.remote import HubRemote
+from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import TimedOut, UnknownTarget
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import TERMINAL, TaskState
@@ -138,7 +138,7 @@ def get(
 def cancel(common: CommonOptions, task_id: str) -> None:
     """Ask for a request to be stopped."""
 
-    async def stop(hub: HubRemote) -> str:
+    async def stop(hub: HubClient) -> str:
         request = await request_id(hub, task_id)
         await hub.cancel(request)
         return request

@@ -19,7 +19,7 @@ from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import within
 from fleetsim.cli.parts import body_part
 from fleetsim.cli.terminal import LivePieces, Progress
-from fleetsim.hub.remote import HubRemote
+from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import ConfigError, ConnectionLost, FleetsimError, TimedOut, UnknownTarget, Unreachable
 from fleetsim.model.work import KIND_OF_STATE, OutcomeKind
 from fleetsim.runtime.workers import Workers
@@ -88,7 +88,7 @@ async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
         return _result(ask, row, asyncio.get_running_loop().time() - began)
 
 
-async def _stream(hub: HubRemote, cid: str, seq: int, deadline: float) -> dict[str, Any]:
+async def _stream(hub: HubClient, cid: str, seq: int, deadline: float) -> dict[str, Any]:
     """As ``until_news``, and live text is shown as it comes; ``shown`` says that all of it was."""
     from fleetsim.caller.event_wire import from_wire  # the events' classes: no other command needs them
     from fleetsim.caller.events import StreamReceived
@@ -117,7 +117,7 @@ async def _stream(hub: HubRemote, cid: str, seq: int, deadline: float) -> dict[s
     return row
 
 
-async def until_news(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any]:
+async def until_news(hub: HubClient, cid: str, deadline: float) -> dict[str, Any]:
     """The request's row once it ended or needs somebody, or at ``deadline`` (the loop's time) as ``late``.
 
     Raises:
@@ -192,7 +192,7 @@ class HubChat:
     What the agent asks is a question in the inbox, and the next turn its answer: the same request goes on.
     """
 
-    def __init__(self, hub: HubRemote, ask: AskOptions, common: CommonOptions) -> None:
+    def __init__(self, hub: HubClient, ask: AskOptions, common: CommonOptions) -> None:
         self.context_id = ask.context_id
         self._hub = hub
         self._options = ask
@@ -203,7 +203,7 @@ class HubChat:
     async def say(self, text: str) -> AskResult:
         """Say ``text`` and wait for the answer or the agent's next question.
 
-        Raises NoAnswer where the agent gave no end of its own, and as ``HubRemote``.
+        Raises NoAnswer where the agent gave no end of its own, and as ``HubClient``.
         """
         ask, question = self._options, self._question
         if question is not None:

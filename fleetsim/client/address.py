@@ -33,10 +33,10 @@ class AgentUrl:
         Raises:
             ConfigError: naming the rule, without repeating what may hold a password.
         """
-        url, origin = _checked(url, "the agent's url")
+        url, origin = check_url(url, "the agent's url")
         pinned = []
         for given, name in ((rpc_url, "rpcUrl"), (card_url, "cardUrl")):
-            text, its_origin = _checked(given, name) if given is not None else ("", origin)
+            text, its_origin = check_url(given, name) if given is not None else ("", origin)
             if its_origin != origin:
                 raise ConfigError(
                     f"{name} must be at the origin of the agent's url: the same scheme, host and port",
@@ -66,7 +66,8 @@ class AgentUrl:
             raise BlockedAddress(f"{self.where}: a call to another address than the configured one was refused")
 
 
-def _checked(url: str, name: str) -> tuple[str, tuple[str, str, int]]:
+def check_url(url: str, name: str) -> tuple[str, tuple[str, str, int]]:
+    """An address and its origin; ``name`` is what it is, for the message. Raises ConfigError."""
     url = url.strip()
     if not _PLAIN.fullmatch(url) or "\\" in url or "#" in url:
         raise ConfigError(f"{name} must be plain ASCII without spaces, backslashes or #")

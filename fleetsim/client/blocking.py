@@ -1,13 +1,13 @@
-"""The blocking twin of every call, for code that has no event loop."""
+"""The blocking twin of every call, of an agent and of a hub, for code that has no event loop."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from fleetsim.client.follow import SentTask
 from fleetsim.model.call import PushConfig, TaskPage, TaskPush
@@ -16,8 +16,28 @@ from fleetsim.model.event import TaskEvent
 
 if TYPE_CHECKING:
     from fleetsim.client.agent_client import AgentClient
+    from fleetsim.client.hub_client import CeremonyKeys, ChatResponse, HubClient
+    from fleetsim.client.hub_tools import ToolResult
 
+C = TypeVar("C")
 T = TypeVar("T")
+
+
+def run_blocking(twin: Callable[[bool], AbstractAsyncContextManager[C]], work: Callable[[C], Awaitable[T]]) -> T:
+    """Run ``work`` on a twin in a loop of its own, in another thread if a loop runs here; ``twin`` is told whether none
+    does.
+    """
+
+    async def once(alone: bool) -> T:
+        async with twin(alone) as client:
+            return await work(client)
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(once(True))
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-sync") as thread:
+        return thread.submit(lambda: asyncio.run(once(False))).result()
 
 
 class BlockingCalls(ABC):
@@ -67,15 +87,55 @@ class BlockingCalls(ABC):
         return self._blocking(lambda twin: twin.extended_card())
 
     def _blocking(self, work: Callable[[AgentClient], Awaitable[T]]) -> T:
-        """Run ``work`` on a twin, in another thread if a loop runs here."""
+        return run_blocking(lambda alone: self.twin(alone=alone), work)
 
-        async def once(*, alone: bool) -> T:
-            async with self.twin(alone=alone) as twin:
-                return await work(twin)
 
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(once(alone=True))
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-sync") as thread:
-            return thread.submit(lambda: asyncio.run(once(alone=False))).result()
+class BlockingHubCalls(ABC):
+    """What an agent does with ``HubClient``, without an event loop: each call in a loop of its own."""
+
+    @abstractmethod
+    def twin(self) -> AbstractAsyncContextManager[HubClient]:
+        """The same client with connections of its own, for one call."""
+        ...
+
+    def ceremonies_sync(self) -> list[dict[str, Any]]:
+        return self._blocking(lambda twin: twin.ceremonies())
+
+    def create_ceremony_sync(self, ceremony_id: str, **keys: Unpack[CeremonyKeys]) -> dict[str, Any]:
+        return self._blocking(lambda twin: twin.create_ceremony(ceremony_id, **keys))
+
+    def update_ceremony_sync(self, ceremony_id: str, **options: Any) -> dict[str, Any]:
+        return self._blocking(lambda twin: twin.update_ceremony(ceremony_id, **options))
+
+    def pause_ceremony_sync(self, ceremony_id: str) -> dict[str, Any]:
+        return self._blocking(lambda twin: twin.pause_ceremony(ceremony_id))
+
+    def resume_ceremony_sync(self, ceremony_id: str) -> dict[str, Any]:
+        return self._blocking(lambda twin: twin.resume_ceremony(ceremony_id))
+
+    def delete_ceremony_sync(self, ceremony_id: str) -> None:
+        return self._blocking(lambda twin: twin.delete_ceremony(ceremony_id))
+
+    def run_ceremony_sync(self, ceremony_id: str) -> str:
+        return self._blocking(lambda twin: twin.run_ceremony(ceremony_id))
+
+    def ceremony_runs_sync(self, ceremony_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
+        return self._blocking(lambda twin: twin.ceremony_runs(ceremony_id, limit=limit))
+
+    def chat_with_agent_sync(self, agent: str, message: str, **options: Any) -> ChatResponse:
+        return self._blocking(lambda twin: twin.chat_with_agent(agent, message, **options))
+
+    def delegate_sync(self, agent: str, skill: str, message: str, **options: Any) -> str:
+        return self._blocking(lambda twin: twin.delegate(agent, skill, message, **options))
+
+    def wait_for_task_sync(self, correlation_id: str, **options: Any) -> ChatResponse:
+        return self._blocking(lambda twin: twin.wait_for_task(correlation_id, **options))
+
+    def whoami_sync(self) -> str | None:
+        return self._blocking(lambda twin: twin.whoami())
+
+    def call_sync(self, name: str, arguments: Mapping[str, Any] | str) -> ToolResult:
+        return self._blocking(lambda twin: twin.call(name, arguments))
+
+    def _blocking(self, work: Callable[[HubClient], Awaitable[T]]) -> T:
+        return run_blocking(lambda _: self.twin(), work)

@@ -17,13 +17,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
+from fleetsim.api.proof import CHALLENGE, prove
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.health import WINDOW
 from fleetsim.hub.ceremonies import CeremonyApi
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, hosts_of, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
-from fleetsim.hub.keys import CHALLENGE, prove
 from fleetsim.hub.openapi import document
 from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.rows import (
@@ -108,6 +108,10 @@ class Api:
         return JSONResponse(
             {"status": "ready" if ready else "unready"}, 200 if ready else 503, {"Cache-Control": "no-store"}
         )
+
+    async def whoami(self, request: Request) -> Response:
+        """Whose key this is; an agent null is the hub's owner."""
+        return answer({"agent": principal_of(request).agent})
 
     async def openapi(self, _: Request) -> Response:
         """This API, for programs."""

@@ -109,6 +109,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         own="all of it",
         shape=ResponseMode.BARE,
     ),
+    _get("/api/whoami", "whoami", Who.AGENT, "says which agent's key this is (null: the hub's own)", own="itself"),
     _get("/metrics", "metrics", Who.ADMIN, "figures for Prometheus", shape=ResponseMode.FIGURES),
     _get("/api/health", "health", Who.ADMIN, "fleet health"),
     _get("/api/agent-fleet-health", "fleet_health", Who.ADMIN, "the same"),

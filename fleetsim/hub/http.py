@@ -7,7 +7,7 @@ input.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -133,6 +133,21 @@ def hosts_of(*urls: str | None) -> frozenset[str]:
     return frozenset(hosts)
 
 
+def judge_host(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str]) -> None:
+    """Raises Refusal unless a request has one Host header, and that is ours (T-31)."""
+    given = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
+    if len(given) != 1 or given[0] not in hosts:
+        raise Refusal(421, "WRONG_HOST", "this is not the host you asked for")
+
+
+def judge_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str]) -> None:
+    """Raises Refusal if a request comes from a web page that is not ours (T-30)."""
+    for origin in (value.decode("latin-1").lower() for name, value in headers if name == b"origin"):
+        scheme, _, host = origin.partition("://")
+        if scheme not in {"http", "https"} or host not in hosts:
+            raise Refusal(403, "FOREIGN_ORIGIN", "requests from other web pages are refused")
+
+
 class ApiGuard:
     """ASGI middleware that lets in whoever may come in, and what has a row in the table of endpoints.
 
@@ -150,44 +165,41 @@ class ApiGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            refusal = self._judge(scope)
-            if refusal is not None:
+            try:
+                self._judge(scope)
+            except Refusal as refusal:
                 await refuse(refusal)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _judge(self, scope: Scope) -> Refusal | None:
+    def _judge(self, scope: Scope) -> None:
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
-        hosts = [value for name, value in headers if name == b"host"]
         path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
         # First of all: a page whose name was made to resolve to this machine asks like one of ours but for the Host.
-        if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts() or not path.startswith("/"):
-            return Refusal(421, "WRONG_HOST", "this is not the host you asked for")
+        judge_host(headers, self._hosts())
+        if not path.startswith("/"):
+            raise Refusal(421, "WRONG_HOST", "this is not the host you asked for")
         here = endpoints_at(path)
         endpoint = here.get(method)
         if endpoint is not None and endpoint.who is Who.ANYONE:
-            return None
+            return
         if not self._running():
-            return Refusal(503, "NOT_ACCEPTING", "the hub is starting or closing", hint="try again in a moment")
+            raise Refusal(503, "NOT_ACCEPTING", "the hub is starting or closing", hint="try again in a moment")
         if endpoint is not None and endpoint.who is Who.TOKEN:
-            return None
-        for origin in (value.decode("latin-1").lower() for name, value in headers if name == b"origin"):
-            scheme, _, host = origin.partition("://")
-            if scheme not in {"http", "https"} or host not in self._hosts():
-                return Refusal(403, "FOREIGN_ORIGIN", "requests from other web pages are refused")
+            return
+        judge_origin(headers, self._hosts())
         principal = self._keyring.principal(headers)
         if principal is None:
             hint = "send the hub's API key as X-API-Key; it is in the state directory"
-            return Refusal(401, "UNAUTHORIZED", "Unauthorized", hint=hint)
+            raise Refusal(401, "UNAUTHORIZED", "Unauthorized", hint=hint)
         if endpoint is None:
-            return _unknown(here)
+            raise _unknown(here)
         if not endpoint.allows(principal):
-            return Refusal(403, "ADMIN_ONLY", "this needs the hub's own key, not an agent's")
+            raise Refusal(403, "ADMIN_ONLY", "this needs the hub's own key, not an agent's")
         kinds = [value.split(b";")[0].strip().lower() for name, value in headers if name == b"content-type"]
         if method != "GET" and kinds != [b"application/json"]:
-            return Refusal(415, "NOT_JSON", "send Content-Type: application/json")
+            raise Refusal(415, "NOT_JSON", "send Content-Type: application/json")
         scope[_PRINCIPAL] = principal
-        return None
 
 
 def _unknown(here: Mapping[str, Endpoint]) -> Refusal:

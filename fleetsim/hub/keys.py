@@ -17,9 +17,6 @@ API_KEY_HEADER = "x-api-key"
 KEY = re.compile(r"[\x21-\x7e]{16,512}")
 """What a key of the API may be: printable ASCII, at least 16 characters. Anything shorter, "" first of all, is none."""
 
-CHALLENGE = re.compile(r"[A-Za-z0-9_-]{16,128}")
-"""What a hub may be asked to prove itself with."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubKeys:
@@ -105,11 +102,3 @@ def _digest(key: bytes) -> bytes:
 
 def _named(principal: Principal) -> str:
     return "the hub itself" if principal.is_admin else f"agent {principal.agent}"
-
-
-def prove(proof: str, url: str, challenge: str) -> str:
-    """What the hub at ``url`` that has the secret ``proof`` answers to a challenge.
-
-    The address is part of it: a stranger who passes the challenge on to the hub gets a proof for another address.
-    """
-    return hmac.new(proof.encode(), f"fleetsim hub\n{url}\n{challenge}".encode(), hashlib.sha256).hexdigest()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
 from pathlib import Path
 
 from fleetsim.caller.config import FleetFile
@@ -26,7 +25,7 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.body import load_decoder
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Runtime
-from fleetsim.runtime.server import listen, serving
+from fleetsim.runtime.server import is_loopback, listen, serving
 from fleetsim.runtime.watchdog import Watchdog
 
 
@@ -57,7 +56,7 @@ async def running_hub(
         ConfigError: the address cannot be had, is not loopback without ``allow_remote`` (T-32), or the state
             is damaged.
     """
-    if not allow_remote and not _is_loopback(host):
+    if not allow_remote and not is_loopback(host):
         hint = "bind to 127.0.0.1, or say --allow-remote and put TLS in front"
         raise ConfigError(f"{host} can be reached from other machines", hint=hint)
     load_decoder()
@@ -91,10 +90,3 @@ async def running_hub(
                     state.withdraw(os.getpid())
     finally:
         listener.close()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

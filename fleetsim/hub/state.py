@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.keys import HubKeys
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.ports import Ids
+from fleetsim.runtime.ports import Ids, Runtime
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ _BYTES_MAX = 64 * 1024
 class HubAddress:
     """A running hub, as another process on this machine finds it; ``demo``: it is a demo's, and not the person's.
 
-    ``proof`` is the secret with which the hub proves to be the one that announced itself (``hub.keys.prove``).
+    ``proof`` is the secret with which the hub proves to be the one that announced itself (``api.proof.prove``).
     """
 
     url: str
@@ -47,6 +48,10 @@ class HubAddress:
     demo: bool = False
     api_key: str = field(repr=False)
     proof: str = field(repr=False)
+
+    def client(self, runtime: Runtime) -> HubClient:
+        """A client of this hub, and of no other that may have taken its port."""
+        return HubClient(self.url, api_key=self.api_key, proof=self.proof, runtime=runtime)
 
 
 def state_path(env: Mapping[str, str], given: Path | None = None) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from fleetsim.model.errors import Blame
+from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.extensions import EffectDelta, Usage
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import TERMINAL, JsonObject, Part, TaskState
@@ -20,6 +20,17 @@ ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 """The ids that people and callers give: of ceremonies and requests. Matched in full, never searched (T-35)."""
 
 ID_RULE = "1 to 128 ASCII letters, digits, dots, dashes or underscores, the first no dot or dash"
+
+
+ID_INVALID = "Invalid ceremony id (alphanumeric, dots, dashes only)"
+"""As Workstacean says it of a ceremony's id; what its pattern takes beside is in the rule."""
+
+
+def ceremony_id(text: str) -> str:
+    """The id as it was given. Raises ConfigError, in the words of Workstacean, if it can be no ceremony's."""
+    if not ID.fullmatch(text):
+        raise ConfigError(ID_INVALID, hint=ID_RULE)
+    return text
 
 
 def plain_id(text: str) -> str:

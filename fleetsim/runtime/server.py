@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from http import HTTPStatus
+from ipaddress import ip_address
 from itertools import chain
 from typing import Any
 
@@ -332,6 +333,14 @@ def _configure(app: ASGIApp, limits: ServerLimits) -> uvicorn.Config:
         timeout_keep_alive=round(limits.keep_alive_s),
         timeout_graceful_shutdown=GRACEFUL_S,
     )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches who listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def listen(host: str, port: int) -> socket.socket:

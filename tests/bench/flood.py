@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from fleetsim.hub.remote import HubRemote
+from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.state import HubAddress, StateDir
 from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.ports import Runtime
@@ -372,7 +372,8 @@ class Figures:
 class Ground:
     """A hub at work with both agents."""
 
-    remote: HubRemote
+    address: HubAddress
+    remote: HubClient
     pid: int
 
     def cpu_s(self) -> float:
@@ -471,20 +472,19 @@ async def ground(folder: Path, runtime: Runtime, *, profile: Path | None = None)
         await enter(process(*agent, output=log))
         await enter(process("-m", "tests.bench.flood", "--attacker", str(attacker), output=Path("/dev/stderr")))
         hub = await enter(process(*watched, *common, "up", "--headless", "--port", str(port), output=log))
-        remote = await _when_ready(state, runtime)
-        yield Ground(remote, hub.pid)
+        address = await _when_ready(state, runtime)
+        yield Ground(address, address.client(runtime), hub.pid)
 
 
-async def _when_ready(state: Path, runtime: Runtime) -> HubRemote:
+async def _when_ready(state: Path, runtime: Runtime) -> HubAddress:
     """The hub, once it has read both cards."""
     async with asyncio.timeout(30):
         while True:
             with suppress(FleetsimError):
                 found = StateDir(state).find()
-                if found is not None:
-                    remote = HubRemote(found, runtime)
-                    if all(row["reachable"] for row in await remote.get("/agents")):
-                        return remote
+                rows = await found.client(runtime).get("/agents") if found else []
+                if found and rows and all(row["reachable"] for row in rows):
+                    return found
             await asyncio.sleep(0.1)
 
 
@@ -499,7 +499,7 @@ async def measure(name: str, scenario: Scenario, options: argparse.Namespace) ->
             async with asyncio.TaskGroup() as group:
                 floods = [group.create_task(hub.attack(name, scenario.requests))] if scenario.attack else []
                 if scenario.meanwhile:
-                    floods.append(group.create_task(as_coroutine(scenario.meanwhile(hub.remote.address))))
+                    floods.append(group.create_task(as_coroutine(scenario.meanwhile(hub.address))))
                 await asyncio.sleep(0.5)
                 flood = await hub.probe(options.seconds, options.rate)
                 cpu, peak = hub.cpu_s() - cpu, hub.peak_mib()

@@ -17,7 +17,7 @@ from tests.house.tree import TOP, parsed, shown, sources
 pytestmark = pytest.mark.slow
 
 HEAVY = ("textual", "rich", "starlette", "uvicorn", "aiohttp", "httpx", "pydantic", "sqlite3", "hypothesis", "pytest")
-ONLY_WITH_A_HUB = ("textual", "pydantic", "httpx", "fleetsim.caller.events", "fleetsim.hub.remote")
+ONLY_WITH_A_HUB = ("textual", "pydantic", "httpx", "fleetsim.caller.events", "fleetsim.client.hub_client")
 """What `fleetsim send URL` can do without: each adds to the time before the first byte goes out."""
 
 

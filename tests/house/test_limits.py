@@ -11,9 +11,8 @@ from fleetsim.agent.limits import AgentLimits
 from fleetsim.caller.ledger.sqlite import LedgerLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.track import Rules
-from fleetsim.client import ClientLimits
+from fleetsim.client import ClientLimits, hub_client
 from fleetsim.hub import http as hub_http
-from fleetsim.hub import remote
 from fleetsim.model.limits import PARTS_BYTES_MAX, ROW_BYTES_MAX, TEXT_CHARS_MAX
 from fleetsim.runtime import webhook
 from fleetsim.runtime.body import StreamLimits
@@ -36,7 +35,7 @@ def test_whatever_keeps_to_the_two_chosen_limits_fits_through_every_door() -> No
         "a notice of the agent": AgentLimits().notice_bytes_max,
         "a request to the agent": AgentLimits().body_bytes_max,
         "a request to the hub": hub_http.BODY_BYTES_MAX,
-        "an answer of the hub": remote.REPLY_BYTES_MAX // 2,
+        "an answer of the hub": hub_client.REPLY_BYTES_MAX // 2,
         "JSON": json.BODY_BYTES_MAX,
         "a row": ROW_BYTES_MAX // 4,
     }

@@ -17,7 +17,7 @@ WORDS = """
     limiter limits line link listener lock mark marks member meter metrics migration mode mount note notes notice
     notifier now observer operations options origin overlap pacer page palette pane pattern phase pipeline place
     plan policy polling principal problem profile program progress prompt protocol proxy pushing query rate rates
-    reader receiver registry remote report response retention role room route rows rule rules scheduler screen
+    reader receiver registry report response retention role room route rows rule rules scheduler screen
     sender server service settings severity sink size slots snapshot source spec stamp stats storage store
     subscription target term text thresholds timeouts timer tokens tone totals tracing transactions transition trend
     update url usage variable veto view watchdog widget window workers writer

@@ -93,7 +93,7 @@ async def test_the_list_is_an_array_and_broken_files_are_listed_apart() -> None:
         assert (await call(t, "GET", "/api/ceremonies"))[1] == {"success": True, "data": []}
         (problem,) = (await call(t, "GET", "/api/ceremonies/errors"))[1]["data"]
         assert "b.yaml" in problem["path"]
-        assert (await t.remote.ceremonies())["errors"] == [problem]
+        assert await t.remote.ceremony_errors() == [problem]
 
 
 async def test_every_owner_sees_their_own_and_the_hubs_owner_sees_all() -> None:

@@ -17,8 +17,8 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.profiles.quirks import ForgetsTasks
 from fleetsim.caller.event_wire import payload
 from fleetsim.client import AgentClient
-from fleetsim.hub.remote import HubRemote
-from fleetsim.model.errors import HttpRefused, NotAccepting
+from fleetsim.client.hub_client import HubClient
+from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.testbed.faults import LoseReply, Match
 from tests.hub.town import Town, town, worker
 
@@ -141,7 +141,7 @@ async def test_of_two_follow_ups_at_once_one_is_taken() -> None:
 async def test_a_follow_up_names_the_one_agent_whose_task_it_is(targets: list[str]) -> None:
     async with town(worker(), worker("ava")) as t:
         await asyncio.sleep(1)
-        with pytest.raises(HttpRefused, match="one agent's"):
+        with pytest.raises(ConfigError, match="one agent's"):
             await t.remote.submit({"text": "main", "skill": "ask", "targets": targets, "taskId": "t-1"})
 
 
@@ -301,7 +301,7 @@ async def test_the_events_of_a_follow_up_come_after_the_number_it_was_accepted_w
     async with town(worker()) as t:
         await asyncio.sleep(1)
         task_id, _ = await waiting_elsewhere(t, "1.0")
-        remote: HubRemote = t.remote
+        remote: HubClient = t.remote
         accepted = await remote.post("/requests", {"text": "main", "targets": ["quinn"], "taskId": task_id})
         (cid,) = accepted["correlationIds"]
         row = await ended(t, cid)

@@ -13,8 +13,7 @@ from starlette.types import Receive, Scope, Send
 from fleetsim.caller.events import UpdateIgnored
 from fleetsim.hub.api import build_app
 from fleetsim.hub.http import BODY_BYTES_MAX, hosts_of
-from fleetsim.hub.remote import HubRemote
-from fleetsim.model.errors import AuthRefused, HttpRefused, NotAccepting, UnknownTarget, Unreachable
+from fleetsim.model.errors import AuthRefused, ConfigError, HttpRefused, NotAccepting, UnknownTarget, Unreachable
 from tests.hub.town import FOLDER, HUB, KEY, Town, town, worker
 
 CEREMONY = 'id: tick\nname: Tick\nschedule: "@yearly"\nskill: echo\ntargets: [quinn]\n'
@@ -125,7 +124,7 @@ async def test_a_blank_answer_is_refused_and_a_rejection_cancels() -> None:
         (cid,) = await t.remote.submit({"text": "go", "skill": "ask"})
         await t.remote.task(cid, wait_s=60)
         (question,) = (await t.remote.get("/inbox"))["questions"]
-        with pytest.raises(HttpRefused, match="an answer says something"):
+        with pytest.raises(ConfigError, match="an answer says something"):
             await t.remote.answer(question["questionId"], "  ")
         await t.remote.answer(question["questionId"], "", decision="reject")
         assert (await t.remote.task(cid, wait_s=60))["state"] == "canceled"
@@ -386,9 +385,9 @@ async def test_a_proof_passed_on_from_a_hub_elsewhere_is_none() -> None:
                 await app(scope, receive, send)
 
         t.network.mount("http://relay.example:8080", relay)
-        address = replace(t.remote.address, url="http://relay.example:8080")
+        address = replace(t.address, url="http://relay.example:8080")
         with pytest.raises(Unreachable, match="was sent no key"):
-            await HubRemote(address, t.runtime).get("/agents")
+            await address.client(t.runtime).get("/agents")
 
 
 @pytest.mark.parametrize("challenge", ["", "short", "x" * 129, "ü" * 20, "a b" * 10])
@@ -400,7 +399,8 @@ async def test_a_challenge_is_a_plain_word_of_some_length(challenge: str) -> Non
 
 async def test_the_wrong_key_is_named_as_such() -> None:
     async with town(worker()) as t:
-        wrong = HubRemote(replace(t.remote.address, api_key="nope"), t.runtime)
+        address = replace(t.address, api_key="nope")
+        wrong = address.client(t.runtime)
         with pytest.raises(AuthRefused, match="Unauthorized"):
             await wrong.get("/agents")
-        assert "nope" not in repr(wrong.address)
+        assert "nope" not in repr(wrong) + repr(address)

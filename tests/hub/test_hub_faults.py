@@ -18,7 +18,7 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import LedgerBroken, LedgerDamaged, Phase
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.hub.remote import HubRemote
+from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
@@ -252,12 +252,12 @@ async def until_announced(process: asyncio.subprocess.Process) -> None:
             assert line, "it ended before it was up"
 
 
-async def remote_of(process: asyncio.subprocess.Process, folder: Path, runtime: Runtime) -> HubRemote:
+async def remote_of(process: asyncio.subprocess.Process, folder: Path, runtime: Runtime) -> HubClient:
     """The hub's API, once it is up and has seen its agent."""
     await until_announced(process)
     address = StateDir(folder / "state").find()
     assert address is not None
-    remote = HubRemote(address, runtime)
+    remote = address.client(runtime)
     async with asyncio.timeout(20):
         while not (await remote.get("/agents"))[0]["reachable"]:  # noqa: ASYNC110 - in another process
             await asyncio.sleep(0.1)

@@ -12,7 +12,6 @@ import pytest
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
@@ -38,7 +37,7 @@ async def test_a_hub_on_a_real_socket_is_found_used_and_closed_by_another_client
             address = StateDir(tmp_path / "state").find()
             assert address is not None
             assert (address.url, address.api_key) == (hub.url, hub.keys.api_key)
-            remote = HubRemote(address, runtime)
+            remote = address.client(runtime)
             events = remote.events(after=0)
             assert (await anext(events))["topic"] == "config.loaded"
             async with asyncio.timeout(60):

@@ -15,7 +15,7 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Excerpt, StreamReceived
 from fleetsim.cli.dashboard import HubControls
 from fleetsim.client import AgentClient
-from fleetsim.hub.remote import HubRemote
+from fleetsim.client.hub_client import HubClient
 from fleetsim.model.limits import EXCERPT_CHARS_MAX, TEXT_CHARS_MAX, TooMuch, TooMuchText
 from tests.hub.town import Town, town, worker
 
@@ -182,7 +182,7 @@ async def test_a_long_reason_is_one_line_and_the_text_has_all_of_it() -> None:
 async def test_an_event_stream_that_lost_events_says_so_to_its_reader() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
-        remote: HubRemote = t.remote
+        remote: HubClient = t.remote
         reader = remote.events(after=t.hub.events.last_seq)
         first = asyncio.ensure_future(anext(reader))
         await asyncio.sleep(1)

@@ -22,7 +22,6 @@ from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.fleet_events import CeremoniesLoaded, CeremonyCompleted, CeremonyMissed
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.metrics import CEREMONIES_MAX, SKILLS_PER_AGENT_MAX, Metrics
-from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.scrape import MetricsEndpoint
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
@@ -83,7 +82,7 @@ async def test_a_scrape_of_a_real_hub_counts_what_it_did_with_real_agents(tmp_pa
         )
         address = state.find()
         assert address is not None
-        remote = HubRemote(address, runtime)
+        remote = address.client(runtime)
         async with asyncio.timeout(60), hub.events.subscribe(after_seq=0) as heard:
             while not all(view.reachable for view in hub.broker.views()):
                 await heard.next_batch()

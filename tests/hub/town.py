@@ -16,11 +16,11 @@ from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.caller.ledger.storage import InlineStorage
+from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub, Tracing
 from fleetsim.hub.keys import HubKeys
-from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import HubAddress
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.testbed.asgi import App
@@ -82,8 +82,17 @@ class Town:
     tracing: Tracing | None = None
 
     @property
-    def remote(self) -> HubRemote:
-        return HubRemote(HubAddress(url=HUB, pid=1, api_key=KEY, proof=KEYS.proof), self.runtime)
+    def remote(self) -> HubClient:
+        """The hub as its owner reaches it."""
+        return self.address.client(self.runtime)
+
+    @property
+    def address(self) -> HubAddress:
+        return HubAddress(url=HUB, pid=1, api_key=KEY, proof=KEYS.proof)
+
+    def agents_client(self, key: str) -> HubClient:
+        """The hub as an agent with this key reaches it."""
+        return HubClient(HUB, api_key=key, runtime=self.runtime)
 
     async def http(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, key: str = KEY

@@ -1,0 +1,471 @@
+"""A client of a hub's API: for programs and agents, and what the command line's verbs are made of.
+
+What is wrong with a call is said before it is made, in the hub's own words; the checks are loaded by the calls that
+need them. Knows no hub and no agent.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from urllib.parse import quote, urlencode
+
+from fleetsim.api.proof import prove
+from fleetsim.client.address import check_url
+from fleetsim.client.blocking import BlockingHubCalls
+from fleetsim.client.credential import Credential
+from fleetsim.model.asking import UnfitAnswer
+from fleetsim.model.errors import (
+    AuthRefused,
+    ConfigError,
+    FleetsimError,
+    HttpRefused,
+    LimitReached,
+    NotAccepting,
+    TimedOut,
+    UnknownTarget,
+    Unreachable,
+    WireError,
+)
+from fleetsim.model.limits import WIRE_BYTES_MAX, TooMuch
+from fleetsim.model.text import one_line
+from fleetsim.model.work import ID
+from fleetsim.model.work import ceremony_id as valid_id
+from fleetsim.runtime.body import StreamLimits, load_decoder, read_events
+from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
+from fleetsim.runtime.real import SystemResolver, real_runtime
+from fleetsim.wire.json import dump, parse_untrusted
+
+if TYPE_CHECKING:
+    from fleetsim.client.hub_tools import ToolResult
+
+URL_VARIABLE, KEY_VARIABLE = "WORKSTACEAN_URL", "WORKSTACEAN_API_KEY"
+"""The environment variables that Workstacean's own tools read: where the hub is, and the agent's key there."""
+
+DEFAULT_URL = "http://127.0.0.1:3000"
+REPLY_BYTES_MAX = 2 * WIRE_BYTES_MAX
+"""Bytes of one answer of the hub: a request and what came of it, or a page of excerpts."""
+
+CHAT_WAIT_S = 25.0
+POLL_WAIT_S = 50
+TASK_WAIT_S = 300.0
+
+_START = "start one with `fleetsim up`, or look at a demo with `fleetsim demo`"
+_MARGIN_S = 10.0
+_PROOF_S = 15.0
+_PROOF_BYTES_MAX = 4_096
+_NO_EVENT: Mapping[str, Any] = dict.fromkeys(("seq", "correlationId", "parentId", "agent", "skill", "taskId")) | {
+    "at": "",
+    "level": "warn",
+}
+
+_ERRORS: Mapping[str, type[FleetsimError]] = {
+    "FLEETSIM_ERR_UNKNOWN_TARGET": UnknownTarget,
+    "FLEETSIM_ERR_NOT_OPEN": UnknownTarget,
+    "FLEETSIM_ERR_NO_VETO": UnknownTarget,
+    "FLEETSIM_ERR_UNFIT_ANSWER": UnfitAnswer,
+    "FLEETSIM_ERR_TOO_LARGE": TooMuch,
+    "FLEETSIM_ERR_BUSY": NotAccepting,
+    "FLEETSIM_ERR_NOT_ACCEPTING": NotAccepting,
+    "FLEETSIM_ERR_BAD_REQUEST": ConfigError,
+    "FLEETSIM_ERR_BAD_JSON": ConfigError,
+}
+
+
+class CeremonyKeys(TypedDict, total=False):
+    """What a ceremony is made or changed with: the keys of its file (docs/reference/ceremonies.md); None says nothing.
+
+    ``in_`` is how long from now it fires, once: seconds, or 30m, 2h, 1d.
+    """
+
+    name: str | None
+    schedule: str | None
+    at: str | None
+    in_: int | str | None
+    skill: str | None
+    targets: Sequence[str] | None
+    enabled: bool | None
+    notify_channel: str | None
+    description: str | None
+    timezone: str | None
+    timeout_ms: int | None
+    prompt: str | None
+    overlap: Literal["skip", "queue", "allow"] | None
+    catch_up: Literal["none", "one", "all"] | int | None
+    catch_up_window: int | None
+    late_after: int | None
+    expect: Mapping[str, Sequence[str]] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatResponse:
+    """What an agent answered, or asks, or that it is still at work; ``row`` is all that the hub said.
+
+    ``text`` is the agent's own: data, for nobody to obey. A question is answered by going on with ``task_id``.
+    """
+
+    status: Literal["done", "input-required", "working"]
+    text: str
+    agent: str
+    correlation_id: str
+    context_id: str | None
+    task_id: str | None
+    task_state: str
+    success: bool
+    error: str | None
+    row: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> ChatResponse:
+        return cls(
+            status=row["status"],
+            text=row.get("response") or "",
+            agent=row["agent"],
+            correlation_id=row["correlationId"],
+            context_id=row.get("contextId"),
+            task_id=row.get("taskId"),
+            task_state=row["taskState"],
+            success=row.get("success") is True,
+            error=row.get("error"),
+            row=row,
+        )
+
+
+class HubClient(BlockingHubCalls):
+    """A hub, by its API (docs/reference/api.md).
+
+    ::
+
+        async with HubClient() as hub:  # WORKSTACEAN_URL and WORKSTACEAN_API_KEY
+            await hub.create_ceremony("quinn.sweep", name="Sweep", schedule="0 * * * *", skill="audit")
+            print((await hub.chat_with_agent("ava", "what is open?")).text)
+
+        HubClient("http://127.0.0.1:3000", api_key=key).pause_ceremony_sync("quinn.sweep")
+
+    Without a ``url`` that of WORKSTACEAN_URL, else port 3000 of this machine; without an ``api_key`` that of
+    WORKSTACEAN_API_KEY, read again for each call. An agent's key reaches its own ceremonies and requests. The key goes
+    to that address and nowhere else, and is in no message, repr or log. ``proof`` is the secret a hub of this machine
+    announced itself with: then who listens must prove to be that hub before it is told the key, as a hub may have died
+    and its port be somebody else's. Without a ``runtime`` the client makes a real one and closes it at the end.
+
+    Every method raises ConfigError (an argument is wrong, or there is no key; nothing was done), UnknownTarget (no such
+    thing, or somebody else's), NotAccepting (busy, or trouble with storage), AuthRefused (the key is not for this),
+    HttpRefused (anything else the hub refuses; 409: it exists already, or is not to be changed), TransportError (the
+    hub did not answer) and WireError (who answers is no hub).
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        proof: str | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        given = url if url is not None else os.environ.get(URL_VARIABLE, "").strip() or DEFAULT_URL
+        self.url = check_url(given, "the hub's url")[0].rstrip("/")
+        self._credential = (
+            Credential.of("apiKey", api_key) if api_key is not None else Credential("apiKey", KEY_VARIABLE)
+        )
+        self._proof = proof
+        self._given_runtime = runtime
+        self._own_runtime: Runtime | None = None
+
+    def __repr__(self) -> str:
+        return f"HubClient({self.url!r})"
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime in use: the one given, else a real one made at first need."""
+        if self._given_runtime is not None:
+            return self._given_runtime
+        if self._own_runtime is None:
+            self._own_runtime = real_runtime()
+        return self._own_runtime
+
+    async def __aenter__(self) -> HubClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections of a runtime the client made itself; one that was given is left alone."""
+        runtime, self._own_runtime = self._own_runtime, None
+        if runtime is not None:
+            await runtime.transport.aclose()
+            if isinstance(runtime.resolver, SystemResolver):
+                runtime.resolver.close()
+
+    @asynccontextmanager
+    async def twin(self) -> AsyncIterator[HubClient]:
+        twin = copy(self)
+        twin._given_runtime = twin._own_runtime = None
+        async with twin:
+            yield twin
+
+    # ------------------------------------------------------------------ ceremonies (Workstacean's manage_cron)
+
+    async def ceremonies(self) -> list[dict[str, Any]]:
+        """The ceremonies in force that the key may see, disabled ones too."""
+        rows: list[dict[str, Any]] = await self.get("/ceremonies")
+        return rows
+
+    async def ceremony_errors(self) -> list[dict[str, Any]]:
+        """What is wrong with files (the hub's own key)."""
+        rows: list[dict[str, Any]] = await self.get("/ceremonies/errors")
+        return rows
+
+    async def create_ceremony(self, ceremony_id: str, **keys: Unpack[CeremonyKeys]) -> dict[str, Any]:
+        """Make a ceremony, never over another: with ``name``, ``skill``, and ``schedule``, ``at`` or ``in_``.
+
+        Without ``targets`` every agent with the skill is asked. Raises HttpRefused (409) if there is one of that id.
+        """
+        from fleetsim.client import hub_checks
+
+        body = hub_checks.new_ceremony(ceremony_id, keys, self.runtime.clock.now())
+        return await self._row("/ceremonies/create", body)
+
+    async def update_ceremony(
+        self, ceremony_id: str, *, without: Sequence[str] = (), **keys: Unpack[CeremonyKeys]
+    ) -> dict[str, Any]:
+        """Change what is named and nothing else: a paused ceremony stays paused unless ``enabled`` is given.
+
+        ``without`` names keys to take out, as they stand in the file.
+        """
+        from fleetsim.client import hub_checks
+
+        body = hub_checks.changes(ceremony_id, keys, without, self.runtime.clock.now())
+        return await self._row(f"/ceremonies/{ceremony_id}/update", body)
+
+    async def pause_ceremony(self, ceremony_id: str) -> dict[str, Any]:
+        """Let it fire neither by schedule nor by hand."""
+        return await self.update_ceremony(ceremony_id, enabled=False)
+
+    async def resume_ceremony(self, ceremony_id: str) -> dict[str, Any]:
+        """Let it fire again."""
+        return await self.update_ceremony(ceremony_id, enabled=True)
+
+    async def delete_ceremony(self, ceremony_id: str) -> None:
+        """Remove it and its file."""
+        await self.post(f"/ceremonies/{valid_id(ceremony_id)}/delete")
+
+    async def run_ceremony(self, ceremony_id: str) -> str:
+        """Fire it now, whatever its schedule says, and return the run's id."""
+        fired = await self.post(f"/ceremonies/{valid_id(ceremony_id)}/run")
+        return str(fired["runId"])
+
+    async def dry_run(self, ceremony_id: str) -> dict[str, Any]:
+        """What firing it would send, and to whom."""
+        return await self._row(f"/ceremonies/{valid_id(ceremony_id)}/run", {"dryRun": True})
+
+    async def ceremony_runs(self, ceremony_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
+        """Its runs, newest first."""
+        rows: list[dict[str, Any]] = await self.get(f"/ceremonies/{valid_id(ceremony_id)}/runs", limit=limit)
+        return rows
+
+    # ------------------------------------------------------------------ other agents
+
+    async def chat_with_agent(
+        self,
+        agent: str,
+        message: str,
+        *,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        skill: str | None = None,
+        done: bool = False,
+        wait_s: float = CHAT_WAIT_S,
+    ) -> ChatResponse:
+        """Say something to an agent, and wait up to ``wait_s`` seconds (at most 60) for what it answers or asks.
+
+        ``context_id`` and ``task_id``, as a response before had them, go on with the conversation and with the task;
+        ``done`` says that it is the last turn. A response that is still ``working`` is had later by ``wait_for_task``.
+        """
+        from fleetsim.client import hub_checks
+
+        said = {"contextId": context_id, "taskId": task_id, "skill": skill, "done": done or None}
+        body: dict[str, Any] = {"agent": agent, "message": message, "waitMs": round(wait_s * 1000)}
+        body |= {key: value for key, value in said.items() if value is not None}
+        hub_checks.chat(body)
+        return ChatResponse.of(await self._exchange("POST", "/a2a/chat", dump(body), wait_s + _MARGIN_S))
+
+    async def delegate(self, agent: str, skill: str, message: str, *, project_slug: str | None = None) -> str:
+        """Ask an agent for work, and return its correlation id at once; ``wait_for_task`` has what came of it."""
+        from fleetsim.client import hub_checks
+
+        body = {"agent": agent, "skill": skill, "message": message}
+        if project_slug is not None:
+            body["projectSlug"] = project_slug
+        hub_checks.delegation(body)
+        return str((await self.post("/a2a/delegate", body))["correlationId"])
+
+    async def chat_task(self, correlation_id: str, *, wait_s: int = 0) -> ChatResponse:
+        """What came of a request so far, after at most ``wait_s`` seconds (60) for its end or its question."""
+        if not ID.fullmatch(correlation_id):
+            raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
+        path = f"/a2a/task/{correlation_id}"
+        return ChatResponse.of(await self.get(path, total_s=wait_s + _MARGIN_S, wait=wait_s or None))
+
+    async def wait_for_task(self, correlation_id: str, *, timeout_s: float = TASK_WAIT_S) -> ChatResponse:
+        """What an agent answered or asks, once it does.
+
+        Raises:
+            TimedOut: it is at work still after ``timeout_s``; it goes on.
+        """
+        clock = self.runtime.clock
+        deadline = clock.monotonic() + timeout_s
+        while True:
+            left = deadline - clock.monotonic()
+            response = await self.chat_task(correlation_id, wait_s=max(0, min(POLL_WAIT_S, int(left))))
+            if response.status != "working":
+                return response
+            if left < 1:
+                still = f"{one_line(response.agent, 64)} is at work on {response.correlation_id} after {timeout_s:g} s"
+                raise TimedOut(still, hint="it goes on: wait for the same task again")
+
+    async def whoami(self) -> str | None:
+        """The agent whose key this is; None for the hub's own."""
+        agent = (await self.get("/whoami"))["agent"]
+        return None if agent is None else str(agent)
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | str) -> ToolResult:
+        """Carry out a model's call of one of ``hub_tools``; raises nothing of the above, the result tells it."""
+        from fleetsim.client import hub_tools
+
+        return await hub_tools.call(self, name, arguments)
+
+    # ------------------------------------------------------------------ requests and questions
+
+    async def submit(self, body: Mapping[str, Any]) -> tuple[str, ...]:
+        """Ask for work; the keys are those of ``POST /api/requests``."""
+        accepted = await self.post("/requests", body)
+        return tuple(accepted["correlationIds"])
+
+    async def task(self, correlation_id: str, *, wait_s: int = 0) -> Any:
+        """One request, after at most ``wait_s`` seconds for news of it."""
+        return await self.get(f"/tasks/{_part(correlation_id)}", total_s=wait_s + _MARGIN_S, wait=wait_s or None)
+
+    async def question(self, question_id: str) -> Any:
+        return await self.get(f"/inbox/{_part(question_id)}")
+
+    async def cancel(self, correlation_id: str) -> None:
+        await self.post(f"/tasks/{_part(correlation_id)}/cancel")
+
+    async def answer(
+        self,
+        question_id: str,
+        text: str,
+        *,
+        parts: Sequence[Mapping[str, Any]] = (),
+        decision: str = "answer",
+        by: str = "operator",
+    ) -> Any:
+        """Answer or reject a question; ``parts`` are files and data as ``POST /api/inbox/{id}/answer`` has them."""
+        body: dict[str, Any] = {"text": text, "decision": decision, "by": by}
+        if parts:
+            body["parts"] = list(parts)
+        return await self.post(f"/inbox/{_part(question_id)}/answer", body)
+
+    async def veto(self, correlation_id: str, *, by: str = "operator") -> Any:
+        """Stop work whose window for a veto is open."""
+        return await self.post(f"/tasks/{_part(correlation_id)}/veto", {"by": by})
+
+    async def events(self, *, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """Events as they happen, those after ``after`` first; ends when the hub closes.
+
+        Events that were lost because this reader was too slow are told as one of topic ``events.dropped``.
+        """
+        load_decoder()
+        path = "/events" + (f"?after={after}" if after is not None else "")
+        limits = StreamLimits(stream_bytes_max=2**40, events_max=2**40, lines_max=2**40)
+        await self._require_proof()
+        request = self._request("GET", path, b"", Limits(total_s=None, body_bytes_max=2**40), streaming=True)
+        try:
+            async with self.runtime.transport.open(request) as incoming:
+                if incoming.status != 200:
+                    raise HttpRefused(f"the hub refused its events (HTTP {incoming.status})", status=incoming.status)
+                async for event in read_events(incoming, limits=limits):
+                    if event.event == "message":
+                        yield json.loads(event.data)
+                    elif event.event == "dropped":
+                        yield {**_NO_EVENT, "topic": "events.dropped", "payload": json.loads(event.data)}
+        except Unreachable as error:
+            raise self._silent(error) from error
+
+    # ------------------------------------------------------------------ anything
+
+    async def get(self, path: str, *, total_s: float = 15.0, **query: Any) -> Any:
+        """Read ``/api`` + ``path``."""
+        given = urlencode({name: value for name, value in query.items() if value is not None})
+        return await self._exchange("GET", f"{path}?{given}" if given else path, b"", total_s)
+
+    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Do ``/api`` + ``path``."""
+        return await self._exchange("POST", path, dump(dict(body or {})), 15.0)
+
+    async def _row(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        row: dict[str, Any] = await self.post(path, body)
+        return row
+
+    async def _exchange(self, method: str, path: str, body: bytes, total_s: float) -> Any:
+        await self._require_proof()
+        limits = Limits(total_s=total_s, first_byte_s=total_s, body_bytes_max=REPLY_BYTES_MAX)
+        reply = await self._reach(self._request(method, path, body, limits))
+        try:
+            content = parse_untrusted(reply.body, bytes_max=REPLY_BYTES_MAX)
+        except WireError:
+            content = None
+        if not isinstance(content, dict):
+            raise WireError(f"{self.url} did not answer as a hub does (HTTP {reply.status})")
+        if reply.status < 300:
+            return content.get("data", content)
+        message = one_line(str(content.get("error") or f"HTTP {reply.status}"), 500)
+        hint = one_line(str(content["hint"]), 300) if content.get("hint") else None
+        if kind := _ERRORS.get(str(content.get("code"))):
+            raise kind(message, hint=hint)
+        if reply.status in {401, 403}:
+            raise AuthRefused(message, status=reply.status, hint=hint)
+        raise HttpRefused(message, status=reply.status, hint=hint)
+
+    async def _require_proof(self) -> None:
+        if self._proof is None:
+            return
+        challenge = self.runtime.ids.secret()
+        url = f"{self.url}/health?challenge={challenge}"
+        limits = Limits(total_s=_PROOF_S, first_byte_s=_PROOF_S, body_bytes_max=_PROOF_BYTES_MAX)
+        try:
+            reply = await self._reach(Request(method="GET", url=url, limits=limits))
+            body = parse_untrusted(reply.body, bytes_max=_PROOF_BYTES_MAX)
+        except (WireError, LimitReached):
+            body = None
+        given = str(body.get("proof")) if isinstance(body, dict) else ""
+        if not hmac.compare_digest(given.encode(), prove(self._proof, self.url, challenge).encode()):
+            raise Unreachable(
+                f"who listens at {self.url} is not the hub that announced itself there, and was sent no key",
+                hint="see what uses that port, then start the hub with `fleetsim up`",
+            )
+
+    async def _reach(self, request: Request) -> Reply:
+        try:
+            return await self.runtime.transport.exchange(request)
+        except Unreachable as error:
+            raise self._silent(error) from error
+
+    def _silent(self, error: Unreachable) -> Unreachable:
+        return Unreachable(f"the hub at {self.url} does not answer: {error}", hint=_START)
+
+    def _request(self, method: str, path: str, body: bytes, limits: Limits, *, streaming: bool = False) -> Request:
+        headers = {**self._credential.headers(), "content-type": "application/json"}
+        url = f"{self.url}/api{path}"
+        return Request(method=method, url=url, headers=headers, body=body, limits=limits, streaming=streaming)
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")

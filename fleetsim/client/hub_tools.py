@@ -1,0 +1,285 @@
+"""What a language model is given to reach the fleet: tools with their schemas, and what carries out its calls of them.
+
+One source for every form in which a model is told of tools. The arguments of a call come from a model, and what another
+agent answered goes to one: both are bounded, and neither is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic.alias_generators import to_camel
+
+from fleetsim.api.bodies import read
+from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.limits import MIB
+from fleetsim.model.text import neutralise, one_line
+from fleetsim.wire.json import dump, parse_untrusted
+
+if TYPE_CHECKING:
+    from fleetsim.client.hub_client import ChatResponse, HubClient
+
+ARGUMENTS_BYTES_MAX = 2 * MIB
+RESULT_CHARS_MAX = 50_000
+WAIT_S_MAX = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What goes back to the model: ``text`` in words, ``data`` for programs. An agent's own words stand last in it."""
+
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    is_error: bool = False
+
+    @classmethod
+    def of_error(cls, error: FleetsimError) -> ToolResult:
+        """What went wrong, and what to do next."""
+        following = f"\nNext: {one_line(error.hint, 500)}" if error.hint else ""
+        return cls(text=f"Error: {one_line(str(error), 1_000)}{following}", is_error=True)
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
+
+
+_Text: TypeAlias = Annotated[str, Field(max_length=16_384)] | None
+_Action: TypeAlias = Literal["list", "create", "update", "delete", "run", "pause", "resume"]
+
+
+class _ManageCron(_Arguments):
+    """Schedule requests to agents (ceremonies), for yourself or others: list, create, update, delete, run now, pause
+    and resume those that you made. A paused ceremony stays paused until it is resumed, whatever else is changed."""
+
+    action: _Action
+    """What to do."""
+    id: _Text = None
+    """Which ceremony: letters, digits, dots, dashes, underscores, such as my-agent.hourly-sweep. For all but list."""
+    name: _Text = None
+    """What people call it. Needed to create."""
+    schedule: _Text = None
+    """When it fires: five cron fields (minute, hour, day of month, month, day of week), such as 0 14 * * MON-FRI. To
+    create, this, at or in is needed."""
+    at: _Text = None
+    """Instead of schedule: the one time it fires, such as 2026-11-22T15:30."""
+    in_: Annotated[_Text, Field(alias="in")] = None
+    """Instead of schedule: how long from now it fires, once, such as 30m, 2h or 1d."""
+    timezone: _Text = None
+    """The clock of schedule and at, such as Europe/Berlin. UTC unless given."""
+    skill: _Text = None
+    """The skill that is asked for. Needed to create."""
+    targets: Annotated[list[str], Field(max_length=64)] | None = None
+    """Names of the agents that are asked. Every agent with the skill unless given."""
+    prompt: _Text = None
+    """What the agents are told."""
+    description: _Text = None
+    """What it is for."""
+    enabled: bool | None = None
+    """Whether it fires. Leave it out unless it is to change."""
+    notify_channel: _Text = None
+    """The channel that is told how each run went."""
+    timeout_ms: int | None = None
+    """How long a request may take, in milliseconds."""
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _as_written_by_tools_of_before(cls, value: Any) -> Any:
+        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+class _ChatWithAgent(_Arguments):
+    """Say something to another agent and wait for its answer. To go on with the conversation, give the contextId of the
+    answer; to answer what the agent asks, its taskId too."""
+
+    agent: str
+    """The name of the agent."""
+    message: str
+    """What to say."""
+    context_id: _Text = None
+    """The conversation to go on with."""
+    task_id: _Text = None
+    """The task to go on with, or whose question is answered."""
+    skill: _Text = None
+    """The skill to use, if a certain one is wanted."""
+    done: bool = False
+    """Whether this is the last turn of the conversation."""
+
+
+class _Delegate(_Arguments):
+    """Give work to another agent without waiting for it. The answer is a correlationId for wait_for_task."""
+
+    agent: str
+    """The name of the agent."""
+    skill: str
+    """The skill to use."""
+    message: str
+    """What is to be done."""
+    project_slug: _Text = None
+    """The project it is for."""
+
+
+class _WaitForTask(_Arguments):
+    """What came of work that was delegated, or of a chat that was still at work: its answer, its question, or that it
+    goes on still."""
+
+    correlation_id: Annotated[str, Field(max_length=256)]
+    """As delegate or chat_with_agent gave it."""
+    wait_seconds: Annotated[int, Field(ge=0, le=WAIT_S_MAX)] = 25
+    """How long to wait for news, in seconds."""
+
+
+async def _manage_cron(hub: HubClient, arguments: Any) -> ToolResult:
+    keys = arguments.model_dump(exclude_none=True)
+    action, ceremony_id = keys.pop("action"), keys.pop("id", "")
+    if action == "list":
+        rows = await hub.ceremonies()
+        lines = [_ceremony_line(row) for row in rows]
+        return ToolResult(text="\n".join(lines) or "No ceremonies registered.", data={"ceremonies": rows})
+    if action == "create":
+        row = await hub.create_ceremony(ceremony_id, **keys)
+        return ToolResult(text=f"Created. {_ceremony_line(row)}", data=row)
+    if not ceremony_id:
+        raise ConfigError(f"{action} requires id", hint="the action list shows the ids of your ceremonies")
+    if action == "delete":
+        await hub.delete_ceremony(ceremony_id)
+        return ToolResult(text=f'Ceremony "{ceremony_id}" deleted', data={"id": ceremony_id})
+    if action == "run":
+        run_id = await hub.run_ceremony(ceremony_id)
+        return ToolResult(text=f'Ceremony "{ceremony_id}" triggered, run {run_id}', data={"runId": run_id})
+    if action in {"pause", "resume"}:
+        keys = {"enabled": action == "resume"}
+    row = await hub.update_ceremony(ceremony_id, **keys)
+    return ToolResult(text=f"Updated. {_ceremony_line(row)}", data=row)
+
+
+async def _chat_with_agent(hub: HubClient, arguments: Any) -> ToolResult:
+    return _heard(await hub.chat_with_agent(**arguments.model_dump()))
+
+
+async def _delegate(hub: HubClient, arguments: Any) -> ToolResult:
+    correlation_id = await hub.delegate(**arguments.model_dump())
+    told = f"Task delegated to {one_line(arguments.agent, 64)}, correlationId {correlation_id}"
+    return ToolResult(text=told, data={"correlationId": correlation_id})
+
+
+async def _wait_for_task(hub: HubClient, arguments: Any) -> ToolResult:
+    return _heard(await hub.chat_task(arguments.correlation_id, wait_s=arguments.wait_seconds))
+
+
+_TOOLS: Mapping[str, tuple[type[_Arguments], Callable[[HubClient, Any], Awaitable[ToolResult]]]] = {
+    "manage_cron": (_ManageCron, _manage_cron),
+    "chat_with_agent": (_ChatWithAgent, _chat_with_agent),
+    "delegate": (_Delegate, _delegate),
+    "wait_for_task": (_WaitForTask, _wait_for_task),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as a model is told of it; ``schema`` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+def tools() -> tuple[ToolSpec, ...]:
+    """Every tool there is."""
+    return tuple(
+        ToolSpec(name=name, description=" ".join((model.__doc__ or "").split()), schema=_schema(model))
+        for name, (model, _) in _TOOLS.items()
+    )
+
+
+def openai_tools() -> list[dict[str, Any]]:
+    """The ``tools`` of a chat completion request."""
+    return [
+        {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": dict(t.schema)}}
+        for t in tools()
+    ]
+
+
+def anthropic_tools() -> list[dict[str, Any]]:
+    """The ``tools`` of a messages request."""
+    return [{"name": t.name, "description": t.description, "input_schema": dict(t.schema)} for t in tools()]
+
+
+async def call(hub: HubClient, name: str, arguments: Mapping[str, Any] | str) -> ToolResult:
+    """Carry out a model's call of a tool; ``arguments`` as a mapping, or as JSON.
+
+    Whatever goes wrong is told in the result, for the model to see. Null is taken as left out.
+    """
+    try:
+        if name not in _TOOLS:
+            raise ConfigError(f"there is no tool {one_line(name, 64)!r}", hint=f"one of {', '.join(_TOOLS)}")
+        model, carry_out = _TOOLS[name]
+        return await carry_out(hub, read(model, _parsed(arguments)))
+    except FleetsimError as error:
+        return ToolResult.of_error(error)
+
+
+def _parsed(arguments: Mapping[str, Any] | str) -> Any:
+    """The arguments as JSON values, however they were made. Raises ConfigError, WireError."""
+    try:
+        sent = arguments.encode() if isinstance(arguments, str) else dump(dict(arguments))
+    except (TypeError, ValueError, RecursionError):
+        raise ConfigError("the arguments are no JSON object") from None
+    if len(sent) > ARGUMENTS_BYTES_MAX:
+        raise ConfigError(f"the arguments are more than {ARGUMENTS_BYTES_MAX} bytes")
+    value = parse_untrusted(sent.strip() or b"{}", bytes_max=ARGUMENTS_BYTES_MAX)
+    return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
+
+
+def _ceremony_line(row: Mapping[str, Any]) -> str:
+    when = f"{row['schedule']} {row['timezone']}" if row["schedule"] else f"once at {row['at']}"
+    state = f"next {row['nextFireAt'] or 'never'}" if row["enabled"] else "paused"
+    last = f", last run {row['lastRun']['status']}" if row["lastRun"] else ""
+    wrong = "".join(f"; warning: {one_line(warning)}" for warning in row["warnings"])
+    who = one_line(", ".join(row["targets"]), 500)
+    return (
+        f"{row['id']}: {one_line(row['name'])} ({when}) asks {who} for {one_line(row['skill'])}; {state}{last}{wrong}"
+    )
+
+
+def _heard(response: ChatResponse) -> ToolResult:
+    """What an agent said, behind what a model needs to go on."""
+    ids = {
+        "correlationId": response.correlation_id,
+        "contextId": response.context_id,
+        "taskId": response.task_id if response.status != "done" else None,  # one that ended takes no more messages
+    }
+    known = {key: one_line(value, 500) for key, value in ids.items() if value}
+    said = neutralise(response.text, limit=RESULT_CHARS_MAX)
+    meaning = {
+        "done": "is done" if response.success else f"did not succeed ({one_line(response.error or 'no reason', 500)})",
+        "input-required": "asks; answer with chat_with_agent, this contextId and this taskId",
+        "working": "is at work still; wait_for_task with this correlationId has the answer later",
+    }[response.status]
+    head = f"{one_line(response.agent, 64)} {meaning} [{', '.join(f'{key} {value}' for key, value in known.items())}]"
+    cut = " (only the beginning)" if len(response.text) > RESULT_CHARS_MAX else ""
+    text = f"{head}\nWhat it says{cut}:\n{said}" if said else head
+    data = {"status": response.status, "agent": response.agent, "success": response.success, "response": said, **known}
+    return ToolResult(text=text, data=data, is_error=response.status == "done" and not response.success)
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON Schema of a model's arguments, without what only says that a key may be left out."""
+
+    def plain(part: dict[str, Any]) -> dict[str, Any]:
+        kinds = [kind for kind in part.get("anyOf", ()) if kind != {"type": "null"}]
+        merged = {**part, **kinds[0]} if len(kinds) == 1 else part
+        return {key: value for key, value in merged.items() if key not in {"anyOf", "title", "default"}}
+
+    whole = model.model_json_schema()
+    return {
+        "type": "object",
+        "properties": {
+            key: {**plain(part), "description": " ".join(part["description"].split())}
+            for key, part in whole["properties"].items()
+        },
+        "required": whole.get("required", []),
+        "additionalProperties": False,
+    }

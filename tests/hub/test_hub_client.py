@@ -1,0 +1,238 @@
+"""The hub's client as agents use it: their ceremonies, other agents, and what is said before anything is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from fleetsim.client import HubClient
+from fleetsim.model.errors import AuthRefused, ConfigError, HttpRefused, TimedOut, UnknownTarget, Unreachable
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.hub.test_ceremony_api import SWEEP, call
+from tests.hub.town import FOLDER, HUB, KEY, town, worker
+
+KEYS: dict[str, Any] = {"name": "Hourly Sweep", "schedule": "0 * * * *", "skill": "echo", "targets": ["quinn"]}
+
+
+async def test_an_agent_makes_changes_pauses_fires_and_deletes_its_ceremony() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        quinn = t.agents_client(QUINN)
+        row = await quinn.create_ceremony("quinn.sweep", **KEYS)
+        assert (row["createdBy"], row["enabled"], row["targets"]) == ("quinn", True, ["quinn"])
+        assert [one["id"] for one in await quinn.ceremonies()] == ["quinn.sweep"]
+        run_id = await quinn.run_ceremony("quinn.sweep")
+        await asyncio.sleep(5)
+        assert [(run["runId"], run["status"]) for run in await quinn.ceremony_runs("quinn.sweep")] == [
+            (run_id, "success")
+        ]
+        assert (await quinn.pause_ceremony("quinn.sweep"))["nextFireAt"] is None
+        assert (await quinn.resume_ceremony("quinn.sweep"))["enabled"] is True
+        await quinn.delete_ceremony("quinn.sweep")
+        assert await quinn.ceremonies() == []
+
+
+async def test_incident_12_an_update_that_does_not_say_enabled_leaves_a_ceremony_paused() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        quinn = t.agents_client(QUINN)
+        await quinn.create_ceremony("q", **KEYS, enabled=False, prompt="sweep it")
+        row = await quinn.update_ceremony("q", name="Renamed", enabled=None, prompt=None)
+        assert (row["name"], row["enabled"]) == ("Renamed", False)
+        assert b"prompt: sweep it" in t.files.take(FOLDER / "q.yaml")
+        await quinn.update_ceremony("q", without=["prompt"])
+        assert b"prompt" not in t.files.take(FOLDER / "q.yaml")
+
+
+async def test_a_follow_up_in_half_an_hour_is_a_ceremony_that_fires_once() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        row = await t.agents_client(QUINN).create_ceremony("later", name="Later", skill="echo", in_="30m")
+        assert (row["once"], row["schedule"], row["targets"]) == (True, None, ["all"])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"name": ""},
+        {"skill": None},
+        {"schedule": None},
+        {"schedule": "61 * * * *"},
+        {"schedule": "0 0 30 2 *"},
+        {"schedule": "* * * * * *"},
+        {"timezone": "Mars/Olympus"},
+        {"targets": []},
+        {"targets": ["all", "quinn"]},
+        {"timeout_ms": 0},
+        {"enabled": "false"},
+        {"in_": "soon", "schedule": None},
+        {"at": "yesterday", "schedule": None},
+        {"shedule": "0 * * * *"},
+        {"overlap": "maybe"},
+    ],
+)
+async def test_what_is_wrong_is_said_before_the_call_in_the_hubs_own_words(keys: dict[str, Any]) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        quinn, asked = t.agents_client(QUINN), len(t.network.seen)
+        given = {**KEYS, **keys}
+        with pytest.raises(ConfigError) as said:
+            await quinn.create_ceremony("q", **given)
+        assert len(t.network.seen) == asked
+        camel = {"timeout_ms": "timeoutMs", "in_": "in"}
+        body = {"id": "q", **{camel.get(key, key): value for key, value in given.items() if value is not None}}
+        status, refusal = await call(t, "POST", "/api/ceremonies/create", body, key=QUINN)
+        assert (status, refusal["error"], refusal.get("hint")) == (400, str(said.value), said.value.hint)
+
+
+@pytest.mark.parametrize(
+    "keys", [{"schedule": "61 * * * *"}, {"timezone": "Mars/Olympus"}, {"enabled": 1}, {"at": "x"}]
+)
+async def test_a_change_that_is_wrong_is_refused_before_the_call_in_the_hubs_own_words(keys: dict[str, Any]) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        quinn = t.agents_client(QUINN)
+        await quinn.create_ceremony("q", name="Q", skill="echo", in_="1d")
+        asked = len(t.network.seen)
+        with pytest.raises(ConfigError) as said:
+            await quinn.update_ceremony("q", **keys)
+        assert len(t.network.seen) == asked
+        status, refusal = await call(t, "POST", "/api/ceremonies/q/update", keys, key=QUINN)
+        assert (status, refusal["error"]) == (400, str(said.value)) or "schedule" in keys
+
+
+@pytest.mark.parametrize("ceremony_id", ["", "..", "../x", "a/b", ".hidden", "-x", "x\n", "é", "x" * 129, "a b", "%2e"])
+async def test_an_id_that_is_none_reaches_no_hub_by_any_verb(ceremony_id: str) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        quinn, asked = t.agents_client(QUINN), len(t.network.seen)
+        verbs = [
+            quinn.create_ceremony(ceremony_id, **KEYS),
+            quinn.update_ceremony(ceremony_id, name="x"),
+            quinn.pause_ceremony(ceremony_id),
+            quinn.delete_ceremony(ceremony_id),
+            quinn.run_ceremony(ceremony_id),
+            quinn.ceremony_runs(ceremony_id),
+        ]
+        for verb in verbs:
+            with pytest.raises(ConfigError, match=r"Invalid ceremony id|are required"):
+                await verb
+        with pytest.raises(ConfigError, match="changes nothing"):
+            await quinn.update_ceremony("fine")
+        assert len(t.network.seen) == asked
+
+
+async def test_somebody_elses_ceremony_is_not_there_and_one_that_is_there_is_not_made_again() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        quinn, ava = t.agents_client(QUINN), t.agents_client(AVA)
+        await quinn.create_ceremony("q", **KEYS)
+        assert await ava.ceremonies() == []
+        for verb in (ava.pause_ceremony("q"), ava.delete_ceremony("q"), ava.run_ceremony("q")):
+            with pytest.raises(UnknownTarget, match='Ceremony "q" not found'):
+                await verb
+        with pytest.raises(HttpRefused) as said:
+            await ava.create_ceremony("q", **KEYS)
+        assert (said.value.status, said.value.hint) == (409, "update it, or delete it")
+
+
+async def test_an_agent_chats_answers_what_is_asked_and_waits_for_what_it_delegated() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        ava = t.agents_client(AVA)
+        first = await ava.chat_with_agent("quinn", "hello", skill="echo")
+        assert (first.status, first.success, first.text) == ("done", True, "you said hello")
+        asked = await ava.chat_with_agent("quinn", "ship it", skill="ask")
+        assert (asked.status, asked.text) == ("input-required", "which branch?")
+        done = await ava.chat_with_agent("quinn", "main", context_id=asked.context_id, task_id=asked.task_id)
+        assert (done.status, done.text) == ("done", "going with main")
+        last = await ava.chat_with_agent("quinn", "bye", skill="echo", done=True)
+        assert (last.context_id, last.task_id) == (None, None)
+        work = await ava.delegate("quinn", "ponder", "think")
+        with pytest.raises(TimedOut, match=work):
+            await ava.wait_for_task(work, timeout_s=30)
+        thought = await ava.wait_for_task(work, timeout_s=900)
+        assert (thought.status, thought.text) == ("done", "at last")
+        failed = await ava.wait_for_task(await ava.delegate("quinn", "fail", "x"))
+        assert (failed.status, failed.success, failed.error) == ("done", False, "the disk is full")
+        with pytest.raises(UnknownTarget):
+            await t.agents_client(QUINN).chat_task(work)
+
+
+async def test_a_chat_that_takes_longer_is_given_back_pending() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        began = t.runtime.clock.monotonic()
+        pending = await t.agents_client(AVA).chat_with_agent("quinn", "think", skill="ponder", wait_s=5)
+        assert (pending.status, t.runtime.clock.monotonic() - began) == ("working", pytest.approx(5, abs=1))
+        assert (await t.agents_client(AVA).wait_for_task(pending.correlation_id, timeout_s=900)).text == "at last"
+
+
+@pytest.mark.parametrize("body", [("", "x"), ("quinn", " "), ("all", "x"), ("q" * 201, "x")])
+async def test_what_nobody_can_be_told_is_refused_before_the_call(body: tuple[str, str]) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        ava, asked = t.agents_client(AVA), len(t.network.seen)
+        for refused in (ava.chat_with_agent(*body), ava.delegate(body[0], "echo", body[1])):
+            with pytest.raises(ConfigError):
+                await refused
+        assert len(t.network.seen) == asked
+
+
+@pytest.mark.parametrize(("key", "who"), [(QUINN, "quinn"), (AVA, "ava"), (KEY, None)])
+async def test_a_key_says_whose_it_is(key: str, who: str | None) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        assert await t.agents_client(key).whoami() == who
+
+
+async def test_the_key_is_in_no_repr_message_or_log(caplog: pytest.LogCaptureFixture) -> None:
+    wrong = "w" * 40
+    with caplog.at_level(logging.DEBUG):
+        async with town(worker(), agent_keys=ENV) as t:
+            client = t.agents_client(wrong)
+            with pytest.raises(AuthRefused) as said:
+                await client.ceremonies()
+            shown = f"{client!r} {client} {said.value!r} {said.value.hint} {said.value.__cause__!r}"
+    assert HUB in shown
+    assert wrong not in shown + caplog.text
+
+
+async def test_who_is_not_there_and_who_is_no_hub_is_said_with_what_to_do() -> None:
+    network = MemoryNetwork()
+    async with network:
+        nobody = HubClient("http://nobody.example:1", api_key=QUINN, runtime=virtual_runtime(network=network))
+        with pytest.raises(Unreachable, match=r"the hub at http://nobody\.example:1 does not answer") as said:
+            await nobody.ceremonies()
+        assert "fleetsim up" in (said.value.hint or "")
+
+
+def test_without_a_key_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORKSTACEAN_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="WORKSTACEAN_API_KEY is not set"):
+        HubClient().ceremonies_sync()
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://u:p@x", "x", "http://x/ y", ""])
+def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ConfigError, match="the hub's url") as said:
+        HubClient(url, api_key=QUINN)
+    assert "u:p" not in str(said.value)
+
+
+def test_where_the_hub_is_stands_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKSTACEAN_URL", "http://hub.example:9/")
+    assert HubClient().url == "http://hub.example:9"
+    monkeypatch.delenv("WORKSTACEAN_URL")
+    assert HubClient().url == "http://127.0.0.1:3000"
+
+
+def test_the_seeds_example_is_what_goes_out() -> None:
+    from fleetsim.client import hub_checks
+    from fleetsim.runtime.real import SystemClock
+
+    keys = {key: value for key, value in SWEEP.items() if key != "id"}
+    assert json.dumps(hub_checks.new_ceremony(SWEEP["id"], keys, SystemClock().now())) == json.dumps(SWEEP)
