@@ -402,9 +402,11 @@ def _change(
 
 
 def _told(common: CommonOptions, row: dict[str, Any]) -> int:
-    """Say what is in the file now, and when it fires."""
+    """Say what is in the file now, when it fires, and what a running hub finds wrong with it."""
     from fleetsim.cli import ceremony_files
 
+    for warning in row["warnings"]:
+        common.note(f"warning: {warning}")
     if common.as_json:
         render.emit_json(row)
         return Exit.OK

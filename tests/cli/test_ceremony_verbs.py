@@ -168,6 +168,9 @@ def test_a_running_hub_writes_into_its_own_folder_and_says_the_same(shell: Shell
         assert [row["id"] for row in shell.json("ceremony", "list")["ceremonies"]] == ["tick"]
         again = shell.run(*new, "--schedule", "@daily")
         assert (again.returncode, "exists already" in again.stderr) == (1, True)
+        lost = shell.run("ceremony", "new", "lost", "--skill", "report", "--target", "quin", "--schedule", "@daily")
+        assert (lost.returncode, "warning: there is no agent “quin”" in lost.stderr) == (0, True)
+        assert shell.run("ceremony", "delete", "lost").returncode == 0
         wrong = shell.run("ceremony", "new", "tock", "--skill", "report", "--schedule", "R * * * *")
         assert (wrong.returncode, "random and hashed fields are refused" in wrong.stderr) == (2, True)
         assert shell.json("ceremony", "run", "tick", "--dry-run")["requests"][0]["agent"] == "quinn"
