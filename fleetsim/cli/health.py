@@ -7,44 +7,127 @@ from typing import Any
 
 import click
 
+from fleetsim.caller.expectation import FLEET, Expectation, Figures, shown
 from fleetsim.cli import render
 from fleetsim.cli.channel import failing
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.hub_client import at_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.client.hub_client import HubClient
-from fleetsim.model.errors import Blame
+from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.model.work import WHOSE
+from fleetsim.model.work import WHOSE, OutcomeKind
+from fleetsim.runtime.explain import did_you_mean
+
+
+def _conditions(ctx: click.Context, option: click.Parameter, texts: Sequence[str]) -> tuple[Expectation, ...]:
+    try:
+        return tuple(Expectation.read(text) for text in texts)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx=ctx, param=option) from None
 
 
 @click.command()
 @click.argument("agents", nargs=-1)
 @click.option("--fail-if-down", is_flag=True, help="Exit 1 if a shown agent is down.")
+@click.option(
+    "--fail-if",
+    "fail_if",
+    multiple=True,
+    metavar="EXPR",
+    callback=_conditions,
+    help="Exit 1 if this is so of the last day, as 'quinn.p95 > 2m' (repeatable).",
+)
 @click.pass_obj
-def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool) -> int:
+def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fail_if: tuple[Expectation, ...]) -> int:
     """Show success rate, latency, cost and failures per agent, worst first, from the running hub.
 
     Only what an agent answers for is in its figures: its successes, and the failures blamed on it. What people,
     callers and the network did is counted BESIDE. Latency is the time the agent had, without people's and the
     queue's. Under the table: why an agent is not up, and since when (UTC). On stderr: channels that fail.
+
+    \b
+    fleetsim health --fail-if 'success_rate < 95%' --fail-if 'quinn/review.p95 > 2m' --fail-if 'cost > $20'
+
+    An EXPR is SCOPE.FIGURE COMPARISON VALUE, as scenarios have it under expect: the scope is the whole fleet, an agent,
+    agent/skill or fleet/skill, whichever agents are shown. What there is nothing to tell from is not so.
     """
 
     async def read(hub: HubClient) -> tuple[Any, Any]:
         return await hub.get("/health"), await hub.get("/channels")
 
     fleet, channels = at_hub(common, read)
-    shown = [row for row in fleet["agents"] if not agents or row["agentName"] in agents]
-    if agents and not shown:
+    rows = [row for row in fleet["agents"] if not agents or row["agentName"] in agents]
+    if agents and not rows:
         common.note(f"no such agent: {', '.join(agents)}")
         return Exit.NOTHING_RAN
+    figures = figures_of(fleet)
+    for condition in fail_if:
+        require_known(condition, figures)
     if common.as_json:
-        render.emit_json({**fleet, "agents": shown})
+        render.emit_json({**fleet, "agents": rows})
     else:
-        show(common, shown)
+        show(common, rows)
     for line in failing(channels):
         common.note(line)
-    return Exit.FAILED if fail_if_down and any(row["health"] == "down" for row in shown) else Exit.OK
+    failed = fail_if_down and any(row["health"] == "down" for row in rows)
+    for condition in fail_if:
+        figure = condition.figure(figures)
+        if figure is None:
+            common.note(f"nothing to tell from yet: {condition.text}")
+        elif condition.holds(figures):
+            common.warn(f"failed: {condition.text} (it is {shown(condition.unit, figure)})")
+            failed = True
+    return Exit.FAILED if failed else Exit.OK
+
+
+def figures_of(fleet: Mapping[str, Any]) -> Figures:
+    """The figures that ``GET /api/health`` has, by scope and under the names that expectations use.
+
+    Percentiles are those of an agent or of a skill at an agent: those of several cannot be told from theirs.
+    """
+    rows: dict[str, list[Mapping[str, Any]]] = {row["agentName"]: [row] for row in fleet["agents"]}
+    rows[FLEET] = list(fleet["agents"])
+    for row in fleet["skills"]:
+        rows[f"{row['agentName']}/{row['skill']}"] = [row]
+        rows.setdefault(f"{FLEET}/{row['skill']}", []).append(row)
+    return {scope: _figures(scope, mine) for scope, mine in rows.items()}
+
+
+def _figures(scope: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    def total(key: str) -> float:
+        return float(sum(row[key] for row in rows))
+
+    answered, successes = total("answeredOutcomes"), total("successCount")
+    spent = sum(row["costPerSuccessfulOutcome"] * row["successCount"] for row in rows)
+    found: dict[str, float | None] = {
+        "outcomes": total("totalOutcomes"),
+        "successes": successes,
+        "failures": total("failureCount"),
+        "success_rate": successes / answered if answered else None,
+        **{kind.value: float(sum(row["kinds"].get(kind.value, 0) for row in rows)) for kind in OutcomeKind},
+        "max": max(row["maxLatencyMs"] for row in rows) / 1000 if answered else None,
+        "cost": total("totalCostUsd"),
+        "cost_per_success": spent / successes if successes else None,
+    }
+    if scope.partition("/")[0] != FLEET:
+        (row,) = rows
+        found["p50"] = row["p50LatencyMs"] / 1000 if answered else None
+        found["p95"] = row["p95LatencyMs"] / 1000 if answered else None
+    return found
+
+
+def require_known(condition: Expectation, figures: Figures) -> None:
+    """Refuse a figure that health does not have, and an agent that nobody knows. Raises ConfigError."""
+    agent = condition.agent or FLEET
+    if agent not in figures:
+        known = [scope for scope in figures if "/" not in scope]
+        raise ConfigError(f"--fail-if {condition.text}: there is no agent '{agent}'{did_you_mean(agent, known)}")
+    if condition.metric not in figures[agent]:
+        has = ", ".join(figures[agent])
+        whose = "the fleet as a whole" if agent == FLEET else "an agent"
+        hint = "name the agent: quinn.p95" if condition.metric in {"p50", "p95"} else "`fleetsim sim` knows the others"
+        raise ConfigError(f"--fail-if {condition.text}: health has no {condition.metric} of {whose}: {has}", hint=hint)
 
 
 _WORST_FIRST = ("down", "degraded", "unknown", "paused", "up")

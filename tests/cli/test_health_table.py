@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.expectation import METRICS, Expectation
 from fleetsim.caller.health import Condition, FleetHealth
-from fleetsim.cli.health import show
+from fleetsim.cli.health import figures_of, require_known, show
 from fleetsim.cli.main import CommonOptions
-from fleetsim.model.errors import Blame
+from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.work import Outcome, OutcomeKind
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
@@ -35,7 +36,8 @@ def outcome(n: int, agent: str, *, blame: Blame = Blame.NOBODY, reason: str = ""
     )
 
 
-def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+def seen() -> Any:
+    """What the hub's API says of them."""
     health = FleetHealth()
     for n in range(10):
         health.fold(outcome(n, "quinn"))
@@ -48,8 +50,11 @@ def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
         "frank": Condition(reachable=False, unreachable_since=NOW - timedelta(hours=2)),
         "nora": Condition(),
     }
-    rows: Any = health.snapshot(NOW, conditions).to_json()["agents"]
-    show(CommonOptions(), rows)
+    return health.snapshot(NOW, conditions).to_json()
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    show(CommonOptions(), seen()["agents"])
     return capsys.readouterr().out.splitlines()
 
 
@@ -74,3 +79,46 @@ def test_the_health_table_fits_eighty_columns_and_agents_words_are_harmless(caps
     assert max(map(len, lines)) <= 80, max(lines, key=len)
     assert any(line.startswith("ava: last failure 2026-11-22 07:59Z, echo: the disk is") for line in lines)
     assert not any("\x1b" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "figure"),
+    [
+        ("success_rate < 80%", 15 / 20),
+        ("quinn.success_rate < 1", 1.0),
+        ("ava/echo.failures > 4", 5.0),
+        ("fleet/echo.outcomes == 26", 26.0),
+        ("failed > 10", 11.0),
+        ("quinn.p95 > 1s", 1.2),
+        ("max > 1s", 1.2),
+        ("cost > $0.25", 0.26),
+        ("cost_per_success > $0.01", 0.2 / 15),
+        ("frank.success_rate < 95%", None),
+        ("frank.p95 > 1s", None),
+        ("quinn/never.lost > 0", None),
+    ],
+)
+def test_conditions_are_held_to_the_figures_of_their_scope(text: str, figure: float | None) -> None:
+    condition, figures = Expectation.read(text), figures_of(seen())
+    require_known(condition, figures)
+    assert condition.figure(figures) == (None if figure is None else pytest.approx(figure))
+    assert condition.holds(figures) is (figure is not None and text != "quinn.success_rate < 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("quin.lost > 0", "no agent 'quin' (did you mean 'quinn'?)"),
+        ("p95 > 2m", "no p95 of the fleet as a whole: outcomes, successes"),
+        ("quinn.questions > 3", "no questions of an agent: outcomes"),
+        ("quinn.duration_p95 > 3s", "no duration_p95 of an agent"),
+    ],
+)
+def test_a_figure_that_health_does_not_have_is_refused_with_what_there_is(text: str, why: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        require_known(Expectation.read(text), figures_of(seen()))
+    assert why in str(refused.value)
+
+
+def test_every_figure_of_health_is_one_that_expectations_know() -> None:
+    assert {name for figures in figures_of(seen()).values() for name in figures} <= METRICS.keys()

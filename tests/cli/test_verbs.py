@@ -86,9 +86,17 @@ async def test_the_verbs_work_from_a_second_process(shell: Shell, agent: str) ->
         (row,) = health["agents"]
         assert row["agentName"] == "scout"
         assert row["totalOutcomes"] == 5
+        fine = await shell.arun("health", "--fail-if", "lost > 0", "--fail-if", "scout/sleep.lost > 0")
+        assert (fine.returncode, fine.stderr) == (0, "nothing to tell from yet: scout/sleep.lost > 0\n")
+        failed = await shell.arun("-q", "health", "--fail-if", "scout.canceled >= 2", "--fail-if", "lost > 0")
+        assert (failed.returncode, failed.stderr) == (1, "failed: scout.canceled >= 2 (it is 2)\n")
+        assert (await shell.arun("health", "--fail-if", "scuot.lost > 0")).returncode == 2
         assert (await shell.arun("send", "scout", "no", "--skill", "fail", "--exit-status")).returncode == 1
         hub.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(hub.wait, 12) == 0
+    wrong = await shell.arun("health", "--fail-if", "scout.latency > 2m")
+    assert wrong.returncode == 2
+    assert "there is no figure 'latency'" in wrong.stderr
     after = await shell.arun("health")
     assert after.returncode == 2
     assert "fleetsim up" in after.stderr
