@@ -11,7 +11,7 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
-from fleetsim.model.errors import HttpRefused
+from fleetsim.model.errors import ConfigError
 from fleetsim.model.limits import PARTS_BYTES_MAX, TooMuch
 from fleetsim.model.parts import content_of
 from fleetsim.model.task import DataPart, FilePart, TextPart
@@ -206,9 +206,10 @@ async def test_an_answer_may_be_a_file(wire: str, door: str) -> None:
 async def test_a_part_that_is_none_is_refused_in_a_line(part: Any, says: str) -> None:
     async with town(filer()) as t:
         await asyncio.sleep(1)
-        with pytest.raises(HttpRefused, match=says) as refused:
-            await t.remote.submit({"targets": ["filer"], "text": "x", "parts": [part]})
-        assert refused.value.status == 400
+        body = {"targets": ["filer"], "text": "x", "parts": [part]}
+        with pytest.raises(ConfigError, match=says):
+            await t.remote.submit(body)
+        assert (await t.http("POST", "/api/requests", json.dumps(body).encode())).status == 400
         assert t.hub.tracker.tracks() == ()
 
 

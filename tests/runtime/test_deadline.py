@@ -190,7 +190,7 @@ async def test_what_we_were_late_at_one_piece_of_an_answer_is_added_to_the_time_
     loop = cast(VirtualLoop, asyncio.get_running_loop())
 
     async def pieces() -> AsyncIterator[bytes]:
-        loop._time += 20
+        loop.hold_up(20)
         await asyncio.sleep(0.01)
         for _ in range(3):
             yield b"x"
