@@ -42,7 +42,7 @@ class SkillBehaviour(BaseModel):
 
     model_config = _WRITTEN
 
-    takes: Spans = 5.0
+    takes: Spans = Field(default="5s", validate_default=True)
     """How long the agent works on a task, without the time that people take to answer."""
     chunks: Numbers = 0
     """In how many pieces it says its answer meanwhile; 0 says it at the end."""
@@ -98,11 +98,11 @@ class Traffic(BaseModel):
     """Weights over the day in equal parts (24 of them: one an hour); the rate is that of the mean weight."""
     burst: Annotated[int, Field(ge=1, le=10_000)] = 1
     """How many come each time."""
-    within: Span = 1.0
+    within: Span = Field(default="1s", validate_default=True)
     """Over which span those of one burst are spread."""
     turns: Annotated[int, Field(ge=1, le=20)] = 1
     """How many turns a conversation has; each waits for the answer to the one before."""
-    pause: Spans = 10.0
+    pause: Spans = Field(default="10s", validate_default=True)
     """How long a person thinks between two turns."""
     begins: When | None = None
     """From when on; from the start unless given."""
@@ -117,7 +117,7 @@ class People(BaseModel):
 
     model_config = _WRITTEN
 
-    answer_after: Spans = 60.0
+    answer_after: Spans = Field(default="1m", validate_default=True)
     """How long a question waits for its answer."""
     never: Share = 0.0
     """The share of questions that nobody answers."""
@@ -127,7 +127,7 @@ class People(BaseModel):
     """The answer."""
     cancel: Share = 0.0
     """The share of requests that somebody cancels."""
-    cancel_after: Spans = 30.0
+    cancel_after: Spans = Field(default="30s", validate_default=True)
     """How long after it was accepted."""
 
 
