@@ -8,14 +8,12 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping
-from html import escape as html_escape
 
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Severity
 from fleetsim.check.verdict import Verdict
-from fleetsim.model.text import escape, neutralise
+from fleetsim.model.text import escape, html_text, neutralise, xml_text
 
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STYLE = """
 :root{color-scheme:light dark;--bad:#b3261e;--warn:#8a5a00;--good:#1b6e3c;--dim:#666}
 @media(prefers-color-scheme:dark){:root{--bad:#ff8a80;--warn:#ffca66;--good:#7fd8a0;--dim:#aaa}}
@@ -44,39 +42,37 @@ def junit(report: Report) -> str:
     not tested or does not apply are skipped, with the verdict and the reason in words.
     """
     root = ET.Element("testsuites", name="fleetsim check")
-    suite = ET.SubElement(root, "testsuite", name=_xml(f"fleetsim check {report.agent}"))
+    suite = ET.SubElement(root, "testsuite", name=xml_text(f"fleetsim check {report.agent}"))
     failures = skipped = 0
     properties = ET.SubElement(suite, "properties")
     facts = {"url": report.url, "dialects": ", ".join(report.dialects), "seed": str(report.seed)}
     for name, value in {**facts, **{f"total {k}": str(v) for k, v in report.totals().items()}}.items():
-        ET.SubElement(properties, "property", name=name, value=_xml(value))
+        ET.SubElement(properties, "property", name=name, value=xml_text(value))
     for finding in report.findings:
         case = ET.SubElement(
             suite,
             "testcase",
-            classname=_xml(f"fleetsim.{report.agent}.{finding.dialect}"),
-            name=_xml(f"{finding.requirement.id} {finding.requirement.title}"),
+            classname=xml_text(f"fleetsim.{report.agent}.{finding.dialect}"),
+            name=xml_text(f"{finding.requirement.id} {finding.requirement.title}"),
             time=f"{finding.seconds:.3f}",
         )
         failed = finding.failed and finding.requirement.severity is Severity.MUST
         if failed:
             failures += 1
-            body = ET.SubElement(case, "failure", type=finding.requirement.severity.value, message=_xml(finding.reason))
-            body.text = _xml("\n\n".join([f"fix: {finding.requirement.remedy}", *finding.evidence]))
+            body = ET.SubElement(
+                case, "failure", type=finding.requirement.severity.value, message=xml_text(finding.reason)
+            )
+            body.text = xml_text("\n\n".join([f"fix: {finding.requirement.remedy}", *finding.evidence]))
         elif finding.verdict is not Verdict.PASS:
             skipped += 1
             word = f"warning, {finding.requirement.severity} failed" if finding.failed else finding.verdict.value
             told = f"{word}: {finding.reason}" if finding.accepted is None else f"accepted failure: {finding.accepted}"
-            ET.SubElement(case, "skipped", message=_xml(told))
+            ET.SubElement(case, "skipped", message=xml_text(told))
     suite.set("tests", str(len(report.findings)))
     suite.set("failures", str(failures))
     suite.set("skipped", str(skipped))
     suite.set("time", f"{report.seconds:.3f}")
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
-
-
-def _xml(text: str) -> str:
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", neutralise(text, limit=len(text) + 1))
 
 
 def markdown(report: Report) -> str:
@@ -129,11 +125,11 @@ def _html_page(report: Report) -> Iterator[str]:
     policy = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>fleetsim check: {_html(report.agent)}</title>"
+    yield f"<title>fleetsim check: {html_text(report.agent)}</title>"
     yield f"<style>{_STYLE}</style></head><body><main>"
-    yield f"<h1>fleetsim check: {_html(report.agent)}</h1>"
+    yield f"<h1>fleetsim check: {html_text(report.agent)}</h1>"
     look = {"PASSED": "pass", "INCOMPLETE": "warn"}.get(report.word(), "fail")
-    yield f'<p class="verdict {look}">{_html(report.verdict_line())}</p>'
+    yield f'<p class="verdict {look}">{html_text(report.verdict_line())}</p>'
     yield from _html_head(report)
     yield from _html_totals(report)
     yield from _html_untested(report)
@@ -162,7 +158,7 @@ def _html_head(report: Report) -> Iterator[str]:
         ("fleetsim", report.version),
     ]
     yield "<dl>"
-    yield from (f"<dt>{_html(label)}</dt><dd>{_html(value)}</dd>" for label, value in rows)
+    yield from (f"<dt>{html_text(label)}</dt><dd>{html_text(value)}</dd>" for label, value in rows)
     yield "</dl>"
 
 
@@ -171,7 +167,7 @@ def _html_totals(report: Report) -> Iterator[str]:
     yield f"<h2>Totals</h2><table><tr><th>Section</th>{heads}</tr>"
     for name, counts in report.section_totals().items():
         cells = "".join(f'<td class="n">{counts[verdict]}</td>' for verdict in Verdict)
-        yield f"<tr><td>{_html(name)}</td>{cells}</tr>"
+        yield f"<tr><td>{html_text(name)}</td>{cells}</tr>"
     yield "</table>"
 
 
@@ -180,38 +176,34 @@ def _html_untested(report: Report) -> Iterator[str]:
         return
     yield "<h2>Not tested</h2><table><tr><th>Rows</th><th>Would take</th><th>Why</th></tr>"
     for m in report.missing():
-        option = f"<code>{_html(f'{m.option} {m.value}'.rstrip())}</code>" if m.option else ""
-        yield f'<tr><td class="n">{m.count}</td><td>{option}</td><td>{_html(m.why)}</td></tr>'
+        option = f"<code>{html_text(f'{m.option} {m.value}'.rstrip())}</code>" if m.option else ""
+        yield f'<tr><td class="n">{m.count}</td><td>{option}</td><td>{html_text(m.why)}</td></tr>'
     yield "</table>"
 
 
 def _html_failure(finding: Finding) -> Iterator[str]:
     row = finding.requirement
-    yield f'<article class="{row.severity}"><h3>{_html(finding.key)} {_html(row.title)}</h3>'
-    yield f"<p>{_html(finding.reason)}</p><dl>"
+    yield f'<article class="{row.severity}"><h3>{html_text(finding.key)} {html_text(row.title)}</h3>'
+    yield f"<p>{html_text(finding.reason)}</p><dl>"
     for label, text in (("Fix", row.remedy), ("Seen before", row.incident), ("Source", row.source)):
         if text:
-            yield f"<dt>{label}</dt><dd>{_html(text)}</dd>"
+            yield f"<dt>{label}</dt><dd>{html_text(text)}</dd>"
     yield "</dl>"
     for number, text in enumerate(finding.evidence, 1):
-        yield f"<details open><summary>Evidence {number}</summary><pre>{_html(text)}</pre></details>"
+        yield f"<details open><summary>Evidence {number}</summary><pre>{html_text(text)}</pre></details>"
     yield "</article>"
 
 
 def _html_table(title: str, findings: tuple[Finding, ...] | list[Finding]) -> Iterator[str]:
     if not findings:
         return
-    yield f"<details><summary>{_html(title)} ({len(findings)})</summary><table>"
+    yield f"<details><summary>{html_text(title)} ({len(findings)})</summary><table>"
     yield "<tr><th>Row</th><th>Promise</th><th>Reason</th></tr>"
     for finding in findings:
         reason = finding.accepted or finding.reason
         title = finding.requirement.title
-        yield f"<tr><td>{_html(finding.key)}</td><td>{_html(title)}</td><td>{_html(reason)}</td></tr>"
+        yield f"<tr><td>{html_text(finding.key)}</td><td>{html_text(title)}</td><td>{html_text(reason)}</td></tr>"
     yield "</table></details>"
-
-
-def _html(text: str) -> str:
-    return html_escape(neutralise(str(text)))
 
 
 FORMATS: Mapping[str, Callable[[Report], str]] = {"json": as_json, "junit": junit, "html": html, "markdown": markdown}

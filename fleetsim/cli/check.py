@@ -26,7 +26,7 @@ from fleetsim.check.text import explain as explain_text
 from fleetsim.check.text import render
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
-from fleetsim.cli.options import Typed, pin_options, with_scheme
+from fleetsim.cli.options import Typed, pin_options, report_files, with_scheme
 from fleetsim.cli.render import emit_json, line, lines
 from fleetsim.cli.terminal import Progress
 from fleetsim.client.credential import Credential
@@ -161,7 +161,7 @@ def _plan(url: str, requirements: tuple[Requirement, ...], options: dict[str, An
         requirements=requirements,
         listen=_host_port(options["webhook_listen"]),
         seen_as=options["webhook_url"],
-        reports=tuple(_report_file(text) for text in options["reports"]),
+        reports=report_files(options["reports"], FORMATS),
         baseline=options["baseline"],
         write_baseline=options["write_baseline"],
         strict=options["strict"],
@@ -201,13 +201,6 @@ def _host_port(text: str | None) -> tuple[str, int] | None:
     if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise ConfigError(f"{one_line(text)} is no HOST:PORT", hint="e.g. --webhook-listen 127.0.0.1:9199")
     return host.strip("[]"), int(port)
-
-
-def _report_file(text: str) -> tuple[str, Path]:
-    kind, _, path = text.partition("=")
-    if kind not in FORMATS or not path:
-        raise ConfigError(f"{one_line(text)} is no report", hint=f"FORMAT=PATH with {', '.join(FORMATS)}")
-    return kind, Path(path)
 
 
 def _list(common: CommonOptions, requirements: tuple[Requirement, ...]) -> int:

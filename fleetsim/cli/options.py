@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.limits import KIB, TEXT_CHARS_MAX
+from fleetsim.model.text import one_line
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -70,3 +72,14 @@ async def within(timeout_s: float | None, late: Callable[[], FleetsimError]) -> 
         if not limit.expired():
             raise
         raise late() from None
+
+
+def report_files(texts: Iterable[str], formats: Collection[str]) -> tuple[tuple[str, Path], ...]:
+    """What ``--report FORMAT=PATH`` asks for. Raises ConfigError with the formats there are."""
+    found = []
+    for text in texts:
+        kind, _, path = text.partition("=")
+        if kind not in formats or not path:
+            raise ConfigError(f"{one_line(text)} is no report", hint=f"FORMAT=PATH with {', '.join(formats)}")
+        found.append((kind, Path(path)))
+    return tuple(found)

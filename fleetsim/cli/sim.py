@@ -8,15 +8,16 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
 
 import click
 
 from fleetsim.cli import render
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.options import report_files
 from fleetsim.model.errors import ConfigError
 from fleetsim.sim import shipped
+from fleetsim.sim.files import FORMATS
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.recording import Recorder, lines_of
 from fleetsim.sim.report import Report, Result, report_of
@@ -83,16 +84,29 @@ def show(common: CommonOptions, scenario: str) -> int:
 @click.argument("scenario")
 @click.option("--seed", type=click.IntRange(min=0), help="What chance is drawn from [the scenario's].")
 @click.option("--record", type=click.Path(path_type=Path), help="Keep the run in this file, a JSON object a line.")
+@click.option("--report", "reports", multiple=True, metavar="FORMAT=PATH", help="junit, html or json (repeatable).")
 @click.option("--verbose", is_flag=True, help="Name every rule and how often it was looked at.")
 @click.pass_obj
-def run(common: CommonOptions, scenario: str, seed: int | None, record: Path | None, verbose: bool) -> int:
+def run(
+    common: CommonOptions,
+    scenario: str,
+    seed: int | None,
+    record: Path | None,
+    reports: tuple[str, ...],
+    verbose: bool,
+) -> int:
     """Play SCENARIO, a file or the name of one that comes with fleetsim, and say what became of it."""
+    files = report_files(reports, FORMATS)
     source, text, folder = shipped.read(scenario)
     wanted, written = parse_scenario(text, source)
     ceremonies = shipped.ceremonies_of(wanted, written, folder)
     if seed is not None:
         wanted = with_seed(wanted, seed)
-    report = _play(common, wanted, ceremonies, source=source, record=record)
+    with ExitStack() as stack:
+        if record is None:
+            record = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "run.jsonl"
+        report = _play(common, wanted, ceremonies, source=source, record=record)
+        _write(files, report, record)
     if common.as_json:
         render.emit_json(report.as_json())
     else:
@@ -102,38 +116,33 @@ def run(common: CommonOptions, scenario: str, seed: int | None, record: Path | N
 
 
 def _play(
-    common: CommonOptions, scenario: Scenario, ceremonies: dict[str, bytes], *, source: str, record: Path | None
+    common: CommonOptions, scenario: Scenario, ceremonies: dict[str, bytes], *, source: str, record: Path
 ) -> Report:
     from fleetsim.sim.simulation import play
 
-    with ExitStack() as stack:
-        file: IO[str]
+    try:
+        with record.open("w", encoding="utf-8") as file:
+            drawn = sys.stderr.isatty() and not common.quiet
+            progress = _progress(scenario) if drawn else lambda at_s, lines: None
+            began, began_cpu = time.perf_counter(), time.process_time()
+            recorder = Recorder(file, progress)
+            try:
+                play(scenario, recorder, ceremonies)
+            finally:
+                if drawn:
+                    click.echo("\r\x1b[K", nl=False, err=True)
+            wall_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+    except OSError as error:
+        raise ConfigError(f"{record}: {error.strerror}") from None
+    return report_of(scenario, lines_of(record), source=source, digest=recorder.digest, wall_s=wall_s, cpu_s=cpu_s)
+
+
+def _write(files: tuple[tuple[str, Path], ...], report: Report, recording: Path) -> None:
+    for kind, path in files:
         try:
-            if record is None:
-                file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8"))
-            else:
-                file = stack.enter_context(record.open("w", encoding="utf-8"))
+            path.write_text(FORMATS[kind](report, lines_of(recording)), encoding="utf-8", errors="replace")
         except OSError as error:
-            raise ConfigError(f"{record}: {error.strerror}") from None
-        drawn = sys.stderr.isatty() and not common.quiet
-        progress = _progress(scenario) if drawn else lambda at_s, lines: None
-        began, began_cpu = time.perf_counter(), time.process_time()
-        recorder = Recorder(file, progress)
-        try:
-            play(scenario, recorder, ceremonies)
-        finally:
-            file.flush()
-            if drawn:
-                click.echo("\r\x1b[K", nl=False, err=True)
-        wall_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
-        return report_of(
-            scenario,
-            lines_of(Path(file.name)),
-            source=source,
-            digest=recorder.digest,
-            wall_s=wall_s,
-            cpu_s=cpu_s,
-        )
+            raise ConfigError(f"{path}: {error.strerror}") from None
 
 
 def _progress(scenario: Scenario) -> Callable[[float, int], None]:

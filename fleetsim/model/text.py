@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from html import escape as _html_escape
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 (but tab and newline), DEL, C1
@@ -12,6 +13,7 @@ _UNSAFE = re.compile(
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # change what is around
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
 )
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MARKS_MAX = 4
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -41,6 +43,16 @@ def escape(json_text: str) -> str:
         return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
     return _UNSAFE.sub(escaped, json_text)
+
+
+def html_text(text: str) -> str:
+    """Neutralised, and escaped for HTML and its quoted attributes."""
+    return _html_escape(neutralise(text))
+
+
+def xml_text(text: str) -> str:
+    """Neutralised, whole, and without what XML 1.0 has no way to write; escaping is the writer's."""
+    return _NOT_XML.sub(REPLACEMENT, neutralise(text, limit=len(text) + 1))
 
 
 def _fewer_marks(text: str) -> str:

@@ -94,7 +94,8 @@ class Evidence:
             case "QuestionAnswered":
                 self.answered[payload["questionId"]] += 1
             case "CeremonyFired" if payload["trigger"] != "manual":
-                slot = (payload["ceremonyId"], payload["scheduledAt"])
+                ceremony = event["topic"].removeprefix("ceremony.").removesuffix(".execute")
+                slot = (ceremony, payload["scheduledAt"])
                 self.slots[slot] += 1
                 self.slot_at[slot] = line["t"]
 

@@ -48,6 +48,8 @@ HUB_ADDRESS = "93.184.216.34"
 """A public address, so that webhooks are held to the policy for those; nothing outside this process is dialled."""
 FOLDER = Path("ceremonies")
 HEALTH_EVERY_S = 3_600.0
+HEALTH_LOOKS_MIN = 24
+"""How often health is looked at in a run too short for one look an hour."""
 SETTLE_LOOK_S = 10.0
 SETTLE_GRACE_S = 600.0
 RETRY_ANSWER_S = 5.0
@@ -401,8 +403,9 @@ class Simulation:
         self.recorder.write(self.now, kind, **members)
 
     async def _look_at_health(self) -> None:
+        every_s = min(HEALTH_EVERY_S, self.scenario.duration / HEALTH_LOOKS_MIN)
         while True:
-            await asyncio.sleep(HEALTH_EVERY_S)
+            await asyncio.sleep(every_s)
             if self.hub is not None:
                 rows = self.hub.snapshot().agents
                 self.tell(

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from fleetsim.caller.expectation import FLEET, METRICS, shown
+from fleetsim.caller.expectation import FLEET, METRICS, Expectation, shown
 from fleetsim.model.text import one_line
 from fleetsim.model.work import OutcomeKind
+from fleetsim.sim.invariants import Verdict
 from fleetsim.sim.quantities import in_words
-from fleetsim.sim.report import Failure, Report, Result
+from fleetsim.sim.report import Report, Result
 
 SHOWN_MAX = 5
 _COLUMNS = ("requests", "success_rate", "p50", "p95", "cost", "unknown", "lost", "undeliverable", "questions")
 _HEADS = ("REQUESTS", "OK%", "P50", "P95", "COST", "UNKNOWN", "LOST", "UNDELIV", "ASKED")
-_SAID = {
+RESULTS = {
     Result.OK: "as expected",
     Result.UNEXPECTED: "not as expected",
     Result.VIOLATED: "a rule that must always hold was broken",
 }
+"""A result in words."""
 
 
 def moment(at_s: float) -> str:
@@ -32,7 +34,7 @@ def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
     """The lines: verdict, what broke, when and who, the figures, and how to play it again."""
     fleet = report.figures.get(FLEET, {})
     speed = f", {report.duration_s / report.wall_s:,.0f} times as fast as it would be" if report.wall_s else ""
-    yield f"{report.scenario}, seed {report.seed}: {_SAID[report.result]}"
+    yield f"{report.scenario}, seed {report.seed}: {RESULTS[report.result]}"
     yield (
         f"{in_words(report.duration_s)} played in {in_words(report.wall_s)}{speed}: "
         f"{fleet.get('requests') or 0:.0f} requests, {fleet.get('outcomes') or 0:.0f} outcomes, "
@@ -55,20 +57,21 @@ def _expectations(report: Report) -> Iterator[str]:
     for expectation, figure, holds in report.expectations:
         mark = "holds " if holds else "BROKEN"
         yield f"  {mark} {expectation.text}   (it is {shown(expectation.unit, figure)})"
-        if holds:
-            continue
-        mine = [f for f in report.failures if _about(f, expectation.agent, expectation.skill, report)]
-        if expectation.metric in {"success_rate", "successes", "failures", *OutcomeKind} and mine:
-            yield from _first(mine)
+        if not holds:
+            yield from (f"         {line}" for line in failures_about(report, expectation))
 
 
-def _about(failure: Failure, agent: str | None, skill: str | None, report: Report) -> bool:
-    mine = agent is None or failure.agent == agent or failure.agent.rpartition("-")[0] == agent
-    return mine and (skill is None or failure.skill == skill)
-
-
-def _first(failures: list[Failure]) -> Iterator[str]:
-    """The first failures of each kind, with the trouble that was about."""
+def failures_about(report: Report, expectation: Expectation) -> Iterator[str]:
+    """The first failures of each kind that a broken expectation is about, with the trouble that was about then."""
+    if expectation.metric not in {"success_rate", "successes", "failures", *OutcomeKind}:
+        return
+    agent, skill = expectation.agent, expectation.skill
+    failures = [
+        failure
+        for failure in report.failures
+        if (agent is None or agent in {failure.agent, failure.agent.rpartition("-")[0]})
+        and (skill is None or failure.skill == skill)
+    ]
     seen: set[tuple[str, str]] = set()
     for failure in failures:
         if (failure.agent, failure.outcome) in seen:
@@ -76,8 +79,8 @@ def _first(failures: list[Failure]) -> Iterator[str]:
         seen.add((failure.agent, failure.outcome))
         count = sum((f.agent, f.outcome) == (failure.agent, failure.outcome) for f in failures)
         amid = f" amid {', '.join(failure.troubles)}" if failure.troubles else ""
-        yield f"         {count} x {failure.outcome} at {failure.agent}, first at {moment(failure.at_s)}{amid}"
-        yield f"           {failure.skill} {failure.correlation_id}: {one_line(failure.reason, 90)}"
+        yield f"{count} x {failure.outcome} at {failure.agent}, first at {moment(failure.at_s)}{amid}"
+        yield f"  {failure.skill} {failure.correlation_id}: {one_line(failure.reason, 90)}"
         if len(seen) == SHOWN_MAX:
             return
 
@@ -99,17 +102,27 @@ def _invariants(report: Report, verbose: bool) -> Iterator[str]:
     for v in report.verdicts:
         if v.violations:
             yield f"  BROKEN {v.invariant.number} {v.invariant.rule}: {len(v.violations)} times"
-            for wrong in v.violations[:SHOWN_MAX]:
-                who = " ".join(part for part in (wrong.agent, wrong.correlation_id) if part)
-                yield f"         {moment(wrong.at_s)} {who}: {one_line(wrong.said, 120)}"
+            yield from (f"         {line}" for line in violations(v))
+
+
+def violations(verdict: Verdict) -> Iterator[str]:
+    """When, who and what, of the first violations."""
+    for wrong in verdict.violations[:SHOWN_MAX]:
+        who = " ".join(part for part in (wrong.agent, wrong.correlation_id) if part)
+        yield f"{moment(wrong.at_s)} {who}: {one_line(wrong.said, 120)}"
+
+
+def figure_rows(report: Report) -> list[list[str]]:
+    """The figures of the fleet and each agent as a table: a row of heads, then a row for each."""
+    rows = [["", *_HEADS]]
+    for name in (FLEET, *report.agents):
+        figures = report.figures.get(name, {})
+        rows.append([name, *(_cell(column, figures.get(column)) for column in _COLUMNS)])
+    return rows
 
 
 def _table(report: Report) -> Iterator[str]:
-    names = [FLEET, *report.agents]
-    rows = [["", *_HEADS]]
-    for name in names:
-        figures = report.figures.get(name, {})
-        rows.append([name, *(_cell(column, figures.get(column)) for column in _COLUMNS)])
+    rows = figure_rows(report)
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         first, *rest = (

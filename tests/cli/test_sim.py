@@ -71,6 +71,21 @@ def test_the_report_is_one_document_for_programs_and_the_run_can_be_kept(tmp_pat
     assert lines[-1]["kind"] == "end"
 
 
+def test_reports_are_written_beside_what_is_told(tmp_path: Path) -> None:
+    page, cases = tmp_path / "run.html", tmp_path / "run.xml"
+    code, out, _ = invoke(written(tmp_path), "--report", f"html={page}", "--report", f"junit={cases}")
+    assert code == 0
+    assert "as expected" in out
+    assert page.read_text().startswith("<!doctype html>")
+    assert 'name="fleet.outcomes &gt; 5"' in cases.read_text()
+
+
+def test_a_report_of_an_unknown_format_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+    code, out, err = invoke(written(tmp_path), "--report", "pdf=x")
+    assert (code, out) == (2, "")
+    assert "FORMAT=PATH with json, junit, html" in err
+
+
 def test_the_shipped_scenarios_are_listed_and_shown() -> None:
     code, out, _ = invoke("list")
     assert code == 0

@@ -9,18 +9,18 @@ from pathlib import Path
 from tests.house.tree import TOP, parsed, shown, sources
 
 WORDS = """
-    account actor address app authenticator base behaviour body box breaker bucket buckets builder bulkhead
+    account actor address app authenticator axis base behaviour body box breaker bucket buckets builder bulkhead
     capabilities cause change changes chat choice chunks claim claims client clients clock clocks column condition
     config connector contents controls counters credential cron database deadline decision delivery delta desk
     detail dir document ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
     formatter frame grid group guard health hint interface internals job journal keys kit labels layout lifespan
     limiter limits line link listener lock mark marks member meter metrics migration mode mount note notes notice
-    notifier now observer operations options origin overlap pacer page palette pane pattern phase pipeline place
-    plan policy polling principal problem profile program progress prompt protocol proxy pushing query rate rates
-    reader receiver registry report response retention role room route rows rule rules scheduler screen
-    sender server service settings severity sink size slots snapshot source spec stamp stats storage store
-    subscription target term text thresholds timeouts timer tokens tone totals tracing transactions transition trend
-    update url usage variable veto view watchdog widget window workers writer
+    notifier now observer operations options origin overlap pacer page palette pane pattern percentiles period
+    phase pipeline place plan policy polling principal problem profile program progress prompt protocol proxy
+    pushing query rate rates reader receiver registry report response retention role room route rows rule rules
+    scheduler screen sender server service settings severity sink size slots snapshot source spec stamp stats
+    storage store subscription target term text thresholds timeline timeouts timer tokens tone totals tracing
+    transactions transition trend update url usage variable veto view watchdog widget window workers writer
 """
 """Words of HTTP, databases, terminals and programming in their usual meaning."""
 

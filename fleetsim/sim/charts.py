@@ -1,0 +1,229 @@
+"""A timeline as charts: SVG by hand, of classes that the page's style colours. All text is escaped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+
+from fleetsim.model.text import html_text, one_line
+from fleetsim.model.work import OutcomeKind
+from fleetsim.sim.quantities import in_words
+from fleetsim.sim.timeline import Mark, Percentiles, Period, Timeline
+
+WIDTH = 960
+LEFT = 150
+RIGHT = 14
+AXIS = 22
+ROW = 20
+ROWS_MAX = 40
+LABEL_MAX = 21
+TICKS_MAX = 10
+TICKS_S = (
+    60,
+    300,
+    600,
+    900,
+    1_800,
+    3_600,
+    7_200,
+    10_800,
+    21_600,
+    43_200,
+    86_400,
+    172_800,
+    604_800,
+    2_592_000,
+    31_622_400,
+)
+STYLE = """
+svg{width:100%;height:auto;display:block;margin:.2rem 0 .6rem;font:11px system-ui,sans-serif}
+svg text{fill:var(--dim)}svg text.name{fill:currentColor;font-size:12px}.grid{stroke:#8883}.axis{stroke:#8888}
+.calm{stroke:#888a;stroke-dasharray:4 3}.when{fill:var(--bad);opacity:.13}.trouble{fill:var(--bad);opacity:.75}
+.area{fill:#3b82c4;opacity:.25}.line{fill:none;stroke:#3b82c4;stroke-width:1.5}
+.high{fill:none;stroke:#d9822b;stroke-width:1.5}.low{fill:none;stroke:#3b82c4;stroke-width:1.5}
+circle.high{fill:#d9822b}circle.low{fill:#3b82c4}
+.completed,.up,.success{fill:#3f9c63}.failed,.down,.failure,.missed{fill:#cf4a3f}.rejected{fill:#b0589e}
+.canceled,.paused,.skipped{fill:#8c8c8c}.undeliverable{fill:#e0913a}.unknown{fill:#7d6bc9}.lost{fill:#8a3324}
+.expired,.degraded,.late,.timeout{fill:#d8b13c}.protocol_error{fill:#3aa5a5}.running{fill:#3b82c4}
+.key{display:inline-flex;align-items:center;gap:.35em;margin-right:1em;font-size:.85rem}.key svg{width:.8em;margin:0}
+"""
+
+
+class Axis:
+    """The time of a run from left to right."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.whole_s = max(timeline.ends_s, 1.0)
+        self.ticks = tuple(self._ticks())
+
+    def x(self, at_s: float) -> float:
+        return round(LEFT + min(max(at_s, 0.0), self.whole_s) / self.whole_s * (WIDTH - LEFT - RIGHT), 1)
+
+    def _ticks(self) -> Iterator[tuple[float, str]]:
+        """Round times of day, with the day where it begins."""
+        step = next(step for step in TICKS_S if step * TICKS_MAX >= self.whole_s or step == TICKS_S[-1])
+        start = self.timeline.start
+        midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+        at = -((start - midnight).total_seconds() % step)
+        days = self.whole_s > 86_400
+        while at <= self.whole_s:
+            if at >= 0:
+                when = start + timedelta(seconds=at)
+                new_day = days and (when.hour, when.minute) == (0, 0)
+                yield at, when.strftime("%a %d %b" if new_day else "%H:%M")
+            at += step
+
+    def moment(self, at_s: float) -> str:
+        """A moment in full, for whoever points at a mark."""
+        return (self.timeline.start + timedelta(seconds=at_s)).strftime("%a %d %b %H:%M:%S")
+
+
+def chart(axis: Axis, height: float, label: str, inside: Iterable[str], *, marked: bool = True) -> Iterator[str]:
+    """A frame on the time axis: ticks below, a band for trouble that came and went, a line where traffic ends."""
+    yield f'<svg viewBox="0 0 {WIDTH} {height + AXIS:g}" role="img" aria-label="{html_text(label)}">'
+    for periods in axis.timeline.troubles.values() if marked else ():
+        for period in periods:
+            if period.ends_s - period.begins_s > axis.whole_s / 2:
+                continue  # what was there most of the time marks nothing
+            wide = max(1.0, axis.x(period.ends_s) - axis.x(period.begins_s))
+            yield f'<rect class="when" x="{axis.x(period.begins_s)}" y="0" width="{wide:.1f}" height="{height:g}"/>'
+    for at, text in axis.ticks:
+        x = axis.x(at)
+        yield f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="{height:g}"/>'
+        anchor = "end" if x > WIDTH - 30 else "middle"
+        yield f'<text x="{x}" y="{height + 15:g}" text-anchor="{anchor}">{text}</text>'
+    if axis.timeline.calm_s is not None and axis.timeline.calm_s < axis.whole_s:
+        x = axis.x(axis.timeline.calm_s)
+        yield f'<line class="calm" x1="{x}" x2="{x}" y1="0" y2="{height:g}"><title>traffic ends</title></line>'
+    yield f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height:g}" y2="{height:g}"/>'
+    yield from inside
+    yield "</svg>"
+
+
+def _scale(height: float, highest: float, unit: str) -> Iterator[str]:
+    """The highest value and none, beside the chart."""
+    yield f'<text x="{LEFT - 6}" y="12" text-anchor="end">{unit}</text>'
+    yield f'<text x="{LEFT - 6}" y="{height:g}" text-anchor="end">0</text>'
+
+
+def _named(name: str, y: float) -> str:
+    shown = html_text(one_line(name, LABEL_MAX))
+    return f'<text class="name" x="0" y="{y:g}">{shown}<title>{html_text(name)}</title></text>'
+
+
+def outcomes(axis: Axis) -> Iterator[str]:
+    """How requests ended, by kind, in each part of the run."""
+    timeline, height = axis.timeline, 140.0
+    highest = max((counts.total() for counts in timeline.outcomes.values()), default=0) or 1
+
+    def bars() -> Iterator[str]:
+        yield from _scale(height, highest, str(highest))
+        for part, counts in sorted(timeline.outcomes.items()):
+            begins, ends = part * timeline.width_s, (part + 1) * timeline.width_s
+            x, y = axis.x(begins), height
+            wide = max(1.0, axis.x(ends) - x - 1)
+            for kind in OutcomeKind:
+                if count := counts[kind]:
+                    tall = count / highest * (height - 6)
+                    y -= tall
+                    yield (
+                        f'<rect class="{kind}" x="{x}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}">'
+                        f"<title>{count} {kind}, {axis.moment(begins)}</title></rect>"
+                    )
+
+    yield from chart(axis, height, "outcomes by kind over time", bars())
+
+
+def kinds_seen(timeline: Timeline) -> list[str]:
+    """The kinds of end there were, in the order of the bars."""
+    seen: Counter[str] = sum(timeline.outcomes.values(), Counter())
+    return [kind for kind in OutcomeKind if seen[kind]]
+
+
+def steps(axis: Axis, points: Sequence[tuple[float, float]], label: str, money: bool = False) -> Iterator[str]:
+    """An amount that is what it is until it changes; of many changes in one place the highest is drawn."""
+    height = 100.0
+    highest = max((amount for _, amount in points), default=0.0) or 1.0
+
+    def drawn() -> Iterator[str]:
+        yield from _scale(height, highest, f"${highest:.2f}" if money else f"{highest:g}")
+        peaks: dict[float, tuple[float, float]] = {}
+        for at, amount in points:
+            x = axis.x(at)
+            peaks[x] = (max(amount, peaks[x][0]) if x in peaks else amount, amount)
+        path, y = [f"M{axis.x(0)} {height:g}"], height
+        for x, (peak, last) in sorted(peaks.items()):
+            high, y = (height - amount / highest * (height - 6) for amount in (peak, last))
+            path.append(f"H{x}V{high:.1f}V{y:.1f}")
+        path.append(f"H{axis.x(axis.whole_s)}")
+        yield f'<path class="area" d="{"".join(path)}V{height:g}Z"/><path class="line" d="{"".join(path)}"/>'
+
+    yield from chart(axis, height, label, drawn())
+
+
+def latencies(axis: Axis, name: str, points: Sequence[Percentiles]) -> Iterator[str]:
+    """One agent's p50 and p95 in each part of the run; parts in which nothing ended are left out."""
+    height = 64.0
+    highest = max((point.p95 for point in points), default=0.0) or 1.0
+
+    def drawn() -> Iterator[str]:
+        yield _named(name, height / 2 + 4)
+        yield from _scale(height, highest, in_words(highest))
+        for line in ("p95", "p50"):
+            look = "high" if line == "p95" else "low"
+            at = [(axis.x(p.at_s), round(height - getattr(p, line) / highest * (height - 6), 1)) for p in points]
+            yield f'<polyline class="{look}" points="{" ".join(f"{x},{y}" for x, y in at)}"/>'
+            for (x, y), p in zip(at, points, strict=True):
+                said = f"{line} {in_words(getattr(p, line))}, {axis.moment(p.at_s)}"
+                yield f'<circle class="{look}" cx="{x}" cy="{y}" r="2"><title>{said}</title></circle>'
+
+    yield from chart(axis, height, f"latency of {name} over time", drawn())
+
+
+def strips(axis: Axis, rows: Mapping[str, Sequence[Period]], label: str, look: str = "") -> Iterator[str]:
+    """A row for each name, filled where something was so; ``look`` colours all alike, else ``what`` says the colour."""
+    shown = dict(list(rows.items())[:ROWS_MAX])
+    height = ROW * len(shown) + 4.0
+
+    def drawn() -> Iterator[str]:
+        for number, (name, periods) in enumerate(shown.items()):
+            y = ROW * number + 3
+            yield _named(name, y + 12)
+            for period in periods:
+                x = axis.x(period.begins_s)
+                wide = max(2.0, axis.x(period.ends_s) - x)
+                said = html_text(f"{period.what}: {axis.moment(period.begins_s)} to {axis.moment(period.ends_s)}")
+                place = f'x="{x}" y="{y}" width="{wide:.1f}" height="{ROW - 6}"'
+                yield f'<rect class="{look or html_text(period.what)}" {place}><title>{said}</title></rect>'
+
+    yield from chart(axis, height, label, drawn(), marked=not look)
+
+
+def dots(axis: Axis, rows: Mapping[str, Sequence[Mark]], label: str) -> Iterator[str]:
+    """A row for each name with a dot for each happening."""
+    shown = dict(list(rows.items())[:ROWS_MAX])
+    height = ROW * len(shown) + 4.0
+
+    def drawn() -> Iterator[str]:
+        for number, (name, marks) in enumerate(shown.items()):
+            y = ROW * number + 12
+            yield _named(name, y + 3)
+            for h in marks:
+                said = html_text(f"{h.what}, {axis.moment(h.at_s)}")
+                place = f'cx="{axis.x(h.at_s)}" cy="{y}" r="4"'
+                yield f'<circle class="{html_text(h.what)}" {place}><title>{said}</title></circle>'
+
+    yield from chart(axis, height, label, drawn())
+
+
+def key(names: Mapping[str, str]) -> Iterator[str]:
+    """What the colours mean, by class."""
+    yield "<p>"
+    for look, name in names.items():
+        box = (
+            f'<svg viewBox="0 0 10 10" aria-hidden="true"><circle class="{html_text(look)}" cx="5" cy="5" r="5"/></svg>'
+        )
+        yield f'<span class="key">{box}{html_text(name)}</span>'
+    yield "</p>"

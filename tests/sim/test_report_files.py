@@ -1,0 +1,130 @@
+"""The report of a run as files: what a colleague, a CI system and a browser get."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import xml.etree.ElementTree as ET
+from functools import cache
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from fleetsim.caller.expectation import Expectation
+from fleetsim.sim.files import FORMATS
+from fleetsim.sim.report import Report, report_of
+from fleetsim.sim.timeline import timeline_of
+from fleetsim.sim.troubles import Trouble
+from tests.sim.scenes import run_of, scenario
+
+pytestmark = pytest.mark.slow
+
+CEREMONIES = {
+    f"herald.{name}.yaml": (
+        f"id: herald.{name}\nname: {name}\nschedule: '*/5 * * * *'\nskill: sitrep\ntargets: [herald]\n"
+    ).encode()
+    for name in ("digest", "brief")
+}
+HOSTILE = "</pre><script>alert(1)</script>\x1b[31m\x00 & <b>"
+
+
+@cache
+def run() -> tuple[list[dict[str, Any]], str]:
+    return run_of(wanted(), CEREMONIES)
+
+
+def wanted() -> Any:
+    down = Trouble.model_validate({"fault": "agent-down", "agent": "quinn", "at": "10m", "lasts": "5m"})
+    expect = [Expectation.read("quinn.success_rate == 100%"), Expectation.read("herald.lost == 0")]
+    return scenario(duration=1_800.0, weather=[down], expect=expect)
+
+
+def report(lines: list[dict[str, Any]] | None = None, source: str = "small.yaml") -> Report:
+    found, digest = run()
+    return report_of(wanted(), lines or found, source=source, digest=digest)
+
+
+def hostile() -> list[dict[str, Any]]:
+    """The same run, in which every agent gives a reason that would be obeyed if it were not escaped."""
+    lines: list[dict[str, Any]] = json.loads(json.dumps(run()[0]))
+    for line in lines:
+        if line["kind"] == "event" and line["type"] == "OutcomeDecided":
+            line["event"]["payload"].update(success=False, reason=HOSTILE)
+        if line["kind"] == "trouble":
+            line["agent"] = line["said"] = HOSTILE
+    return lines
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def test_the_same_ceremony_slots_of_two_ceremonies_are_not_taken_for_one() -> None:
+    (slots,) = [verdict for verdict in report().verdicts if verdict.invariant.number == "I-06"]
+    assert slots.cases == 2 * len(timeline_of(run()[0]).ceremonies["herald.digest"]) > 4
+    assert slots.violations == ()
+
+
+def test_junit_has_a_case_for_each_expectation_and_rule_and_says_what_when_who_and_how_to_replay() -> None:
+    suite = ET.fromstring(FORMATS["junit"](report(), run()[0]))[0]
+    cases = {case.get("name"): case for case in suite.iter("testcase")}
+    assert len(cases) == len(report().verdicts) + 2 == int(suite.get("tests", ""))
+    assert cases["herald.lost == 0"].find("failure") is None
+    failure = cases["quinn.success_rate == 100%"].find("failure")
+    assert failure is not None
+    assert suite.get("failures") == "1"
+    told = failure.text or ""
+    assert re.search(r"\d+ x \w+ at quinn, first at 00:\d\d:\d\d", told)
+    assert told.endswith("play it again: fleetsim sim small.yaml --seed 1 --record run.jsonl")
+
+
+def test_json_is_the_report_as_a_document() -> None:
+    assert json.loads(FORMATS["json"](report(), run()[0])) == json.loads(json.dumps(report().as_json()))
+
+
+def test_the_page_stands_for_itself() -> None:
+    text = FORMATS["html"](report(), run()[0])
+    page = Page(text)
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert not {a for a in page.attributes if a in {"src", "href", "style"} or a.startswith("on")}
+    style = re.search("<style>(.*)</style>", text, re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in text
+    assert "prefers-color-scheme:dark" in text
+
+
+def test_what_agents_and_scenarios_say_is_never_markup() -> None:
+    source = f"{HOSTILE}.yaml"
+    calm, marked = Page(FORMATS["html"](report(), run()[0])), FORMATS["html"](report(hostile(), source), hostile())
+    assert set(Page(marked).tags) <= set(calm.tags)
+    assert "&lt;script&gt;alert(1)" in marked
+    assert "\x1b" not in marked
+    ET.fromstring(FORMATS["junit"](report(hostile(), source), hostile()))
+
+
+def test_the_charts_show_what_happened_and_when() -> None:
+    timeline = timeline_of(run()[0])
+    assert sum(sum(counts.values()) for counts in timeline.outcomes.values()) == report().figures["fleet"]["outcomes"]
+    assert timeline.in_flight[-1][1] == 0
+    assert timeline.cost[-1][1] == pytest.approx(report().figures["fleet"]["cost"])
+    ((begins_s, ends_s, said),) = timeline.troubles["agent-down of quinn"]
+    assert ends_s - begins_s == pytest.approx(300)
+    assert said == "agent-down of quinn at 10m for 5m"
+    assert "down" in {period.what for period in timeline.health["quinn"]}
+    assert {h.what for h in timeline.ceremonies["herald.brief"]} == {"success"}
+    assert set(timeline.latency) == {"quinn", "herald", "archivist"}
+    text = FORMATS["html"](report(), run()[0])
+    for title in ("Trouble", "Outcomes", "In flight", "Health", "own time", "Ceremonies", "Cost"):
+        assert title in text
