@@ -20,7 +20,7 @@ from fleetsim.sim import shipped
 from fleetsim.sim.files import FORMATS
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.recording import Recorder, lines_of
-from fleetsim.sim.report import Report, Result, report_of
+from fleetsim.sim.report import Result, report_of
 from fleetsim.sim.scenario import Scenario, parse_scenario, with_seed
 from fleetsim.sim.text import render as report_lines
 
@@ -38,6 +38,12 @@ class ScenarioGroup(click.Group):
             args = ["run", *args]
         return super().resolve_command(ctx, args)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Options before the scenario are those of playing it; the group itself has but --help.
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
 
 @click.group(cls=ScenarioGroup, no_args_is_help=True)
 def sim() -> None:
@@ -48,6 +54,7 @@ def sim() -> None:
     fleetsim sim agent-restart             play one of them
     fleetsim sim my.yaml --seed 7          play your own
     fleetsim sim my.yaml --record run.jsonl
+    fleetsim sim --replay run.jsonl --report html=run.html
 
     A scenario says which agents there are, what they are asked, who answers their questions, what goes wrong and
     when, and what you expect (docs/reference/scenarios.md). The same seed gives the same run.
@@ -81,7 +88,8 @@ def show(common: CommonOptions, scenario: str) -> int:
 
 
 @sim.command()
-@click.argument("scenario")
+@click.argument("scenario", required=False)
+@click.option("--replay", type=click.Path(path_type=Path), help="Report on a run that was kept, without playing it.")
 @click.option("--seed", type=click.IntRange(min=0), help="What chance is drawn from [the scenario's].")
 @click.option("--record", type=click.Path(path_type=Path), help="Keep the run in this file, a JSON object a line.")
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=PATH", help="junit, html or json (repeatable).")
@@ -89,7 +97,8 @@ def show(common: CommonOptions, scenario: str) -> int:
 @click.pass_obj
 def run(
     common: CommonOptions,
-    scenario: str,
+    scenario: str | None,
+    replay: Path | None,
     seed: int | None,
     record: Path | None,
     reports: tuple[str, ...],
@@ -97,6 +106,14 @@ def run(
 ) -> int:
     """Play SCENARIO, a file or the name of one that comes with fleetsim, and say what became of it."""
     files = report_files(reports, FORMATS)
+    if replay is not None:
+        if scenario is not None or seed is not None or record is not None:
+            raise click.UsageError(
+                "--replay reports on a run that was played: it takes no SCENARIO, --seed or --record"
+            )
+        return _tell(common, replay, files, verbose=verbose)
+    if scenario is None:
+        raise click.UsageError("Which scenario? A file, or a name of `fleetsim sim list`.")
     source, text, folder = shipped.read(scenario)
     wanted, written = parse_scenario(text, source)
     ceremonies = shipped.ceremonies_of(wanted, written, folder)
@@ -105,8 +122,17 @@ def run(
     with ExitStack() as stack:
         if record is None:
             record = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "run.jsonl"
-        report = _play(common, wanted, ceremonies, source=source, record=record)
-        _write(files, report, record)
+        _play(common, wanted, ceremonies, source=source, record=record)
+        return _tell(common, record, files, verbose=verbose)
+
+
+def _tell(common: CommonOptions, recording: Path, files: tuple[tuple[str, Path], ...], *, verbose: bool) -> int:
+    report = report_of(lines_of(recording))
+    for kind, path in files:
+        try:
+            path.write_text(FORMATS[kind](report, lines_of(recording)), encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}") from None
     if common.as_json:
         render.emit_json(report.as_json())
     else:
@@ -117,7 +143,7 @@ def run(
 
 def _play(
     common: CommonOptions, scenario: Scenario, ceremonies: dict[str, bytes], *, source: str, record: Path
-) -> Report:
+) -> None:
     from fleetsim.sim.simulation import play
 
     try:
@@ -131,18 +157,9 @@ def _play(
             finally:
                 if drawn:
                     click.echo("\r\x1b[K", nl=False, err=True)
-            wall_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+            recorder.played(source=source, wall_s=time.perf_counter() - began, cpu_s=time.process_time() - began_cpu)
     except OSError as error:
         raise ConfigError(f"{record}: {error.strerror}") from None
-    return report_of(scenario, lines_of(record), source=source, digest=recorder.digest, wall_s=wall_s, cpu_s=cpu_s)
-
-
-def _write(files: tuple[tuple[str, Path], ...], report: Report, recording: Path) -> None:
-    for kind, path in files:
-        try:
-            path.write_text(FORMATS[kind](report, lines_of(recording)), encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}") from None
 
 
 def _progress(scenario: Scenario) -> Callable[[float, int], None]:

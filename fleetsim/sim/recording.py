@@ -20,8 +20,8 @@ from fleetsim.caller.fleet_events import HubStarted
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import Outcome
 from fleetsim.sim.agents import TaskTruth
+from fleetsim.sim.lines import problem_of
 
-FORMAT = "fleetsim-recording/1"
 LINE_CHARS_MAX = 4 * 1024 * 1024
 LINES_PER_LOOK = 250
 
@@ -36,6 +36,7 @@ class Recorder:
         self._file = file
         self._progress = progress
         self._hash = hashlib.sha256()
+        self._last_s = 0.0
         self.lines = 0
 
     @property
@@ -47,6 +48,7 @@ class Recorder:
         line = json.dumps({"t": round(at_s, 6), "kind": kind, **members}, ensure_ascii=False, separators=(",", ":"))
         self._hash.update(line.encode("utf-8", "surrogatepass"))
         self._file.write(line + "\n")
+        self._last_s = at_s
         self.lines += 1
         if self.lines % LINES_PER_LOOK == 0:
             self._progress(at_s, self.lines)
@@ -61,6 +63,11 @@ class Recorder:
     def task(self, at_s: float, truth: TaskTruth) -> None:
         """What an agent knows of a task that has ended."""
         self.write(at_s, "task", **{**asdict(truth), "text": digest_of(truth.text), "chars": len(truth.text)})
+
+    def played(self, *, source: str, wall_s: float, cpu_s: float) -> None:
+        """How the run was played and what its digest is, after its last line: no part of what the digest is of."""
+        digest = self.digest
+        self.write(self._last_s, "played", source=source, digest=digest, wall_s=wall_s, cpu_s=cpu_s)
 
     def outcome(self, at_s: float, outcome: Outcome) -> None:
         """What the ledger holds of a request at the end."""
@@ -93,18 +100,20 @@ def digest_of(text: str) -> str:
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a recording. Raises ConfigError if it is none."""
+    """The lines of a recording. Raises ConfigError, with the line, where it is none."""
+    number = 0
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8", errors="replace") as file:
             for number, text in enumerate(iter(lambda: file.readline(LINE_CHARS_MAX), ""), start=1):
                 try:
                     line = json.loads(text)
-                except ValueError:
+                except (ValueError, RecursionError):
                     line = None
-                if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
-                    raise ConfigError(f"{path}:{number}: not a line of a recording")
-                if number == 1 and line.get("format") != FORMAT:
-                    raise ConfigError(f"{path}: not a recording of fleetsim", hint="`fleetsim sim --record FILE`")
+                if problem := problem_of(line, first=number == 1):
+                    made = "one is made with `fleetsim sim SCENARIO --record FILE`"
+                    raise ConfigError(f"{path}:{number}: {problem}", hint=made)
                 yield line
+        if number == 0:
+            raise ConfigError(f"{path}:1: not a recording: the file is empty")
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None

@@ -11,7 +11,6 @@ from typing import Any
 from fleetsim.caller.expectation import Expectation
 from fleetsim.sim.figures import figures_of
 from fleetsim.sim.invariants import Verdict, verdicts
-from fleetsim.sim.scenario import Scenario
 
 SCHEMA = "fleetsim-sim/1"
 
@@ -101,33 +100,30 @@ class Report:
         }
 
 
-def report_of(
-    scenario: Scenario,
-    lines: Iterable[Mapping[str, Any]],
-    *,
-    source: str,
-    digest: str,
-    wall_s: float = 0.0,
-    cpu_s: float = 0.0,
-) -> Report:
-    """Look at a recording: hold it to the invariants and to what the scenario expects."""
+def report_of(lines: Iterable[Mapping[str, Any]]) -> Report:
+    """Look at a recording: hold it to the rules, and to what its scenario expects."""
     rows = list(lines)
-    replicas = {run: name for name in scenario.fleet for run in scenario.replicas_of(name) if run != name}
-    figures = figures_of(rows, replicas)
+    start, last = rows[0], rows[-1]
+    # A run that was stopped has no last line that says how it was played.
+    made = (
+        last if last["kind"] == "played" else {"source": start["scenario"], "digest": "", "wall_s": 0.0, "cpu_s": 0.0}
+    )
+    figures = figures_of(rows, start["replicas"])
+    expect = [Expectation.read(text) for text in start["expect"]]
     return Report(
-        scenario=scenario.name,
-        source=source,
-        seed=scenario.seed,
-        duration_s=scenario.duration,
-        digest=digest,
+        scenario=start["scenario"],
+        source=made["source"],
+        seed=start["seed"],
+        duration_s=start["duration_s"],
+        digest=made["digest"],
         figures=figures,
-        agents=tuple(name for name, _ in scenario.agents),
-        expectations=tuple((e, e.figure(figures), e.holds(figures)) for e in scenario.expect),
+        agents=tuple(row["agent"] for row in start["agents"]),
+        expectations=tuple((e, e.figure(figures), e.holds(figures)) for e in expect),
         verdicts=verdicts(rows),
         troubles=tuple(_troubles(rows)),
         failures=tuple(_failures(rows)),
-        wall_s=wall_s,
-        cpu_s=cpu_s,
+        wall_s=made["wall_s"],
+        cpu_s=made["cpu_s"],
     )
 
 

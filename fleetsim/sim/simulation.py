@@ -31,8 +31,9 @@ from fleetsim.runtime.exchange import origin_of as _origin
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.agents import TaskTruth, simulated_agent
 from fleetsim.sim.disk import DiskSession, SimulatedDisk
+from fleetsim.sim.lines import FORMAT
 from fleetsim.sim.quantities import draw
-from fleetsim.sim.recording import FORMAT, Recorder
+from fleetsim.sim.recording import Recorder
 from fleetsim.sim.scenario import Scenario, Traffic
 from fleetsim.sim.traffic import arrivals
 from fleetsim.sim.troubles import Trouble, match_of, standard_mix
@@ -96,6 +97,8 @@ class Simulation:
             start=scenario.start.isoformat(),
             duration_s=scenario.duration,
             agents=[{"agent": name, "skills": list(agent.skills)} for name, agent in self.agents.items()],
+            replicas={run: name for name in scenario.fleet for run in scenario.replicas_of(name) if run != name},
+            expect=[expectation.text for expectation in scenario.expect],
         )
         await self.disk.storage.start()
         for name in self.agents:

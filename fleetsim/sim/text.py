@@ -33,10 +33,13 @@ def moment(at_s: float) -> str:
 def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
     """The lines: verdict, what broke, when and who, the figures, and how to play it again."""
     fleet = report.figures.get(FLEET, {})
-    speed = f", {report.duration_s / report.wall_s:,.0f} times as fast as it would be" if report.wall_s else ""
+    played = ""
+    if report.wall_s:
+        times = report.duration_s / report.wall_s
+        played = f" played in {in_words(report.wall_s)}, {times:,.0f} times as fast as it would be"
     yield f"{report.scenario}, seed {report.seed}: {RESULTS[report.result]}"
     yield (
-        f"{in_words(report.duration_s)} played in {in_words(report.wall_s)}{speed}: "
+        f"{in_words(report.duration_s)}{played}: "
         f"{fleet.get('requests') or 0:.0f} requests, {fleet.get('outcomes') or 0:.0f} outcomes, "
         f"{len(report.agents)} agents"
     )

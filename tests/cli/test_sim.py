@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetsim.sim.lines import FORMAT
 from tests.cli.forked import run
 
 pytestmark = pytest.mark.slow
@@ -68,7 +69,48 @@ def test_the_report_is_one_document_for_programs_and_the_run_can_be_kept(tmp_pat
     assert found["figures"]["fleet"]["outcomes"] > 5
     lines = [json.loads(line) for line in kept.read_text().splitlines()]
     assert lines[0]["kind"] == "start"
-    assert lines[-1]["kind"] == "end"
+    assert [line["kind"] for line in lines[-2:]] == ["end", "played"]
+    assert lines[-1]["digest"] == found["digest"]
+
+
+def test_a_run_that_was_kept_is_reported_on_as_it_was_without_playing_it(tmp_path: Path) -> None:
+    kept, page = tmp_path / "run.jsonl", tmp_path / "run.html"
+    file = written(tmp_path, MINE + "  - quinn.success_rate >= 99%\n")
+    code, out, _ = invoke(file, "--seed", "7", "--record", str(kept))
+    (tmp_path / "mine.yaml").unlink()
+    assert invoke("--replay", str(kept), "--report", f"html={page}") == (code, out, "")
+    assert code == 1
+    assert f"play it again: fleetsim sim {file} --seed 7" in out
+    assert "Not as expected" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "line", "why"),
+    [
+        (1, '{"kind": "end", "t": 0}', "not a recording of this version of fleetsim"),
+        (2, "what is this", "not a line of a recording"),
+        (3, '{"kind": "event", "t": 0, "type": "OutcomeDecided", "event": {}}', "event.seq: Field required"),
+        (3, '{"kind": "hits", "t": -1, "fault": "hang", "hits": 1}', "t: Input should be greater than or equal to 0"),
+        (3, '{"kind": "start", "t": 0}', "one start"),
+    ],
+)
+def test_what_is_no_recording_is_refused_with_its_line(tmp_path: Path, number: int, line: str, why: str) -> None:
+    kept = tmp_path / "run.jsonl"
+    start = {"kind": "start", "t": 0, "format": FORMAT, "scenario": "x", "seed": 1, "start": "2026-03-02T00:00:00Z"}
+    start |= {"duration_s": 60, "agents": [], "replicas": {}, "expect": []}
+    lines = [json.dumps(start), '{"kind": "calm", "t": 60}', '{"kind": "end", "t": 60, "kept": {}}']
+    lines[number - 1] = line
+    kept.write_text("\n".join(lines) + "\n")
+    code, out, err = invoke("--replay", str(kept))
+    assert (code, out) == (2, "")
+    assert f"run.jsonl:{number}: " in err
+    assert why in err
+
+
+def test_a_scenario_beside_a_recording_is_refused() -> None:
+    code, _, err = invoke("agent-restart", "--replay", "run.jsonl")
+    assert code == 2
+    assert "takes no SCENARIO" in err
 
 
 def test_reports_are_written_beside_what_is_told(tmp_path: Path) -> None:

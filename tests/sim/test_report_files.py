@@ -32,8 +32,8 @@ HOSTILE = "</pre><script>alert(1)</script>\x1b[31m\x00 & <b>"
 
 
 @cache
-def run() -> tuple[list[dict[str, Any]], str]:
-    return run_of(wanted(), CEREMONIES)
+def run() -> list[dict[str, Any]]:
+    return run_of(wanted(), CEREMONIES)[0]
 
 
 def wanted() -> Any:
@@ -42,17 +42,20 @@ def wanted() -> Any:
     return scenario(duration=1_800.0, weather=[down], expect=expect)
 
 
-def report(lines: list[dict[str, Any]] | None = None, source: str = "small.yaml") -> Report:
-    found, digest = run()
-    return report_of(wanted(), lines or found, source=source, digest=digest)
+def report(lines: list[dict[str, Any]] | None = None) -> Report:
+    return report_of(lines or run())
 
 
 def hostile() -> list[dict[str, Any]]:
     """The same run, in which every agent gives a reason that would be obeyed if it were not escaped."""
-    lines: list[dict[str, Any]] = json.loads(json.dumps(run()[0]))
+    lines: list[dict[str, Any]] = json.loads(json.dumps(run()))
     for line in lines:
         if line["kind"] == "event" and line["type"] == "OutcomeDecided":
             line["event"]["payload"].update(success=False, reason=HOSTILE)
+        if line["kind"] == "start":
+            line["scenario"] = HOSTILE
+        if line["kind"] == "played":
+            line["source"] = f"{HOSTILE}.yaml"
         if line["kind"] == "trouble":
             line["agent"] = line["said"] = HOSTILE
     return lines
@@ -72,12 +75,12 @@ class Page(HTMLParser):
 
 def test_the_same_ceremony_slots_of_two_ceremonies_are_not_taken_for_one() -> None:
     (slots,) = [verdict for verdict in report().verdicts if verdict.invariant.number == "I-06"]
-    assert slots.cases == 2 * len(timeline_of(run()[0]).ceremonies["herald.digest"]) > 4
+    assert slots.cases == 2 * len(timeline_of(run()).ceremonies["herald.digest"]) > 4
     assert slots.violations == ()
 
 
 def test_junit_has_a_case_for_each_expectation_and_rule_and_says_what_when_who_and_how_to_replay() -> None:
-    suite = ET.fromstring(FORMATS["junit"](report(), run()[0]))[0]
+    suite = ET.fromstring(FORMATS["junit"](report(), run()))[0]
     cases = {case.get("name"): case for case in suite.iter("testcase")}
     assert len(cases) == len(report().verdicts) + 2 == int(suite.get("tests", ""))
     assert cases["herald.lost == 0"].find("failure") is None
@@ -90,11 +93,11 @@ def test_junit_has_a_case_for_each_expectation_and_rule_and_says_what_when_who_a
 
 
 def test_json_is_the_report_as_a_document() -> None:
-    assert json.loads(FORMATS["json"](report(), run()[0])) == json.loads(json.dumps(report().as_json()))
+    assert json.loads(FORMATS["json"](report(), run())) == json.loads(json.dumps(report().as_json()))
 
 
 def test_the_page_stands_for_itself() -> None:
-    text = FORMATS["html"](report(), run()[0])
+    text = FORMATS["html"](report(), run())
     page = Page(text)
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
     assert not {a for a in page.attributes if a in {"src", "href", "style"} or a.startswith("on")}
@@ -106,16 +109,15 @@ def test_the_page_stands_for_itself() -> None:
 
 
 def test_what_agents_and_scenarios_say_is_never_markup() -> None:
-    source = f"{HOSTILE}.yaml"
-    calm, marked = Page(FORMATS["html"](report(), run()[0])), FORMATS["html"](report(hostile(), source), hostile())
+    calm, marked = Page(FORMATS["html"](report(), run())), FORMATS["html"](report(hostile()), hostile())
     assert set(Page(marked).tags) <= set(calm.tags)
     assert "&lt;script&gt;alert(1)" in marked
     assert "\x1b" not in marked
-    ET.fromstring(FORMATS["junit"](report(hostile(), source), hostile()))
+    ET.fromstring(FORMATS["junit"](report(hostile()), hostile()))
 
 
 def test_the_charts_show_what_happened_and_when() -> None:
-    timeline = timeline_of(run()[0])
+    timeline = timeline_of(run())
     assert sum(sum(counts.values()) for counts in timeline.outcomes.values()) == report().figures["fleet"]["outcomes"]
     assert timeline.in_flight[-1][1] == 0
     assert timeline.cost[-1][1] == pytest.approx(report().figures["fleet"]["cost"])
@@ -125,6 +127,6 @@ def test_the_charts_show_what_happened_and_when() -> None:
     assert "down" in {period.what for period in timeline.health["quinn"]}
     assert {h.what for h in timeline.ceremonies["herald.brief"]} == {"success"}
     assert set(timeline.latency) == {"quinn", "herald", "archivist"}
-    text = FORMATS["html"](report(), run()[0])
+    text = FORMATS["html"](report(), run())
     for title in ("Trouble", "Outcomes", "In flight", "Health", "own time", "Ceremonies", "Cost"):
         assert title in text
