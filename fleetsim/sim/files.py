@@ -14,7 +14,7 @@ from fleetsim.model.text import escape, html_text, xml_text
 from fleetsim.sim import charts
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.report import Report, Result
-from fleetsim.sim.text import RESULTS, failures_about, figure_rows, violations
+from fleetsim.sim.text import RESULTS, endings_about, figure_rows, violations
 from fleetsim.sim.timeline import Timeline, timeline_of
 
 AGENTS_MAX = 40
@@ -62,7 +62,7 @@ def junit(report: Report, lines: Lines) -> str:
             failures += 1
             message = f"{expectation.text}: it is {shown(expectation.unit, figure)}"
             body = ET.SubElement(case, "failure", type="expectation", message=xml_text(message))
-            body.text = xml_text("\n".join([message, *failures_about(report, expectation), _again(report)]))
+            body.text = xml_text("\n".join([message, *endings_about(report, expectation), _again(report)]))
     for verdict in report.verdicts:
         rule = f"{verdict.invariant.number} {verdict.invariant.rule}"
         case = ET.SubElement(
@@ -117,7 +117,7 @@ def _expectations(report: Report) -> Iterator[str]:
     yield "<table><tr><th></th><th>Expectation</th><th>It is</th></tr>"
     for expectation, figure, holds in report.expectations:
         word = "holds" if holds else "broken"
-        told = "" if holds else _told(failures_about(report, expectation))
+        told = "" if holds else _told(endings_about(report, expectation))
         yield (
             f'<tr><td class="{word}">{word}</td><td>{html_text(expectation.text)}{told}</td>'
             f"<td>{html_text(shown(expectation.unit, figure))}</td></tr>"

@@ -177,6 +177,7 @@ class _OutcomeDecided(_Payload):
     blame: str
     reason: str
     ended_at: _Moment
+    duration_ms: _Amount
     cost_usd: _Amount | None
     agent_ms: _Amount | None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,15 +27,22 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """An outcome that was no success, and the trouble that was about at that moment."""
+class Ending:
+    """How one request ended, and the trouble of its agent or the whole fleet that it met.
+
+    ``agent_s`` is the agent's own time, None where the agent does not answer for the end.
+    """
 
     at_s: float
     agent: str
     skill: str
     outcome: str
+    success: bool
     reason: str
     correlation_id: str
+    duration_s: float
+    agent_s: float | None
+    cost_usd: float
     troubles: tuple[str, ...]
 
 
@@ -52,7 +60,7 @@ class Report:
     expectations: tuple[tuple[Expectation, float | None, bool], ...]
     verdicts: tuple[Verdict, ...]
     troubles: tuple[tuple[str, str, int], ...]
-    failures: tuple[Failure, ...]
+    endings: tuple[Ending, ...]
     wall_s: float = 0.0
     cpu_s: float = 0.0
 
@@ -121,7 +129,7 @@ def report_of(lines: Iterable[Mapping[str, Any]]) -> Report:
         expectations=tuple((e, e.figure(figures), e.holds(figures)) for e in expect),
         verdicts=verdicts(rows),
         troubles=tuple(_troubles(rows)),
-        failures=tuple(_failures(rows)),
+        endings=tuple(_endings(rows)),
         wall_s=made["wall_s"],
         cpu_s=made["cpu_s"],
     )
@@ -140,23 +148,34 @@ def _troubles(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, int
         yield fault, told[0] if len(told) == 1 else f"{fault}, {len(told)} times", hits.get(fault, 0)
 
 
-def _failures(rows: Iterable[Mapping[str, Any]]) -> Iterator[Failure]:
-    up: dict[str, int] = {}
+def _endings(rows: Iterable[Mapping[str, Any]]) -> Iterator[Ending]:
+    up: Counter[tuple[str, str | None]] = Counter()
+    met: dict[str, set[tuple[str, str | None]]] = {}
     for row in rows:
         if row["kind"] == "trouble":
-            key = f"{row['fault']}{' of ' + row['agent'] if row['agent'] else ''}"
-            up[key] = up.get(key, 0) + (1 if row["phase"] == "begins" else -1)
-            continue
-        if row["kind"] != "event" or row["type"] != "OutcomeDecided":
-            continue
-        event = row["event"]
-        if not event["payload"]["success"]:
-            yield Failure(
+            key = (row["fault"], row["agent"])
+            up[key] += 1 if row["phase"] == "begins" else -1
+            if row["phase"] == "begins":
+                for troubles in met.values():
+                    troubles.add(key)
+        elif row["kind"] == "event" and row["type"] == "RequestAccepted":
+            met[row["event"]["correlationId"]] = {key for key, count in up.items() if count > 0}
+        elif row["kind"] == "event" and row["type"] == "OutcomeDecided":
+            event, payload = row["event"], row["event"]["payload"]
+            agent = event["agent"] or ""
+            whose = {None, agent, agent.rpartition("-")[0]}
+            troubles = met.pop(event["correlationId"], set())
+            counts = payload["success"] or payload["blame"] == "agent"
+            yield Ending(
                 at_s=row["t"],
-                agent=event["agent"] or "",
+                agent=agent,
                 skill=event["skill"] or "",
-                outcome=event["payload"]["kind"],
-                reason=event["payload"]["reason"],
+                outcome=payload["kind"],
+                success=payload["success"],
+                reason=payload["reason"],
                 correlation_id=event["correlationId"] or "",
-                troubles=tuple(sorted(name for name, count in up.items() if count > 0)),
+                duration_s=payload["durationMs"] / 1000,
+                agent_s=payload["agentMs"] / 1000 if counts and payload["agentMs"] is not None else None,
+                cost_usd=payload["costUsd"] or 0.0,
+                troubles=tuple(sorted(f"{fault} of {of}" if of else fault for fault, of in troubles if of in whose)),
             )

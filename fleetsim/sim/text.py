@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from heapq import nlargest
 
-from fleetsim.caller.expectation import FLEET, METRICS, Expectation, shown
+from fleetsim.caller.expectation import FLEET, METRICS, Expectation, Unit, shown
 from fleetsim.model.text import one_line
 from fleetsim.model.work import OutcomeKind
 from fleetsim.sim.invariants import Verdict
 from fleetsim.sim.quantities import in_words
-from fleetsim.sim.report import Report, Result
+from fleetsim.sim.report import Ending, Report, Result
 
 SHOWN_MAX = 5
+SLOWEST_MAX = 3
 _COLUMNS = ("requests", "success_rate", "p50", "p95", "cost", "unknown", "lost", "undeliverable", "questions")
 _HEADS = ("REQUESTS", "OK%", "P50", "P95", "COST", "UNKNOWN", "LOST", "UNDELIV", "ASKED")
 RESULTS = {
@@ -61,31 +63,51 @@ def _expectations(report: Report) -> Iterator[str]:
         mark = "holds " if holds else "BROKEN"
         yield f"  {mark} {expectation.text}   (it is {shown(expectation.unit, figure)})"
         if not holds:
-            yield from (f"         {line}" for line in failures_about(report, expectation))
+            yield from (f"         {line}" for line in endings_about(report, expectation))
 
 
-def failures_about(report: Report, expectation: Expectation) -> Iterator[str]:
-    """The first failures of each kind that a broken expectation is about, with the trouble that was about then."""
-    if expectation.metric not in {"success_rate", "successes", "failures", *OutcomeKind}:
-        return
-    agent, skill = expectation.agent, expectation.skill
-    failures = [
-        failure
-        for failure in report.failures
-        if (agent is None or agent in {failure.agent, failure.agent.rpartition("-")[0]})
-        and (skill is None or failure.skill == skill)
+def endings_about(report: Report, expectation: Expectation) -> Iterator[str]:
+    """The ends that a broken expectation is about, with the trouble they met.
+
+    Of a count or a share the failures, grouped by agent and kind; of a time the slowest; of a cost the dearest.
+    """
+    agent, skill, metric = expectation.agent, expectation.skill, expectation.metric
+    mine = [
+        ending
+        for ending in report.endings
+        if (agent is None or agent in {ending.agent, ending.agent.rpartition("-")[0]})
+        and (skill is None or ending.skill == skill)
     ]
-    seen: set[tuple[str, str]] = set()
-    for failure in failures:
-        if (failure.agent, failure.outcome) in seen:
-            continue
-        seen.add((failure.agent, failure.outcome))
-        count = sum((f.agent, f.outcome) == (failure.agent, failure.outcome) for f in failures)
-        amid = f" amid {', '.join(failure.troubles)}" if failure.troubles else ""
-        yield f"{count} x {failure.outcome} at {failure.agent}, first at {moment(failure.at_s)}{amid}"
-        yield f"  {failure.skill} {failure.correlation_id}: {one_line(failure.reason, 90)}"
-        if len(seen) == SHOWN_MAX:
-            return
+    if expectation.unit is Unit.SECONDS:
+        whole = metric.startswith("duration")
+        yield from _most(mine, lambda e: e.duration_s if whole else e.agent_s or 0.0, in_words)
+    elif expectation.unit is Unit.DOLLARS:
+        yield from _most(mine, lambda e: e.cost_usd, lambda usd: shown(Unit.DOLLARS, usd))
+    elif metric in {*OutcomeKind} - {OutcomeKind.COMPLETED}:
+        yield from _grouped([ending for ending in mine if ending.outcome == metric])
+    elif metric in {"success_rate", "successes", "failures", OutcomeKind.COMPLETED}:
+        yield from _grouped([ending for ending in mine if not ending.success])
+
+
+def _most(endings: list[Ending], amount: Callable[[Ending], float], words: Callable[[float], str]) -> Iterator[str]:
+    for ending in nlargest(SLOWEST_MAX, endings, key=amount):
+        if amount(ending):
+            yield f"{words(amount(ending))} at {ending.agent}, ended {moment(ending.at_s)}{_amid(ending)}"
+            yield f"  {ending.skill} {ending.correlation_id}: {ending.outcome}"
+
+
+def _grouped(endings: list[Ending]) -> Iterator[str]:
+    groups: dict[tuple[str, str], list[Ending]] = {}
+    for ending in endings:
+        groups.setdefault((ending.agent, ending.outcome), []).append(ending)
+    for (agent, outcome), group in list(groups.items())[:SHOWN_MAX]:
+        first = group[0]
+        yield f"{len(group)} x {outcome} at {agent}, first at {moment(first.at_s)}{_amid(first)}"
+        yield f"  {first.skill} {first.correlation_id}: {one_line(first.reason, 90)}"
+
+
+def _amid(ending: Ending) -> str:
+    return f" amid {', '.join(ending.troubles)}" if ending.troubles else ""
 
 
 def _invariants(report: Report, verbose: bool) -> Iterator[str]:

@@ -16,6 +16,7 @@ import pytest
 from fleetsim.caller.expectation import Expectation
 from fleetsim.sim.files import FORMATS
 from fleetsim.sim.report import Report, report_of
+from fleetsim.sim.text import endings_about
 from fleetsim.sim.timeline import timeline_of
 from fleetsim.sim.troubles import Trouble
 from tests.sim.scenes import run_of, scenario
@@ -90,6 +91,28 @@ def test_junit_has_a_case_for_each_expectation_and_rule_and_says_what_when_who_a
     told = failure.text or ""
     assert re.search(r"\d+ x \w+ at quinn, first at 00:\d\d:\d\d", told)
     assert told.endswith("play it again: fleetsim sim small.yaml --seed 1 --record run.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("expect", "first"),
+    [
+        ("archivist.p95 < 1s", r"[\w.]+ at archivist, ended 00:\d\d:\d\d"),
+        ("quinn.duration_max < 1s", r"[\w.]+ at quinn, ended 00:\d\d:\d\d"),
+        ("cost < $0.01", r"\$0.0[23]\d\d at quinn, ended 00:\d\d:\d\d"),
+        ("undeliverable == 0", r"\d+ x undeliverable at quinn, first at 00:1\d:\d\d amid agent-down of quinn"),
+    ],
+)
+def test_a_broken_expectation_says_who_and_when_and_amid_what(expect: str, first: str) -> None:
+    lines = endings_about(report(), Expectation.read(expect))
+    assert re.fullmatch(first, next(lines))
+    assert re.match(r"  \w+ [0-9a-f-]{36}: ", next(lines))
+
+
+def test_the_slowest_are_told_slowest_first() -> None:
+    slow = max((ending for ending in report().endings if ending.agent == "quinn"), key=lambda e: e.duration_s)
+    lines = list(endings_about(report(), Expectation.read("quinn.duration_p95 < 1s")))
+    assert slow.correlation_id in lines[1]
+    assert len(lines) == 6
 
 
 def test_json_is_the_report_as_a_document() -> None:
