@@ -12,12 +12,12 @@ from fleetsim.sim.quantities import in_words
 from fleetsim.sim.timeline import Mark, Percentiles, Period, Timeline
 
 WIDTH = 960
-LEFT = 150
+LEFT = 184
 RIGHT = 14
 AXIS = 22
 ROW = 20
 ROWS_MAX = 40
-LABEL_MAX = 21
+LABEL_MAX = 27
 TICKS_MAX = 10
 TICKS_S = (
     60,
@@ -164,7 +164,7 @@ def steps(axis: Axis, points: Sequence[tuple[float, float]], label: str, money: 
 
 
 def latencies(axis: Axis, name: str, points: Sequence[Percentiles]) -> Iterator[str]:
-    """One agent's p50 and p95 in each part of the run; parts in which nothing ended are left out."""
+    """One agent's p50 and p95 in each part of the run; where nothing ended, the line is broken."""
     height = 64.0
     highest = max((point.p95 for point in points), default=0.0) or 1.0
 
@@ -174,7 +174,11 @@ def latencies(axis: Axis, name: str, points: Sequence[Percentiles]) -> Iterator[
         for line in ("p95", "p50"):
             look = "high" if line == "p95" else "low"
             at = [(axis.x(p.at_s), round(height - getattr(p, line) / highest * (height - 6), 1)) for p in points]
-            yield f'<polyline class="{look}" points="{" ".join(f"{x},{y}" for x, y in at)}"/>'
+            path, last_s = "", 0.0
+            for (x, y), p in zip(at, points, strict=True):
+                path += f"{'L' if path and p.at_s - last_s < 1.5 * axis.timeline.width_s else 'M'}{x} {y}"
+                last_s = p.at_s
+            yield f'<path class="{look}" d="{path}"/>'
             for (x, y), p in zip(at, points, strict=True):
                 said = f"{line} {in_words(getattr(p, line))}, {axis.moment(p.at_s)}"
                 yield f'<circle class="{look}" cx="{x}" cy="{y}" r="2"><title>{said}</title></circle>'

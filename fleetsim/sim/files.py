@@ -70,7 +70,7 @@ def junit(report: Report, lines: Lines) -> str:
         )
         if verdict.violations:
             failures += 1
-            message = f"{rule}: broken {len(verdict.violations)} times"
+            message = f"{rule}: broken in {len(verdict.violations)} of {verdict.cases:,} cases"
             body = ET.SubElement(case, "failure", type="violation", message=xml_text(message))
             body.text = xml_text("\n".join([message, *violations(verdict), _again(report)]))
         elif not verdict.cases:
@@ -133,10 +133,12 @@ def _told(lines: Iterable[str]) -> str:
 def _rules(report: Report) -> Iterator[str]:
     broken = [verdict for verdict in report.verdicts if verdict.violations]
     for verdict in broken:
-        rule = f"{verdict.invariant.number} {verdict.invariant.rule}: {len(verdict.violations)} times"
+        times = f"{len(verdict.violations)} of {verdict.cases:,} cases"
+        rule = f"{verdict.invariant.number} {verdict.invariant.rule}: {times}"
         yield f'<h2 class="broken">Broken: {html_text(rule)}</h2>{_told(violations(verdict))}'
     cases = sum(verdict.cases for verdict in report.verdicts)
-    word = f"{len(report.verdicts) - len(broken)} of {len(report.verdicts)} held in {cases:,} cases"
+    held = sum(1 for verdict in report.verdicts if verdict.cases and not verdict.violations)
+    word = f"{held} of {len(report.verdicts)} held, {cases:,} cases"
     yield f'<details class="rules"><summary>Rules that always hold: {word}</summary><table><tr><th>Rule</th><th></th>'
     yield '<th class="n">Cases</th><th class="n">Broken</th></tr>'
     for v in report.verdicts:
