@@ -14,6 +14,7 @@ from fleetsim.agent.skills import Skill, skill
 from fleetsim.sim.quantities import draw
 from fleetsim.sim.scenario import SimulatedAgent, SkillBehaviour
 
+LIMITS = AgentLimits(drain_s=0.0, stop_s=0.0, tasks_per_caller_max=10_000)
 _WORDS = ("looked", "at", "the", "open", "work", "and", "found", "nothing", "that", "cannot", "wait")
 
 
@@ -94,7 +95,7 @@ def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, ur
         streaming=scripted.streaming,
         push_notifications=scripted.push,
         url=f"{url}/a2a",
-        limits=AgentLimits(drain_s=0.0, stop_s=0.0, tasks_per_caller_max=10_000),
+        limits=LIMITS,
     )
 
 
@@ -157,7 +158,8 @@ def _scripted(
             truth.ended = "rejected"
             raise
         except asyncio.CancelledError:
-            truth.ended = "canceled"
+            # An agent gives up on a task that was open for too long: it fails, and its skill is stopped as by a cancel.
+            truth.ended = "failed" if now() - truth.begun_s >= LIMITS.task_life_s else "canceled"
             raise
         finally:
             truth.ended_s = round(now(), 6)

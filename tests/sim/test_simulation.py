@@ -91,6 +91,22 @@ def test_questions_that_nobody_answers_expire() -> None:
     assert found.result is Result.OK
 
 
+def test_a_task_that_its_agent_gives_up_on_has_failed_in_truth_too() -> None:
+    text = """
+name: patient
+duration: 10m
+fleet:
+  quinn: {skills: {review: {takes: 1s, asks: 1}}}
+traffic:
+  - {skill: review, rate: 12/h, arrivals: steady}
+people: {never: 1}
+"""
+    settings = replace(scenario().settings, question_ttl_s=172_800.0, task_limit_s=172_800.0)
+    found = report(scenario(text, settings=settings))
+    assert found.figures["fleet"]["failed"] == found.figures["fleet"]["requests"] != 0
+    assert found.result is Result.OK
+
+
 def test_an_agent_works_on_no_more_tasks_at_once_than_it_may() -> None:
     text = """
 name: herd
