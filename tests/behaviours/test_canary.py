@@ -27,7 +27,6 @@ from fleetsim.caller.event_wire import from_wire
 from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.cli.logs import HIDDEN
 from fleetsim.client import AgentClient, Credential
-from fleetsim.client.hub_client import HubClient
 from fleetsim.dashboard.screenshot import take
 from fleetsim.hub.state import API_KEY_FILE, CALLBACK_KEYS_FILE, HUB_FILE, LEDGER_FILE, HubAddress, StateDir
 from fleetsim.model.errors import FleetsimError
@@ -239,7 +238,7 @@ async def test_no_secret_of_a_whole_run_is_in_any_sink(tmp_path: Path, caplog: p
     async with agents(secrets, port) as urls, running_runtime(seed=1) as runtime:
         shell.write("agents.yaml", fleet_file(urls, port))
         with hub(shell, port, log):
-            remote = HubClient(await announced(state), runtime)
+            remote = (await announced(state)).client(runtime)
             sinks["terminal"] = "\n".join(await verbs(shell, urls)).encode()
             (question,) = (await remote.get("/inbox"))["questions"]
             await remote.answer(question["questionId"], "main")
