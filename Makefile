@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole check format interop storm fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
+.PHONY: help demo test test-fast test-whole check format interop storm sim-storm sim-planted fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -81,6 +81,14 @@ SEEDS ?= 2000
 storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=20000
 	@scripts/setup dev
 	@STORM_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/storms/test_interleavings.py
+
+sim-storm: ## a simulated fleet under everything that can go wrong: make sim-storm SEEDS=1000 (JOBS=n, FIRST=seed)
+	@scripts/setup dev
+	@$(BIN)/fleetsim sim storm --seeds $(SEEDS) --jobs $(or $(JOBS),$(PROCESSORS)) $(addprefix --first ,$(FIRST))
+
+sim-planted: ## defects planted into a simulated fleet, one at a time: each found within 200 seeds (ONLY=name)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.sim.planted $(addprefix --only ,$(ONLY))
 
 slots: ## 10,000 slots under kill -9 of their scheduler: each fired exactly once (SLOTS=n)
 	@scripts/setup dev

@@ -149,7 +149,7 @@ def _pair(key: str, value: Any, *, block: bool = True) -> str:
     if block and isinstance(value, str) and _fits_block(value):
         body = "\n".join(f"  {line}" if line else "" for line in value.removesuffix("\n").split("\n"))
         return f"{_text(key)}: {'|' if value.endswith(chr(10)) else '|-'}\n{body}"
-    return f"{_text(key)}: {_value(value)}"
+    return f"{_text(key)}: {value_text(value)}"
 
 
 def _fits_block(text: str) -> bool:
@@ -159,13 +159,14 @@ def _fits_block(text: str) -> bool:
     return bool(fits) and all(map(_SHOWN.fullmatch, lines))
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value as YAML on one line."""
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(value_text, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_text(str(key))}: {_value(inner)}' for key, inner in value.items())}}}"
+        return f"{{{', '.join(f'{_text(str(key))}: {value_text(inner)}' for key, inner in value.items())}}}"
     return json.dumps(value)
 
 

@@ -19,13 +19,13 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.sim import shipped
 from fleetsim.sim.files import FORMATS
 from fleetsim.sim.quantities import in_words
-from fleetsim.sim.recording import Recorder, lines_of
+from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import Result, report_of
 from fleetsim.sim.scenario import Scenario, parse_scenario, with_seed
 from fleetsim.sim.text import render as report_lines
 
 LOOK_EVERY_S = 0.2
-_EXIT = {Result.OK: Exit.OK, Result.UNEXPECTED: Exit.FAILED, Result.VIOLATED: Exit.VIOLATED}
+EXIT = {Result.OK: Exit.OK, Result.UNEXPECTED: Exit.FAILED, Result.VIOLATED: Exit.VIOLATED}
 
 
 class ScenarioGroup(click.Group):
@@ -55,6 +55,7 @@ def sim() -> None:
     fleetsim sim my.yaml --seed 7          play your own
     fleetsim sim my.yaml --record run.jsonl
     fleetsim sim --replay run.jsonl --report html=run.html
+    fleetsim sim storm --seeds 1000 --jobs 4  play many seeds, and cut down the first that breaks a rule
 
     A scenario says which agents there are, what they are asked, who answers their questions, what goes wrong and
     when, and what you expect (docs/reference/scenarios.md). The same seed gives the same run.
@@ -94,6 +95,14 @@ def show(common: CommonOptions, scenario: str) -> int:
 @click.option("--record", type=click.Path(path_type=Path), help="Keep the run in this file, a JSON object a line.")
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=PATH", help="junit, html or json (repeatable).")
 @click.option("--verbose", is_flag=True, help="Name every rule and how often it was looked at.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Play so many seeds, until one breaks a rule.")
+@click.option("--first", type=click.IntRange(min=0), help="The first of those seeds [the scenario's].")
+@click.option("--jobs", type=click.IntRange(min=1, max=512), default=1, help="How many processes play them [1].")
+@click.option("--keep-going", is_flag=True, help="Play all seeds, whatever they break.")
+@click.option(
+    "--shrunk", type=click.Path(path_type=Path), help="Where the scenario cut down is written [NAME-SEED.yaml]."
+)
+@click.option("--tries", type=click.IntRange(min=0), default=200, help="How often to play it to cut it down [200].")
 @click.pass_obj
 def run(
     common: CommonOptions,
@@ -103,8 +112,16 @@ def run(
     record: Path | None,
     reports: tuple[str, ...],
     verbose: bool,
+    seeds: int | None,
+    first: int | None,
+    jobs: int,
+    keep_going: bool,
+    shrunk: Path | None,
+    tries: int,
 ) -> int:
     """Play SCENARIO, a file or the name of one that comes with fleetsim, and say what became of it."""
+    from fleetsim.sim.played import played
+
     files = report_files(reports, FORMATS)
     if replay is not None:
         if scenario is not None or seed is not None or record is not None:
@@ -117,12 +134,35 @@ def run(
     source, text, folder = shipped.read(scenario)
     wanted, written = parse_scenario(text, source)
     ceremonies = shipped.ceremonies_of(wanted, written, folder)
+    if seeds is not None:
+        if seed is not None or record is not None or files:
+            raise click.UsageError("--seeds plays many runs: --seed, --record and --report are about one")
+        from fleetsim.cli.sim_seeds import ScenarioSource, play_seeds
+
+        return play_seeds(
+            common,
+            ScenarioSource(
+                source=source, folder=folder, text=text, scenario=wanted, written=written, ceremonies=ceremonies
+            ),
+            first=wanted.seed if first is None else first,
+            seeds=seeds,
+            jobs=jobs,
+            keep_going=keep_going,
+            shrunk=shrunk,
+            tries=tries,
+        )
     if seed is not None:
         wanted = with_seed(wanted, seed)
+    drawn = sys.stderr.isatty() and not common.quiet
     with ExitStack() as stack:
         if record is None:
             record = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "run.jsonl"
-        _play(common, wanted, ceremonies, source=source, record=record)
+        try:
+            progress = _progress(wanted) if drawn else lambda at_s, lines: None
+            played(wanted, ceremonies, source=source, record=record, progress=progress)
+        finally:
+            if drawn:
+                click.echo("\r\x1b[K", nl=False, err=True)
         return _tell(common, record, files, verbose=verbose)
 
 
@@ -138,28 +178,7 @@ def _tell(common: CommonOptions, recording: Path, files: tuple[tuple[str, Path],
     else:
         for line in report_lines(report, verbose=verbose):
             render.line(line)
-    return _EXIT[report.result]
-
-
-def _play(
-    common: CommonOptions, scenario: Scenario, ceremonies: dict[str, bytes], *, source: str, record: Path
-) -> None:
-    from fleetsim.sim.simulation import play
-
-    try:
-        with record.open("w", encoding="utf-8") as file:
-            drawn = sys.stderr.isatty() and not common.quiet
-            progress = _progress(scenario) if drawn else lambda at_s, lines: None
-            began, began_cpu = time.perf_counter(), time.process_time()
-            recorder = Recorder(file, progress)
-            try:
-                play(scenario, recorder, ceremonies)
-            finally:
-                if drawn:
-                    click.echo("\r\x1b[K", nl=False, err=True)
-            recorder.played(source=source, wall_s=time.perf_counter() - began, cpu_s=time.process_time() - began_cpu)
-    except OSError as error:
-        raise ConfigError(f"{record}: {error.strerror}") from None
+    return EXIT[report.result]
 
 
 def _progress(scenario: Scenario) -> Callable[[float, int], None]:

@@ -14,7 +14,7 @@ from fleetsim.agent.skills import Skill, skill
 from fleetsim.sim.quantities import draw
 from fleetsim.sim.scenario import SimulatedAgent, SkillBehaviour
 
-LIMITS = AgentLimits(drain_s=0.0, stop_s=0.0, tasks_per_caller_max=10_000)
+LIMITS = AgentLimits(drain_s=0.0, stop_s=1.0, tasks_per_caller_max=10_000)
 _WORDS = ("looked", "at", "the", "open", "work", "and", "found", "nothing", "that", "cannot", "wait")
 
 

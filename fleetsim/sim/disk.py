@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TypeVar
 
 from fleetsim.caller.ledger.storage import InlineStorage, Operation
@@ -11,11 +12,12 @@ T = TypeVar("T")
 
 
 class SimulatedDisk:
-    """The ledger's storage. ``full``: nothing can be written now."""
+    """The ledger's storage. ``full``: nothing can be written now. ``written`` is told of the next write, once."""
 
     def __init__(self, storage: InlineStorage) -> None:
         self.storage = storage
         self.full = False
+        self.written: asyncio.Future[None] | None = None
 
     def session(self) -> DiskSession:
         """What one hub has of it."""
@@ -23,11 +25,15 @@ class SimulatedDisk:
 
 
 class DiskSession:
-    """A ``Storage`` that ends with its hub: once ``cut``, nothing of what that hub still does is written or read."""
+    """A ``Storage`` that ends with its hub: once ``cut``, nothing of what that hub still does is written or read.
+
+    ``up`` once the hub runs: only then may it die of a write.
+    """
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
         self.cut = False
+        self.up = False
 
     def _require(self, *, writing: bool) -> None:
         if self.cut:
@@ -40,7 +46,13 @@ class DiskSession:
 
     async def write(self, operation: Operation[T]) -> T:
         self._require(writing=True)
-        return await self._disk.storage.write(operation)
+        result = await self._disk.storage.write(operation)
+        dies = self._disk.written
+        if self.up and dies is not None and not dies.done():
+            dies.set_result(None)
+            self.cut = True
+            raise NotAccepting("the hub was killed")
+        return result
 
     def soon(self, operation: Operation[object]) -> None:
         if not self.cut and not self._disk.full:

@@ -13,6 +13,9 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 Line: TypeAlias = Mapping[str, Any]
+KNOWN_WITHIN_S = 900.0
+"""A look every interval, of 30 seconds by default, and twice as long after one that failed; agents that have just come
+back are called slowly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,7 @@ class Evidence:
     complaints: list[Line] = field(default_factory=list)
     reached: tuple[str, ...] = ()
     troubles: set[str] = field(default_factory=set)
+    calm_s: float | None = None
     end: Line | None = None
     last_s: float = 0.0
 
@@ -74,10 +78,20 @@ class Evidence:
                 self.troubles.add(line["fault"])
             case "reached":
                 self.reached = tuple(line["origins"])
+            case "calm":
+                self.calm_s = line["t"]
+            case "killed":
+                self._forget_after(line["journalled"])
             case "start":
                 self.start = line
             case "end":
                 self.end = line
+
+    def _forget_after(self, seq: int) -> None:
+        """The hub died before its last events were journalled: to whoever comes later they were not told."""
+        for told in (self.decided, self.moved):
+            for cid, lines in told.items():
+                told[cid] = [line for line in lines if line["event"]["seq"] <= seq]
 
     def _take_event(self, line: Line) -> None:
         event = line["event"]
@@ -159,21 +173,27 @@ def _one_outcome(e: Evidence) -> Iterator[Violation | None]:
 
 @_invariant("I-02", "nothing is sent, and nothing ends, that was not accepted before")
 def _accepted_before(e: Evidence) -> Iterator[Violation | None]:
-    for cid, rows in e.outcomes.items():
-        yield None if cid in e.accepted else _of("I-02", rows[0], "an outcome of a request that nobody accepted")
+    """What is on record was accepted, though a hub that died writing it could not tell of it any more."""
+    for rows in e.outcomes.values():
+        yield None if rows[0]["accepted"] else _of("I-02", rows[0], "an outcome of a request that nobody accepted")
     for truths in e.truths.values():
         for truth in truths:
-            accepted = e.accepted.get(truth["correlation_id"])
-            if accepted is None:
-                yield _of("I-02", truth, f"the agent had a task {truth['task_id']} that nobody asked for")
-            else:
-                early = truth["begun_s"] < accepted["t"]
+            cid = truth["correlation_id"]
+            told = e.accepted.get(cid)
+            if told is not None:
+                early = truth["begun_s"] < told["t"]
                 yield _of("I-02", truth, "the agent had the task before the request was accepted") if early else None
+            else:
+                known = any(row["accepted"] for row in e.outcomes.get(cid, ()))
+                said = f"the agent had a task {truth['task_id']} that nobody asked for"
+                yield None if known else _of("I-02", truth, said)
 
 
 @_invariant("I-03", "a request that has ended does not move any more")
 def _no_move_after_the_end(e: Evidence) -> Iterator[Violation | None]:
     for cid, decided in e.decided.items():
+        if not decided:
+            continue
         seq = decided[0]["event"]["seq"]
         late = next((line for line in e.moved.get(cid, ()) if line["event"]["seq"] > seq), None)
         yield None if late is None else _of("I-03", late, "moved after its outcome")
@@ -193,6 +213,8 @@ def _health_counts(e: Evidence) -> Iterator[Violation | None]:
         return  # what "the last 24 hours" are is then another question
     ended = defaultdict(list)
     for cid, lines in e.decided.items():
+        if not lines:
+            continue
         event = lines[0]["event"]
         if e.outcomes.get(cid):
             ended[event["agent"]].append((datetime.fromisoformat(event["payload"]["endedAt"]), lines[0]["t"]))
@@ -238,6 +260,20 @@ def _answers_once(e: Evidence) -> Iterator[Violation | None]:
                 yield None if len(truth["answers"]) <= given else _of("I-12", truth, said)
 
 
+@_invariant("I-14", "once the weather is calm, the end of a task is known within a quarter of an hour")
+def _known_soon(e: Evidence) -> Iterator[Violation | None]:
+    if e.calm_s is None or e.end is None:
+        return
+    decided = {cid: lines[0]["t"] for cid, lines in e.decided.items() if lines}
+    for truths in e.truths.values():
+        for truth in truths:
+            known = decided.get(truth["correlation_id"])
+            if known is not None:
+                late_s = known - max(truth["ended_s"], e.calm_s)
+                said = f"the agent {truth['ended']} it, which was known {late_s:.0f} s later"
+                yield None if late_s <= KNOWN_WITHIN_S else _of("I-14", truth, said)
+
+
 @_invariant("I-17", "nobody is called who is not in the fleet")
 def _known_destinations(e: Evidence) -> Iterator[Violation | None]:
     known = {f"http://{row['agent'].lower()}.sim:8000" for row in e.start.get("agents", ())} | {"http://hub.sim:8080"}
@@ -273,6 +309,18 @@ def _truthful(e: Evidence) -> Iterator[Violation | None]:
                 continue
             same = row["outcome"] == truth["ended"]
             yield None if same else _of("I-27", row, f"said to be {row['outcome']}, the agent {truth['ended']} it")
+
+
+@_invariant("I-28", "a request becomes one task at most")
+def _one_task(e: Evidence) -> Iterator[Violation | None]:
+    """Beside the numbered invariants: what may have arrived is never sent again."""
+    tasks: dict[str, list[Line]] = defaultdict(list)
+    for truths in e.truths.values():
+        for truth in truths:
+            tasks[truth["correlation_id"]].append(truth)
+    for cid, mine in tasks.items():
+        said = f"{len(mine)} tasks were begun for it"
+        yield None if len(mine) == 1 or not cid else _of("I-28", mine[1], said)
 
 
 def _with_truth(e: Evidence, rows: Iterable[Line]) -> Iterator[tuple[Line, Line]]:

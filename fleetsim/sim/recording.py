@@ -69,8 +69,8 @@ class Recorder:
         digest = self.digest
         self.write(self._last_s, "played", source=source, digest=digest, wall_s=wall_s, cpu_s=cpu_s)
 
-    def outcome(self, at_s: float, outcome: Outcome) -> None:
-        """What the ledger holds of a request at the end."""
+    def outcome(self, at_s: float, outcome: Outcome, *, accepted: bool) -> None:
+        """What the ledger holds of a request at the end; ``accepted`` says whether it holds the request itself."""
         self.write(
             at_s,
             "outcome",
@@ -91,6 +91,7 @@ class Recorder:
             text=digest_of(outcome.text),
             chars=len(outcome.text),
             system_actor=outcome.system_actor,
+            accepted=accepted,
         )
 
 

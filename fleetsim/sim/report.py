@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from fleetsim.caller.expectation import Expectation
 from fleetsim.sim.figures import figures_of
@@ -46,6 +46,15 @@ class Ending:
     troubles: tuple[str, ...]
 
 
+class TroubleRow(NamedTuple):
+    """A kind of trouble that came: in words, how many times, and how many messages it met."""
+
+    fault: str
+    said: str
+    times: int
+    hits: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """A run, looked at afterwards."""
@@ -59,7 +68,7 @@ class Report:
     agents: tuple[str, ...]
     expectations: tuple[tuple[Expectation, float | None, bool], ...]
     verdicts: tuple[Verdict, ...]
-    troubles: tuple[tuple[str, str, int], ...]
+    troubles: tuple[TroubleRow, ...]
     endings: tuple[Ending, ...]
     wall_s: float = 0.0
     cpu_s: float = 0.0
@@ -102,7 +111,7 @@ class Report:
                 }
                 for v in self.verdicts
             ],
-            "troubles": [{"fault": fault, "said": said, "hits": hits} for fault, said, hits in self.troubles],
+            "troubles": [{"fault": t.fault, "said": t.said, "hits": t.hits} for t in self.troubles],
             "figures": {scope: dict(figures) for scope, figures in self.figures.items()},
             "replay": self.again,
         }
@@ -135,8 +144,8 @@ def report_of(lines: Iterable[Mapping[str, Any]]) -> Report:
     )
 
 
-def _troubles(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, int]]:
-    """Each trouble that came, in words, and how many messages it met (0 for one that is not about messages)."""
+def _troubles(rows: Iterable[Mapping[str, Any]]) -> Iterator[TroubleRow]:
+    """Each kind of trouble that came; one that is not about messages meets none."""
     hits: dict[str, int] = {}
     said: dict[str, list[str]] = {}
     for row in rows:
@@ -145,7 +154,8 @@ def _troubles(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, int
         elif row["kind"] == "hits":
             hits[row["fault"]] = hits.get(row["fault"], 0) + row["hits"]
     for fault, told in said.items():
-        yield fault, told[0] if len(told) == 1 else f"{fault}, {len(told)} times", hits.get(fault, 0)
+        in_words = told[0] if len(told) == 1 else f"{fault}, {len(told)} times"
+        yield TroubleRow(fault=fault, said=in_words, times=len(told), hits=hits.get(fault, 0))
 
 
 def _endings(rows: Iterable[Mapping[str, Any]]) -> Iterator[Ending]:

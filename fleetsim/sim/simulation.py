@@ -34,9 +34,9 @@ from fleetsim.sim.disk import DiskSession, SimulatedDisk
 from fleetsim.sim.lines import FORMAT
 from fleetsim.sim.quantities import draw
 from fleetsim.sim.recording import Recorder
-from fleetsim.sim.scenario import Scenario, Traffic
+from fleetsim.sim.scenario import Mix, Scenario, Traffic
 from fleetsim.sim.traffic import arrivals
-from fleetsim.sim.troubles import Trouble, match_of, standard_mix
+from fleetsim.sim.troubles import MixedTroubles, Trouble, match_of, standard_mix
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match
 from fleetsim.testbed.files import MemoryFiles
@@ -48,6 +48,7 @@ HUB = "http://hub.sim:8080"
 HUB_ADDRESS = "93.184.216.34"
 """A public address, so that webhooks are held to the policy for those; nothing outside this process is dialled."""
 FOLDER = Path("ceremonies")
+KEEP_ALL = LedgerLimits(outcomes_max=10_000_000, keep_s=366 * 86_400.0)
 HEALTH_EVERY_S = 3_600.0
 HEALTH_LOOKS_MIN = 24
 """How often health is looked at in a run too short for one look an hour."""
@@ -59,6 +60,17 @@ RETRY_ANSWER_S = 5.0
 def origin_of(agent: str) -> str:
     """Where a simulated agent is."""
     return f"http://{agent.lower()}.sim:8000"
+
+
+def mixed(scenario: Scenario, mix: Mix) -> MixedTroubles:
+    """The trouble that the scenario's seed draws."""
+    return standard_mix(
+        Random(f"{scenario.seed}/mix"),
+        agents=tuple(name for name, _ in scenario.agents),
+        duration=scenario.duration,
+        scale=mix.scale,
+        off=mix.off,
+    )
 
 
 class Simulation:
@@ -82,6 +94,7 @@ class Simulation:
         self._deaths: dict[str, int] = dict.fromkeys(self.agents, 0)
         self._decided: set[str] = set()
         self._around_hub = Workers("hub's surroundings")
+        self._hub_changes = asyncio.Lock()
         self._workers = Workers("simulation")
 
     # ------------------------------------------------------------------ the run
@@ -109,8 +122,10 @@ class Simulation:
             await self._have_weather_and_traffic()
             await self._settle()
             assert self.hub is not None
+            self._tell_health(self.hub)
             for outcome in await self.hub.ledger.outcomes(since=EPOCH, limit=10_000_000):
-                self.recorder.outcome(self.now, outcome)
+                intent = await self.hub.ledger.request(outcome.correlation_id)
+                self.recorder.outcome(self.now, outcome, accepted=intent is not None)
             self.tell(
                 "reached", origins=sorted({f"{s.source.partition('#')[0]} {_origin(s.url)}" for s in self.network.seen})
             )
@@ -126,13 +141,7 @@ class Simulation:
             self._workers.start(self._come(traffic, self._stream(f"traffic/{number}")), name=f"traffic {number}")
         troubles = list(scenario.weather)
         if scenario.mix is not None:
-            drawn = standard_mix(
-                self._stream("weather"),
-                agents=tuple(self.agents),
-                duration=scenario.duration,
-                scale=scenario.mix.scale,
-                off=scenario.mix.off,
-            )
+            drawn = mixed(scenario, scenario.mix)
             self.tell("mix", left_out=list(drawn.left_out))
             troubles += drawn.troubles
         weather = Workers("weather")
@@ -147,8 +156,7 @@ class Simulation:
         self.disk.full = False
         for name in self.agents:
             self._slower[name] = 1.0
-        if self.hub is None:
-            await self._start_hub()
+        await self._start_hub()
         self.tell("calm")
         settings = self.scenario.settings
         deadline = self.now + settings.task_limit_s + settings.question_ttl_s + SETTLE_GRACE_S
@@ -172,8 +180,14 @@ class Simulation:
         await self.network.crash(origin_of(name))
 
     async def _start_hub(self) -> None:
+        """Start it, if it does not run."""
+        async with self._hub_changes:
+            if self.hub is None:
+                await self._start_anew()
+
+    async def _start_anew(self) -> None:
         self._session = self.disk.session()
-        ledger = Ledger(self._session, LedgerLimits(outcomes_max=10_000_000, keep_s=366 * 86_400.0))
+        ledger = Ledger(self._session, KEEP_ALL)
         entries = tuple(
             # The cards of 0.1 do not say what they speak: whoever lists such an agent does.
             AgentEntry(name=name, url=f"{origin_of(name)}/a2a", wire="0.1" if agent.dialect == "0.1" else None)
@@ -187,20 +201,31 @@ class Simulation:
         self._around_hub.start(self._listen(hub), name="events")
         await asyncio.sleep(0)
         await hub.__aenter__()
-        self.hub = hub
+        self.hub, self._session.up = hub, True
         self._around_hub.start(self._answer(hub), name="people")
+
+    async def _written(self) -> None:
+        """Wait until the hub has written something, of which it hears nothing any more."""
+        if self.disk.written is None:
+            self.disk.written = asyncio.get_running_loop().create_future()
+        try:
+            await self.disk.written
+        finally:
+            self.disk.written = None
 
     async def _kill_hub(self) -> None:
         """It is gone at once: nothing it still tries reaches the disk or the network."""
-        hub, self.hub = self.hub, None
-        if hub is None or self._session is None:
-            return
-        self._session.cut = True
-        with self.network.fault(faults.Refuse(), Match(source="hub")):
-            await self.network.crash(HUB)
-            await self._around_hub.close()
-            with suppress(FleetsimError):
-                await hub.__aexit__(None, None, None)
+        async with self._hub_changes:
+            hub, self.hub = self.hub, None
+            if hub is None or self._session is None:
+                return
+            self._session.cut = True
+            with self.network.fault(faults.Refuse(), Match(source="hub")):
+                await self.network.crash(HUB)
+                await self._around_hub.close()
+                with suppress(FleetsimError):
+                    await hub.__aexit__(None, None, None)
+            self.tell("killed", journalled=await Ledger(self.disk.session(), KEEP_ALL).last_seq())
 
     async def _listen(self, hub: Hub) -> None:
         async with hub.events.subscribe(after_seq=0, keep_max=10_000_000) as events:
@@ -362,12 +387,14 @@ class Simulation:
             case "agent-restart":
                 for name in names:
                     await self._kill_agent(name)
-                await self._for(lasts if trouble.lasts is not None else 1.0, partial(self._each, names, self._mount))
-            case "hub-restart":
+                dead = {name: self._deaths[name] for name in names}
+                await self._for(lasts if trouble.lasts is not None else 1.0, partial(self._revive, dead))
+            case "hub-restart" | "hub-dies-writing":
+                if trouble.fault == "hub-dies-writing":
+                    await self._written()
                 await self._kill_hub()
                 await asyncio.sleep(lasts if trouble.lasts is not None else 1.0)
-                if self.hub is None:
-                    await self._start_hub()
+                await self._start_hub()
             case "slower":
                 for name in names:
                     self._slower[name] *= trouble.how_much
@@ -378,6 +405,12 @@ class Simulation:
             case "disk-full":
                 self.disk.full = True
                 await self._for(lasts, lambda: setattr(self.disk, "full", False))
+
+    def _revive(self, dead: Mapping[str, int]) -> None:
+        """Mount those again that did not die once more meanwhile: whoever killed them last brings them back."""
+        for name, deaths in dead.items():
+            if self._deaths[name] == deaths:
+                self._mount(name)
 
     def _each(self, names: tuple[str, ...], do: Callable[[str], None]) -> None:
         for name in names:
@@ -410,15 +443,17 @@ class Simulation:
         while True:
             await asyncio.sleep(every_s)
             if self.hub is not None:
-                rows = self.hub.snapshot().agents
-                self.tell(
-                    "health",
-                    now=self.runtime.clock.now().isoformat(),
-                    agents={
-                        row.agent_name: {"health": row.health.value, "outcomes": row.figures.total_outcomes}
-                        for row in rows
-                    },
-                )
+                self._tell_health(self.hub)
+
+    def _tell_health(self, hub: Hub) -> None:
+        self.tell(
+            "health",
+            now=self.runtime.clock.now().isoformat(),
+            agents={
+                row.agent_name: {"health": row.health.value, "outcomes": row.figures.total_outcomes}
+                for row in hub.snapshot().agents
+            },
+        )
 
     @property
     def now(self) -> float:

@@ -52,8 +52,8 @@ def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
     if report.troubles:
         yield ""
         yield "trouble:"
-        for _, said, hits in report.troubles:
-            yield f"  {said}" + (f": {hits} messages" if hits else "")
+        for trouble in report.troubles:
+            yield f"  {trouble.said}" + (f": {trouble.hits} messages" if trouble.hits else "")
     yield ""
     yield f"play it again: {report.again}"
 

@@ -70,6 +70,12 @@ KINDS: Mapping[str, Kind] = {
         mix_per_hour=1 / 3,
         mix_lasts=(1.0, 120.0),
     ),
+    "hub-dies-writing": Kind(
+        about="the hub is killed right after it next wrote to its ledger, before it acts on it, and comes back",
+        on="process",
+        mix_per_hour=1 / 3,
+        mix_lasts=(1.0, 120.0),
+    ),
     "hub-unreachable": Kind(
         about="webhooks find no hub; the hub itself goes on",
         on="webhook",
@@ -241,7 +247,7 @@ class Trouble(BaseModel):
             yield f"'{self.fault}' is not about calls of one skill"
         if self.amount is not None and kind.amount is None:
             yield f"'{self.fault}' has no amount"
-        if self.agent is not None and self.fault in {"hub-restart", "clock-jump", "disk-full"}:
+        if self.agent is not None and self.fault in {"hub-restart", "hub-dies-writing", "clock-jump", "disk-full"}:
             yield f"'{self.fault}' is the hub's: it has no agent"
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,35 @@ def test_a_report_of_an_unknown_format_is_refused_before_anything_is_played(tmp_
     code, out, err = invoke(written(tmp_path), "--report", "pdf=x")
     assert (code, out) == (2, "")
     assert "FORMAT=PATH with json, junit, html" in err
+
+
+def test_many_seeds_are_played_and_what_they_met_is_added_up_and_the_unexpected_counted(tmp_path: Path) -> None:
+    expecting = MINE.replace("10m", "1m").replace("> 5", "> 500")
+    # A process of its own: those of ``invoke`` may have none below them.
+    command = [sys.executable, "-m", "fleetsim", "sim", written(tmp_path, expecting), "--seeds", "2", "--first", "8"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert "mine, seeds 8 to 9: no rule broken" in done.stdout
+    assert "    fleet.outcomes > 500: 2 seeds, first 8" in done.stdout
+    assert "I-01 every accepted request has exactly one outcome: " in done.stdout
+    assert "  lost-webhooks                  0        0         0" in done.stdout
+
+
+def test_one_seed_and_many_are_not_asked_for_at_once(tmp_path: Path) -> None:
+    code, _, err = invoke(written(tmp_path), "--seeds", "2", "--seed", "1")
+    assert code == 2
+    assert "--seeds plays many runs" in err
+
+
+def test_a_ceremony_that_fires_is_held_to_its_slots(tmp_path: Path) -> None:
+    (tmp_path / "rounds").mkdir()
+    (tmp_path / "rounds" / "r.yaml").write_text(
+        'id: rounds\nname: Rounds\nschedule: "*/2 * * * *"\nskill: review\ntargets: [quinn]\n'
+    )
+    code, out, _ = invoke(written(tmp_path, MINE + "ceremonies: rounds\n"), "--verbose")
+    assert code == 0
+    assert "I-06 a ceremony fires at most once for each of its slots: " in out
+    assert "for each of its slots: 0 cases" not in out
 
 
 def test_the_shipped_scenarios_are_listed_and_shown() -> None:

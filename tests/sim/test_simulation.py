@@ -54,7 +54,10 @@ def test_under_each_trouble_every_request_still_has_its_one_outcome(fault: str) 
     trouble = Trouble.model_validate({"fault": fault, "at": "2m", "lasts": "5m"})
     found = report(scenario(duration=600.0, weather=[trouble], people=People(cancel=0.1)))
     assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
-    assert found.figures["fleet"]["outcomes"] == found.figures["fleet"]["requests"]
+    fleet = found.figures["fleet"]
+    untold = (fleet["outcomes"] or 0) - (fleet["requests"] or 0)
+    # A hub that dies of having written down a request did not tell of it; it ends all the same.
+    assert untold in ({0, 1} if fault == "hub-dies-writing" else {0})
 
 
 def test_trouble_of_every_kind_at_once_loses_nothing() -> None:

@@ -1,0 +1,155 @@
+"""``fleetsim sim SCENARIO --seeds N``: play many seeds, add up what they met, cut down the first that breaks a rule."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fleetsim.cli import render
+from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.main import CommonOptions
+from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.runtime.yaml import YamlDocument
+from fleetsim.sim.quantities import in_words
+from fleetsim.sim.scenario import Scenario
+from fleetsim.sim.seeds import Coverage, SeedRun, run_seeds
+from fleetsim.sim.seeds_text import as_json
+from fleetsim.sim.seeds_text import render as coverage_lines
+from fleetsim.sim.shrink import Values, cut_down
+from fleetsim.sim.written import scenario_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioSource:
+    """A scenario as it was read: the file, its text, and the files of its ceremonies."""
+
+    source: str
+    folder: Path
+    text: bytes
+    scenario: Scenario
+    written: YamlDocument
+    ceremonies: Mapping[str, bytes]
+
+
+def play_seeds(
+    common: CommonOptions,
+    source: ScenarioSource,
+    *,
+    first: int,
+    seeds: int,
+    jobs: int,
+    keep_going: bool,
+    shrunk: Path | None,
+    tries: int,
+) -> Exit:
+    """Play them, say what they met, and write the first that breaks a rule cut down. Ctrl-C reports what was played."""
+    coverage, began = Coverage(), time.perf_counter()
+    say = _Progress(common, began)
+    stopped, smaller = False, None
+    # Not forks of this process: the same on every system, and nothing of the terminal in them.
+    executor = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_at_once)
+    with executor:
+        try:
+            runs = run_seeds(
+                executor, source.text, source.source, source.ceremonies, first=first, seeds=seeds, jobs=jobs
+            )
+            for run in runs:
+                coverage.add(run)
+                say.seeds(coverage, seeds)
+                if run.violations and not keep_going:
+                    break
+            runs.close()
+            if coverage.violated and tries:
+                smaller = _cut_down(executor, source, coverage.violated[0], tries=tries, say=say, path=shrunk)
+        except KeyboardInterrupt:
+            stopped = True
+            executor.shutdown(wait=False, cancel_futures=True)
+        except BrokenProcessPool:
+            raise FleetsimError("a process that played seeds was killed", hint="fewer of them: --jobs") from None
+        finally:
+            say.nothing()
+    wall_s = time.perf_counter() - began
+    again = [f"fleetsim sim {shlex.quote(source.source)} --seed {run.seed}" for run in coverage.violated]
+    if common.as_json:
+        render.emit_json(
+            as_json(coverage, source.scenario.name, wall_s=wall_s, shrunk=str(smaller) if smaller else None)
+        )
+    else:
+        for line in coverage_lines(coverage, source.scenario.name, wanted=seeds, wall_s=wall_s):
+            render.line(line)
+        if again:
+            render.line(f"play it again: {again[0]} --record run.jsonl")
+        if smaller is not None:
+            render.line(f"cut down: fleetsim sim {shlex.quote(str(smaller))}")
+    if coverage.violated:
+        return Exit.VIOLATED
+    if stopped:
+        return Exit.INTERRUPTED
+    return Exit.FAILED if coverage.unexpected else Exit.OK
+
+
+def _end_at_once() -> None:
+    """Ctrl-C reaches everybody at this terminal; what is reported is ours to say."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _cut_down(
+    executor: Executor, source: ScenarioSource, run: SeedRun, *, tries: int, say: _Progress, path: Path | None
+) -> Path | None:
+    """Write the smallest scenario found that breaks the rule the run broke first. None if the run does not repeat."""
+    target = path or Path(f"{source.scenario.name}-{run.seed}.yaml")
+    values: Values = {**source.written.value}
+    if source.scenario.ceremonies is not None:
+        where = source.folder / source.scenario.ceremonies
+        values["ceremonies"] = os.path.relpath(where.resolve(), target.resolve().parent)
+
+    def go_on(tried: int, smallest: Values) -> bool:
+        say.shrinking(tried, tries, smallest)
+        return tried < tries
+
+    smallest = cut_down(executor, values, source.scenario, source.ceremonies, run, go_on=go_on)
+    if smallest is None:
+        return None
+    about = f"# Breaks {run.violations[0].invariant}: seed {run.seed} of {source.scenario.name}, cut down.\n"
+    try:
+        target.write_text(about + scenario_text(smallest), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{target}: {error.strerror}") from None
+    return target
+
+
+class _Progress:
+    """One line on stderr that is written over, or nothing where nobody looks."""
+
+    def __init__(self, common: CommonOptions, began: float) -> None:
+        self._shown = sys.stderr.isatty() and not common.quiet
+        self._began = began
+
+    def seeds(self, coverage: Coverage, wanted: int) -> None:
+        rate = coverage.runs / (time.perf_counter() - self._began)
+        left = in_words((wanted - coverage.runs) / rate)
+        bad = f", {len(coverage.violated)} broke a rule" if coverage.violated else ""
+        self._show(f"{coverage.runs:,} of {wanted:,} seeds, {rate:.2g} a second, {left} to go{bad}")
+
+    def shrinking(self, tried: int, tries: int, smallest: Mapping[str, Any]) -> None:
+        sizes = (f"{len(smallest.get(key, ()))} {key}" for key in ("fleet", "traffic", "weather"))
+        self._show(f"cutting it down: {tried} of at most {tries} tries, {', '.join(sizes)}, {smallest['duration']}")
+
+    def nothing(self) -> None:
+        self._show("")
+
+    def _show(self, line: str) -> None:
+        if self._shown:
+            click.echo(f"\r\x1b[K{line}", nl=False, err=True)

@@ -1,0 +1,193 @@
+"""Defects of caller, hub and agent, planted one at a time into a simulated fleet: the checker must find each.
+
+A checker that has never found anything proves nothing. Every row says what is wrong and how to do it: ``old`` becomes
+``new`` in a module as it is imported, in a process of its own. ``python -m tests.sim.planted --seeds 200`` looks for
+them all, one seed after another, and says at which each was found, by which rule; ``--only NAME`` for one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+from tests.storms import planted
+
+TOP = Path(__file__).resolve().parents[2]
+CUTS_MAX = 10
+
+STORM = b"""
+name: canary
+duration: 20m
+fleet:
+  quinn:
+    skills:
+      review: {takes: {p50: 20s, p95: 60s}, chunks: 5, asks: 0.3, asksAgain: 0.3, cost: {low: 0.01, high: 0.03}}
+  scribe:
+    dialect: "1.0"
+    skills:
+      note: {takes: {low: 2s, high: 30s}, chunks: 3}
+traffic:
+  - {skill: review, rate: 40/h}
+  - {skill: note, rate: 40/h}
+people: {answerAfter: {low: 5s, high: 60s}, cancel: 0.05}
+settings: {task_limit_s: 7200}
+mix: {scale: 12}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """One defect. ``found_by`` is the invariant that finds it, ``seed`` the first one on which it does."""
+
+    name: str
+    wrong: str
+    file: str
+    old: str
+    new: str
+    found_by: str
+    seed: int
+
+
+def _known(name: str, found_by: str, seed: int) -> Planted:
+    """One of those that are planted for tests, too."""
+    row = next(defect for defect in planted.DEFECTS if defect.name == name)
+    return Planted(name=name, wrong=row.wrong, file=row.file, old=row.old, new=row.new, found_by=found_by, seed=seed)
+
+
+DEFECTS: tuple[Planted, ...] = (
+    Planted(
+        name="for-ever",
+        wrong="a look at a task that its agent has forgotten is repeated for ever",
+        file="caller/step/following.py",
+        old="    elif gone:\n        _gone(context, error)\n",
+        new="    elif gone:\n        context.poll_at(context.now.mono + rules.poll_interval_s)\n",
+        found_by="I-14",
+        seed=1,
+    ),
+    _known("U6", "I-28", 1),
+    _known("U7", "I-04", 10),
+    Planted(
+        name="open-requests",
+        wrong="what was open when the hub was killed is not taken up again",
+        file="hub/hub.py",
+        old="        for record in await self.ledger.open_requests():\n",
+        new="        for record in ():\n",
+        found_by="I-01",
+        seed=1,
+    ),
+    Planted(
+        name="announced",
+        wrong="outcomes that were told are told again after a restart",
+        file="caller/ledger/tables.py",
+        old="    if announced:\n",
+        new="    if False:\n",
+        found_by="I-04",
+        seed=1,
+    ),
+    Planted(
+        name="doubled-text",
+        wrong="an artifact that is told again is put beside itself",
+        file="model/event.py",
+        old="    if artifact.artifact_id not in ids:\n",
+        new="    if True:\n",
+        found_by="I-11",
+        seed=3,
+    ),
+)
+
+
+class _Plant(SourceFileLoader):
+    def __init__(self, defect: Planted, name: str, path: str) -> None:
+        super().__init__(name, path)
+        self._defect = defect
+
+    def get_code(self, fullname: str):  # type: ignore[no-untyped-def]
+        text = Path(self.path).read_text(encoding="utf-8")
+        if text.count(self._defect.old) != 1:
+            raise SystemExit(
+                f"{self._defect.name}: {self._defect.file} holds not exactly one of what is to be replaced"
+            )
+        return compile(text.replace(self._defect.old, self._defect.new), self.path, "exec", dont_inherit=True)
+
+
+class _Planter(MetaPathFinder):
+    def __init__(self, defect: Planted) -> None:
+        self._defect = defect
+        self._module = "fleetsim." + defect.file.removesuffix(".py").replace("/", ".")
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target) if fullname == self._module else None
+        if spec is not None and spec.origin is not None:
+            spec.loader = _Plant(self._defect, fullname, spec.origin)
+        return spec
+
+
+def look_for(defect: Planted, *, first: int, seeds: int, cut: Path | None = None) -> str:
+    """Plant it in a process of its own and play seeds until one breaks a rule: ``SEED RULES``, or empty.
+
+    What broke it is cut down to the file ``cut``, if given; if that is there already, it is what is played.
+    """
+    command = [sys.executable, "-m", "tests.sim.planted", "--plant", defect.name]
+    command += ["--first", str(first), "--seeds", str(seeds)]
+    command += ["--cut", str(cut)] if cut else []
+    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AssertionError(done.stderr[-2_000:])
+    return done.stdout.strip()
+
+
+def _planted(name: str, first: int, seeds: int, cut: Path | None) -> None:
+    defect = next(defect for defect in DEFECTS if defect.name == name)
+    sys.meta_path.insert(0, _Planter(defect))
+    from fleetsim.sim.scenario import parse_scenario
+    from fleetsim.sim.seeds import run_seed
+    from fleetsim.sim.shrink import cut_down
+    from fleetsim.sim.written import scenario_text
+    from tests.sim.here import Here
+
+    text = cut.read_bytes() if cut and cut.exists() else STORM
+    for seed in range(first, first + seeds):
+        run = run_seed(text, "canary.yaml", {}, seed)
+        if run.violations:
+            print(seed, " ".join(sorted({wrong.invariant for wrong in run.violations})))
+            if cut and not cut.exists():
+                scenario, written = parse_scenario(text, "canary.yaml")
+                smallest = cut_down(Here(), written.value, scenario, {}, run, go_on=lambda tries, _: tries < CUTS_MAX)
+                assert smallest is not None
+                cut.write_text(scenario_text(smallest), encoding="utf-8")
+            return
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", help="the names of defects to look for")
+    parser.add_argument("--plant", help=argparse.SUPPRESS)
+    parser.add_argument("--cut", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=200)
+    options = parser.parse_args()
+    if options.plant:
+        _planted(options.plant, options.first, options.seeds, options.cut)
+        return
+    missed = []
+    for defect in DEFECTS:
+        if options.only and defect.name not in options.only:
+            continue
+        found = look_for(defect, first=options.first, seeds=options.seeds)
+        print(f"{defect.name:16} {found or 'NOT FOUND':16} {defect.wrong}", flush=True)
+        missed += [] if found else [defect.name]
+    if missed:
+        raise SystemExit(f"not found in {options.seeds} seeds: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()
