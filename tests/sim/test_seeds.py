@@ -81,7 +81,8 @@ def test_the_mix_written_out_is_the_same_run() -> None:
     assert len(again.weather) > 10
     there, _ = run_of(wanted, ceremonies)
     here, _ = run_of(again, ceremonies)
-    assert [line for line in there if line["kind"] != "mix"] == here
+    told = [[line for line in run if line["kind"] not in {"mix", "played"}] for run in (there, here)]
+    assert told[0] == told[1]
 
 
 BIG = {
