@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fleetsim.agent import Agent
 from fleetsim.agent.guard import CREDENTIAL_BYTES_MAX, Authenticator
 from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.errors import ConfigError
@@ -102,3 +103,9 @@ def test_what_a_caller_needs_is_said_on_the_card_and_with_the_refusal(
 
 def test_a_gate_shows_how_many_it_knows_and_no_secret() -> None:
     assert repr(BOTH) == "Authenticator(2 API keys, 2 bearer tokens)"
+
+
+def test_an_agents_settings_show_none_of_its_callers_secrets() -> None:
+    agent = Agent("guarded", api_keys={"hub": "k-secret"}, bearers={"hub": "b-secret"})
+    assert "guarded" in repr(agent.settings)
+    assert "secret" not in repr(agent.settings)

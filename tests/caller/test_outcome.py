@@ -29,7 +29,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import Snapshot
-from fleetsim.model.extensions import DELTAS_MAX, WORLDSTATE_DELTA_TYPE, EffectDelta
+from fleetsim.model.extensions import COST_TYPE, DELTAS_MAX, WORLDSTATE_DELTA_TYPE, EffectDelta
 from fleetsim.model.task import Artifact, DataPart, Task, TaskState
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 from fleetsim.testbed.runtime import VirtualClock
@@ -97,6 +97,19 @@ def test_an_end_without_words_is_given_some(
 ) -> None:
     outcome = ended(seen, cancel_wanted=cancel, rejected=rejected)
     assert (outcome.cause, outcome.reason) == (cause, reason)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"), [("", "the agent said completed, and its own payload says success: false"), ("told", "told")]
+)
+def test_a_completed_task_that_denies_its_success_says_so_unless_there_is_a_better_reason(
+    given: str, reason: str
+) -> None:
+    denying = Artifact(artifact_id="d", parts=(DataPart(data={"success": False}, media_type=COST_TYPE),))
+    seen = task(C, "done")
+    outcome = ended(replace(seen, artifacts=(*seen.artifacts, denying)), reason=given)
+    assert (outcome.kind, outcome.success, outcome.cause) == (OutcomeKind.COMPLETED, False, Cause.SUCCESS_DENIED)
+    assert outcome.reason == reason
 
 
 @pytest.mark.parametrize(

@@ -385,6 +385,7 @@ class Door:
             self.left = [wire.gone_s is None for wire in self.entered]
             server.should_exit = True
             await serving
+            assert listener.fileno() == -1, "nobody can connect to a server that has ended"
         self.ended_s = loop.time()
         return [round(after - before, 6) for before, after in pairwise(self.tried_s)]
 

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from starlette.requests import Request as StarletteRequest
 
 from fleetsim.model.errors import LimitReached, TimedOut, Unreachable
 from fleetsim.runtime.body import BoundedChunks, deadline_of
-from fleetsim.runtime.exchange import Origin, check_head, exchange, origin_of, where_of
+from fleetsim.runtime.exchange import Origin, check_head, exchange, is_writable, origin_of, where_of
+from fleetsim.runtime.inbound import traceparent_of
 from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request
 
 
@@ -134,3 +136,19 @@ async def test_a_whole_answer_is_its_status_headers_and_all_of_its_body() -> Non
 
     reply = await exchange(opened, Request(method="GET", url="http://h/"))
     assert reply == Reply(status=203, headers={"a": "GET"}, body=b"123")
+
+
+PLACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize("mark", ["\r", "\n", "\0", "é"])
+def test_a_header_that_would_begin_another_line_is_not_written(mark: str) -> None:
+    assert is_writable({"x-plain": "as it is"})
+    assert not is_writable({"x-value": f"a{mark}b"})
+    assert not is_writable({f"x{mark}name": "a"})
+
+
+@pytest.mark.parametrize(("told", "place"), [([PLACE], PLACE), ([PLACE, PLACE], ""), ([], ""), (["no place"], "")])
+def test_a_caller_names_one_place_in_a_trace_or_none(told: list[str], place: str) -> None:
+    headers = [(b"traceparent", one.encode()) for one in told]
+    assert traceparent_of(StarletteRequest({"type": "http", "headers": headers})) == place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -200,3 +201,20 @@ async def test_a_document_takes_its_place_once_and_gives_it_back_when_it_is_smal
         assert await document.grow(SMALL_BYTES + 1) == 5
         assert document.since == 12
     assert room.take("c")
+
+
+async def test_who_has_waited_for_a_place_is_not_kept() -> None:
+    room = Room()
+
+    async def read() -> None:
+        await room.wait("one owner")
+        await asyncio.sleep(0.1)
+        room.leave("one owner")
+
+    def futures() -> int:
+        gc.collect()
+        return sum(type(thing) is asyncio.Future for thing in gc.get_objects())
+
+    before = futures()
+    await asyncio.gather(*(read() for _ in range(100)))
+    assert futures() - before < 10
