@@ -15,6 +15,7 @@ from fleetsim.cli import render
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import report_files
+from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError
 from fleetsim.sim import shipped
 from fleetsim.sim.files import FORMATS
@@ -162,7 +163,7 @@ def run(
             played(wanted, ceremonies, source=source, record=record, progress=progress)
         finally:
             if drawn:
-                click.echo("\r\x1b[K", nl=False, err=True)
+                rewrite("")
         return _tell(common, record, files, verbose=verbose)
 
 
@@ -192,8 +193,6 @@ def _progress(scenario: Scenario) -> Callable[[float, int], None]:
         shown = now
         part = "settling" if at_s > scenario.duration else f"{in_words(at_s)} of {in_words(scenario.duration)}"
         speed = at_s / (now - began)
-        click.echo(
-            f"\r\x1b[K{scenario.name}: {part}, {speed:,.0f} times real time, {lines:,} lines", nl=False, err=True
-        )
+        rewrite(f"{scenario.name}: {part}, {speed:,.0f} times real time, {lines:,} lines")
 
     return show

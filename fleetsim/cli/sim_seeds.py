@@ -15,11 +15,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import click
-
 from fleetsim.cli import render
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.sim.quantities import in_words
@@ -152,4 +151,4 @@ class _Progress:
 
     def _show(self, line: str) -> None:
         if self._shown:
-            click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+            rewrite(line)

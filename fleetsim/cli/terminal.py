@@ -65,6 +65,12 @@ class Progress:
                 sys.stderr.flush()
 
 
+def rewrite(text: str) -> None:
+    """Put one line in place of the one before, on a terminal's stderr; "" takes it away."""
+    sys.stderr.write(f"\r\x1b[K{one_line(text, 160)}")
+    sys.stderr.flush()
+
+
 @dataclass(slots=True)
 class LiveText:
     """Which part of a growing answer is new: nothing is shown twice, and nothing is left out.

@@ -11,8 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from fleetsim.caller.event_wire import to_wire
-from fleetsim.hub.schemas import AGENTS_SCHEMA, API_SCHEMA, CEREMONY_SCHEMA, EVENTS_SCHEMA, schemas
+from fleetsim.hub.schemas import AGENTS_SCHEMA, API_SCHEMA, CEREMONY_SCHEMA, EVENTS_SCHEMA, of_file, schemas
 from fleetsim.runtime.yaml import load
+from fleetsim.sim.scenario import Scenario
 from tests.hub.town import town, worker
 
 TOP = Path(__file__).resolve().parents[2]
@@ -107,4 +108,7 @@ def test_the_wheel_carries_every_schema() -> None:
     wheel = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["force-include"]["docs/reference/schemas"] == "fleetsim/shipped/schemas"
     folder = TOP / "docs" / "reference" / "schemas"
-    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == schemas()
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == {
+        **schemas(),
+        "scenario.schema.json": of_file(Scenario, "A scenario of fleetsim"),
+    }
