@@ -29,7 +29,7 @@ class Unit(StrEnum):
     DOLLARS = "dollars"
 
 
-_SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _VALUE = {
     Unit.COUNT: re.compile(r"(\d+)", re.ASCII),
     Unit.SHARE: re.compile(r"(\d+(?:\.\d+)?)(%)|(?:0(?:\.\d+)?|1(?:\.0+)?)", re.ASCII),
@@ -151,7 +151,7 @@ def _number(unit: Unit, value: re.Match[str]) -> float:
         case Unit.SHARE:
             return float(value[1]) / 100 if value[2] else float(value[0])
         case Unit.SECONDS:
-            return float(value[1]) * _SECONDS_IN[value[2]]
+            return float(value[1]) * SECONDS_IN[value[2]]
         case _:
             return float(value[1])
 

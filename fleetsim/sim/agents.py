@@ -71,10 +71,6 @@ class TaskTruth:
 class Witness(Protocol):
     """Who is told what agents know of their tasks, and how much slower than usual one works."""
 
-    def began(self, truth: TaskTruth) -> None:
-        """A task began; the value goes on to change."""
-        ...
-
     def ended(self, truth: TaskTruth) -> None:
         """It ended by itself, was canceled, or died with its agent."""
         ...
@@ -143,7 +139,6 @@ def _scripted(
             life=life,
             begun_s=round(now(), 6),
         )
-        witness.began(truth)
         try:
             if room is None:
                 await work(task, truth, plan)

@@ -13,7 +13,8 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+from fleetsim.caller.expectation import SECONDS_IN
+
 _SPAN = r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+"
 _SPAN_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d"
@@ -27,7 +28,7 @@ def seconds_of(text: object) -> float:
     """The seconds of a span such as ``90s``, ``1h30m`` or ``250ms``. Raises ValueError."""
     if not isinstance(text, str) or not re.fullmatch(_SPAN, text.strip(), re.ASCII):
         raise ValueError("must be a span such as 30s, 5m or 1h30m")
-    seconds = sum(float(amount) * UNITS[unit] for amount, unit in _SPAN_PART.findall(text))
+    seconds = sum(float(amount) * SECONDS_IN[unit] for amount, unit in _SPAN_PART.findall(text))
     if seconds > SPAN_S_MAX:
         raise ValueError("must be at most 366d")
     return seconds
@@ -41,9 +42,9 @@ def in_words(seconds: float) -> str:
         return f"{seconds:.3g}s"
     whole = round(seconds)
     for unit, small in (("d", "h"), ("h", "m"), ("m", "s")):
-        if whole >= UNITS[unit]:
-            count, rest = divmod(whole, int(UNITS[unit]))
-            rest //= int(UNITS[small])
+        if whole >= SECONDS_IN[unit]:
+            count, rest = divmod(whole, int(SECONDS_IN[unit]))
+            rest //= int(SECONDS_IN[small])
             return f"{count}{unit}" + (f"{rest}{small}" if rest else "")
     return f"{whole}s"
 
@@ -53,7 +54,7 @@ def per_second(text: object) -> float:
     match = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None or not float(match[1]) > 0:
         raise ValueError("must be a rate such as 12/h, 3/m or 0.5/s")
-    return float(match[1]) / UNITS[match[2]]
+    return float(match[1]) / SECONDS_IN[match[2]]
 
 
 Span: TypeAlias = Annotated[
@@ -184,8 +185,3 @@ def between(quantiles: list[float], share: float) -> float:
 def percentile(ordered: list[float], share: float) -> float:
     """The nearest-rank percentile of sorted amounts; 0 of none."""
     return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))] if ordered else 0.0
-
-
-def hour_weight(curve: list[float], second_of_day: float) -> float:
-    """The weight of a moment in a daily curve of equal parts; see ``traffic``."""
-    return curve[min(len(curve) - 1, int(second_of_day / 86_400 * len(curve)))] if curve else 1.0

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from urllib.parse import urlsplit
 
-from fleetsim.caller.events import EPOCH, Event, QuestionAsked
+from fleetsim.caller.events import EPOCH, QuestionAsked
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.file import open_memory
 from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
@@ -232,11 +232,11 @@ class Simulation:
             try:
                 async for batch in events:
                     for event in batch:
-                        self.recorder.event(self._second_of(event), event)
+                        self.recorder.event(self.now, event)
             finally:
                 while events.behind:
                     for event in await events.next_batch():
-                        self.recorder.event(self._second_of(event), event)
+                        self.recorder.event(self.now, event)
 
     async def _cards_read(self) -> None:
         """Traffic begins once every agent is known, as it would with a fleet that runs."""
@@ -424,9 +424,6 @@ class Simulation:
 
     # ------------------------------------------------------------------ what is told
 
-    def began(self, truth: TaskTruth) -> None:
-        """Nothing: a task is told of when it has ended."""
-
     def ended(self, truth: TaskTruth) -> None:
         if truth.life != self._deaths[truth.agent]:
             truth.ended = "killed"
@@ -458,9 +455,6 @@ class Simulation:
     @property
     def now(self) -> float:
         return asyncio.get_running_loop().time()
-
-    def _second_of(self, event: Event) -> float:
-        return self.now
 
     def _stream(self, owner: str) -> Random:
         return self.runtime.rng.stream(f"sim/{owner}")
