@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.settings import DialectBehaviour
 from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import PushTarget, Record, TaskKey, Transition
+from fleetsim.model.changing import replace
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
 from fleetsim.model.task import Task, TaskState
 from fleetsim.model.text import one_line

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeAlias
 
@@ -37,6 +37,7 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     BlockedAddress,
     ContentTypeNotSupported,

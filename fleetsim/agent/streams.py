@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.tasks import ClosingUpdate, Record, TaskFeed, TaskKey
+from fleetsim.model.changing import replace
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, Message, Task, TextPart
 from fleetsim.model.text import one_line

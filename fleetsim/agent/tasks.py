@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from typing import Any, TypeAlias
 
 from fleetsim.agent.limits import AgentLimits, OutputLimit
 from fleetsim.model.call import PushConfig
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import InvalidMove
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate, TaskEvent
 from fleetsim.model.extensions import (

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fleetsim.client.address import AgentUrl
@@ -35,6 +34,7 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import ConfigError, EmptyStream, HttpRefused, MethodNotFound, VersionNotSupported, WireError
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import check_text

@@ -10,7 +10,7 @@ import html
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -20,6 +20,7 @@ from fleetsim.client.credential import Credential
 from fleetsim.client.stream import AnswerRequest, EventStream
 from fleetsim.model.call import Call, SubscribeToTask
 from fleetsim.model.card import AgentCard
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpRefused, WireError
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line

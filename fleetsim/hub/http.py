@@ -8,6 +8,7 @@ input.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -114,6 +115,7 @@ def number(request: Request, name: str, default: int, maximum: int) -> int:
     return min(int(text), maximum)
 
 
+@lru_cache(16)
 def hosts_of(*urls: str | None) -> frozenset[str]:
     """Host headers that name one of these addresses; the loopback names stand for each other."""
     hosts: set[str] = set()

@@ -211,7 +211,8 @@ class Outcome:
     dollars; ``cost_estimated``: the agent named tokens and no cost, and the rates in force priced them.
     ``text_chars`` is how much the agent said as far as it was counted; ``truncated`` that ``text`` is only its
     beginning. ``parts`` are the files and data the agent answered with, of ``parts_total`` it sent
-    (``model.parts.answer_parts``).
+    (``model.parts.answer_parts``). ``chunks`` is in how many pieces a stream brought what it said (None: no stream
+    brought all of it, or nobody counted).
     """
 
     correlation_id: str
@@ -244,6 +245,7 @@ class Outcome:
     text_chars: int = 0
     parts: tuple[ListedPart, ...] = ()
     parts_total: int = 0
+    chunks: int | None = None
 
     @property
     def counts(self) -> bool:

@@ -12,6 +12,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from fleetsim.model.errors import LimitReached, TimedOut, TransportError, Unreachable
@@ -40,6 +41,7 @@ class Origin:
         return f"{self.scheme}://{host}:{self.port}"
 
 
+@lru_cache(1_024)
 def origin_of(url: str) -> Origin:
     """The origin of an absolute http or https URL, lower case, port filled in. Raises Unreachable."""
     try:

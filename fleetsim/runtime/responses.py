@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -37,13 +37,44 @@ def drop(scope: Scope) -> None:
         abort()
 
 
-async def send_piece(send: Send, piece: bytes, *, deadline_s: float, more: bool) -> None:
-    """Send one piece of a body. Raises SlowReader."""
-    try:
-        async with asyncio.timeout(deadline_s):
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
-    except TimeoutError:
-        raise SlowReader from None
+class PiecesSender:
+    """Sends the pieces of one body, each within ``deadline_s`` seconds; leaving it raises SlowReader if one was not.
+
+    All of them share one timer, which looks when the oldest deadline could have passed: a timer for each event of a
+    stream would cost more than its bytes.
+    """
+
+    def __init__(self, send: Send, deadline_s: float) -> None:
+        self._send, self._deadline_s = send, deadline_s
+        self._loop = asyncio.get_running_loop()
+        self._since: float | None = None
+        self._timeout = asyncio.timeout(None)
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        self._look = self._loop.call_later(self._deadline_s, self._check)
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        self._look.cancel()
+        try:
+            await self._timeout.__aexit__(*raised)
+        except TimeoutError:
+            raise SlowReader from None
+
+    async def send(self, piece: bytes, *, more: bool) -> None:
+        """Send the next piece."""
+        self._since = self._loop.time()
+        await self._send({"type": "http.response.body", "body": piece, "more_body": more})
+        self._since = None
+
+    def _check(self) -> None:
+        now = self._loop.time()
+        due = (now if self._since is None else self._since) + self._deadline_s
+        if due <= now:
+            self._timeout.reschedule(now)
+        else:
+            self._look = self._loop.call_at(due, self._check)
 
 
 class PacedResponse(Response):
@@ -60,9 +91,9 @@ class PacedResponse(Response):
             return
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
-            for at in range(0, len(body), PIECE_BYTES):
-                more = at + PIECE_BYTES < len(body)
-                await send_piece(send, body[at : at + PIECE_BYTES], deadline_s=self._write_s, more=more)
+            async with PiecesSender(send, self._write_s) as pieces:
+                for at in range(0, len(body), PIECE_BYTES):
+                    await pieces.send(body[at : at + PIECE_BYTES], more=at + PIECE_BYTES < len(body))
         except SlowReader:
             drop(scope)
 
@@ -126,8 +157,8 @@ class EventStreamResponse(Response, Generic[EventT]):
 
     async def _write_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with aclosing(self._source.events()) as events:
+        async with PiecesSender(send, self._write_s) as pieces, aclosing(self._source.events()) as events:
             async for event in events:
                 for piece in (self._keepalive,) if event is None else self._write(event):
-                    await send_piece(send, piece, deadline_s=self._write_s, more=True)
-        await send_piece(send, b"", deadline_s=self._write_s, more=False)
+                    await pieces.send(piece, more=True)
+            await pieces.send(b"", more=False)

@@ -40,6 +40,9 @@ LINGER_BYTES_MAX = 256 * 1024
 BACKLOG = 2_048
 """Connections that may wait to be accepted; one that finds no place is tried again by its sender a second later."""
 
+GATHERED_BYTES_MAX = 64 * 1024
+"""What is held at most before it is written."""
+
 RETRY_S = 0.05
 RETRY_S_MAX = 1.0
 TELL_EVERY_S = 60.0
@@ -129,6 +132,48 @@ class _Http(h11.Connection):
             raise h11.RemoteProtocolError("the body is framed in two ways")
 
 
+class GatheredWrites:
+    """A transport that hands everything written in one turn of the loop to the system at once.
+
+    uvicorn writes an answer's head, body and end apart, and a stream each of its events: a system call each, which
+    is a sixth of what a small answer costs.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Write at the end of this turn, or now what would be much to hold: the transport has its high-water mark."""
+        if not data:
+            return
+        if not self._pieces:
+            self._loop.call_soon(self._flush)
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size >= GATHERED_BYTES_MAX:
+            self._flush()
+
+    def close(self) -> None:
+        """Close when everything is written."""
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._pieces.clear()
+        self._transport.abort()
+
+    def _flush(self) -> None:
+        pieces, self._pieces, self._size = self._pieces, [], 0
+        if pieces and not self._transport.is_closing():
+            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+
 class GuardedProtocol(H11Protocol):
     """uvicorn's protocol with the caps, and a deadline for each request's head."""
 
@@ -148,7 +193,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         """Let a peer in, or turn it away."""
-        super().connection_made(transport)
+        super().connection_made(GatheredWrites(transport, self.loop))  # type: ignore[arg-type]
         address = transport.get_extra_info("peername")
         peer = str(address[0]) if isinstance(address, tuple) and address else "local"
         if not self.open_connections.admit(self, peer):

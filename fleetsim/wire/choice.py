@@ -6,11 +6,12 @@ address is only a base (decision 0012), the path; it can never move the call to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from fleetsim.model.card import AgentCard, AgentInterface
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.wire.cards import is_current
@@ -145,6 +146,7 @@ def _split(url: str) -> SplitResult | None:
 
 
 @lru_cache(maxsize=1024)  # asked several times for each call
+@lru_cache(1_024)
 def origin_of(url: str) -> tuple[str, str, int] | None:
     """Scheme, host and port of an http(s) address; None for anything else."""
     parts = _split(url)

@@ -18,6 +18,7 @@ from fleetsim.model.limits import CONTAINERS_MAX, DEPTH_MAX, VALUES_MAX, WIRE_BY
 BODY_BYTES_MAX = WIRE_BYTES_MAX
 """Largest JSON body read from a peer, in bytes (limits table: docs/reference/limits.md)."""
 
+_BOM = b"\xef\xbb\xbf"
 _LINE_BREAKS = {"\u0085": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _HALF = re.compile("[\ud800-\udfff]")
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
@@ -36,12 +37,7 @@ def parse_untrusted(data: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> Any:
         raise WireError(f"JSON is larger than {bytes_max} bytes")
     _weigh(data)
     try:
-        value = json.loads(
-            data.decode("utf-8-sig"),
-            object_pairs_hook=_unique,
-            parse_float=_finite,
-            parse_constant=_refuse_constant,
-        )
+        value = _STRICT.decode(data.removeprefix(_BOM).decode())
     except UnicodeDecodeError:
         raise WireError("JSON is not UTF-8") from None
     except RecursionError:
@@ -103,6 +99,9 @@ def _finite(digits: str) -> float:
 
 def _refuse_constant(name: str) -> Any:
     raise WireError(f"JSON holds {name}")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant)
 
 
 def _mend(value: Any) -> Any:

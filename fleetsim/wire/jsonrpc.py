@@ -81,9 +81,9 @@ def read_request(body: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> RpcRequest:
 
 
 def _is_id(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    return value is None or isinstance(value, int | float) or (isinstance(value, str) and len(value) <= 1024)
+    if isinstance(value, str):
+        return len(value) <= 1024
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _refuse(error: RpcError, request_id: RequestId) -> NoReturn:
@@ -131,11 +131,11 @@ def read_response(data: Any, *, expect_id: RequestId, dialect_name: str | None =
         WireError: no JSON-RPC answer, or the answer to another request.
         RpcError: the agent's error, as the class of its code; unknown codes keep theirs in ``wire_code``.
     """
-    if not isinstance(data, Mapping):
+    if not isinstance(data, (dict, Mapping)):  # dictionaries first, as in ``reading.mapping``
         raise WireError("JSON-RPC answer must be an object")
     obj: JsonObject = data
     problem = obj.get("error")
-    if problem is None and not {"result", "id", "jsonrpc"} & obj.keys():
+    if problem is None and "result" not in obj and "id" not in obj and "jsonrpc" not in obj:
         raise WireError("not a JSON-RPC answer")
     answered = obj.get("id")
     same = _is_id(answered) and (answered == expect_id or str(answered) == str(expect_id))

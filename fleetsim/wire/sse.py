@@ -44,6 +44,9 @@ def json_in_pieces(value: Any, before: bytes, after: bytes) -> Iterator[bytes]:
     Long texts are left out at first, each leaving a hole. Should something in ``value`` look like a hole,
     everything is written at once.
     """
+    if not _is_long(value):
+        yield before + dump(value) + after
+        return
     long: list[str] = []
     rest = before + dump(_hollow(value, long)) + after
     holes = [dump(_HOLE.format(at)) for at in range(len(long))]
@@ -57,6 +60,15 @@ def json_in_pieces(value: Any, before: bytes, after: bytes) -> Iterator[bytes]:
             yield dump(text[start : start + LONG_CHARS // 4])[1:-1]
         rest = b'"' + rest
     yield rest
+
+
+def _is_long(value: Any) -> bool:
+    """Whether a long text is in it: asked of every event of every stream, so without a loop of our own."""
+    if isinstance(value, str):
+        return len(value) > LONG_CHARS
+    if isinstance(value, dict):
+        return any(map(_is_long, value.values()))
+    return isinstance(value, list | tuple) and any(map(_is_long, value))
 
 
 def _hollow(value: Any, long: list[str]) -> Any:

@@ -7,10 +7,10 @@ have an SSE event name; there is no answer without a task. Source: the two alman
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from fleetsim.model.call import Call, GetTask, Operation, PushConfig, SendMessage, SetPush, TaskPush
+from fleetsim.model.changing import replace
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import TERMINAL, JsonObject, Message, Task, TaskState, TaskStatus
 from fleetsim.wire import base, reading

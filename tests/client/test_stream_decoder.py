@@ -58,6 +58,7 @@ def printed(code: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_a_stream_is_asked_for_with_its_decoder_and_a_plain_send_without() -> None:
     assert printed(SEND) == ["message/send False", "message/stream True"]
 

@@ -26,6 +26,7 @@ LEAVES = st.text(max_size=10) | st.integers() | st.none() | st.just("\x00hole 0\
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_the_pieces_are_the_whole(value: Any) -> None:
     assert b"".join(json_in_pieces(value, b"<", b">")) == b"<" + dump(value) + b">"
