@@ -157,6 +157,11 @@ def _one(document: YamlDocument, problem: dict[str, Any], path: Path, model: typ
         near = nearest(str(path[-1]), known - set(_known_keys(model, path[:-1])))
         return document.error(path, f"{name} is missing" + (f" (is {near!r} meant to be it?)" if near else ""))
     value = document.at(path)
+    if kind == "union_tag_not_found":
+        tag = problem["ctx"]["discriminator"].strip(_QUOTE)
+        near = nearest(tag, value if isinstance(value, dict) else ())
+        meant = f"is {near!r} meant to be it? " if near else ""
+        return document.error(path, f"{name} has no {tag} ({meant}one of {', '.join(_tags(model, path))})")
     said = problem.get("said") or in_words(problem)
     text = f"{name} {said}{_shown(path, value, problem)}"
     wants_text = kind == "string_type" and isinstance(value, (int, float))
@@ -226,6 +231,15 @@ def _shown(path: Path, value: Any, problem: Mapping[str, Any]) -> str:
 
 def _known_keys(model: type[BaseModel], path: Path) -> tuple[str, ...]:
     """The keys that a mapping at ``path`` may have, by the model's JSON Schema."""
+    return tuple(key for part in _parts_at(model, path) for key in part.get("properties", ()))
+
+
+def _tags(model: type[BaseModel], path: Path) -> tuple[str, ...]:
+    """What the tag of a union at ``path`` may be."""
+    return tuple(tag for part in _parts_at(model, path) for tag in part.get("discriminator", {}).get("mapping", ()))
+
+
+def _parts_at(model: type[BaseModel], path: Path) -> list[dict[str, Any]]:
     schema = model.model_json_schema()
     found = list(_alternatives(schema, schema))
     for step in path:
@@ -233,7 +247,7 @@ def _known_keys(model: type[BaseModel], path: Path) -> tuple[str, ...]:
         inside += [part["properties"].get(step) for part in found if "properties" in part]
         inside += [other for part in found for other in part.get("patternProperties", {}).values()]
         found = [other for part in inside if isinstance(part, dict) for other in _alternatives(part, schema)]
-    return tuple(key for part in found for key in part.get("properties", ()))
+    return found
 
 
 def _alternatives(part: dict[str, Any], schema: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -365,3 +365,29 @@ def test_a_value_below_a_name_like_a_secrets_is_not_shown(name: str) -> None:
         Kept.model_validate({"value": {name: "s3cr3t"}})
     (problem,) = explain(load(f"value: {{{name}: s3cr3t}}", "f.yaml"), caught.value, Kept)
     assert str(problem).endswith(f"'{name}' must be a whole number")
+
+
+class LogSink(Strict):
+    kind: Literal["log"]
+
+
+class CommandSink(Strict):
+    kind: Literal["command"]
+
+
+class Channel(Strict):
+    sink: Annotated[LogSink | CommandSink, Field(discriminator="kind")]
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        ("{knd: log}", "a.yaml:1:7: 'sink' has no kind (is 'knd' meant to be it? one of command, log)"),
+        ("{}", "a.yaml:1:7: 'sink' has no kind (one of command, log)"),
+    ],
+)
+def test_what_has_no_kind_is_told_which_there_are_and_what_may_be_meant(sink: str, said: str) -> None:
+    document = load(f"sink: {sink}", "a.yaml")
+    with pytest.raises(ValidationError) as raised:
+        Channel.model_validate(document.value)
+    assert [str(problem) for problem in explain(document, raised.value, Channel)] == [said]
