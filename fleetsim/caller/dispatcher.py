@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import Excerpt, RequestAccepted, RequestRefused
+from fleetsim.caller.events import RequestAccepted, RequestRefused
 from fleetsim.caller.follow_up import follow_up
 from fleetsim.caller.ledger import OtherWay, RequestRecord, RunRecord
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.tracker import Tracker
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.limits import TooMuchText, check_text
-from fleetsim.model.parts import listed_parts, noted, require_parts
+from fleetsim.model.parts import require_parts
 from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.ports import Runtime
@@ -236,20 +237,7 @@ class Dispatcher:
         if not await self._accepted(records, run):
             return False
         for record in records:
-            request = record.request
-            self._events.publish(
-                RequestAccepted(
-                    correlation_id=request.correlation_id,
-                    parent_id=request.parent_id,
-                    agent=record.agent,
-                    skill=record.skill,
-                    text=Excerpt.of(request.text),
-                    parts=noted(listed_parts(request.parts)),
-                    targets=request.targets,
-                    system_actor=request.system_actor,
-                    source=request.source.interface,
-                )
-            )
+            self._events.publish(RequestAccepted.of(record.request, agent=record.agent, skill=record.skill))
             self._tracker.begin(record)
         return True
 

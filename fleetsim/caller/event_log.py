@@ -3,6 +3,9 @@
 One writer side (``publish``, never waiting, never failing) and any number of readers, each with a bounded
 queue of its own: a slow reader loses its oldest events and is told how many, and slows nobody. An outcome is told
 in up to three: one for the fleet, one for whoever asked, one for the effects.
+
+Readers within the hub hear what happens at once. Who may come back to another hub on the same ledger, and ask for what
+came after a number, hears of it once that number is in the journal (decision 0024).
 """
 
 from __future__ import annotations
@@ -10,10 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from fleetsim.caller.events import EffectsReported, Event, Level, OutcomeDecided, RequestAnswered
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.ports import Clock
@@ -31,9 +35,11 @@ class Subscription:
         on_close: Callable[[Subscription], None],
         kinds: tuple[type[Event], ...],
         wanted: Callable[[Event], bool] | None,
+        after_seq: int = 0,
     ) -> None:
-        self.kinds = kinds
-        self.wanted = wanted
+        self._kinds = kinds
+        self._wanted = wanted
+        self._after_seq = after_seq
         self._waiting: deque[Event] = deque()
         self._keep_max = keep_max
         self._arrived = asyncio.Event()
@@ -46,7 +52,11 @@ class Subscription:
         return len(self._waiting)
 
     def offer(self, event: Event) -> None:
-        """Queue an event, dropping the oldest when full."""
+        """Queue an event if it is one to be heard of, dropping the oldest when full."""
+        if not isinstance(event, self._kinds) or event.seq <= self._after_seq:
+            return
+        if self._wanted is not None and not self._wanted(event):
+            return
         if len(self._waiting) >= self._keep_max:
             self._waiting.popleft()
             self.dropped += 1
@@ -84,8 +94,11 @@ class EventLog:
         self._clock = clock
         self._kept: deque[Event] = deque(maxlen=keep_max)
         self._readers: list[Subscription] = []
+        self._readers_of_record: list[Subscription] = []
+        self._held: deque[Event] = deque()
+        self._holding = False
         self._dropped_before = 0
-        self._seq = first_seq
+        self._seq = self._recorded_seq = first_seq
 
     @property
     def last_seq(self) -> int:
@@ -93,23 +106,48 @@ class EventLog:
         return self._seq
 
     @property
+    def recorded_seq(self) -> int:
+        """The number up to which all are in the journal: no other event will ever have one of these."""
+        return self._recorded_seq
+
+    @property
     def dropped(self) -> int:
         """How many events readers were too slow for, those who have gone included."""
-        return self._dropped_before + sum(reader.dropped for reader in self._readers)
+        readers = (*self._readers, *self._readers_of_record)
+        return self._dropped_before + sum(reader.dropped for reader in readers)
 
     def continue_after(self, seq: int) -> None:
         """Number events after ``seq``: a restart goes on where the durable journal ended."""
         self._seq = max(self._seq, seq)
+        self._recorded_seq = max(self._recorded_seq, seq)
 
-    def publish(self, event: E) -> E:
-        """Record a happening, now, under the next number, and hand it to every reader."""
+    def publish(self, event: E, **about: Any) -> E:
+        """Record a happening, now, under the next number, and hand it to every reader; ``about`` are members to set."""
         self._seq += 1
-        event = replace(event, seq=self._seq, at=self._clock.now())
+        event = replace(event, seq=self._seq, at=self._clock.now(), **about)
         self._kept.append(event)
         for reader in tuple(self._readers):
-            if isinstance(event, reader.kinds) and (reader.wanted is None or reader.wanted(event)):
-                reader.offer(event)
+            reader.offer(event)
+        self._held.append(event)
+        if not self._holding:
+            self.release()
         return event
+
+    def record(self, seq: int) -> None:
+        """All up to ``seq`` are in the journal: readers of what is recorded hear of them, and from here on wait."""
+        self._recorded_seq, self._holding = max(self._recorded_seq, seq), True
+        self._hand_out(seq)
+
+    def release(self) -> None:
+        """Nothing can be recorded for now: nobody waits for it, until ``record`` says that something was."""
+        self._holding = False
+        self._hand_out(self._seq)
+
+    def _hand_out(self, upto_seq: int) -> None:
+        while self._held and self._held[0].seq <= upto_seq:
+            event = self._held.popleft()
+            for reader in tuple(self._readers_of_record):
+                reader.offer(event)
 
     def recent(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """The newest ``limit`` kept events after ``after_seq``, oldest first."""
@@ -126,24 +164,29 @@ class EventLog:
         keep_max: int = KEEP_MAX,
         kinds: tuple[type[Event], ...] = (Event,),
         wanted: Callable[[Event], bool] | None = None,
+        recorded: bool = False,
     ) -> Subscription:
         """Listen from now on, or, with ``after_seq``, to the kept events after it first.
 
-        Of these ``kinds`` alone, and ``wanted`` is asked when one happens: who waits for one of them is not woken by
-        all the others.
+        Of these ``kinds`` alone, and ``wanted`` is asked when one is told: who waits for one of them is not woken by
+        all the others. ``recorded``: of each only once it is in the journal, or while nothing can be recorded.
         """
-        reader = Subscription(keep_max, self._unsubscribe, kinds, wanted)
-        if after_seq is not None:
+        # A number that is not reached yet is another log's: what happens here is news to that reader.
+        after = self._seq if after_seq is None else min(after_seq, self._seq)
+        reader = Subscription(keep_max, self._unsubscribe, kinds, wanted, after)
+        held_from = self._held[0].seq if recorded and self._held else self._seq + 1
+        if after < self._seq:
             for event in self._kept:
-                if event.seq > after_seq and isinstance(event, kinds) and (wanted is None or wanted(event)):
+                if event.seq < held_from:
                     reader.offer(event)
-        self._readers.append(reader)
+        (self._readers_of_record if recorded else self._readers).append(reader)
         return reader
 
     def _unsubscribe(self, reader: Subscription) -> None:
-        if reader in self._readers:
-            self._readers.remove(reader)
-            self._dropped_before += reader.dropped
+        for readers in (self._readers, self._readers_of_record):
+            if reader in readers:
+                readers.remove(reader)
+                self._dropped_before += reader.dropped
 
 
 _LEVEL = {

@@ -189,7 +189,7 @@ class Api:
     async def request(self, request: Request) -> Response:
         """Accept work; 202 with one correlation id per agent it goes to. Its events come after ``seq``."""
         body = await read_body(request, RequestBody)
-        seq = self._hub.events.last_seq
+        seq = self._hub.events.recorded_seq  # what comes after it may be numbered anew if the hub is killed
         try:
             asked = replace(body.request(self._hub.runtime.ids.new()), traceparent=traceparent_of(request))
             given = body.correlation_id is not None

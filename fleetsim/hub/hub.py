@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +26,7 @@ from fleetsim.caller.channels.notifier import Notifier
 from fleetsim.caller.config import FleetFile
 from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog, publish_outcome
-from fleetsim.caller.events import Level, OutcomeDecided
+from fleetsim.caller.events import Level, OutcomeDecided, RequestAccepted
 from fleetsim.caller.executor import Executor, both
 from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
@@ -64,7 +65,7 @@ from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
 from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Cause, Outcome, SkillRequest
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ class Hub:
     Its parts are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` and
     ``ceremonies`` (None without a ceremonies folder), ``desk``, ``channels``, ``receiver``, ``limiter``, ``registry``,
     ``metrics``.
+    ``ceremony_clock`` is what ceremonies go by, if not by the runtime's clock.
     ``failed`` is set, and ``failure`` says why, once the ledger failed for good: whoever runs the hub is to end it
     then.
     """
@@ -115,11 +117,13 @@ class Hub:
         a2a_state: Path | None = None,
         client_factory: Callable[[AgentEntry], AgentClient] | None = None,
         tracing: Tracing | None = None,
+        ceremony_clock: Clock | None = None,
         settled: Sequence[Callable[[Outcome], None]] = (),
     ) -> None:
         self.config = config
         self.file = file
         self._tracing = tracing
+        self._ceremony_runtime = runtime if ceremony_clock is None else replace(runtime, clock=ceremony_clock)
         self.runtime = runtime
         self.ledger = ledger
         ledger.fail_fast(self._ledger_failed)
@@ -189,7 +193,7 @@ class Hub:
             folder = CeremonyFolder(runtime.files, ceremonies)
             self.scheduler = self._scheduler(folder)
             changed = self.scheduler.follow_folder
-            self.ceremonies = CeremonyStore(folder, runtime.files, runtime.clock, changed=changed)
+            self.ceremonies = CeremonyStore(folder, runtime.files, self._ceremony_runtime.clock, changed=changed)
         self.running = False
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
@@ -290,13 +294,15 @@ class Hub:
         self.events.publish(HubStarted(url=self.url or "", pid=os.getpid()))
 
     async def _recover(self) -> None:
-        """Tell of outcomes that an earlier run could not tell of any more, and go on with what it left open.
+        """Tell of requests and outcomes that an earlier run could not tell of any more, then go on with its open ones.
 
         In this order: what is decided while it is taken up is told by whoever decided it.
         """
+        for record in await self.ledger.untold_requests():
+            self.events.publish(RequestAccepted.of(record.request, agent=record.agent, skill=record.skill))
         for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):
-            record = await self.ledger.request(outcome.correlation_id)
-            drift = undeclared_effects(record.declared, outcome) if record else []
+            ended = await self.ledger.request(outcome.correlation_id)
+            drift = undeclared_effects(ended.declared, outcome) if ended else []
             publish_outcome(self.events, outcome, drift=drift)
         questions = {record.question.correlation_id: record for record in await self.ledger.questions(open_only=True)}
         early: dict[str, list[EarlyWebhook]] = {}
@@ -417,7 +423,7 @@ class Hub:
 
     def _scheduler(self, folder: CeremonyFolder) -> Scheduler:
         return Scheduler(
-            self.runtime,
+            self._ceremony_runtime,
             self.events,
             self.ledger,
             folder,

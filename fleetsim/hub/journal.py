@@ -1,7 +1,8 @@
 """Writes the event log into the ledger, in batches, behind everybody's back.
 
-Nobody waits for it. While the storage refuses, events queue up; beyond the queue the oldest are lost, and
-a line says how many.
+Only readers outside the hub wait for it, and not for long: they hear of events as soon as these are written. While the
+storage refuses, or takes long, they hear of them as they happen; events queue up then, beyond the queue the oldest are
+lost, and a line says how many.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 GATHER_S = 0.1
 """Between two batches, unless more is waiting than one holds."""
 
+HOLD_S = 1.0
+"""How long readers outside wait for a write; then they are told without it."""
+
 RETRY_S = 2.0
 BATCH_MAX = 200
 
@@ -34,6 +38,7 @@ class Journal:
         self._events = events
         self._batch: tuple[Event, ...] = ()
         self._written = after_seq
+        events.record(after_seq)
         self._writing = asyncio.Lock()
         self._workers = Workers("journal")
 
@@ -53,6 +58,7 @@ class Journal:
             log.warning("the last events could not be written: %s", error)
         finally:
             self._heard.close()
+            self._events.release()
 
     async def _follow(self) -> None:
         lost = 0
@@ -73,7 +79,16 @@ class Journal:
     async def _write(self) -> None:
         """Append the batch, which is forgotten only then."""
         async with self._writing:
-            if self._batch:
+            if not self._batch:
+                return
+            late = asyncio.get_running_loop().call_later(HOLD_S, self._events.release)
+            try:
                 await self._ledger.append(self._batch)
-                self._written = self._batch[-1].seq
-                self._batch = ()
+            except NotAccepting:
+                self._events.release()
+                raise
+            finally:
+                late.cancel()
+            self._written = self._batch[-1].seq
+            self._batch = ()
+            self._events.record(self._written)

@@ -15,7 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from fleetsim.api.bodies import AnswerBody, ChatBody, DecisionBody, DelegateBody, PublishBody, RequestBody, VetoBody
 from fleetsim.caller.config import AgentsFile
-from fleetsim.caller.event_wire import PAYLOAD_MEMBERS
+from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, event_classes
 from fleetsim.caller.events import ENVELOPE, Event
 from fleetsim.caller.jsonable import camel
 from fleetsim.ceremony.file import CeremonyFile
@@ -108,12 +108,12 @@ def _of_events() -> str:
     """The envelope, and for each topic its payload: ``$defs`` has them by the names of the classes."""
     envelope = {camel(name): (hint, ...) for name, hint in get_type_hints(Event).items() if name in ENVELOPE}
     written = create_model("Event", **envelope, topic=(str, ...), payload=(dict[str, Any], ...))  # type: ignore[call-overload]
-    models = [written, *map(payload_model, PAYLOAD_MEMBERS)]
+    models = [written, *map(payload_model, event_classes())]
     _, schema = models_json_schema([(model, "serialization") for model in models], schema_generator=_Plain)
     whole = schema["$defs"].pop("Event")
     whole["anyOf"] = [
         {"properties": {"topic": _topic(kind.TOPIC), "payload": {"$ref": f"#/$defs/{kind.__name__}"}}}
-        for kind in PAYLOAD_MEMBERS
+        for kind in event_classes()
     ]
     return _text("Events of fleetsim: GET /api/events, the journal and `fleetsim events --json`", whole | schema)
 

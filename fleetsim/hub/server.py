@@ -24,7 +24,7 @@ from fleetsim.hub.state import A2A_FILE, StateDir
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.body import load_decoder
 from fleetsim.runtime.limits import ServerLimits
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.server import is_loopback, listen, serving
 from fleetsim.runtime.watchdog import Watchdog
 
@@ -45,6 +45,7 @@ async def running_hub(
     allow_remote: bool = False,
     client_factory: Callable[[AgentEntry], AgentClient] | None = None,
     tracing: Tracing | None = None,
+    ceremony_clock: Clock | None = None,
 ) -> AsyncIterator[Hub]:
     """A hub that answers at ``hub.url`` while the context lasts; port 0 picks a free one.
 
@@ -77,6 +78,7 @@ async def running_hub(
             a2a_state=state.path / A2A_FILE if state else None,
             client_factory=client_factory,
             tracing=tracing,
+            ceremony_clock=ceremony_clock,
         )
         app = build_app(hub, allow_hosts=allow_hosts)
         served = serving(app, ServerLimits(), listener, on_stop=hub.stop_streams, what="the hub's HTTP face")

@@ -78,20 +78,21 @@ class EventStreams:
     async def _follow(
         self, principal: Principal, after: int, wanted: Callable[[Event], Awaitable[bool]]
     ) -> AsyncIterator[bytes]:
-        now = asyncio.get_running_loop().time
+        now, ended = asyncio.get_running_loop().time, self._hub.closing.is_set()
         self._open[principal.agent] += 1
         try:
             # Listening begins before the journal is read, and the journal ends where memory begins: no gap, none twice.
-            async with self._hub.events.subscribe(after_seq=after) as heard:
+            async with self._hub.events.subscribe(after_seq=after, recorded=True) as heard:
                 async for event in self._replayed(after):
                     if await wanted(event):
                         yield self._frame(event)
                 dropped, quiet_until = 0, now() + KEEPALIVE_S
-                while not self._hub.closing.is_set():
+                while not ended:
                     try:
                         async with asyncio.timeout_at(quiet_until):
                             batch = await heard.next_batch(BATCH_MAX)
                     except TimeoutError:
+                        ended = self._hub.closing.is_set()
                         yield KEEPALIVE
                         quiet_until = now() + KEEPALIVE_S
                         continue
@@ -102,6 +103,7 @@ class EventStreams:
                     if told:
                         yield told
                         quiet_until = now() + KEEPALIVE_S
+                    ended = any(isinstance(event, HubStopping) for event in batch)
         finally:
             self._open[principal.agent] -= 1
 
@@ -119,7 +121,13 @@ class EventStreams:
             after = older[-1].seq
 
     def _frame(self, event: Event) -> bytes:
-        """The event as it is sent; written once, however many readers it has."""
+        """The event as it is sent; written once, however many readers it has.
+
+        It has an id only if it is in the journal. Of another event a hub that is killed now may give the number to
+        another one after its restart; without an id the reader comes again with the last that is sure.
+        """
+        if event.seq > self._hub.events.recorded_seq:
+            return frame(json.dumps(to_wire(event), separators=(",", ":")))
         written = self._frames.get(event.seq)
         if written is None:
             text = json.dumps(to_wire(event), separators=(",", ":"))

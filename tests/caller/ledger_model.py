@@ -123,6 +123,13 @@ class Model:
             e.correlation_id for e in events if e.correlation_id and e.topic.startswith("autonomous.outcome.")
         } & set(self.results)
 
+    def untold(self, name: str, record: RequestRecord) -> bool:
+        """Whether the journal lacks a request's event, though it goes back far enough."""
+        began = self.journal[0].at if self.journal else LONG_AGO
+        told = {e.correlation_id for e in self.journal if e.topic == "agent.skill.request"}
+        owed = self.open(name) or (name in self.results and name not in self.told)
+        return owed and record.accepted_at >= began and name not in told
+
     def prune(self, now: datetime) -> int:
         """Drop the oldest outcomes, in the order they were decided, while they are too old or too many."""
         gone: list[str] = []
@@ -159,6 +166,7 @@ class Model:
             "outcomes": dict(self.results),
             "by end": tuple(sorted(self.results.values(), key=lambda o: o.ended_at)),
             "unannounced": tuple(o for n, o in self.results.items() if n not in self.told),
+            "untold": tuple(r for n, r in self.requests.items() if self.untold(n, r)),
             "early": tuple(self.early),
             "questions": tuple(asked),
             "waiting": tuple(q for q in asked if q.state in waiting and self.open(q.question.correlation_id)),
@@ -184,6 +192,7 @@ async def read_all(ledger: Ledger, names: Iterable[str]) -> dict[str, object]:
         "outcomes": {name: found for name, found in outcomes.items() if found is not None},
         "by end": await ledger.outcomes(since=LONG_AGO),
         "unannounced": await ledger.unannounced(limit=100_000),
+        "untold": await ledger.untold_requests(),
         "early": await ledger.early_webhooks(),
         "questions": await ledger.questions(open_only=False, limit=100_000),
         "waiting": await ledger.questions(limit=100_000),

@@ -15,7 +15,20 @@ from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.model.work import OutcomeKind
-from tests.caller.ledgers import OpenLedger, answer, at, card, event, outcome, question, record, run, task, webhook
+from tests.caller.ledgers import (
+    START,
+    OpenLedger,
+    answer,
+    at,
+    card,
+    event,
+    outcome,
+    question,
+    record,
+    run,
+    task,
+    webhook,
+)
 
 
 async def test_an_accepted_request_is_open_until_its_outcome(opened: OpenLedger) -> None:
@@ -303,6 +316,31 @@ async def test_an_outcome_is_unannounced_until_its_event_is_in_the_journal(kept:
         assert await ledger.unannounced() == (outcome("c-2"),)
         await ledger.append([event(3, topic="autonomous.outcome.user.echo", request="c-2")])
         assert await ledger.unannounced() == ()
+
+
+async def test_a_request_is_untold_until_its_event_is_in_the_journal(kept: OpenLedger) -> None:
+    async with kept() as ledger:
+        await ledger.accept([record(f"c-{n}") for n in range(5)])
+        for name in ("c-2", "c-3", "c-4"):
+            await ledger.close(outcome(name))
+        told = [(1, "agent.skill.request", "c-0"), (2, "agent.skill.request", "c-2"), (3, "agent.skill.update", "c-1")]
+        rows = [event(n, topic=topic, request=name) for n, topic, name in told]
+        await ledger.append([replace(row, at=START) for row in rows])
+        await ledger.append([event(4, topic="autonomous.outcome.user.echo", request="c-3")])
+    async with kept() as ledger:
+        closed = replace(record("c-4"), phase=Phase.CLOSED)
+        assert [r.request.correlation_id for r in await ledger.untold_requests()] == ["c-1", "c-4"]
+        assert (await ledger.untold_requests())[1].request == closed.request
+        await ledger.append([event(5, topic="agent.skill.request", request="c-4")])
+        assert await ledger.untold_requests() == (record("c-1"),)
+
+
+async def test_a_request_from_before_the_journal_begins_is_not_told_again(kept: OpenLedger) -> None:
+    async with kept() as ledger:
+        await ledger.accept([record("c-1")])
+        assert await ledger.untold_requests() == (record("c-1"),)
+        await ledger.append([event(1)])
+        assert await ledger.untold_requests() == ()
 
 
 async def test_old_closed_requests_go_with_all_that_belongs_to_them(opened: OpenLedger) -> None:

@@ -293,6 +293,7 @@ async def test_a_page_of_zeros_is_refused(path: Path, opened: Callable[[], Ledge
     assert "--salvage" in (refused.value.hint or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0, 100, 4096, 20_000])
 async def test_a_file_cut_short_is_refused(path: Path, opened: Callable[[], Ledger], keep: int) -> None:
     async with opened() as ledger:
@@ -391,6 +392,7 @@ async def read_all(path: Path, runtime: Runtime) -> list[object]:
         return await everything(ledger, 20)
 
 
+@pytest.mark.slow
 async def test_the_log_of_a_killed_process_is_taken_in(crashed: Crashed, path: Path, runtime: Runtime) -> None:
     assert crashed.wal.stat().st_size > 50 * FRAME
     assert await read_all(crashed.path, runtime) == await read_all(path, runtime)
@@ -416,6 +418,7 @@ async def test_a_damaged_record_in_the_middle_of_the_log_is_refused(
     assert crashed.wal.read_bytes() == before
 
 
+@pytest.mark.slow
 async def test_a_log_cut_short_is_noticed_by_the_witness(crashed: Crashed, runtime: Runtime) -> None:
     frames = (crashed.wal.stat().st_size - 32) // FRAME
     os.truncate(crashed.wal, 32 + (frames // 2) * FRAME)
@@ -423,6 +426,7 @@ async def test_a_log_cut_short_is_noticed_by_the_witness(crashed: Crashed, runti
         await read_all(crashed.path, runtime)
 
 
+@pytest.mark.slow
 async def test_a_torn_end_of_the_log_is_not_damage(crashed: Crashed, path: Path, runtime: Runtime) -> None:
     """The last transaction's frames, half written: it was never acknowledged."""
     whole = await read_all(path, runtime)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 
-EXAMPLES = volume(150)
+EXAMPLES = volume(150, share=10)
 
 LIMITS = LedgerLimits(events_max=6, outcomes_min=1, outcomes_max=3, keep_s=50)
 
@@ -37,6 +37,7 @@ runs = st.sampled_from([f"r-{n}" for n in range(3)])
 slots = st.tuples(st.sampled_from(["daily", "weekly"]), st.integers(0, 2))
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 moments = st.integers(0, 100)
+TOPICS = ("autonomous.outcome.user.echo", "agent.skill.request", "agent.skill.update")
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -132,14 +133,14 @@ class LedgerMachine(RuleBasedStateMachine):
         shot = make.card(agent, name)
         self.both(self.ledger.save_card(shot), lambda: self.model.save_card(shot))
 
-    @rule(steps=st.lists(st.integers(0, 2), max_size=8), pick=picks, outcome=st.booleans())
-    def append(self, steps: list[int], pick: int, outcome: bool) -> None:
+    @rule(steps=st.lists(st.integers(0, 2), max_size=8), pick=picks, topic=st.sampled_from(TOPICS))
+    def append(self, steps: list[int], pick: int, topic: str) -> None:
         seq = self.model.journal[-1].seq if self.model.journal else 0
-        topic = "autonomous.outcome.user.echo" if outcome else "agent.skill.update"
         events = []
         for step in steps:
             seq += step
-            events.append(make.event(seq or 1, topic=topic, request=self.request(pick)))
+            made = make.event(seq or 1, topic=topic, request=self.request(pick))
+            events.append(replace(made, at=make.START))
         self.both(self.ledger.append(events), lambda: self.model.append(events))
 
     @rule(at=st.integers(0, 5_000))

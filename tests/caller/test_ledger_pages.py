@@ -240,6 +240,7 @@ def sqlites(copy: Path, log: bytes, folder: Path) -> tuple[int, set[int]]:
     return max(frames, 0), there
 
 
+@pytest.mark.slow
 def test_a_log_cut_anywhere_has_the_frames_that_sqlite_takes_and_no_damage(tmp_path: Path) -> None:
     copy, ends = logged(tmp_path, (1, 3, 1, 2))
     whole = copy.with_name("copy.db-wal").read_bytes()

@@ -75,6 +75,7 @@ async def salvaged(path: Path, opened: Callable[[], Ledger]) -> tuple[SalvageRep
         return report, await view(ledger)
 
 
+@pytest.mark.slow
 async def test_a_whole_ledger_survives_its_salvage(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger)
@@ -88,6 +89,7 @@ async def test_a_whole_ledger_survives_its_salvage(path: Path, opened: Callable[
     assert report.careful == 0
 
 
+@pytest.mark.slow
 async def test_the_old_file_is_kept_byte_for_byte(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger)
@@ -141,6 +143,7 @@ def assert_careful(key: str, value: object, truth: dict[str, object]) -> None:
         assert value.request.correlation_id == truth[key].request.correlation_id  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "broken",
     [
@@ -167,6 +170,7 @@ async def test_rows_come_out_of_their_pages_when_nothing_leads_to_them(
             assert_careful(key, value, truth)
 
 
+@pytest.mark.slow
 async def test_records_behind_a_damaged_one_in_the_log_are_not_lost(
     path: Path, tmp_path: Path, opened: Callable[[], Ledger], runtime: Runtime
 ) -> None:
@@ -280,6 +284,7 @@ async def test_an_old_state_of_a_row_in_a_stray_page_does_not_win_over_the_row(
         assert (only.answers, only.phase) == (29, Phase.ACCEPTED)
 
 
+@pytest.mark.slow
 async def test_rows_on_either_side_of_a_lost_page_keep_their_order_and_what_was_told_stays_told(
     path: Path, opened: Callable[[], Ledger]
 ) -> None:

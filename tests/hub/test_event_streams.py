@@ -91,6 +91,7 @@ async def open_streams(t: Town, key: str, count: int) -> list[asyncio.Task[Any]]
     return tasks
 
 
+@pytest.mark.slow
 async def test_one_agent_leaves_streams_for_the_others() -> None:
     async with town(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)

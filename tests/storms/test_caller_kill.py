@@ -13,7 +13,17 @@ from tests.volume import volume
 @pytest.mark.sockets
 def test_a_hub_killed_again_and_again_loses_nothing_and_repeats_nothing() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.storms.caller_kill", "--kills", str(volume(50)), "--seed", "7", "--life", "0.5"],
+        [
+            sys.executable,
+            "-m",
+            "tests.storms.caller_kill",
+            "--kills",
+            str(volume(50, share=10)),
+            "--seed",
+            "7",
+            "--life",
+            "0.5",
+        ],
         capture_output=True,
         text=True,
         timeout=580,

@@ -1,9 +1,9 @@
 """What the caller must never forget: ``records`` are the values, ``sqlite.Ledger`` keeps them in one file.
 
 What runs on every day, from a call down to the disk: ``sqlite`` (what is promised; values are encoded at the call) >
-``storage`` (transactions, and the thread that runs them) > ``tables`` (rows and SQL; ``schema`` says what the file
-looks like), on a connection that ``file`` opened. ``recovery`` says at each opening whether the file and its log are
-whole, and makes a new ledger of a damaged one.
+``storage`` (transactions, and the thread that runs them) > ``tables`` and ``journal`` (rows and SQL; ``schema`` says
+what the file looks like), on a connection that ``file`` opened. ``recovery`` says at each opening whether the file and
+its log are whole, and makes a new ledger of a damaged one.
 """
 
 from fleetsim.caller.ledger.records import (
@@ -17,6 +17,7 @@ from fleetsim.caller.ledger.records import (
     Phase,
     QuestionRecord,
     QuestionState,
+    RequestNote,
     RequestRecord,
     RunRecord,
     RunStatus,
@@ -34,6 +35,7 @@ __all__ = [
     "Phase",
     "QuestionRecord",
     "QuestionState",
+    "RequestNote",
     "RequestRecord",
     "RunRecord",
     "RunStatus",

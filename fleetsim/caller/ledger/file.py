@@ -62,6 +62,35 @@ def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float)
     raise AssertionError("unreachable: ExitStack never swallows an exception here")
 
 
+def open_to_read(path: Path, busy_s: float) -> Database:
+    """A ledger for whoever only looks, be a hub at work on it or not: nothing is locked, made, migrated or changed.
+
+    Raises:
+        LedgerDamaged: it is not a ledger, or not whole.
+        ConfigError: it is not there, cannot be read, or another version of fleetsim wrote it.
+    """
+    with ExitStack() as opened:
+        try:
+            with path.open("rb") as file:
+                if file.read(len(MAGIC)) != MAGIC:
+                    raise LedgerDamaged(f"{path} is not a ledger")
+            name = f"{path.absolute().as_uri()}?mode=ro"
+            reader = sqlite3.connect(name, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False)
+            opened.callback(reader.close)
+            teach(reader)
+            reader.execute("PRAGMA query_only = ON")
+            _check_kind(reader, path)
+        except OSError as error:
+            raise ConfigError(f"the ledger {path} cannot be read: {error.strerror}") from error
+        except sqlite3.Error as error:
+            raise ConfigError(f"the ledger {path} cannot be read: {error}") from error
+        if version_of(reader) < VERSION:
+            hint = "start the hub once with this version: it brings its ledger up to date"
+            raise ConfigError(f"the ledger {path} was written by an earlier fleetsim", hint=hint)
+        return Database(reader, reader, None, opened.pop_all().close)
+    raise AssertionError("unreachable: ExitStack never swallows an exception here")
+
+
 class FileGuard:
     """Stands at every commit: are the file and its log still ours, and how far has the ledger come?
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import AliasChoices, Field
 
@@ -119,6 +119,18 @@ class RequestRecord:
     def sent_to(self) -> str:
         """An address of the origin that this work is at; "" if none was noted."""
         return self.url or self.rpc_url
+
+
+class RequestNote(NamedTuple):
+    """How one request came and went out: what can be told of many without reading all of each."""
+
+    correlation_id: str
+    agent: str
+    scheduled: bool
+    """Whether a ceremony's run made it."""
+    dialect: str | None
+    streaming: bool
+    push: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,11 +25,13 @@ from fleetsim.caller.ledger import (
     LedgerBroken,
     QuestionRecord,
     QuestionState,
+    RequestNote,
     RequestRecord,
     RunRecord,
+    journal,
     tables,
 )
-from fleetsim.caller.ledger.file import open_file, open_memory
+from fleetsim.caller.ledger.file import open_file, open_memory, open_to_read
 from fleetsim.caller.ledger.storage import (
     Connection,
     Database,
@@ -204,9 +206,9 @@ class Ledger:
 
         An outcome event marks its request's outcome as announced. A number used before raises ValueError.
         """
-        rows = [tables.event_row(event) for event in events]
+        rows = [journal.event_row(event) for event in events]
         if rows:
-            await self._run(self._storage.write, partial(tables.append, rows=rows, events_max=self._limits.events_max))
+            await self._run(self._storage.write, partial(journal.append, rows=rows, events_max=self._limits.events_max))
 
     async def open_requests(self) -> tuple[RequestRecord, ...]:
         """Requests without an outcome, oldest first."""
@@ -227,6 +229,10 @@ class Ledger:
         """
         return await self._run(self._storage.read, partial(tables.outcomes, since=micros(since), limit=limit))
 
+    async def request_notes(self, *, since: datetime, limit: int = 100_000) -> tuple[RequestNote, ...]:
+        """How requests accepted at or after ``since`` came and went out, oldest first; the newest ``limit``."""
+        return await self._run(self._storage.read, partial(tables.request_notes, since=micros(since), limit=limit))
+
     async def last_of_task(self, agent: str, task_id: str) -> Outcome | None:
         """The newest outcome of an agent's task, among the newest outcomes of all."""
         return await self._run(self._storage.read, partial(tables.last_of_task, agent=agent, task_id=task_id))
@@ -240,7 +246,14 @@ class Ledger:
 
         Their files and data are listed without content.
         """
-        return await self._run(self._storage.read, partial(tables.unannounced, limit=limit))
+        return await self._run(self._storage.read, partial(journal.unannounced, limit=limit))
+
+    async def untold_requests(self) -> tuple[RequestRecord, ...]:
+        """Requests of whose acceptance the journal has no event, oldest first: a crash came between.
+
+        Among those that are open or whose outcome is unannounced; who hears of an end heard of the beginning before.
+        """
+        return await self._run(self._storage.read, journal.untold_requests)
 
     async def questions(self, *, open_only: bool = True, limit: int = 10_000) -> tuple[QuestionRecord, ...]:
         """Questions, oldest first, the newest ``limit`` of them; with ``open_only`` those still in need of care.
@@ -259,7 +272,7 @@ class Ledger:
 
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """Journal rows after ``after_seq``, oldest first."""
-        return await self._run(self._storage.read, partial(tables.events, after_seq=after_seq, limit=limit))
+        return await self._run(self._storage.read, partial(journal.events, after_seq=after_seq, limit=limit))
 
     async def ids(self, text: str, *, limit: int = 20) -> tuple[KnownId, ...]:
         """What is known by an id that is ``text`` or, from ``PREFIX_CHARS_MIN`` characters on, begins with it.
@@ -271,7 +284,7 @@ class Ledger:
 
     async def last_seq(self) -> int:
         """The highest event number ever appended; 0 for a new ledger."""
-        return await self._run(self._storage.read, tables.last_seq)
+        return await self._run(self._storage.read, journal.last_seq)
 
 
 def open_ledger(
@@ -298,3 +311,11 @@ def open_ledger(
     if storage == "threaded":
         form = ThreadedStorage(opener, pending_max=bounds.pending_max)
     return Ledger(form, bounds)
+
+
+def read_ledger(path: Path | str) -> Ledger:
+    """The ledger in the file ``path`` for whoever only reads it, while a hub writes it or not. Use as ``async with``.
+
+    Entering raises LedgerDamaged or ConfigError.
+    """
+    return Ledger(InlineStorage(lambda: open_to_read(Path(path), LedgerLimits().busy_s)), LedgerLimits())

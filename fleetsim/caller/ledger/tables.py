@@ -14,7 +14,7 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -22,8 +22,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from fleetsim.caller.event_wire import from_wire, to_wire
-from fleetsim.caller.events import Event, OutcomeDecided
 from fleetsim.caller.ledger import (
     CardSnapshot,
     EarlyWebhook,
@@ -32,9 +30,11 @@ from fleetsim.caller.ledger import (
     Phase,
     QuestionRecord,
     QuestionState,
+    RequestNote,
     RequestRecord,
     RunRecord,
 )
+from fleetsim.model.changing import replace
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.parts import without_content
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
@@ -316,7 +316,26 @@ def request(connection: Connection, correlation_id: str) -> RequestRecord | None
     row = connection.execute(
         f"SELECT body, {checked('requests')}, phase FROM requests WHERE correlation_id = ?", (correlation_id,)
     ).fetchone()
-    return None if row is None else replace(decoder(RequestRecord)(sound(*row[:2])), phase=Phase(row[2]))
+    return None if row is None else request_of(*row)
+
+
+def request_of(body: str, right: int, phase: str) -> RequestRecord:
+    """A request as it was last updated; only its phase tells that it is closed."""
+    return replace(decoder(RequestRecord)(sound(body, right)), phase=Phase(phase))
+
+
+def request_notes(connection: Connection, since: int, limit: int) -> tuple[RequestNote, ...]:
+    """The newest ``limit`` that were accepted at or after ``since``, oldest first."""
+    rows = connection.execute(
+        "SELECT correlation_id, agent, run_id IS NOT NULL, json_extract(body, '$.dialect'),"
+        f" json_extract(body, '$.streaming'), json_extract(body, '$.push'), {checked('requests')}"
+        " FROM requests WHERE accepted_at >= ? ORDER BY seq DESC LIMIT ?",
+        (since, limit),
+    ).fetchall()
+    return tuple(
+        RequestNote(sound(name, right), agent, bool(scheduled), dialect, bool(stream), bool(push))
+        for name, agent, scheduled, dialect, stream, push, right in rows[::-1]
+    )
 
 
 def outcome(connection: Connection, correlation_id: str) -> Outcome | None:
@@ -337,7 +356,7 @@ def outcomes(connection: Connection, since: int, limit: int) -> tuple[Outcome, .
         " ORDER BY ended_at DESC, seq DESC LIMIT ?",
         (since, limit),
     )
-    return tuple(map(_listed, read_one_by_one(Outcome, newest)))[::-1]
+    return tuple(map(listed, read_one_by_one(Outcome, newest)))[::-1]
 
 
 def last_of_task(connection: Connection, agent: str, task_id: str) -> Outcome | None:
@@ -361,15 +380,7 @@ def _newest(connection: Connection, agent: str, member: str, value: str) -> Iter
     yield from read(Outcome, rows)
 
 
-def unannounced(connection: Connection, limit: int) -> tuple[Outcome, ...]:
-    """Outcomes of which the journal has no event, oldest first."""
-    rows = connection.execute(
-        f"SELECT body, {checked('outcomes')} FROM outcomes WHERE announced = 0 ORDER BY seq LIMIT ?", (limit,)
-    )
-    return tuple(map(_listed, read_one_by_one(Outcome, rows)))
-
-
-def _listed(outcome: Outcome) -> Outcome:
+def listed(outcome: Outcome) -> Outcome:
     """Without the content of its files and data: a day of them may not fit in memory."""
     if not outcome.parts:
         return outcome
@@ -472,7 +483,7 @@ def questions(connection: Connection, open_only: bool, limit: int) -> tuple[Ques
     return tuple(newest[::-1])
 
 
-# -- ceremony runs, cards, the journal of events, and the pruning of all that is old ----------------------------
+# -- ceremony runs, cards, and the pruning of all that is old ----------------------------------------------------
 
 PRUNED_MAX = 512
 """Rows one pruning deletes at most, so that a lowered limit does not stall the writer."""
@@ -513,49 +524,6 @@ def save_card(connection: Connection, snapshot: CardSnapshot, body: str) -> None
 def cards(connection: Connection) -> tuple[CardSnapshot, ...]:
     """Every agent's card, by name."""
     return read(CardSnapshot, connection.execute(f"SELECT body, {checked('cards')} FROM cards ORDER BY agent"))
-
-
-def event_row(event: Event) -> tuple[int, int, str, str, str | None]:
-    """An event, encoded, and the request whose outcome it announces, if it is one. Raises ValueError as ``encode``."""
-    ended = event.correlation_id if isinstance(event, OutcomeDecided) else None
-    wire = to_wire(event, exact=True)
-    return event.seq, micros(event.at), wire["topic"], encode(wire), ended
-
-
-def append(connection: Connection, rows: Sequence[tuple[int, int, str, str, str | None]], events_max: int) -> None:
-    """Add ``event_row`` rows and drop what is older than the newest ``events_max`` numbers."""
-    try:
-        connection.executemany(
-            f"INSERT INTO events ({SUMMED['events']}, sum) VALUES (?, ?, ?, ?, ?)",
-            [(*row[:4], row_sum("events", *row[:4])) for row in rows],
-        )
-    except sqlite3.IntegrityError:
-        raise ValueError("an event number was used twice") from None
-    announced = [(row[4],) for row in rows if row[4] is not None]
-    if announced:
-        connection.executemany("UPDATE outcomes SET announced = 1 WHERE correlation_id = ?", announced)
-    oldest, newest = connection.execute(
-        "SELECT (SELECT min(seq) FROM events), (SELECT max(seq) FROM events)"
-    ).fetchone()
-    floor = min(newest - events_max, oldest + len(rows) + PRUNED_MAX)
-    if floor >= oldest:
-        connection.execute("DELETE FROM events WHERE seq <= ?", (floor,))
-
-
-def events(connection: Connection, after_seq: int, limit: int) -> tuple[Event, ...]:
-    """Journal rows after a number, oldest first."""
-    rows = connection.execute(
-        f"SELECT body, {checked('events')} FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after_seq, limit)
-    )
-    read_events = tuple(from_wire(body) for body in read(dict[str, Any], rows))
-    if None in read_events:
-        raise LedgerDamaged("a row of the journal holds no event")
-    return tuple(event for event in read_events if event is not None)
-
-
-def last_seq(connection: Connection) -> int:
-    """The highest event number: the newest rows are never dropped."""
-    return int(connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 
 
 def prune(connection: Connection, *, before: int, outcomes_min: int, outcomes_max: int) -> int:

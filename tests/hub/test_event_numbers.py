@@ -1,0 +1,221 @@
+"""A reader outside that comes again with the last id it had gets all it missed and nothing twice, kills included."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple, TypeVar
+
+from fleetsim.caller.events import OutcomeDecided, RequestAccepted, StreamBroken
+from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
+from fleetsim.caller.ledger.storage import InlineStorage, Operation
+from fleetsim.hub.journal import GATHER_S, HOLD_S
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.work import SkillRequest
+from fleetsim.runtime.body import read_events
+from fleetsim.sim.disk import DiskSession, SimulatedDisk
+from tests.caller.ledgers import opener
+from tests.hub.test_event_streams import stream
+from tests.hub.town import HUB, Town, town, worker
+
+T = TypeVar("T")
+
+EITHER = (RequestAccepted, OutcomeDecided)
+
+
+class Told(NamedTuple):
+    """What a reader was told. ``id`` is what it would come again with then, of an event before if this has none."""
+
+    id: str
+    seq: int
+    topic: str
+    why: str
+
+
+class Session(DiskSession):
+    """A disk on which writes can be made to wait."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        super().__init__(disk)
+        self.quick = asyncio.Event()
+        self.quick.set()
+
+    async def write(self, operation: Operation[T]) -> T:
+        await self.quick.wait()
+        return await super().write(operation)
+
+
+class Reader:
+    """One that notes what it is told."""
+
+    def __init__(self, t: Town, **headers: str) -> None:
+        self.told: list[Told] = []
+        self._reading = asyncio.ensure_future(self._read(t, headers))
+
+    async def _read(self, t: Town, headers: dict[str, str]) -> None:
+        with suppress(FleetsimError):
+            async with t.runtime.transport.open(stream("?after=0", **headers)) as incoming:
+                async for event in read_events(incoming):
+                    row = json.loads(event.data)
+                    self.told.append(Told(event.id, row["seq"], row["topic"], row["payload"].get("why", "")))
+
+    async def close(self) -> None:
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
+
+    @property
+    def heard(self) -> list[str]:
+        return [told.why for told in self.told]
+
+
+class Place(NamedTuple):
+    t: Town
+    disk: SimulatedDisk
+    session: Session
+
+
+@asynccontextmanager
+async def place() -> AsyncIterator[Place]:
+    """A hub whose disk can be cut, filled and slowed down."""
+    storage = InlineStorage(opener(None))
+    await storage.start()
+    disk = SimulatedDisk(storage)
+    session = Session(disk)
+    async with town(worker(), ledger=Ledger(session, LedgerLimits())) as t:
+        await asyncio.sleep(1)
+        try:
+            yield Place(t, disk, session)
+        finally:
+            session.quick.set()
+    await storage.stop()
+
+
+def request(t: Town, skill: str = "echo") -> SkillRequest:
+    return SkillRequest(correlation_id=t.runtime.ids.new(), text="hi", skill=skill, targets=("quinn",))
+
+
+async def killed(p: Place) -> None:
+    """The hub is killed where it stands, and another one starts on what it had written."""
+    p.session.cut = True
+    await p.t.network.crash(HUB)
+    p.t.ledger = Ledger(Session(p.disk), LedgerLimits())
+    await p.t.restart()
+
+
+async def test_a_hub_that_is_killed_gives_no_number_that_a_reader_was_told_of_to_another_event() -> None:
+    async with place() as p:
+        reader = Reader(p.t)
+        for _ in range(3):
+            (cid,) = await p.t.hub.submit(request(p.t))
+            await p.t.hub.tracker.wait(cid)
+        published = p.t.hub.events.last_seq
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await killed(p)
+        assert await p.t.ledger.last_seq() < published, "it was killed before its last events were journalled"
+        (cid,) = await p.t.hub.submit(request(p.t))
+        await p.t.hub.tracker.wait(cid)
+        again = Reader(p.t, last_event_id=reader.told[-1].id)
+        await asyncio.sleep(1)
+        heard = [(told.seq, told.topic) for told in (*reader.told, *again.told)]
+        assert heard == [(event.seq, event.topic) for event in await p.t.ledger.events(limit=10_000)]
+        assert [told.id for told in (*reader.told, *again.told)] == [str(seq) for seq, _ in heard]
+        await reader.close()
+        await again.close()
+
+
+async def test_a_reader_outside_hears_of_an_event_within_a_moment() -> None:
+    async with place() as p:
+        reader = Reader(p.t)
+        await asyncio.sleep(1)
+        for at in range(20):
+            p.t.hub.events.publish(StreamBroken(why=f"t.{at}"))
+            await asyncio.sleep(GATHER_S)
+            assert f"t.{max(0, at - 1)}" in reader.heard
+        await reader.close()
+
+
+async def test_while_nothing_can_be_recorded_events_are_told_as_they_happen_and_without_an_id() -> None:
+    async with place() as p:
+        reader = Reader(p.t)
+        await asyncio.sleep(1)
+        p.disk.full = True
+        p.t.hub.events.publish(StreamBroken(why="t.first"))
+        p.t.hub.events.publish(StreamBroken(why="t.second"))
+        await asyncio.sleep(GATHER_S)
+        last = reader.told[-3].id
+        assert [(told.id, told.why) for told in reader.told[-2:]] == [(last, "t.first"), (last, "t.second")]
+        p.disk.full = False
+        await asyncio.sleep(5)
+        p.t.hub.events.publish(StreamBroken(why="t.third"))
+        await asyncio.sleep(1)
+        again = Reader(p.t, last_event_id=reader.told[-1].id)
+        await asyncio.sleep(1)
+        assert again.told == []
+        assert [reader.heard.count(topic) for topic in ("t.first", "t.second", "t.third")] == [1, 1, 1]
+        assert reader.told[-1].id == str(p.t.hub.events.last_seq)
+        await reader.close()
+        await again.close()
+
+
+async def test_a_disk_that_takes_long_keeps_nothing_from_a_reader_for_long() -> None:
+    async with place() as p:
+        reader = Reader(p.t)
+        await asyncio.sleep(1)
+        p.session.quick.clear()
+        p.t.hub.events.publish(StreamBroken(why="t.slow"))
+        await asyncio.sleep(HOLD_S - GATHER_S)
+        assert "t.slow" not in reader.heard
+        await asyncio.sleep(2 * GATHER_S)
+        assert (reader.told[-1].id, reader.told[-1].why) == (reader.told[-2].id, "t.slow")
+        p.session.quick.set()
+        await reader.close()
+
+
+async def test_a_reader_hears_of_the_hubs_end_and_once_only_over_a_restart() -> None:
+    async with place() as p:
+        reader = Reader(p.t)
+        await asyncio.sleep(1)
+        p.session.quick.clear()
+        p.t.hub.events.publish(StreamBroken(why="being written as the hub ends"))
+        await asyncio.sleep(HOLD_S / 2)
+        asyncio.get_running_loop().call_soon(p.session.quick.set)
+        await p.t.restart(lambda: asyncio.sleep(1))
+        assert reader.told[-1].topic == "hub.stopping"
+        again = Reader(p.t, last_event_id=reader.told[-1].id)
+        await asyncio.sleep(1)
+        assert [told.seq for told in (*reader.told, *again.told)] == list(range(1, p.t.hub.events.last_seq + 1))
+        await reader.close()
+        await again.close()
+
+
+async def test_a_request_is_answered_with_a_number_after_which_all_its_events_come() -> None:
+    async with place() as p:
+        p.t.hub.events.publish(StreamBroken(why="recorded at once, after a pause"))
+        await asyncio.sleep(GATHER_S / 2)
+        p.t.hub.events.publish(StreamBroken(why="not recorded yet"))
+        accepted = await p.t.remote.post("/requests", {"text": "hi", "skill": "echo", "targets": ["quinn"]})
+        before, event = p.t.events("agent.stream.broken")
+        assert accepted["seq"] == before.seq == event.seq - 1
+
+
+async def test_a_request_that_a_killed_hub_had_recorded_is_told_of_once_and_before_its_outcome() -> None:
+    async with place() as p:
+        (known,) = await p.t.hub.submit(request(p.t, "ponder"))
+        await asyncio.sleep(1)
+        (ended,) = await p.t.hub.submit(request(p.t))
+        await p.t.hub.tracker.wait(ended)
+        (begun,) = await p.t.hub.submit(request(p.t))
+        await killed(p)
+        for cid in (known, ended, begun):
+            await p.t.hub.tracker.wait(cid)
+        await asyncio.sleep(1)
+        told = await p.t.ledger.events(limit=10_000)
+        for cid in (known, ended, begun):
+            accepted, *_, decided = [e for e in told if e.correlation_id == cid and isinstance(e, EITHER)]
+            assert (type(accepted), type(decided)) == EITHER
+            assert sum(e.correlation_id == cid and isinstance(e, EITHER) for e in told) == 2
+        (event,) = [e for e in told if e.correlation_id == begun and isinstance(e, RequestAccepted)]
+        assert (event.agent, event.skill, event.text.text, event.targets) == ("quinn", "echo", "hi", ("quinn",))
