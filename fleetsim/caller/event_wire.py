@@ -18,6 +18,7 @@ from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent
 from fleetsim.caller.jsonable import camel, from_iso, iso, to_json
 from fleetsim.caller.part_rows import part_notes
+from fleetsim.caller.scenario_events import SCENARIO_EVENTS
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import JsonObject
@@ -26,6 +27,7 @@ LIST_MAX = 10_000
 """Entries of a list in a payload that are read."""
 TOPIC_CHARS_MAX = 300
 _NUMBER_MAX = 1e15
+_PLAIN = frozenset({str, int, bool, type(None)})
 _WRONG = object()
 """Stands for what no type takes."""
 
@@ -51,8 +53,7 @@ def event_classes() -> tuple[type[Event], ...]:
 
 
 def _members(kind: type[Event]) -> tuple[Member, ...]:
-    """What the payload of a class holds: all but the envelope and what is in the topic alone."""
-    in_topic = set(re.findall(r"{(\w+)}", kind.TOPIC)) - {"system_actor"}
+    """What the payload of a class holds: all but the envelope."""
     return tuple(
         Member(
             name=member.name,
@@ -64,11 +65,11 @@ def _members(kind: type[Event]) -> tuple[Member, ...]:
             required=member.default is MISSING and member.default_factory is MISSING,
         )
         for member in fields(kind)
-        if member.name not in ENVELOPE and member.name not in in_topic
+        if member.name not in ENVELOPE
     )
 
 
-PAYLOAD_MEMBERS = {kind: _members(kind) for kind in event_classes()}
+PAYLOAD_MEMBERS = {kind: _members(kind) for kind in (*event_classes(), *SCENARIO_EVENTS)}
 
 
 # ---------------------------------------------------------------------- writing
@@ -99,13 +100,15 @@ def payload(event: Event) -> dict[str, Any]:
         value = getattr(event, member.name)
         if value is None and member.omit_none:
             continue
-        if isinstance(value, Excerpt):
+        if type(value) in _PLAIN:  # as most are: fourteen events are written for each run of a ceremony
+            written[member.key] = value
+        elif isinstance(value, Excerpt):
             written[member.key] = value.text
             if member.with_length or value.chars > len(value.text):
                 written["truncated"], written["textChars"] = value.chars > len(value.text), value.chars
         else:
-            written[member.key] = _written(value, milliseconds=member.milliseconds)
-    return {key: to_json(value) for key, value in written.items()}
+            written[member.key] = to_json(_written(value, milliseconds=member.milliseconds))
+    return written
 
 
 def _written(value: Any, *, milliseconds: bool) -> Any:
@@ -124,8 +127,9 @@ def _written(value: Any, *, milliseconds: bool) -> Any:
 def from_wire(row: Mapping[str, Any], *, seq: int = 0) -> Event | None:
     """An event from its JSON form; None if it is none.
 
-    Envelope keys may be in camelCase or, as ledgers of earlier versions have them, in snake_case. A member of the
-    payload that is not of its type is left out; an event that then lacks what it needs is an ``OtherEvent``.
+    Envelope keys may be in camelCase or, as ledgers of earlier versions have them, in snake_case; what stands in the
+    topic too may be missing from the payload, as it was there. A member of the payload that is not of its type is left
+    out; an event that then lacks what it needs is an ``OtherEvent``.
     """
     at, topic = from_iso(row.get("at")), row.get("topic")
     if at is None or not isinstance(topic, str):
@@ -186,7 +190,8 @@ def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str],
         except ValidationError as error:
             wrong = {str(place["loc"][0]) for place in error.errors()}
             values = {name: value for name, value in values.items() if name not in wrong}
-            values |= {m.name: _nothing(m.kind) for m in PAYLOAD_MEMBERS[kind] if m.required and m.name in wrong}
+            lacks = (m for m in PAYLOAD_MEMBERS[kind] if m.required and m.name in wrong)
+            values |= {m.name: in_topic.get(m.name, _nothing(m.kind)) for m in lacks}
     return None
 
 

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
-from fleetsim.model.parts import ListedPart, noted
+from fleetsim.model.parts import ListedPart, listed_parts, noted
 from fleetsim.model.task import JsonObject
-from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, SkillRequest, UpdateSource
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -63,10 +63,14 @@ which its length always stands.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One happening. ``seq`` grows by one per hub and never repeats; it and ``at`` are given when it is published."""
+    """One happening. ``seq`` and ``at`` are given when it is published.
+
+    ``seq`` grows by one. Once it is in the journal it is this event's alone; if the hub is killed before that, its
+    next start gives the number to another.
+    """
 
     TOPIC: ClassVar[str] = ""
-    """``{...}`` stands for a member; one that is not of the envelope is written in the topic alone."""
+    """``{...}`` stands for a member, which is written beside it too."""
 
     seq: int = 0
     at: datetime = EPOCH
@@ -96,6 +100,21 @@ class RequestAccepted(Event):
     targets: tuple[str, ...]
     system_actor: str
     source: str
+
+    @classmethod
+    def of(cls, request: SkillRequest, *, agent: str, skill: str) -> RequestAccepted:
+        """The event of a request that is on record."""
+        return cls(
+            correlation_id=request.correlation_id,
+            parent_id=request.parent_id,
+            agent=agent,
+            skill=skill,
+            text=Excerpt.of(request.text),
+            parts=noted(listed_parts(request.parts)),
+            targets=request.targets,
+            system_actor=request.system_actor,
+            source=request.source.interface,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +252,7 @@ class OutcomeDecided(Event):
     warnings: tuple[str, ...] = ()
     parts: tuple[ListedPart, ...] = ()
     parts_total: int = 0
+    chunks: int | None = None
 
     @classmethod
     def of(cls, outcome: Outcome, *, level: Level = Level.INFO, chars_max: int = EXCERPT_CHARS_MAX) -> OutcomeDecided:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from fleetsim.model.changing import replace
 from fleetsim.model.task import (
     TERMINAL,
     Artifact,

@@ -32,9 +32,10 @@ from fleetsim.runtime.ports import Limits, Request
 from fleetsim.testbed.loop import VirtualLoop
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.town import HUB, KEY, Town, town, worker
+from tests.volume import volume
 
-CASES = int(os.environ.get("API_CASES", 1_000))
-"""How many cases each of the two tests tries at least; `make api-cases` says more."""
+CASES = int(os.environ.get("API_CASES", volume(1_000)))
+"""How many cases each of the two tests tries at least; `make api-cases CASES=1000` is a part of every submission."""
 
 STEPS = 25
 AGENT_OF = {QUINN: "quinn", AVA: "ava", KEY: None}
@@ -42,6 +43,7 @@ OURS = {"x-api-key", "authorization", "content-length"}
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
+@pytest.mark.slow
 def test_the_document_is_valid_openapi() -> None:
     assert list(OpenAPIV31SpecValidator(copy.deepcopy(document())).iter_errors()) == []
 

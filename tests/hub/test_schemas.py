@@ -11,9 +11,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from fleetsim.caller.event_wire import to_wire
-from fleetsim.hub.schemas import AGENTS_SCHEMA, API_SCHEMA, CEREMONY_SCHEMA, EVENTS_SCHEMA, of_file, schemas
+from fleetsim.hub.schemas import AGENTS_SCHEMA, API_SCHEMA, CEREMONY_SCHEMA, EVENTS_SCHEMA, of_file
 from fleetsim.runtime.yaml import load
 from fleetsim.sim.scenario import Scenario
+from tests.event_schema import published
 from tests.hub.town import town, worker
 
 TOP = Path(__file__).resolve().parents[2]
@@ -21,7 +22,7 @@ DATA = TOP / "tests" / "caller" / "data" / "workstacean"
 
 
 def problems(schema: str, value: Any) -> list[str]:
-    return [error.message for error in Draft202012Validator(json.loads(schemas()[schema])).iter_errors(value)]
+    return [error.message for error in Draft202012Validator(json.loads(published()[schema])).iter_errors(value)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_what_fleetsim_refuses_the_schema_refuses(schema: str, value: object) ->
 
 @pytest.mark.parametrize("schema", [AGENTS_SCHEMA, CEREMONY_SCHEMA, API_SCHEMA])
 def test_every_key_has_a_sentence_for_the_editor_to_show(schema: str) -> None:
-    parsed = json.loads(schemas()[schema])
+    parsed = json.loads(published()[schema])
     tables = [parsed.get("properties", {}), *(part["properties"] for part in parsed.get("$defs", {}).values())]
     silent = [key for table in tables for key, told in table.items() if not told.get("description")]
     assert silent == []
@@ -89,7 +90,7 @@ def test_a_shipped_file_names_its_schema(path: Path) -> None:
     pointer = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# yaml-language-server: $schema=")
     name = AGENTS_SCHEMA if path.parent == TOP else CEREMONY_SCHEMA
     assert (path.parent / pointer).resolve() == TOP / "docs" / "reference" / "schemas" / name
-    assert (path.parent / pointer).read_text(encoding="utf-8") == schemas()[name]
+    assert (path.parent / pointer).read_text(encoding="utf-8") == published()[name]
 
 
 @pytest.mark.slow
@@ -97,7 +98,7 @@ async def test_events_are_told_apart_by_their_topic() -> None:
     async with town(worker()) as t:
         await t.hub.tracker.wait((await t.remote.submit({"text": "x", "skill": "echo"}))[0])
         written = [to_wire(event) for event in t.hub.events.recent()]
-    whole = Draft202012Validator(json.loads(schemas()[EVENTS_SCHEMA]))
+    whole = Draft202012Validator(json.loads(published()[EVENTS_SCHEMA]))
     assert [event for event in written if not whole.is_valid(event)] == []
     (ended,) = [event for event in written if event["topic"].startswith("autonomous.outcome.")]
     assert not whole.is_valid({**ended, "payload": {}})
@@ -109,6 +110,6 @@ def test_the_wheel_carries_every_schema() -> None:
     assert wheel["force-include"]["docs/reference/schemas"] == "fleetsim/shipped/schemas"
     folder = TOP / "docs" / "reference" / "schemas"
     assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == {
-        **schemas(),
+        **published(),
         "scenario.schema.json": of_file(Scenario, "A scenario of fleetsim"),
     }
