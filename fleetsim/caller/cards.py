@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleetsim.caller.event_log import EventLog
@@ -21,6 +21,7 @@ from fleetsim.caller.ledger import CardSnapshot
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.client import AgentClient, ClientLimits
 from fleetsim.model.card import AgentCard, Capabilities
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,

@@ -15,7 +15,6 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -35,6 +34,7 @@ from fleetsim.model.call import (
     SubscribeToTask,
     TaskPage,
 )
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,

@@ -7,10 +7,10 @@ asked for afterwards is believed about that.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha256
 
 from fleetsim.caller.ledger import RequestRecord
+from fleetsim.model.changing import replace
 from fleetsim.model.event import Snapshot, TaskEvent
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus, answer_text
 from fleetsim.model.work import KIND_OF_STATE, Outcome

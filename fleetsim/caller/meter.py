@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Generator
 from dataclasses import dataclass
-from types import coroutine
 from typing import Any, TypeVar
 
 from fleetsim.runtime.ports import Runtime
@@ -121,32 +120,31 @@ class Meter:
 
     def charged(self, agent: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """``work``, each stretch of which is charged to the agent, whatever part of the program is at it."""
-        return _charged(work, self.account(agent))
+        return _Charged(work, self.account(agent))
 
 
-async def _charged(work: Coroutine[Any, Any, T], account: Account) -> T:
-    return await _driven(work, account)
+class _Charged(Coroutine[Any, Any, T], Generator[Any, Any, T]):
+    """``work``, with the time between two waits taken. If it is cancelled before it began, ``work`` is too."""
 
+    def __init__(self, work: Coroutine[Any, Any, T], account: Account) -> None:
+        self._work, self._account = work, account
 
-@coroutine
-def _driven(work: Coroutine[Any, Any, T], account: Account) -> Generator[Any, Any, T]:
-    """As ``await work``, with the time between two waits taken."""
-    failure: BaseException | None = None
-    while True:
-        account.begin()
+    def send(self, value: Any) -> Any:
+        self._account.begin()
         try:
-            waited_for = work.send(None) if failure is None else work.throw(failure)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
+            return self._work.send(value)
         finally:
-            account.end()
+            self._account.end()
+
+    def throw(self, *error: Any) -> Any:
+        self._account.begin()
         try:
-            yield waited_for
-        except GeneratorExit:
-            work.close()
-            raise
-        except BaseException as error:  # noqa: BLE001 - a cancellation is the work's own to take
-            failure = error
-        else:
-            failure = None
+            return self._work.throw(*error)
+        finally:
+            self._account.end()
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self

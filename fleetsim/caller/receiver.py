@@ -169,7 +169,10 @@ class CallbackReceiver:
             events = read_push_body(parse_untrusted(body, bytes_max=self._limits.body_bytes_max))
         except FleetsimError:
             return JSONResponse({"success": False, "error": "not a webhook body"}, 400)
-        response = await self._deliver(request, bearer, events, len(body))
+        try:
+            response = await self._deliver(request, bearer, events, len(body))
+        except NotAccepting:
+            return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
         if signed_id is not None and response.status_code < 300:
             self._remember(bearer.correlation_id, signed_id)
         return response
@@ -217,7 +220,7 @@ class CallbackReceiver:
     async def _deliver(
         self, request: Request, bearer: TokenClaims, events: tuple[TaskEvent, ...], body_bytes: int
     ) -> Response:
-        """Path, body, agent and task must agree with what the token says."""
+        """Path, body, agent and task must agree with what the token says. Raises NotAccepting: see the ledger."""
         cid, last = bearer.correlation_id, request.path_params["task_id"]
         named, state = set[str](), None
         for event in events:
@@ -232,11 +235,8 @@ class CallbackReceiver:
         bound = record.task.task_id if record.task else outcome.task_id if outcome else None
         if last not in {cid, bound} or (bound is not None and not named <= {bound}):
             return self._refuse(request, "path, body and token disagree")
-        try:
-            with self._observed(record, traceparent_of(request)):
-                early = await self._tracker.take_webhook(cid, bearer.agent, events, body_bytes=body_bytes)
-        except NotAccepting:
-            return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
+        with self._observed(record, traceparent_of(request)):
+            early = await self._tracker.take_webhook(cid, bearer.agent, events, body_bytes=body_bytes)
         failpoint("after_push_before_answer")
         if outcome is not None and state in TERMINAL:
             self._compare(outcome, state)

@@ -185,7 +185,8 @@ class Track:
     Only a step changes one, and only its own copy: to everybody else it is a value. Times are monotonic seconds.
     ``applied_at`` is when the last applied signal arrived; a poll begun before it is stale. ``taken_at`` is when the
     agent last took something from us: a young task is looked at often. ``turn_from`` is since when it has been the
-    agent's turn; None while the request waits to leave, or for a person.
+    agent's turn; None while the request waits to leave, or for a person. ``chunks`` counts what streams brought of the
+    answer; None once some of it may have been missed.
     """
 
     record: RequestRecord
@@ -200,6 +201,7 @@ class Track:
     turn_from: float | None = None
     taken_at: float = float("-inf")
     applied_at: float = float("-inf")
+    chunks: int | None = 0
     via: UpdateSource = UpdateSource.LOCAL
     outcome: Outcome | None = None
 

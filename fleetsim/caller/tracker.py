@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any, Protocol
 
 from fleetsim.caller.agent_limiter import PollPacer
@@ -59,6 +58,7 @@ from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
 from fleetsim.caller.webhook_arrival import EarlyLimits, EarlyWebhooks, PushWatch
 from fleetsim.model.asking import check_answer
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     EmptyStream,
     FleetsimError,
@@ -357,7 +357,7 @@ class Tracker:
         for effect in effects:
             match effect:
                 case Publish(event=event):
-                    about = replace(
+                    self._events.publish(
                         event,
                         correlation_id=cid,
                         parent_id=record.request.parent_id,
@@ -365,7 +365,6 @@ class Tracker:
                         skill=record.skill,
                         task_id=record.task.task_id if record.task else None,
                     )
-                    self._events.publish(about)
                 case Save():
                     self._writer.save(cid)
                 case Ask() | ResolveQuestion():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections.abc import AsyncIterator
 
 import pytest
@@ -103,6 +105,7 @@ async def test_a_stream_is_read_no_faster_than_its_agent_may_and_held_back_meanw
     assert taken[len(taken) // 2] == pytest.approx(took / 2, rel=0.1), "what is not read yet stays with the sender"
 
 
+@pytest.mark.slow
 async def test_four_streams_of_one_agent_share_what_it_may() -> None:
     account = meter().account("loud")
 
@@ -298,3 +301,32 @@ async def test_charged_work_that_is_given_up_before_its_end_is_tidied_up() -> No
     given_up.send(None)
     given_up.close()
     assert seen == ["tidied up"]
+
+
+async def test_what_is_cancelled_before_it_began_leaves_nothing_that_was_never_awaited() -> None:
+    found, began = meter(), []
+
+    async def work() -> None:
+        began.append(True)
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        task = asyncio.ensure_future(found.charged("scout", work()))
+        task.cancel()
+        await asyncio.wait([task])
+        del task
+        gc.collect()
+    assert (began, [str(warning.message) for warning in warned]) == ([], [])
+
+
+async def test_what_is_awaited_is_charged_as_what_runs_by_itself_is() -> None:
+    found = meter(step_s=1.0)
+
+    async def work() -> str:
+        await asyncio.sleep(1)
+        return "done"
+
+    assert (
+        await found.charged("awaited", work()) == await asyncio.ensure_future(found.charged("task", work())) == "done"
+    )
+    assert found.account("awaited").debt_s() > 0.0

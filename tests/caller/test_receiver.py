@@ -132,6 +132,7 @@ async def test_a_webhook_for_a_request_that_ended_is_taken_and_changes_nothing()
         assert told[-3:] == [False, True, True]
 
 
+@pytest.mark.slow
 async def test_a_late_webhook_is_taken_though_the_end_was_recorded_before_the_binding() -> None:
     """Its path names the agent's task; on a slow disk the outcome overtakes the record that says so."""
     agent = Agent("scout")
@@ -156,6 +157,7 @@ async def test_a_late_webhook_is_taken_though_the_end_was_recorded_before_the_bi
         assert all("contradicts the outcome" in payload(event)["why"] for event in stale)
 
 
+@pytest.mark.slow
 async def test_replaying_every_webhook_a_hundred_times_shuffled_gives_the_same_outcome() -> None:
     async with fleet(slow("scout"), streaming=False) as f:
         cid, task_id, token = await under_way(f)
@@ -200,6 +202,7 @@ async def test_a_body_that_is_no_webhook_is_refused_without_a_trace(body: bytes)
         assert f.tracker.track(cid) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "status"), [(WIRE_BYTES_MAX, 400), (WIRE_BYTES_MAX + 1, 413)])
 async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not(size: int, status: int) -> None:
     async with fleet(slow("scout")) as f:
@@ -211,6 +214,7 @@ async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not(size: int, s
         assert f.tracker.track(cid) is not None, "a webhook that is too large ends nothing"
 
 
+@pytest.mark.slow
 async def test_one_agents_flood_is_turned_away_and_anothers_webhooks_still_pass() -> None:
     async with fleet(slow("scout"), slow("clerk")) as f:
         cid, task_id, token = await under_way(f)
@@ -232,6 +236,7 @@ async def test_the_old_key_epoch_is_honoured_and_an_unknown_one_is_not() -> None
     assert tokens.verify(CallbackTokens({3: b"c" * 32}, current=3).mint("scout", "c")) is None
 
 
+@pytest.mark.slow
 def test_no_random_or_nearly_right_token_is_ever_accepted() -> None:
     tokens = CallbackTokens({1: b"k" * 32}, current=1)
     rng = random.Random(1)

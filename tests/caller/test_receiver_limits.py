@@ -146,6 +146,7 @@ async def test_an_agent_has_so_many_webhooks_at_once_and_so_many_more_each_secon
         assert [said(await d.post())[0] for _ in range(5)] == [200] * 4 + [429]
 
 
+@pytest.mark.slow
 async def test_a_large_body_costs_its_agent_time_before_it_is_read() -> None:
     async with door() as d:
         began = d.f.runtime.clock.monotonic()

@@ -39,6 +39,7 @@ from fleetsim.model.errors import (
     TimedOut,
     Unreachable,
     UnsupportedOperation,
+    WireError,
 )
 from fleetsim.model.event import DirectReply
 from fleetsim.model.task import TaskState
@@ -198,6 +199,13 @@ def test_how_often_an_answer_failed_says_how_long_it_waits_and_starts_anew_with_
     hand.tell(Resumed(reply=task(I, said="sure?", said_id="q2"), began=hand.mono))
     hand.tell(Answered(answer=answer_to(hand))).tell(ResumeFailed(error=Unreachable("down")))
     assert hand.effects == (retry("down", 2, 0.5),)
+
+
+def test_an_agent_whose_reply_to_an_answer_is_broken_is_asked_what_became_of_it() -> None:
+    hand = answered().tell(ResumeFailed(error=WireError("not JSON")))
+    assert hand.outcomes == []
+    assert hand.due(Timer.POLL) == hand.mono
+    assert hand.track.asking.answer is None
 
 
 def test_an_answer_is_never_sent_again_without_any_pause() -> None:

@@ -159,7 +159,6 @@ def test_a_send_that_fails_for_good_says_whose_it_was(error: FleetsimError, ende
         (TaskNotFound(), ("lost", "task_gone", "agent", True)),
         (RpcError("no"), ("failed", "refused", "agent", True)),
         (AuthRefused("401", status=401), ("failed", "credential_refused", "caller", False)),
-        (WireError("not JSON"), ("failed", "protocol", "agent", True)),
     ],
 )
 def test_an_answer_that_is_refused_says_whose_it_was(error: FleetsimError, ended: tuple[str, str, str, bool]) -> None:

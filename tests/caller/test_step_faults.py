@@ -135,6 +135,7 @@ def test_a_send_under_way_at_the_crash_is_looked_for_and_never_sent_again() -> N
     assert hand.outcomes[0].kind is OutcomeKind.UNKNOWN
 
 
+@pytest.mark.slow
 def test_an_open_question_is_remembered_at_half_its_life_once() -> None:
     hand = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert hand.asked_for(Ask)

@@ -251,6 +251,21 @@ def test_what_a_stream_brings_is_told_piece_by_piece(event: Task | TaskEvent, to
     assert hand.said == [("agent.chat.inbound", Level.DEBUG, told)]
 
 
+def test_an_outcome_says_in_how_many_pieces_a_stream_brought_the_answer() -> None:
+    hand = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM)
+    for piece in ("a", "b", "c"):
+        hand.hear(chunk(piece), UpdateSource.STREAM)
+    hand.hear(chunk("abc", append=False, last=True), UpdateSource.STREAM)  # all of it once more
+    assert hand.hear(task(C, "abc"), UpdateSource.STREAM).outcomes[0].chunks == 3
+
+
+def test_pieces_are_not_counted_of_a_stream_that_broke_nor_of_what_was_not_streamed() -> None:
+    broken = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM).hear(chunk("a"), UpdateSource.STREAM)
+    broken.tell(StreamEnded(error=Unreachable("gone")))
+    assert polling(broken, 10.0).hear(task(C, "abc"), UpdateSource.POLL).outcomes[0].chunks is None
+    assert bound().hear(task(C, "abc"), UpdateSource.PUSH).outcomes[0].chunks is None
+
+
 def test_a_message_on_a_stream_is_told_and_the_end() -> None:
     hand = Hand.sent(streaming=True).hear(DirectReply(message=message("hello")), UpdateSource.STREAM)
     assert ("agent.chat.inbound", Level.DEBUG, {"type": "message", "text": "hello"}) in hand.said

@@ -69,7 +69,7 @@ from tests.volume import volume
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = volume(1_000)
+EXAMPLES = volume(1_000, share=10)
 
 
 class StepMachine(People, RuleBasedStateMachine):

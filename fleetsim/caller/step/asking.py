@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fleetsim.caller.events import Excerpt, QuestionAnswered, QuestionOverdue
@@ -12,6 +11,7 @@ from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.step.ending import cancel, cause_of, close, give_up
 from fleetsim.caller.track import TaskUpdate, Timer
 from fleetsim.model.asking import asking_of, key_of, left_without_words, unmoved
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     ConfigError,
     HttpRefused,
@@ -20,6 +20,7 @@ from fleetsim.model.errors import (
     TaskNotFound,
     TransportError,
     UnsupportedOperation,
+    WireError,
 )
 from fleetsim.model.task import INTERRUPTED, Task
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, QuestionKind, UpdateSource
@@ -255,7 +256,8 @@ def resume_failed(context: StepContext, signal: ResumeFailed) -> None:
     answer = track.asking.answer
     if answer is None:
         return
-    lost = isinstance(error, TransportError | HttpRefused) and error.sent
+    # What came back for it and cannot be read is no refusal: the agent may have gone on with it.
+    lost = isinstance(error, WireError) or (isinstance(error, TransportError | HttpRefused) and error.sent)
     if not lost and error.retryable and not context.ended:
         waits = (*context.rules.retry_waits_s, context.rules.poll_interval_s)
         attempt = track.asking.attempt

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from fleetsim.caller.events import CallRetried, Level
 from fleetsim.caller.signals import Effect, Publish, Save
 from fleetsim.caller.track import Now, Rules, Timer, Track
+from fleetsim.model.changing import replace
 from fleetsim.model.task import TERMINAL
 
 
@@ -22,7 +23,8 @@ class StepContext:
 
     def save(self, **changes: Any) -> None:
         """Change the durable part and have it saved, before all else and once however many changes there are."""
-        self.track.record = replace(self.track.record, **changes)
+        if changes:
+            self.track.record = replace(self.track.record, **changes)
         if not self.effects or not isinstance(self.effects[0], Save):
             self.effects.insert(0, Save())
 

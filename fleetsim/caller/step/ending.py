@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.rates import Rates
 from fleetsim.caller.signals import Cancel, CancelAsked, CancelFailed, Close, ResolveQuestion
 from fleetsim.caller.step.context import StepContext, agent_seconds
 from fleetsim.caller.track import Now, Timer, Track
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
     ContentTypeNotSupported,
@@ -189,6 +188,7 @@ def outcome_of(
         text_chars=chars,
         parts=parts,
         parts_total=parts_total,
+        chunks=track.chunks if record.streaming else None,
     )
 
 

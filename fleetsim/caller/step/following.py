@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from fleetsim.caller.events import (
     Excerpt,
@@ -34,6 +33,7 @@ from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.step.ending import cancel_once, close
 from fleetsim.caller.track import StopReason, TaskUpdate, Timer
 from fleetsim.model.asking import key_of
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
     FleetsimError,
@@ -75,8 +75,10 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
         case UpdateSource.POLL:
             _poll_over(context, failed=0, refusals=(), trouble="", misses=0)
         case UpdateSource.STREAM:
-            track.sending = replace(track.sending, in_air=False)
-            track.streaming = replace(track.streaming, open=True, joining=False)
+            if track.sending.in_air:
+                track.sending = replace(track.sending, in_air=False)
+            if track.streaming.joining or not track.streaming.open:
+                track.streaming = replace(track.streaming, open=True, joining=False)
         case UpdateSource.PUSH:
             track.pushing = replace(track.pushing, received=track.pushing.received + 1)
             if track.record.task is None and track.sending.in_air:
@@ -200,6 +202,8 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
         made_by_agent = request.task_id is not None or request.first_turn
         task = replace(task, context_id=request.context_id or ("" if made_by_agent else request.correlation_id))
     track.applied_at, track.via = context.now.mono, update.via
+    if update.via is UpdateSource.STREAM and track.chunks is not None and _is_piece(before, update.event):
+        track.chunks += 1
     track.record = replace(track.record, task=task)
     _note_parts(context, update.event)
     if before is None:
@@ -217,6 +221,14 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
         context.save()
     if before is None and track.sending.early:
         hear_early(context)
+
+
+def _is_piece(before: Task | None, event: TaskEvent) -> bool:
+    """Whether it brings more of the answer; an artifact that is there and comes whole once more does not."""
+    if not isinstance(event, ArtifactUpdate):
+        return False
+    known = before is not None and any(a.artifact_id == event.artifact.artifact_id for a in before.artifacts)
+    return event.append or not known
 
 
 def hear_early(context: StepContext) -> None:

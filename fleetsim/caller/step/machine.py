@@ -31,7 +31,7 @@ has the signal's name. docs/reference/requests.md draws the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -60,6 +60,7 @@ from fleetsim.caller.signals import (
 from fleetsim.caller.step import asking, ending, following, sending
 from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.track import Now, Rules, Sending, TaskUpdate, Timer, Track
+from fleetsim.model.changing import replace
 from fleetsim.model.task import TERMINAL
 
 
@@ -106,6 +107,7 @@ def new_track(record: RequestRecord, now: Now) -> Track:
         timers={Timer.DEADLINE: now.mono + max(left_s, grace_s)},
         sending=Sending(stream=record.streaming),
         turn_from=None if turn_s is None else now.mono - min(turn_s, limit_s),
+        chunks=0 if record.task is None else None,
     )
 
 

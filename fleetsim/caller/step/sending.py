@@ -5,8 +5,6 @@ And its streams, and what is taken up after a restart.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fleetsim.caller.events import Level, StreamBroken
 from fleetsim.caller.fleet_events import CredentialRefused, WebhooksDegraded
 from fleetsim.caller.follow_up import shows_the_message
@@ -28,6 +26,7 @@ from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.step.ending import cancel_once, cause_of, close, give_up
 from fleetsim.caller.step.following import TROUBLE_MAX, hear_early, recall, task_update
 from fleetsim.caller.track import TaskUpdate, Timer, Track
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
     EmptyStream,
@@ -287,7 +286,7 @@ def stream_ended(context: StepContext, signal: StreamEnded) -> None:
         wait_s = rules.retry_waits_s[min(streaming.rejoins, len(rules.retry_waits_s) - 1)] * context.now.jitter
         track.timers[Timer.REJOIN] = context.now.mono + wait_s
         streaming = replace(streaming, rejoins=streaming.rejoins + 1)
-    track.streaming = replace(streaming, gap=True)
+    track.streaming, track.chunks = replace(streaming, gap=True), None
     context.poll_at(context.soon)
 
 
