@@ -24,8 +24,9 @@ from croniter import CroniterBadDateError, croniter
 from fleetsim.model.errors import ConfigError
 
 LENGTH_MAX = 100
-YEARS_SEARCHED = 9
-"""29 February pauses for eight years around 2100; what has no slot in nine is a mistake, such as 30 February."""
+YEARS_SEARCHED = 40
+"""The rarest slot there is, a fifth Monday of February, comes after 28 years, or 40 around 2100; what has no slot in
+forty is a mistake, such as 30 February."""
 _START = datetime(2024, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 
 _ALIASES = {
@@ -49,13 +50,15 @@ _NTH = re.compile(r"(?P<day>[0-7]|[A-Z]{3})#(?P<nth>[1-5])")
 class Cron:
     """A checked expression. ``written`` is the person's, ``shown`` has aliases and wrapping ranges spelled out.
 
-    ``numbers`` is what is matched; ``fixed_hours`` says which of the two clock-change rules applies.
+    ``numbers`` is what is matched; ``fixed_hours`` says which of the two clock-change rules applies. ``either`` are the
+    expressions of which one is to match: croniter asks for both day fields where one has a ``#``.
     """
 
     written: str
     shown: str
     numbers: str
     fixed_hours: bool
+    either: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +83,7 @@ def parse_cron(text: str) -> Cron:
     """Check an expression.
 
     Raises:
-        ConfigError: it is not five fields of the grammar, or it has no slot within nine years; the message
+        ConfigError: it is not five fields of the grammar, or it has no slot in any year; the message
             names the field and the value, and is ours but for at most 40 characters of ``text``.
     """
     written = text.strip(" \t")
@@ -98,14 +101,20 @@ def parse_cron(text: str) -> Cron:
             hint="minute hour day-of-month month day-of-week, for example 0 14 * * 1-5",
         )
     parsed = tuple(map(_field, _FIELDS, map(str.upper, fields)))
-    cron = Cron(
+    minute, hour, day, month, weekday = numbers = tuple(numbers for _, numbers in parsed)
+    asked = [" ".join(numbers)]
+    if "#" in weekday and day != "*":
+        asked = [f"{minute} {hour} {day} {month} *", f"{minute} {hour} * {month} {weekday}"]
+    either = tuple(filter(_fires, asked))
+    if not either:
+        raise ConfigError(f"the schedule {_quote(written)} never fires")
+    return Cron(
         written=written,
         shown=" ".join(shown for shown, _ in parsed),
-        numbers=" ".join(numbers for _, numbers in parsed),
+        numbers=" ".join(numbers),
         fixed_hours="*" not in fields[1] and "/" not in fields[1],
+        either=either,
     )
-    _must_fire(cron)
-    return cron
 
 
 def next_slot(cron: Cron, after: datetime, zone: tzinfo = UTC) -> datetime:
@@ -118,7 +127,13 @@ def next_slot(cron: Cron, after: datetime, zone: tzinfo = UTC) -> datetime:
 
 def _next_wall(cron: Cron, after: datetime) -> datetime:
     """The next matching naive minute strictly after naive ``after``."""
-    found: datetime = _matcher(cron.numbers).get_next(datetime, start_time=after)
+    return _next_minute(cron.either, after.replace(second=0, microsecond=0))
+
+
+@lru_cache(maxsize=4_096)
+def _next_minute(either: tuple[str, ...], after: datetime) -> datetime:
+    """Asked again and again: of each slot three times, and of the same minute by every ceremony of one schedule."""
+    found: datetime = min(_matcher(numbers).get_next(datetime, start_time=after) for numbers in either)
     return found
 
 
@@ -189,11 +204,12 @@ def _bisect(low: datetime, high: datetime, offset: timedelta, zone: tzinfo) -> d
     return base + timedelta(seconds=far)
 
 
-def _must_fire(cron: Cron) -> None:
+def _fires(numbers: str) -> bool:
     try:
-        _next_wall(cron, _START)
+        _matcher(numbers).get_next(datetime, start_time=_START)
     except CroniterBadDateError:
-        raise ConfigError(f"the schedule {_quote(cron.written)} never fires") from None
+        return False
+    return True
 
 
 def _field(field: _Field, raw: str) -> tuple[str, str]:

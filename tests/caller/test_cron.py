@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fleetsim.ceremony.cron import LENGTH_MAX, next_slot, parse_cron
 from fleetsim.model.errors import ConfigError
+from tests.caller.cron_calendar import Expression
 from tests.volume import volume
 
 pytestmark = pytest.mark.slow
@@ -204,6 +205,24 @@ def test_a_yearly_schedule_is_a_year_away() -> None:
     assert next_slot(parse_cron("0 0 29 2 *"), utc("2096-03-01T00:00")) == utc("2104-02-29T00:00")
 
 
+@pytest.mark.parametrize("month", ["2", "2,3"])
+@pytest.mark.parametrize("weekday", ["0#5", "1#1", "2#4,6#5", "MON"])
+@pytest.mark.parametrize("day", ["28", "29", "31", "L", "*"])
+def test_a_day_fires_by_either_of_its_fields_however_rare_it_is(day: str, weekday: str, month: str) -> None:
+    text = f"0 0 {day} {month} {weekday}"
+    expression = Expression.of(text)
+    every = (utc("2024-01-01") + timedelta(days=n) for n in range(41 * 366))
+    fires = [date for date in every if expression.matches(date)]
+    cron, at = parse_cron(text), utc("2023-12-31T12:00")
+    for date in fires[: volume(20)]:
+        assert next_slot(cron, at) == date
+        at = date
+
+
+def test_a_fifth_monday_of_february_comes_again_after_forty_years() -> None:
+    assert next_slot(parse_cron("0 0 * 2 MON#5"), utc("2072-03-01T00:00")) == utc("2112-02-29T00:00")
+
+
 @pytest.mark.parametrize(
     ("written", "shown"),
     [
@@ -302,6 +321,7 @@ def test_a_field_is_the_numbers_that_it_says(expression: str, numbers: str) -> N
         ("R(0-9) * * * *", "not understood"),
         ("0 0 30 2 *", "never fires"),
         ("0 0 31 2,4,6,9,11 *", "never fires"),
+        ("0 0 31 2 *", "never fires"),
         ("60 * * * *", "outside 0 to 59"),
         ("0 24 * * *", "outside"),
         ("0 0 0 * *", "outside"),
