@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 from collections.abc import Coroutine, Mapping
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleetsim.cli.main import CommonOptions
+from fleetsim.runtime.collector import collect_seldom
 from fleetsim.runtime.workers import Workers
 
 if TYPE_CHECKING:
@@ -118,9 +118,7 @@ async def _up(
                 tracing=tracing,
             )
         )
-        # What is there now stays: the collector need not look through it again, 80 ms in which nobody is served.
-        gc.collect()
-        gc.freeze()
+        collect_seldom()
         LOG_FORMAT.hide(sink.url for channel in config.channels.values() for sink in channel.sinks)
         LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])
         if drawn:
