@@ -19,16 +19,18 @@ from textual.widgets import ContentSwitcher, Input
 from textual.worker import Worker, WorkerState
 
 from fleetsim.dashboard import chrome
-from fleetsim.dashboard.chrome import ConfirmScreen, HelpScreen, Link, LinkState, ScreenName, Size
+from fleetsim.dashboard.chrome import ConfirmScreen, HelpScreen, JumpScreen, Link, LinkState, ScreenName, Size
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.feed import EventFeed
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone, plain_ascii
+from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.screens.agent import AgentPane
 from fleetsim.dashboard.screens.ceremonies import CeremoniesPane
 from fleetsim.dashboard.screens.events import EventsPane
 from fleetsim.dashboard.screens.fleet import FleetPane
 from fleetsim.dashboard.screens.inbox import InboxPane
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane
+from fleetsim.dashboard.screens.scenario import ScenarioPane
 from fleetsim.dashboard.screens.tasks import TasksPane
 from fleetsim.dashboard.text import BLANK, fitted, line
 from fleetsim.dashboard.theme import THEMES, Palette
@@ -45,12 +47,14 @@ DRAWS_PER_S = 8
 SAID_S = 8.0
 NOTE_S = 20.0
 """How long a message, and the note at the start, stay in the status line."""
+STEPS = 24
+"""Parts of a run in which one goes back and on."""
 WHOLE_MAX = 4
 """Whole texts kept, the newest."""
 
 
 class FleetApp(App[None]):
-    """The screens over one feed.
+    """The screens over one feed; over a recording (a ``Playback``) they begin with that of its scenario.
 
     ``controls`` carries out what a person asks for; with ``read_only`` nothing of it is offered. ``note`` is
     said at the start, and stands beside the tabs while there is room and nothing more urgent to say there.
@@ -63,6 +67,12 @@ class FleetApp(App[None]):
         Binding("escape", "back", "back", id="back"),
         Binding("slash", "filter", "filter", id="filter"),
         Binding("question_mark,f1", "help", "help", id="help"),
+        Binding("space", "pause", "pause", id="pause"),
+        Binding("plus,equals_sign", "speed(1)", "faster", id="faster"),
+        Binding("minus", "speed(-1)", "slower", id="slower"),
+        Binding("left_square_bracket", "step(-1)", "back in time", id="step.back"),
+        Binding("right_square_bracket", "step(1)", "on in time", id="step.on"),
+        Binding("J", "jump", "jump", id="jump"),
         Binding("ctrl+t", "theme", "theme", id="theme"),
         Binding("q,ctrl+c", "quit", "quit", id="quit"),
     ]
@@ -80,6 +90,8 @@ class FleetApp(App[None]):
     ) -> None:
         super().__init__()
         self._feed = feed
+        self.playback = feed if isinstance(feed, Playback) else None
+        self._restarts = 0
         self.controls = controls
         self._clock = clock
         self._fleet_name = one_line(title, 60)
@@ -88,7 +100,7 @@ class FleetApp(App[None]):
         self.read_only = read_only
         self._builder = ViewBuilder()
         self._link = Link(LinkState.WAITING, clock.now())
-        self.view = View(now=clock.now())
+        self.view = View(now=self._now())
         self._drawn: object = None
         self.draws = 0
         self._message: tuple[Text, datetime | None] = (BLANK, None)
@@ -102,6 +114,10 @@ class FleetApp(App[None]):
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = THEMES[0].name
+
+    def _now(self) -> datetime:
+        """The moment that the screens show: of a recording the one that is played."""
+        return self._clock.now() if self.playback is None else self.playback.now
 
     @property
     def palette(self) -> Palette:
@@ -120,9 +136,13 @@ class FleetApp(App[None]):
             "events": EventsPane(id="events"),
             "agent": AgentPane(id="agent"),
         }
+        if self.playback is not None:
+            self._panes["scenario"] = ScenarioPane(id="scenario")
         self._filter = Input(id="filter", placeholder="words  key=value|value  level=warn  !word", compact=True)
         self._filter.cursor_blink = False
-        self._body = ContentSwitcher(*self._panes.values(), initial="fleet", id="body")
+        self._body = ContentSwitcher(
+            *self._panes.values(), initial="fleet" if self.playback is None else "scenario", id="body"
+        )
         yield from (self._header, self._tabs, self._body, self._filter, self._status, self._keys, self._tiny)
 
     def on_mount(self) -> None:
@@ -141,6 +161,8 @@ class FleetApp(App[None]):
             async for batch in self._feed:
                 if self._link.state is not LinkState.LIVE:
                     self._link = Link(LinkState.LIVE, self._clock.now())
+                if self.playback is not None and self.playback.restarts != self._restarts:
+                    self._begin_anew(self.playback.restarts)
                 if self._feed.dropped > self._lost:
                     self._lost = self._feed.dropped
                     self._builder.lost_events()
@@ -150,6 +172,12 @@ class FleetApp(App[None]):
             return
         self._link = Link(LinkState.LOST, self._clock.now(), "the feed ended")
 
+    def _begin_anew(self, restarts: int) -> None:
+        """The recording is played from its start again."""
+        self._restarts, self._builder = restarts, ViewBuilder()
+        for pane in self._panes.values():
+            pane.begin_anew()
+
     # Drawing
 
     @property
@@ -158,8 +186,14 @@ class FleetApp(App[None]):
 
     def _tick(self) -> None:
         """Draw, if an event came or a second passed."""
-        if (self._builder.version, int(self._clock.now().timestamp()), self._link) != self._drawn:
+        if self._about() != self._drawn:
             self.draw()
+
+    def _about(self) -> object:
+        """What a drawing depends on, to the second."""
+        p = self.playback
+        played = (p.still, p.written, p.paused, p.speed, self._restarts) if p is not None else ()
+        return self._builder.version, int(self._now().timestamp()), self._link, played
 
     def draw_soon(self) -> None:
         """Draw once what is under way on the screen is done."""
@@ -167,12 +201,13 @@ class FleetApp(App[None]):
 
     def draw(self) -> None:
         """Draw the screen that is open from the newest view."""
-        now, pane, width = self._clock.now(), self.pane, self.size.width
-        self._drawn = (self._builder.version, int(now.timestamp()), self._link)
-        self.view = view = self._builder.snapshot(now)
+        now, pane, width = self._now(), self.pane, self.size.width
+        self._drawn = self._about()
+        self.view = view = self._builder.snapshot(now, exact=self.playback is not None and self.playback.still)
         self.draws += 1
-        self._announce(view)
-        self._header.show([chrome.header(view, self._link, self._fleet_name, width)])
+        if self.playback is None:
+            self._announce(view)
+        self._header.show([chrome.header(view, self._state_line(view), self._fleet_name, width)])
         note = "read only" if self.read_only else self._standing_note
         if self._link.state is LinkState.LOST:
             note = f"as of {view.last_at or view.now:%H:%M:%SZ}"
@@ -186,6 +221,11 @@ class FleetApp(App[None]):
         self._status.show([self._status_line(view)])
         if pane.screen.focused is None:  # the terminal was too small for any list to have the keys
             pane.screen.set_focus(pane.main)
+
+    def _state_line(self, view: View) -> Text:
+        if self.playback is None or self._link.state is LinkState.LOST:
+            return chrome.link_line(self._link, self._clock.now(), stopping=view.stopping)
+        return chrome.playback_line(self.playback)
 
     def _announce(self, view: View) -> None:
         """Say it when an agent begins to wait for a person, wherever one is looking."""
@@ -235,7 +275,8 @@ class FleetApp(App[None]):
     def _keys_here(self) -> list[tuple[str, str]]:
         """The keys of this screen and what they do, without those that a reader does not have."""
         withheld = {"r", "x", "F", "R"} if self.read_only else set()
-        keys = [(key, word) for key, word in self.pane.KEYS if key not in withheld]
+        given = self.pane.KEYS if self.playback is None else (*self.pane.KEYS, *chrome.PLAYBACK)
+        keys = [(key, word) for key, word in dict(given).items() if key not in withheld]
         return [(plain_ascii(key), word) for key, word in keys] if self.ascii_only else keys
 
     def on_resize(self, event: events.Resize) -> None:
@@ -355,6 +396,42 @@ class FleetApp(App[None]):
         elif not self.pane.back() and self.pane.filter_text:
             self.pane.filter_by("")
         self.draw_soon()
+
+    # Playing a recording
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What is about a recording is there only over one."""
+        if action in {"pause", "speed", "step", "jump"} or (action, *parameters) == ("screen", "scenario"):
+            return self.playback is not None
+        return True
+
+    def action_pause(self) -> None:
+        if self.playback is not None:
+            self.playback.pause()
+            self.draw_soon()
+
+    def action_speed(self, by: int) -> None:
+        if self.playback is not None:
+            self.playback.change_speed(by)
+            self.draw_soon()
+
+    def action_step(self, by: int) -> None:
+        """A part of the run back, or on."""
+        if self.playback is not None:
+            length_s = self.playback.duration_s or max(60.0, self.playback.at_s)
+            self.playback.jump(self.playback.at_s + by * length_s / STEPS)
+
+    def action_jump(self) -> None:
+        self.push_screen(JumpScreen(classes="-ascii" if self.ascii_only else ""), self._jump)
+
+    def _jump(self, text: str | None) -> None:
+        if self.playback is None or not text:
+            return
+        to_s = self.playback.second_of(text)
+        if to_s is None:
+            self.say(f"“{text}” is no moment: 14:00, 2h30m, start or end", Tone.WARN)
+        else:
+            self.playback.jump(to_s)
 
     def action_help(self) -> None:
         classes = "-ascii" if self.ascii_only else ""

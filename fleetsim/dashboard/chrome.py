@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,8 +14,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
+from textual.widgets import Input
 
 from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, age, plural
+from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.text import BLANK, fitted, line, spread
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import RUNS_MIN
@@ -46,9 +49,11 @@ class ScreenName(StrEnum):
     INBOX = "inbox"
     CEREMONIES = "ceremonies"
     EVENTS = "events"
+    SCENARIO = "scenario"
+    """Over a recording alone."""
 
 
-SHORT = dict(zip(ScreenName, ("Fleet", "Task", "Inbox", "Cer", "Ev"), strict=True))
+SHORT = dict(zip(ScreenName, ("Fleet", "Task", "Inbox", "Cer", "Ev", "Sc"), strict=True))
 
 
 class LinkState(StrEnum):
@@ -75,25 +80,37 @@ _LINKS = {
 }
 
 
-def link_line(link: Link, view: View) -> Text:
+def link_line(link: Link, now: datetime, *, stopping: bool = False) -> Text:
     """``● LIVE``; anything that makes the screen old says since when."""
-    if link.state is LinkState.LIVE and view.stopping:
+    if link.state is LinkState.LIVE and stopping:
         return line(("◐ STOPPING", Tone.WARN))
     glyph, word, tone = _LINKS[link.state]
-    old_s = (view.now - link.since).total_seconds()
+    old_s = (now - link.since).total_seconds()
     if link.state in {LinkState.LOST, LinkState.WAITING} and old_s >= 1:
         word += f" {age(old_s)}"
     return line((f"{glyph} {word}", tone))
 
 
-def header(view: View, link: Link, title: str, width: int) -> Text:
-    """Fleet name, link, clock and the counts that matter, the most important ones first when it is narrow."""
+def playback_line(playback: Playback) -> Text:
+    """How a recording is played: ``▶ x60``, stopped, at its end, or with no more lines yet."""
+    speed = "max" if math.isinf(playback.speed) else f"x{playback.speed:g}"
+    if playback.waiting and playback.written:
+        return line(("● LIVE", Tone.GOOD))
+    if playback.waiting:
+        return line(("■ ENDED", MUTED) if playback.ended else ("◐ NO MORE YET", Tone.WARN))
+    return line(("‖ PAUSED", Tone.WARN), (f" {speed}", MUTED)) if playback.paused else line((f"▶ {speed}", Tone.GOOD))
+
+
+def header(view: View, state: Text, title: str, width: int) -> Text:
+    """Fleet name, how the screen stands to its events, clock and the counts that matter: when it is narrow, the most
+    important ones first.
+    """
     c = view.counters
     wide = width >= FULL + 10
     clock = "%Y-%m-%d %H:%M:%SZ" if wide else "%H:%M:%SZ" if width >= 80 else "%H:%MZ"
     name = line((" fleetsim", Tone.PRIMARY), "  ", (title, STRONG)) if width >= 80 else line((" " + title, STRONG))
     errors = f"{plural(c.errors_5m, 'error')}/5m" if wide else f"{c.errors_5m} err/5m"
-    pieces = [name, link_line(link, view), line((f"{view.now:{clock}}", MUTED))]
+    pieces = [name, state, line((f"{view.now:{clock}}", MUTED))]
     counts = [
         line((f"{c.waiting} waiting", Tone.ACCENT if c.waiting else MUTED)),
         line((errors, Tone.BAD if c.errors_5m else MUTED)),
@@ -108,24 +125,29 @@ def header(view: View, link: Link, title: str, width: int) -> Text:
 
 def tabs(current: ScreenName, view: View, width: int, note: str = "") -> Text:
     """The screens with their keys; the current one in brackets, the inbox with what waits there."""
-    left = line(" ", fitted(_tabs(current, view.counters.waiting, width), width - 1, gap=int(width >= 80)))
+    left = line(" ", fitted(_tabs(current, view, width), width - 1, gap=int(width >= 80)))
     return spread(left, line((note, MUTED), " "), width)
 
 
 def tab_at(current: ScreenName, view: View, width: int, x: int) -> ScreenName | None:
     """The screen whose tab is in that column."""
     at = 1
-    for name, tab in zip(ScreenName, _tabs(current, view.counters.waiting, width), strict=True):
+    for name, tab in zip(_screens(view), _tabs(current, view, width), strict=True):
         if at <= x < at + tab.cell_len:
             return name
         at += tab.cell_len + int(width >= 80)
     return None
 
 
-def _tabs(current: ScreenName, waiting: int, width: int) -> list[Text]:
+def _screens(view: View) -> list[ScreenName]:
+    return [name for name in ScreenName if name is not ScreenName.SCENARIO or view.scenario is not None]
+
+
+def _tabs(current: ScreenName, view: View, width: int) -> list[Text]:
     """The whole word where there is room, a short one where there is less, the key alone where there is none."""
     texts: list[Text] = []
-    for key, name in enumerate(ScreenName, start=1):
+    waiting = view.counters.waiting
+    for key, name in enumerate(_screens(view), start=1):
         word = name.capitalize() if width >= 80 else SHORT[name] if name is current or width >= COMPACT else ""
         waits = f" ({waiting})" if name is ScreenName.INBOX and waiting else ""
         tab = f"{key} {word}".rstrip() + waits
@@ -137,6 +159,8 @@ def _tabs(current: ScreenName, waiting: int, width: int) -> list[Text]:
 
 
 Keys = Sequence[tuple[str, str]]
+PLAYBACK: Keys = (("space", "pause"), ("+ -", "speed"), ("[ ]", "back, on"), ("J", "jump"))
+"""The keys of a recording, whatever the screen."""
 
 
 def footer(keys: Keys, width: int) -> Text:
@@ -156,7 +180,7 @@ def too_small(width: int, height: int) -> list[Text]:
 
 
 EVERYWHERE = (
-    ("1 2 3 4 5", "fleet, tasks, inbox, ceremonies, events"),
+    ("1 2 3 4 5 6", "fleet, tasks, inbox, ceremonies, events; scenario of a recording"),
     ("tab shift+tab", "next, previous pane"),
     ("j k, arrows", "down, up"),
     ("g G", "first, last"),
@@ -208,6 +232,29 @@ class HelpScreen(ModalScreen[None]):
         page.entitle("Keys", "j k scroll, esc closes")
         page.show(None, lambda width: self._lines)
         page.focus()
+
+
+class JumpScreen(ModalScreen[str | None]):
+    """Asks for a moment of the run."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "close", show=False)]
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="confirm"):
+            yield Lines(id="confirm-lines", classes="framed")
+            yield Input(id="moment", placeholder="14:00  2h30m  start  end", compact=True)
+
+    def on_mount(self) -> None:
+        lines = self.query_one(Lines)
+        lines.entitle("Jump to a moment of the run")
+        what = "a time of day in UTC, the first there is, or how long after the start"
+        lines.show(
+            [line((what, MUTED)), line(("enter", Tone.PRIMARY), (" goes there    ", MUTED), ("esc", Tone.PRIMARY))]
+        )
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, message: Input.Submitted) -> None:
+        self.dismiss(message.value)
 
 
 class ConfirmScreen(ModalScreen[bool]):

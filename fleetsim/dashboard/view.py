@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from fleetsim.caller import events, fleet_events
+from fleetsim.caller import events, fleet_events, scenario_events
 from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event, Excerpt, Level, OtherEvent
 from fleetsim.caller.health import HealthWord, OutcomeStats
@@ -22,6 +22,7 @@ from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyRow
 from fleetsim.dashboard.view_fleet import AgentRow, FleetFold, span_for
+from fleetsim.dashboard.view_scenario import ScenarioFold, ScenarioView
 from fleetsim.dashboard.view_tasks import TaskDetail, TaskFold, TaskRow
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line
@@ -127,6 +128,8 @@ class View:
     ceremonies: tuple[CeremonyRow, ...] = ()
     notices: tuple[Notice, ...] = ()
     events: tuple[Event, ...] = ()
+    scenario: ScenarioView | None = None
+    """The run, if these are the events of a recording."""
 
     def agent(self, name: str) -> AgentRow | None:
         return next((row for row in self.agents if row.name == name), None)
@@ -225,6 +228,7 @@ class ViewBuilder:
         self._fleet = FleetFold()
         self._inbox = InboxFold()
         self._ceremonies = CeremonyFold()
+        self._scenario = ScenarioFold()
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._listed: tuple[Event, ...] | None = ()
         self._seen = 0
@@ -236,8 +240,9 @@ class ViewBuilder:
         self._stopping = self._configured = False
         self._config_errors: dict[str, str] = {}
         tasks, fleet, ceremonies, inbox = self._tasks, self._fleet, self._ceremonies, self._inbox
+        scenario = self._scenario
         self._handlers: Mapping[type[Event], tuple[Callable[[Any], object], ...]] = {
-            events.RequestAccepted: (fleet.meet, tasks.request),
+            events.RequestAccepted: (fleet.meet, tasks.request, scenario.count),
             events.RequestRefused: (self._refused,),
             events.TaskBound: (fleet.credential_accepted, tasks.bound),  # whoever takes work takes our credential
             events.TaskMoved: (fleet.credential_accepted, tasks.moved),
@@ -246,16 +251,17 @@ class ViewBuilder:
             events.PollingStopped: (tasks.unwatched,),
             events.StreamReceived: (tasks.inbound,),
             events.RequestAnswered: (tasks.response,),
-            events.OutcomeDecided: (self._outcome,),
-            events.QuestionAsked: (self._asked,),
-            events.QuestionAnswered: (self._answered,),
-            events.QuestionExpired: (self._over,),
+            events.OutcomeDecided: (self._outcome, scenario.outcome),
+            events.QuestionAsked: (self._asked, scenario.count),
+            events.QuestionAnswered: (self._answered, scenario.count),
+            events.QuestionExpired: (self._over, scenario.count),
             events.QuestionWithdrawn: (self._over,),
             events.VetoWindowMoved: (inbox.veto,),
-            fleet_events.CeremonyFired: (ceremonies.fired,),
+            fleet_events.CeremonyFired: (ceremonies.fired, scenario.count),
+            fleet_events.CeremonyLate: (scenario.count,),
             fleet_events.CeremonyCompleted: (ceremonies.completed,),
-            fleet_events.CeremonySkipped: (ceremonies.skipped_slot,),
-            fleet_events.CeremonyMissed: (ceremonies.missed_slot,),
+            fleet_events.CeremonySkipped: (ceremonies.skipped_slot, scenario.count),
+            fleet_events.CeremonyMissed: (ceremonies.missed_slot, scenario.count),
             fleet_events.CeremoniesLoaded: (self._ceremonies_loaded,),
             fleet_events.CardFetched: (self._card_fetched,),
             fleet_events.CardFailed: (fleet.card_failed,),
@@ -272,6 +278,16 @@ class ViewBuilder:
             fleet_events.ConfigRejected: (self._config_rejected,),
             fleet_events.HubStarted: (self._hub_moved,),
             fleet_events.HubStopping: (self._hub_moved,),
+            scenario_events.ScenarioStarted: (scenario.started,),
+            scenario_events.TroubleBegan: (scenario.trouble_began,),
+            scenario_events.TroubleEnded: (scenario.trouble_ended,),
+            scenario_events.TrafficEnded: (scenario.traffic_ended,),
+            scenario_events.HubKilled: (scenario.hub_killed,),
+            scenario_events.FailureLogged: (scenario.failed,),
+            scenario_events.HealthLooked: (scenario.looked,),
+            scenario_events.ClockMoved: (scenario.clock_moved,),
+            scenario_events.RecordingEnded: (scenario.ended,),
+            scenario_events.RunJudged: (scenario.judged,),
         }
 
     def fold_all(self, batch: Iterable[Event]) -> None:
@@ -281,6 +297,12 @@ class ViewBuilder:
     def fold(self, event: Event) -> None:
         """Take in one event. Those without a handler are listed among the events and change nothing else."""
         self.version += 1
+        if type(event) not in scenario_events.UNLISTED:
+            self._list(event)
+        for handle in self._handlers.get(type(event), ()):
+            handle(event)
+
+    def _list(self, event: Event) -> None:
         self._began_at = self._began_at or event.at
         self._last_at = event.at
         self._events.append(_slim(event))
@@ -288,8 +310,6 @@ class ViewBuilder:
         self._seen += 1
         if event.level is Level.ERROR:
             self._errors.append(event.at)
-        for handle in self._handlers.get(type(event), ()):
-            handle(event)
 
     def _refused(self, event: events.RequestRefused) -> None:
         self._notice(event, event.agent or "", "refused: " + one_line(event.message))
@@ -371,7 +391,8 @@ class ViewBuilder:
     def detail(self, correlation_id: str) -> TaskDetail | None:
         return self._tasks.detail(correlation_id)
 
-    def snapshot(self, now: datetime) -> View:
+    def snapshot(self, now: datetime, *, exact: bool = False) -> View:
+        """The view now. ``exact``: whatever was judged some seconds before is judged again."""
         if self._listed is None:
             self._listed = tuple(self._events)
         while self._errors and now - self._errors[0] > ERRORS_WINDOW:
@@ -379,7 +400,7 @@ class ViewBuilder:
         tasks, fleet, ceremonies = self._tasks, self._fleet, self._ceremonies
         rows, questions = tasks.rows(), tuple(self._inbox.open.values())
         span, span_s = span_for((now - self._began_at).total_seconds() if self._began_at else 0.0)
-        agents = fleet.rows(now, span_s, tasks.at_work)
+        agents = fleet.rows(now, span_s, tasks.at_work, exact=exact)
         health = [row.health for row in agents]
         counters = Counters(
             health={word: health.count(word) for word in HEALTH},
@@ -417,13 +438,14 @@ class ViewBuilder:
             ceremonies=ceremonies.rows(),
             notices=tuple(self._notices),
             events=self._listed,
+            scenario=self._scenario.snapshot(now),
         )
 
 
 def _slim(event: Event) -> Event:
     """The event without the rest of a text that a recording has whole: the list stays small whatever agents say."""
     cut: dict[str, Any] = {}
-    for member in _TEXTS[type(event)]:
+    for member in _TEXTS.get(type(event), ()):
         value = getattr(event, member)
         if isinstance(value, Excerpt) and len(value.text) > EXCERPT_CHARS_MAX:
             cut[member] = Excerpt.of(value.text, value.chars)

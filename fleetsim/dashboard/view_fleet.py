@@ -373,10 +373,12 @@ class FleetFold:
         elif outcome.kind not in {OutcomeKind.UNKNOWN, OutcomeKind.LOST, OutcomeKind.EXPIRED, OutcomeKind.CANCELED}:
             agent.reached()
 
-    def rows(self, now: datetime, span_s: int, at_work: Mapping[str, tuple[int, int]]) -> tuple[AgentRow, ...]:
+    def rows(
+        self, now: datetime, span_s: int, at_work: Mapping[str, tuple[int, int]], *, exact: bool = False
+    ) -> tuple[AgentRow, ...]:
         """All agents, worst first. ``at_work`` has (running, waiting) per name, ``span_s`` the trend's width."""
         about = (self._changes, int(now.timestamp()) // FINE_S, span_s)
-        if self._about != about:
+        if exact or self._about != about:
             self._about, self._rows = about, self._judge(now, span_s)
         rows = [(row, *at_work.get(row.name, (0, 0))) for row in self._rows]
         self._rows = tuple(

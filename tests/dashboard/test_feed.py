@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event
@@ -22,6 +24,7 @@ async def test_the_events_of_a_hub_arrive_in_order_and_what_was_lost_is_counted(
         assert feed.dropped == 5
 
 
+@pytest.mark.slow
 async def test_a_restarted_hub_is_told_from_its_ledger_and_no_event_twice(runtime: Runtime) -> None:
     past = an_hour()[:1_500]
     log = EventLog(runtime.clock, first_seq=1_498)

@@ -220,6 +220,7 @@ def _until_quiet(terminal: int, word: bytes, seconds: float) -> bytes:
     return output
 
 
+@pytest.mark.slow
 def test_no_module_hands_textual_a_string_of_its_own() -> None:
     """Strings can be markup: only ``widgets`` makes Textual content, and nobody uses a widget that parses it."""
     banned = {"Static", "Label", "Markdown", "RichLog", "Log", "DataTable", "notify", "from_markup", "Header", "Footer"}

@@ -53,6 +53,7 @@ def test_the_count_in_the_title_is_what_is_shown_while_chunks_arrive() -> None:
     assert f"{len(whole):,} characters" in words([live_title(found, follow=True)])
 
 
+@pytest.mark.slow
 def test_more_live_text_than_is_kept_says_which_part_it_is() -> None:
     j, about, whole = chunked(4_999, end=False)
     found = detail(j, about)
@@ -151,6 +152,7 @@ async def test_a_long_question_is_read_whole_before_it_is_answered() -> None:
         assert "which?" in words(stage.app.query_one("#reading").lines)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_million_characters_without_a_space_are_wrapped_in_a_moment() -> None:
     began = time.process_time()
     lines = wrap("é" * 1_000_000, 80)

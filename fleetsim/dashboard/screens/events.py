@@ -15,6 +15,7 @@ from textual.binding import Binding, BindingType
 
 from fleetsim.caller import events as e
 from fleetsim.caller import fleet_events as f
+from fleetsim.caller import scenario_events as s
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level, OtherEvent
 from fleetsim.dashboard import read
@@ -222,6 +223,12 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
     f.ConfigRejected: lambda event: _joined(one_line(event.error, 400), "last good kept"),
     f.HubStarted: lambda event: _joined(one_line(event.url), _by("pid", event.pid)),
     f.HubStopping: lambda event: "closing",
+    s.TroubleBegan: lambda event: _joined("begins:", one_line(event.said) or one_line(event.fault)),
+    s.TroubleEnded: lambda event: _joined("ends:", one_line(event.fault)),
+    s.TrafficEnded: lambda event: "traffic and trouble are over; what was begun comes to its end",
+    s.HubKilled: lambda event: "the hub was killed",
+    s.FailureLogged: lambda event: _joined("failed unseen:", one_line(event.said)),
+    s.ClockMoved: lambda event: f"the hub's clock was set by {event.by_s:+,.0f} s",
 }
 
 
@@ -332,6 +339,9 @@ class EventsPane(Pane):
     def filter_by(self, text: str) -> None:
         super().filter_by(text)
         self._window = Window(self.query_now, debug=self.debug)
+
+    def begin_anew(self) -> None:
+        self.filter_by(self.filter_text)
 
     def status(self, view: View) -> str:
         kept = f"{len(self.main.rows.items):,} shown of {len(view.events):,} kept, {view.counters.events:,} seen"

@@ -45,6 +45,9 @@ class Pane(FleetWidget, Vertical):
     def draw(self, view: View) -> None:
         """Show the view."""
 
+    def begin_anew(self) -> None:
+        """Everything that happened happens again: forget what was kept of it."""
+
     def status(self, view: View) -> str:
         """The status line, its parts three blanks apart."""
         return ""

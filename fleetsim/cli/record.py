@@ -1,0 +1,253 @@
+"""``fleetsim record``: keep what a running hub says, to be played on the dashboard and reported on later.
+
+A recording of a hub is of the form of a simulated run's, with the hub's events alone. It begins with the newest of
+those that were before (kind ``past``), as the dashboard over a hub does, so that the same screens come of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import aclosing, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fleetsim.caller.event_log import KEEP_MAX
+from fleetsim.caller.event_wire import from_wire
+from fleetsim.caller.jsonable import from_iso
+from fleetsim.caller.recording_lines import FORMAT, problem_of
+from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.hub_client import connect, find_hub
+from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.terminal import rewrite
+from fleetsim.model.errors import ConfigError, FleetsimError, HttpRefused, TransportError, WireError
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.workers import Workers
+from fleetsim.sim.quantities import in_words, seconds_of
+from fleetsim.sim.recording import Recorder
+
+QUIET_S = 1.0
+"""When nothing comes for so long, what was before has been told."""
+HEALTH_EVERY_S = 60.0
+AGAIN_S = 1.0
+SHOW_EVERY_S = 0.5
+WAITING_MAX = 10_000
+_DROPPED = "events.dropped"
+
+
+def _span(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else seconds_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), help="The file, which must not be there yet [hub-TIME.jsonl].")
+@click.option("--for", "for_s", callback=_span, metavar="SPAN", help="How long, such as 10m or 8h [until Ctrl-C].")
+@click.pass_obj
+def record(common: CommonOptions, out: Path | None, for_s: float | None) -> int:
+    """Keep what the running hub says from now on in a file, until Ctrl-C or for a while.
+
+    \b
+    fleetsim record --for 8h --out day.jsonl
+    fleetsim dashboard --replay day.jsonl --speed x600   the same screens at the same moments
+    fleetsim sim --replay day.jsonl                      its figures
+
+    It needs the hub's own key, which it finds as the other verbs do. When the hub is restarted nothing is lost: what
+    it said meanwhile is fetched once it is back. What agents say is in the file as the hub's events have it, as
+    excerpts: only you may read it.
+
+    Exit codes: 0, 2 if no hub runs or the file is there already.
+    """
+    return asyncio.run(_record(common, out, for_s))
+
+
+async def _record(common: CommonOptions, out: Path | None, for_s: float | None) -> int:
+    async with connect(common) as hub:
+        health = await hub.get("/health")
+        agents = await hub.get("/agents")
+        url = hub.url
+    began = _moment(health.get("collectedAt"))
+    path = out or Path(f"hub-{began:%Y%m%d-%H%M%S}.jsonl")
+    try:
+        path.touch(mode=0o600, exist_ok=False)
+        file = path.open("w", encoding="utf-8", errors="replace", buffering=1)
+    except OSError as error:
+        another = "give another name with --out" if isinstance(error, FileExistsError) else None
+        raise ConfigError(f"{path}: {error.strerror}", hint=another) from None
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    begun_s = time.perf_counter()
+    async with running_runtime() as runtime:
+        with file:
+            kept = _HubRecorder(common, runtime, Recorder(file), began)
+            kept.begin(url, agents, health)
+            until = f"for {in_words(for_s)}" if for_s else "until Ctrl-C"
+            common.note(f"recording the hub at {url} in {path} {until}")
+            async with Workers("record") as workers:
+                running = [workers.start(work, name=name) for name, work in kept.work().items()]
+                running.append(workers.start(stopped.wait(), name="stop"))
+                await asyncio.wait(running, timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
+            length_s = time.perf_counter() - begun_s
+            kept.end(url, length_s)
+    if sys.stderr.isatty() and not common.quiet:
+        rewrite("")
+    strange = f", {kept.left_out} that were none left out" if kept.left_out else ""
+    common.note(f"{kept.events:,} events of {in_words(length_s)} in {path}{strange}")
+    if kept.error is not None:
+        raise kept.error
+    common.note(f"  next: fleetsim dashboard --replay {shlex.quote(str(path))}")
+    return Exit.OK
+
+
+def _moment(text: object) -> datetime:
+    at = from_iso(text)
+    if at is None:
+        raise WireError("the hub does not say what time it is there")
+    return at
+
+
+class _HubRecorder:
+    """Writes a hub's events in their order, each once, over restarts of the hub. ``error`` is what ended it, if any."""
+
+    def __init__(self, common: CommonOptions, runtime: Runtime, recorder: Recorder, began: datetime) -> None:
+        self.error: FleetsimError | None = None
+        self._common = common
+        self._runtime = runtime
+        self._recorder = recorder
+        self._began = began
+        self._before: deque[dict[str, Any]] | None = deque(maxlen=KEEP_MAX)
+        self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(WAITING_MAX)
+        self._last, self._last_at = 0, None
+        self.at_s = 0.0
+        self.events = self.left_out = 0
+
+    def begin(self, url: str, agents: Sequence[Mapping[str, Any]], health: Mapping[str, Any]) -> None:
+        """Say which hub it is, and how its agents are."""
+        named = [{"agent": str(row.get("name")), "skills": []} for row in agents]
+        about = {"scenario": url, "seed": 0, "start": self._began.isoformat(), "duration_s": 0.0, "agents": named}
+        self._recorder.write(0.0, "start", format=FORMAT, of="hub", **about, replicas={}, expect=[])
+        self.health(health)
+
+    def end(self, url: str, length_s: float) -> None:
+        """Write what was heard and not written yet, and that there is no more."""
+        while not self._waiting.empty():
+            self._take(self._waiting.get_nowait())
+        self._tell_past()
+        self._recorder.write(max(self.at_s, length_s), "closed")
+        self._recorder.played(source=url, wall_s=0.0, cpu_s=0.0)
+
+    def work(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """What goes on until somebody ends it, or it cannot."""
+        works = {"listen": self._listen(), "write": self._write(), "health": self._look()}
+        if sys.stderr.isatty() and not self._common.quiet:
+            works["progress"] = self._show()
+        return works
+
+    async def _listen(self) -> None:
+        """Hear the hub, and again after what was heard when it went: its journal has what it said meanwhile."""
+        told = False
+        while True:
+            try:
+                async for row in self._events():
+                    told = False
+                    await self._waiting.put(row)
+            except TransportError:
+                pass
+            except HttpRefused as error:
+                if error.status < 500:
+                    self.error = error
+                    return
+            except FleetsimError as error:
+                self.error = error
+                return
+            if not told:
+                self._common.note("the hub is gone; waiting for it to come back")
+                told = True
+            await asyncio.sleep(AGAIN_S)
+
+    async def _events(self) -> AsyncIterator[dict[str, Any]]:
+        """Those after the last one, until the hub goes or says that it told too fast, which its journal mends."""
+        address = find_hub(self._common)
+        if address is None:
+            return
+        # The last one is asked for again: another hub's event of that number says that its numbers are others.
+        async with aclosing(address.client(self._runtime).events(after=max(self._last - 1, 0))) as events:
+            async for row in events:
+                if row["topic"] == _DROPPED:
+                    return
+                if row["seq"] == self._last and row.get("at") == self._last_at:
+                    continue
+                if row["seq"] <= self._last:
+                    self._last = 0  # another journal: a hub that keeps nothing on disk was restarted
+                    return
+                self._last, self._last_at = row["seq"], row.get("at")
+                yield row
+
+    async def _write(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(QUIET_S):
+                    row = await self._waiting.get()
+            except TimeoutError:
+                self._tell_past()
+            else:
+                self._take(row)
+
+    def _take(self, row: dict[str, Any]) -> None:
+        at = from_iso(row.get("at"))
+        if self._before is not None and at is not None and at < self._began:
+            self._before.append(row)
+            return
+        self._tell_past()
+        self._event("event", row, at)
+
+    def _tell_past(self) -> None:
+        """Write what was before the recording began: all of it was heard."""
+        before, self._before = self._before or (), None
+        for row in before:
+            self._event("past", row, None)
+
+    def _event(self, kind: str, row: dict[str, Any], at: datetime | None) -> None:
+        if at is not None:
+            self.at_s = max(self.at_s, round((at - self._began).total_seconds(), 6))
+        event = from_wire(row)
+        line = {"t": self.at_s, "kind": kind, "type": type(event).__name__, "event": row}
+        if event is None or problem_of(line, first=False):
+            self.left_out += 1
+            return
+        self._recorder.write(self.at_s, kind, type=type(event).__name__, event=row)
+        self.events += kind == "event"
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(HEALTH_EVERY_S)
+            with suppress(FleetsimError):  # a hub that is away is heard of by who listens
+                if (address := find_hub(self._common)) is not None:
+                    self.health(await address.client(self._runtime).get("/health"))
+
+    def health(self, snapshot: Mapping[str, Any]) -> None:
+        """How the hub sees each agent at that moment."""
+        now = _moment(snapshot.get("collectedAt"))
+        self.at_s = max(self.at_s, round((now - self._began).total_seconds(), 6))
+        rows = {
+            str(row["agentName"]): {"health": str(row["health"]), "outcomes": int(row["totalOutcomes"])}
+            for row in snapshot["agents"]
+        }
+        self._recorder.write(self.at_s, "health", now=now.isoformat(), agents=rows)
+
+    async def _show(self) -> None:
+        while True:
+            rewrite(f"recording: {in_words(self.at_s)}, {self.events:,} events")
+            await asyncio.sleep(SHOW_EVERY_S)

@@ -1,0 +1,172 @@
+"""A recording as a feed: played at any speed, stopped, wound back and followed while it is written.
+
+How fast it is played changes nothing of what is told by a moment of the run: a batch holds whole lines, up to a
+moment and none after it, and ``now`` moves with the batch that brings it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fleetsim.caller.events import Event
+from fleetsim.caller.recording_lines import MADE_WITH, RECORDED_S_MAX, RecordingReader, event_of
+from fleetsim.caller.scenario_events import UNLISTED, ClockMoved
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import Clock
+
+SPEEDS = (1.0, 10.0, 60.0, 600.0, 3_600.0, math.inf)
+"""How many times as fast as it was; the last one as fast as it can be read."""
+SLICE_S = 0.06
+"""How long lines are read before the screen has its turn."""
+PAUSE_S = 0.04
+CLOCK_S = 1.0
+"""A hub's clock that is off by more was set."""
+_DAY_S = 86_400
+_TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
+_SPAN = re.compile(r"(?:(\d{1,6})d)? ?(?:(\d{1,6})h)? ?(?:(\d{1,6})m)? ?(?:(\d{1,9})s)?", re.ASCII)
+
+
+class Playback:
+    """The events of a recording up to ``at_s``, the second of the run that is played.
+
+    Read what it says of itself between two batches: ``ended`` and ``waiting`` say that there is no line any more, or
+    none yet, and ``written`` that somebody is known to write it. ``restarts`` grows when it begins anew: whoever folds
+    it must too. Raises ConfigError where the file is no recording.
+    """
+
+    dropped = 0
+
+    def __init__(self, reader: RecordingReader, clock: Clock, *, speed: float = 1.0) -> None:
+        first = reader.read()
+        if first is None:
+            raise ConfigError(f"{reader.path}:1: not a recording: there is no line in it", hint=MADE_WITH)
+        reader.rewind()
+        self.name: str = first["scenario"]
+        self.start = datetime.fromisoformat(first["start"]).astimezone(UTC)
+        self.duration_s: float = first["duration_s"]
+        self.speed = speed
+        self.paused = self.ended = self.waiting = self.written = False
+        self.at_s = 0.0
+        self.restarts = 0
+        self.error: ConfigError | None = None
+        self._reader = reader
+        self._clock = clock
+        self._looked_s = clock.monotonic()
+        self._goal_s: float | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.at_s, self.ended, self.waiting = 0.0, False, False
+        self._next: dict[str, Any] | None = None
+        self._moved_s = 0.0
+        self._seq = 0
+
+    @property
+    def now(self) -> datetime:
+        """The moment on the hub's clock, in UTC."""
+        return self.start + timedelta(seconds=self.at_s + self._moved_s)
+
+    @property
+    def still(self) -> bool:
+        """Whether nothing will change until somebody does something, or the file grows."""
+        return self._goal_s is None and (self.paused or self.waiting)
+
+    def pause(self) -> None:
+        """Stop, or go on."""
+        self.paused = not self.paused
+
+    def change_speed(self, by: int) -> None:
+        """So many steps faster, or slower."""
+        faster = [at for at, speed in enumerate(SPEEDS) if speed >= self.speed]
+        self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, faster[0] + by))]
+
+    def jump(self, to_s: float) -> None:
+        """To a second of the run, or as near to it as the recording goes."""
+        goal_s = max(0.0, min(to_s, RECORDED_S_MAX))
+        if goal_s < self.at_s:
+            self._reader.rewind()
+            self._begin()
+            self.restarts += 1
+        self._goal_s = goal_s
+
+    def second_of(self, text: str) -> float | None:
+        """Which second of the run ``14:00`` (the first there is), ``2h30m``, ``start`` or ``end`` is; None if none."""
+        text = text.strip().lower()
+        if text in {"start", "end"}:
+            return 0.0 if text == "start" else RECORDED_S_MAX
+        if match := _TIME_OF_DAY.fullmatch(text):
+            hour, minute, second = (int(part or 0) for part in match.groups())
+            at = self.start.replace(hour=hour, minute=minute, second=second, microsecond=0)
+            return ((at - self.start).total_seconds()) % _DAY_S
+        if text and (match := _SPAN.fullmatch(text)):
+            days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+            return float(days * _DAY_S + hours * 3_600 + minutes * 60 + seconds)
+        return None
+
+    async def __aiter__(self) -> AsyncIterator[Sequence[Event]]:
+        while True:
+            try:
+                batch = self._advance()
+            except ConfigError as error:
+                self.error = error
+                raise
+            yield batch
+            await asyncio.sleep(PAUSE_S if not batch or not self._hurried else 0)
+
+    @property
+    def _hurried(self) -> bool:
+        return self._goal_s is not None or self.speed == math.inf
+
+    def _advance(self) -> list[Event]:
+        """Read up to the moment that is due, or as long as a slice of time."""
+        began_s = self._clock.monotonic()
+        elapsed_s, self._looked_s = began_s - self._looked_s, began_s
+        if self._goal_s is not None:
+            until_s = self._goal_s
+        elif self.paused:
+            return []
+        else:
+            until_s = math.inf if self.speed == math.inf else self.at_s + elapsed_s * self.speed
+        batch: list[Event] = []
+        while True:
+            if self._next is None:
+                self._next = self._reader.read()
+            if self._next is None:
+                # Of the time after the last line nothing is known yet.
+                self.waiting, self._goal_s = True, None
+                return batch
+            self.waiting = False
+            if self._next["t"] > until_s:
+                self.at_s, self._goal_s = max(self.at_s, until_s), None
+                return batch
+            line, self._next = self._next, None
+            batch += self._told(line)
+            if self._clock.monotonic() - began_s > SLICE_S:
+                return batch
+
+    def _told(self, line: dict[str, Any]) -> list[Event]:
+        """The events of a line, numbered so that none has the number of another: a hub that was killed repeats some."""
+        self.at_s = max(self.at_s, line["t"])
+        self.ended = self.ended or line["kind"] in {"played", "verdict"}
+        event = event_of(line, self.now)
+        if event is None:
+            return []
+        told = [event]
+        if line["kind"] == "event":
+            off_s = (event.at - self.now).total_seconds()
+            if abs(off_s) > CLOCK_S and 1970 <= event.at.year < 9_000:
+                told.insert(0, ClockMoved(at=event.at, by_s=off_s))
+                self._moved_s += off_s
+        return [self._numbered(one) for one in told]
+
+    def _numbered(self, event: Event) -> Event:
+        if type(event) in UNLISTED:
+            return event
+        self._seq = max(event.seq, self._seq + 1)
+        return event if event.seq == self._seq else replace(event, seq=self._seq)

@@ -1,0 +1,294 @@
+"""Screen 6: a recorded run, how it goes over time, what goes wrong in it, and whether it is as expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+
+from fleetsim.caller.expectation import shown
+from fleetsim.caller.health import HealthWord
+from fleetsim.dashboard.chrome import Keys, ScreenName, Size
+from fleetsim.dashboard.labels import HEALTH, HEALTH_ORDER, MUTED, STATE, STRONG, Mark, Tone, duration, plural, spark
+from fleetsim.dashboard.screens import events
+from fleetsim.dashboard.screens.fleet import ok_share
+from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.text import Column, Rows, TableRow, clip, fitted, left_out, line, wrap
+from fleetsim.dashboard.view import View
+from fleetsim.dashboard.view_fleet import AgentRow
+from fleetsim.dashboard.view_scenario import CELLS_MAX, Phase, ScenarioView, TroubleRow
+from fleetsim.dashboard.widgets import Grid, Lines, Page
+
+NEWEST_MAX = 50
+BAR_CELLS = 20
+SHORT_LINES = 16
+"""Below so many lines the agents have the room."""
+RESULT: Mapping[str, Mark] = {
+    "ok": Mark("✓", "as expected", Tone.GOOD),
+    "unexpected": Mark("✗", "not as expected", Tone.BAD),
+    "violated": Mark("✗", "a rule was broken", Tone.BAD),
+}
+COLUMNS = (
+    Column(title="HEALTH", width=10),
+    Column(title="AGENT", width=10, flex=1, most=24),
+    Column(title="OK%", width=5, align=">"),
+    Column(title="P95", width=5, align=">", drop=3),
+    Column(title="RUN", width=3, align=">", drop=4),
+    Column(title="WAIT", width=4, align=">", drop=2),
+    Column(title="OVER TIME, as the hub looked", width=CELLS_MAX // 2, flex=4, most=CELLS_MAX + 2),
+)
+_WORDS = {word.value: word for word in HealthWord}
+
+
+def span(seconds: float) -> str:
+    """A moment of the run, or how long it takes: ``1d 02:03:04``."""
+    days, rest = divmod(int(seconds), 86_400)
+    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+    return f"{days}d {clock}" if days else clock
+
+
+def standing(run: ScenarioView) -> Text:
+    """The verdict, or what can be said so far."""
+    if run.of_hub:
+        return line(("a recording of a hub", STRONG))
+    if run.verdict is not None:
+        return line(RESULT[run.verdict.result].piece)
+    if run.complaints:
+        return line(("✗ something failed unseen", Tone.BAD))
+    broken = sum(not row.holds for row in run.expectations)
+    if broken:
+        return line((f"! {broken} of {plural(len(run.expectations), 'expectation')} not met so far", Tone.WARN))
+    if run.expectations:
+        return line(("✓ as expected so far", Tone.GOOD))
+    return line(("nothing is expected of it", MUTED))
+
+
+def progress(run: ScenarioView, width: int) -> Text:
+    """How far it is, in virtual time."""
+    if not run.duration_s:
+        return line((span(run.at_s), STRONG), (" since the recording began", MUTED))
+    share = min(1.0, run.at_s / run.duration_s)
+    rest = {Phase.RUNNING: "", Phase.SETTLING: " settling", Phase.ENDED: " over"}[run.phase]
+    told = line((f" {share:.0%} ", STRONG), f"{span(run.at_s)} of {span(run.duration_s)}", (rest, MUTED))
+    cells = max(3, min(BAR_CELLS, width - told.cell_len))
+    done = round(share * cells)
+    return line(("━" * done, Tone.PRIMARY), ("─" * (cells - done), MUTED), told)
+
+
+def rules(run: ScenarioView, *, written: bool = False) -> Text:
+    """What became of the rules that hold in any run; ``written`` says that somebody is at it still."""
+    if run.of_hub:
+        return line(("no rules: a hub tells too little", MUTED))
+    if run.verdict is None:
+        ended = run.phase is Phase.ENDED and not written
+        return line(("no verdict in it: fleetsim sim --replay FILE" if ended else "rules: looked at once over", MUTED))
+    if run.verdict.violations:
+        return line((f"✗ rules broken {plural(run.verdict.violations, 'time')}", Tone.BAD))
+    return line((f"✓ {run.verdict.rules} rules held in {run.verdict.cases:,} cases", Tone.GOOD))
+
+
+def run_card(run: ScenarioView, width: int, *, written: bool = False) -> list[Text]:
+    """Verdict, time and where it comes from."""
+    begun = line((f"from {run.start:%Y-%m-%d %H:%M:%SZ}", MUTED))
+    came = [begun] if run.of_hub else [line(("seed ", MUTED), str(run.seed)), begun]
+    return [
+        clip(one, width)
+        for one in (standing(run), progress(run, width), rules(run, written=written), fitted(came, width))
+    ]
+
+
+def work_card(run: ScenarioView, width: int) -> list[Text]:
+    """Traffic over time and now."""
+    bars = max(4, width - 26)
+    rows = (
+        ("requests", run.requests_cells, f"{run.requests:,}, {run.requests_hour:,.0f}/h", Tone.CALM),
+        ("in flight", run.in_flight_cells, f"{run.in_flight:,}", Tone.PRIMARY),
+        ("failures", run.failures_cells, f"{run.failures:,}", Tone.BAD if run.failures else MUTED),
+    )
+    lines = [
+        line((f"{name:<10}", MUTED), (spark(_narrowed(cells, bars)), tone), f" {now}")
+        for name, cells, now, tone in rows
+    ]
+    stops = [line((f"hub killed {plural(run.kills, 'time')}", Tone.WARN))] if run.kills else []
+    each = line((f"a bar is {_bar_words(run, bars)}", MUTED))
+    return [clip(one, width) for one in (*lines, fitted([*stops, each], width))]
+
+
+def _narrowed(cells: Sequence[int], bars: int) -> list[int]:
+    """Neighbours put together until they fit: the highest of each group."""
+    by = -(-CELLS_MAX // bars)
+    return [max(cells[at : at + by]) for at in range(0, len(cells), by)]
+
+
+def _bar_words(run: ScenarioView, bars: int) -> str:
+    return duration(run.width_s * -(-CELLS_MAX // bars) * 1000)
+
+
+def ends_card(run: ScenarioView, width: int) -> list[Text]:
+    """How requests ended, by kind."""
+    ends = sorted(run.ends.items(), key=lambda row: (row[0] != "completed", -row[1]))
+    pieces = [line(STATE[kind].piece, f" {count:,}") for kind, count in ends]
+    if not pieces:
+        return [line(("nothing has ended", MUTED))]
+    lines, row = [], list[Text]()
+    for piece in pieces:
+        if row and sum(one.cell_len + 2 for one in row) + piece.cell_len > width:
+            lines.append(fitted(row, width))
+            row = []
+        row.append(piece)
+    return [*lines, fitted(row, width)]
+
+
+def strip(looks: Sequence[tuple[float, str]], run: ScenarioView, cells: int) -> Text:
+    """A glyph for each part of the time: the worst that an agent was in it, a dot before it was looked at."""
+    text, word, at = Text(), "", 0
+    for cell in range(cells):
+        begins_s, ends_s = run.span_s * cell / cells, run.span_s * (cell + 1) / cells
+        if begins_s > run.at_s:
+            break
+        worst = word
+        while at < len(looks) and looks[at][0] < ends_s:
+            word = looks[at][1]
+            worst = word if not worst or _badness(word) < _badness(worst) else worst
+            at += 1
+        mark = HEALTH[_WORDS[worst]] if worst in _WORDS else None
+        text.append(mark.glyph if mark else "·", mark.tone if mark else MUTED)
+    return text
+
+
+def _badness(word: str) -> int:
+    known = _WORDS.get(word)
+    return len(HEALTH_ORDER) if known is None else HEALTH_ORDER[known]
+
+
+def agent_row(agent: AgentRow, run: ScenarioView, cells: int) -> TableRow:
+    """One agent as a row of ``COLUMNS``."""
+    f = agent.figures
+    return TableRow(
+        (
+            line(HEALTH[agent.health].piece),
+            line((agent.name, STRONG)),
+            ok_share(agent),
+            line(duration(f.p95_latency_ms) if f.answered_outcomes else ("-", MUTED)),
+            line((str(agent.running), Tone.PRIMARY if agent.running else MUTED)),
+            line((str(agent.waiting), Tone.ACCENT if agent.waiting else MUTED)),
+            strip(run.looks.get(agent.name, ()), run, cells),
+        )
+    )
+
+
+def expected(run: ScenarioView, width: int) -> list[Text]:
+    """Each expectation with its figure now, then what broke a rule, and when."""
+    if run.of_hub:
+        what = (
+            "Nobody wrote what to expect of a hub, and what its agents know of their tasks is not in a recording of "
+            "it. `fleetsim sim --replay FILE` reports what can be told from the hub's events."
+        )
+        return wrap(what, width, MUTED)
+    lines: list[Text] = []
+    final = run.verdict is not None
+    for row in run.expectations:
+        tone = Tone.GOOD if row.holds else Tone.BAD if final else Tone.WARN
+        mark = "✓" if row.holds else "✗" if final else "!"
+        figure = shown(row.expectation.unit, row.figure)
+        lines.append(clip(line((f"{mark} ", tone), row.expectation.text, (f"  it is {figure}", MUTED)), width))
+    for complaint in run.complaints:
+        lines += wrap(f"failed unseen: {complaint}", width, Tone.BAD)
+    for at_s, rule, who, said in run.verdict.first if run.verdict else ():
+        lines += [*wrap(rule, width, Tone.BAD), *wrap(f"{span(at_s)} {who}: {said}", width)]
+    if run.verdict and run.verdict.violations > len(run.verdict.first):
+        lines.append(left_out(f"and {run.verdict.violations - len(run.verdict.first)} more"))
+    return lines or [line(("nothing is expected", MUTED))]
+
+
+def troubles(run: ScenarioView, width: int) -> list[Text]:
+    """What goes wrong now, then what did."""
+    none = line(("nothing, so far" if run.phase is Phase.RUNNING else "nothing", MUTED))
+    return [clip(_trouble(row), width) for row in run.troubles] or [none]
+
+
+def _trouble(row: TroubleRow) -> Text:
+    what = row.said or " at ".join(filter(None, (row.fault, row.agent)))
+    if row.ended_s is None:
+        return line(("! ", Tone.WARN), (f"since {span(row.began_s)}  ", MUTED), (what, STRONG))
+    return line((f"  {span(row.began_s)} to {span(row.ended_s)}  ", MUTED), what)
+
+
+class ScenarioPane(Pane):
+    """The run above, its agents over time, then what is expected beside what goes wrong, and the newest events."""
+
+    NAME = ScreenName.SCENARIO
+    KEYS: ClassVar[Keys] = (("space", "pause"), ("+ -", "speed"), ("[ ]", "back, on"), ("J", "jump"), ("↵", "agent"))
+
+    def compose(self) -> ComposeResult:
+        self._cards = [Lines(classes="card framed") for _ in range(3)]
+        self._notes = Lines(id="scenario-notes")
+        self.main = Grid(COLUMNS, id="scenario-agents", hold=False)
+        self._expected = Page(id="expected")
+        self._troubles = Page(id="troubles")
+        self._newest = Grid(events.NARROW, id="newest", classes="framed", hold=False)
+        with Horizontal(id="scenario-cards"):
+            yield from self._cards
+        yield self._notes
+        yield self.main
+        with Horizontal(id="scenario-told"):
+            yield self._expected
+            yield self._troubles
+        yield self._newest
+
+    def draw(self, view: View) -> None:
+        run = view.scenario
+        if run is None:
+            self._notes.show([line(("Waiting for the recording to begin …", MUTED))])
+            return
+        written = self.host.playback is not None and self.host.playback.written
+        if self.size_class is Size.FULL:
+            width = max(10, self._cards[0].inner_width)
+            drawn = (
+                ("Run", run_card(run, width, written=written)),
+                ("Work", work_card(run, width)),
+                ("Ends", ends_card(run, width)),
+            )
+            for card, (title, lines) in zip(self._cards, drawn, strict=True):
+                card.entitle(title)
+                card.show(lines)
+        else:
+            width = max(20, self.size.width - 2)
+            verdict, far, ruled, _ = run_card(run, width, written=written)
+            notes = (verdict, far, *work_card(run, width)[:3], ruled, fitted(ends_card(run, width), width))
+            self._notes.show([line(" ", one) for one in (notes if self.size.height >= SHORT_LINES else notes[:3])])
+        cells = CELLS_MAX if self.size_class is Size.FULL else CELLS_MAX // 2
+        about = (int(run.at_s), run.looks)
+        rows = Rows(view.agents, lambda agent: agent.name, lambda agent: agent_row(agent, run, cells), about)
+        self.main.show(rows, empty=[line(("No agent is known yet.", MUTED))])
+        self._expected.entitle("Expected", "figures so far" if run.verdict is None and run.expectations else "")
+        told = (run.of_hub, run.expectations, run.verdict, run.complaints)
+        self._expected.show(told, lambda width: expected(run, width))
+        now = sum(row.ended_s is None for row in run.troubles)
+        self._troubles.entitle("Trouble", f"{now} now" if run.troubles else "")
+        self._troubles.show((run.troubles, run.phase), lambda width: troubles(run, width))
+        newest = [event for event in view.events[: -NEWEST_MAX - 1 : -1] if event.level != "debug"]
+        self._newest.entitle("Newest events", "5 has all")
+        wide = self.size_class is Size.FULL
+        columns = events.COLUMNS if wide else events.NARROW
+        listed = Rows(newest, lambda event: str(event.seq), lambda event: events.row(event, not wide), wide)
+        self._newest.show(listed, columns=columns, empty=[line(("Nothing has happened yet.", MUTED))])
+
+    def status(self, view: View) -> str:
+        if view.scenario is None:
+            return ""
+        past = "   of a hub: no expectations, no rules" if view.scenario.of_hub else ""
+        return f"{plural(view.counters.agents, 'agent')}   {view.counters.events:,} events{past}   read only"
+
+    def chosen_task(self) -> str | None:
+        key = self._newest.key if self._newest.has_focus else None
+        return next((event.correlation_id for event in self.host.view.events if str(event.seq) == key), None)
+
+    def opened(self, grid: Grid, key: str) -> None:
+        if grid is self.main:
+            self.host.show_agent(key)
+        elif task := self.chosen_task():
+            self.host.show_task(task)

@@ -1,0 +1,166 @@
+"""``fleetsim record``: what a hub said, whole and over its restart, and the same screens come of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.event_wire import from_wire
+from fleetsim.caller.recording_lines import RecordingReader
+from fleetsim.dashboard.playback import Playback
+from fleetsim.dashboard.view import View, ViewBuilder
+from fleetsim.sim.recording import lines_of
+from tests.cli.world import Shell
+from tests.dashboard.stage import SetClock
+
+pytestmark = [pytest.mark.slow, pytest.mark.sockets]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest_asyncio.fixture
+async def url() -> AsyncIterator[str]:
+    agent = Agent("echo")
+
+    @agent.skill("echo")
+    async def echo(task: SkillContext) -> str:
+        if "fail" in task.text:
+            raise ValueError("as you wish")
+        return task.text
+
+    async with agent.serving() as found:
+        yield found
+
+
+@contextmanager
+def recording(shell: Shell) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        shell.command("record", "--out", "day.jsonl"),
+        cwd=shell.home,
+        env=shell.environment(),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        assert process.stderr.readline().startswith("recording the hub at http://127.0.0.1:")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def stopped(process: subprocess.Popen[str]) -> str:
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    return said
+
+
+async def at_moment(path: Path, at_s: float) -> View:
+    """What the screens show then."""
+    builder = ViewBuilder()
+    with RecordingReader(path) as reader:
+        playback = Playback(reader, SetClock())
+        playback.jump(at_s)
+        feed = aiter(playback)
+        while playback.at_s < at_s:
+            builder.fold_all(await anext(feed))
+    assert playback.at_s == at_s
+    return builder.snapshot(playback.now, exact=True)
+
+
+async def test_nothing_is_lost_over_a_restart_and_the_same_screens_come_of_it(shell: Shell, url: str) -> None:
+    shell.write("agents.yaml", f"agents:\n  - name: echo\n    url: {url}/a2a\n")
+    day = shell.home / "day.jsonl"
+    with ExitStack() as stack:
+        with shell.up():
+            assert (await shell.arun("send", "echo", "before")).returncode == 0
+            process = stack.enter_context(recording(shell))
+            assert (await shell.arun("send", "echo", "one")).returncode == 0
+        with shell.up():
+            assert (await shell.arun("send", "echo", "two")).returncode == 0
+            assert "failed" in (await shell.arun("send", "echo", "fail")).stderr
+            for _ in range(300):
+                if day.read_text().count('"type":"OutcomeDecided"') == 4:
+                    break
+                await asyncio.sleep(0.1)
+            said = await asyncio.to_thread(stopped, process)
+    assert "the hub is gone; waiting for it to come back" in said
+    assert "next: fleetsim dashboard --replay day.jsonl" in said
+    assert day.stat().st_mode & 0o777 == 0o600
+    lines = list(lines_of(day))
+    told = [line for line in lines if line["kind"] in {"past", "event"}]
+    numbers = [line["event"]["seq"] for line in told]
+    assert numbers == list(range(1, len(numbers) + 1))  # a hub numbers its events without a gap
+    kinds = [line["kind"] for line in told if line["type"] == "OutcomeDecided"]
+    assert kinds == ["past", "event", "event", "event"]
+    for moment in [line["t"] for line in lines if line.get("type") in {"OutcomeDecided", "HubStarted"}][-4:]:
+        live = ViewBuilder()
+        live.fold_all(filter(None, (from_wire(line["event"]) for line in told if line["t"] <= moment)))
+        played = await at_moment(day, moment)
+        assert replace(played, scenario=None) == live.snapshot(played.now, exact=True)
+        assert abs(played.now - played.events[-1].at) < timedelta(seconds=1)
+    done = await shell.arun("sim", "--replay", "day.jsonl")
+    assert done.returncode == 0
+    assert done.stdout.startswith("recorded: the hub at http://127.0.0.1:")
+    assert "3 requests, 3 outcomes, 1 agents" in done.stdout
+    assert "not checked, as a hub's events do not tell enough: I-01, I-02" in done.stdout
+    assert "play it again" not in done.stdout
+
+
+async def test_it_ends_by_itself_and_writes_over_nothing(shell: Shell, url: str) -> None:
+    shell.write("agents.yaml", f"agents:\n  - name: echo\n    url: {url}/a2a\n")
+    none = await shell.arun("record")
+    assert none.returncode == 2
+    assert "no hub is running" in none.stderr
+    assert not list(shell.home.glob("*.jsonl"))
+    with shell.up("--memory"):
+        done = await shell.arun("record", "--for", "1s", "--out", "day.jsonl")
+        assert done.returncode == 0
+        assert "for 1s" in done.stderr
+        kept = (shell.home / "day.jsonl").read_text()
+        again = await shell.arun("record", "--for", "1s", "--out", "day.jsonl")
+        assert again.returncode == 2
+        assert "day.jsonl: File exists" in again.stderr
+        assert (shell.home / "day.jsonl").read_text() == kept
+    last = json.loads(kept.splitlines()[-1])
+    assert last["kind"] == "played"
+    assert 1.0 <= last["t"] < 10.0
+
+
+async def test_a_hub_that_keeps_nothing_begins_its_numbers_anew_and_is_heard_all_the_same(
+    shell: Shell, url: str
+) -> None:
+    shell.write("agents.yaml", f"agents:\n  - name: echo\n    url: {url}/a2a\n")
+    day = shell.home / "day.jsonl"
+    with ExitStack() as stack:
+        with shell.up("--memory"):
+            assert (await shell.arun("send", "echo", "before")).returncode == 0
+            process = stack.enter_context(recording(shell))
+            for text in ("one", "two"):
+                assert (await shell.arun("send", "echo", text)).returncode == 0
+        with shell.up("--memory"):
+            async with asyncio.timeout(40):
+                while day.read_text().count('"HubStarted"') < 2:
+                    await shell.arun("send", "echo", "three")
+            await asyncio.to_thread(stopped, process)
+    again = [line["event"]["seq"] for line in lines_of(day) if line["kind"] == "event"]
+    anew = again.index(1)
+    assert again[anew:] == list(range(1, len(again) - anew + 1))

@@ -1,0 +1,116 @@
+"""``fleetsim sim SCENARIO --watch`` on a terminal: to its end, and left before."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from fleetsim.sim.recording import lines_of
+from tests.cli.forked import run
+from tests.cli.test_sim import MINE, written
+
+pytestmark = [pytest.mark.slow, pytest.mark.sockets]
+
+
+@dataclass
+class Terminal:
+    """A command on a terminal of its own."""
+
+    process: subprocess.Popen[bytes]
+    side: int
+    said: bytearray = field(default_factory=bytearray)
+
+    def until(self, *words: str, within_s: float = 60.0) -> None:
+        """Until one of the words was written."""
+        end = time.monotonic() + within_s
+        while not any(word.encode() in self.said for word in words):
+            assert time.monotonic() < end, self.said[-2_000:].decode("utf-8", "replace")
+            if select.select([self.side], [], [], 0.2)[0]:
+                try:
+                    self.said += os.read(self.side, 65_536)
+                except OSError:
+                    break
+
+    def press(self, key: str) -> None:
+        os.write(self.side, key.encode())
+
+    def ended(self) -> int:
+        """The exit code, with all that was written read."""
+        while True:
+            try:
+                more = os.read(self.side, 65_536)
+            except OSError:
+                return self.process.wait(20)
+            self.said += more
+
+
+@contextmanager
+def on_a_terminal(folder: Path, *words: str) -> Iterator[Terminal]:
+    side, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 36, 120, 0, 0))
+    command = [sys.executable, "-m", "fleetsim", *words]
+    env = {**os.environ, "TERM": "xterm-256color"}
+    with subprocess.Popen(
+        command, cwd=folder, env=env, start_new_session=True, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        try:
+            yield Terminal(process, side)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            os.close(side)
+
+
+def test_a_run_is_followed_to_its_verdict_and_then_reported_on(tmp_path: Path) -> None:
+    file = written(tmp_path, MINE + "  - quinn.success_rate >= 99%\n")
+    with on_a_terminal(tmp_path, "sim", file, "--watch", "--seed", "7") as terminal:
+        terminal.until("ENDED")
+        terminal.press("q")
+        code = terminal.ended()
+    said = terminal.said.decode()
+    assert code == 1
+    assert "mine, seed 7: not as expected" in said
+    assert "BROKEN quinn.success_rate >= 99%" in said
+    assert [line["kind"] for line in lines_of(tmp_path / "mine-7.jsonl")][-2:] == ["played", "verdict"]
+
+
+@pytest.mark.parametrize("key", ["q", "\x03"])
+def test_who_leaves_before_its_end_ends_it_and_is_told_where_it_is(tmp_path: Path, key: str) -> None:
+    half = tmp_path / "half.jsonl"
+    with on_a_terminal(tmp_path, "sim", "chaos-week", "--watch", "--record", str(half)) as terminal:
+        terminal.until("LIVE", "max")
+        terminal.press(key)
+        code = terminal.ended()
+    said = terminal.said.decode()
+    assert code == 130
+    assert f"what was recorded until then is in {half}" in said
+    assert f"next: fleetsim dashboard --replay {half}" in said
+    assert next(iter(lines_of(half)))["scenario"] == "chaos-week"
+    assert subprocess.run(["pgrep", "-f", str(half)], check=False, capture_output=True).stdout == b""
+
+
+def test_what_cannot_be_played_says_why_and_ends_as_without_watching(tmp_path: Path) -> None:
+    with on_a_terminal(tmp_path, "sim", written(tmp_path), "--watch", "--record", "no/where.jsonl") as terminal:
+        assert terminal.ended() == 2
+    assert "where.jsonl: No such file or directory" in terminal.said.decode()
+
+
+def test_without_a_terminal_nothing_is_played(tmp_path: Path) -> None:
+    done = run(("sim", written(tmp_path), "--watch"), tmp_path, os.environ, "", 60.0)
+    assert done.returncode == 2
+    assert "--watch needs a terminal" in done.stderr
+    assert not (tmp_path / "mine-1.jsonl").exists()
