@@ -1,0 +1,383 @@
+"""A twin: a fleet as a scenario has it, fitted to what was really seen. Pure.
+
+Every number has a rule, which is said beside it; what little data cannot tell is left at the scenario's default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import NormalDist, fmean
+from typing import NamedTuple, TypeAlias
+
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
+from fleetsim.sim.observed import Observed, ObservedAgent
+from fleetsim.sim.quantities import NORMAL_95, between
+
+GOLDEN = 0.618_033_988_75
+"""Multiples of it lie evenly between 0 and 1, whichever of them are taken."""
+FEW = 30
+"""Below so many tasks a share or a 95th percentile is a guess, and is said to be one."""
+LOG_NORMAL_MIN = 20
+KOLMOGOROV_95 = 1.36
+"""Times 1/sqrt(n): how far a sample's distribution strays from its own law in 95 of 100 cases."""
+MEAN_ERROR_MAX = 0.02
+QUANTILES = (21, 41, 101, 201)
+ALIKE = 0.01
+"""Amounts within so much of their middle are one amount."""
+STEADY_CV = 0.15
+"""Gaps between arrivals that vary less than this, as a share of their mean, are even; those of chance vary by 1."""
+ARRIVALS_MIN = 30
+BURST_MIN = 2.0
+CURVE_MIN = 240
+"""Requests from which on a skill has a daily curve of its own; with fewer it has the fleet's."""
+DAY_S = 86_400.0
+CONVERSATIONS_MIN = 3
+TURNS_MAX = 20
+PLAYED_MAX = 2_000
+"""How many requests the scenario plays at most, unless it needs more for a whole day."""
+DURATION_MIN_S = 60.0
+REASON_CHARS_MAX = 200
+
+
+class LogNormal(NamedTuple):
+    """Half lie below ``p50``, 95 of 100 below ``p95``."""
+
+    p50: float
+    p95: float
+
+
+Quantiles: TypeAlias = tuple[float, ...]
+Distribution: TypeAlias = float | LogNormal | Quantiles
+"""One amount, a law, or amounts as they were seen, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillTwin:
+    """How a skill behaves, from so many ``tasks`` that the agent answers for; ``kinds`` are all ends, others' too."""
+
+    tasks: int
+    kinds: Mapping[str, int]
+    takes: Distribution
+    chunks: Distribution
+    succeeds: float
+    rejects: float
+    asks: float
+    asks_again: float
+    cost: Distribution | None
+    confidence: Distribution | None
+    fails_with: str | None
+
+    @property
+    def few(self) -> bool:
+        """Whether shares and times are guesses."""
+        return self.tasks < FEW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTwin:
+    """How an agent is called, and its skills."""
+
+    called: ObservedAgent
+    skills: Mapping[str, SkillTwin]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficTwin:
+    """Requests of one skill at one agent; ``per_s`` counts bursts and conversations, not their requests."""
+
+    agent: str
+    skill: str
+    requests: int
+    per_s: float
+    steady: bool = False
+    curve: tuple[float, ...] | None = None
+    burst: int = 1
+    within_s: float = 1.0
+    turns: int = 1
+    pause: Distribution | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeopleTwin:
+    """Who answers, from so many ``questions`` that are over; None where nothing of it was seen."""
+
+    questions: int
+    answer_after: Distribution | None
+    never: float
+    reject: float
+    cancel: float
+    cancel_after: Distribution | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Twin:
+    """The whole fleet. ``others`` counts ends that no agent answers for; a twin has none of what caused them."""
+
+    agents: Mapping[str, AgentTwin]
+    traffic: tuple[TrafficTwin, ...]
+    people: PeopleTwin
+    start: datetime
+    duration_s: float
+    others: Mapping[str, int]
+
+
+def twin_of(seen: Observed, *, with_ceremonies: bool, poll_interval_s: float) -> Twin:
+    """Fit a fleet to what was seen; ``with_ceremonies``: those fire in the twin too, so their requests are no traffic.
+    ``poll_interval_s`` is the hub's.
+
+    Raises:
+        ConfigError: no request was seen that its agent answers for.
+    """
+    asked = Counter(question.correlation_id for question in seen.questions)
+    agents: dict[str, dict[str, SkillTwin]] = defaultdict(dict)
+    for (agent, skill), outcomes in seen.by_skill().items():
+        if any(outcome.counts for outcome in outcomes):
+            called = seen.agents.get(agent, ObservedAgent())
+            agents[agent][skill] = _skill(outcomes, asked, 0.0 if called.streaming or called.push else poll_interval_s)
+    if not agents:
+        hint = "send some work first (`fleetsim send`), or look further back with --since 30d"
+        ended = (
+            f"{len(seen.outcomes)} requests ended, none of them by its agent's doing" if seen.outcomes else "nothing"
+        )
+        raise ConfigError(f"{seen.source}: {ended} was seen that a fleet could be fitted to", hint=hint)
+    traffic = _traffic(seen, agents, left_out=seen.scheduled if with_ceremonies else frozenset())
+    others = Counter(f"{o.kind.value} ({o.blame.value})" for o in seen.outcomes if not o.counts)
+    return Twin(
+        agents={name: AgentTwin(called=seen.agents.get(name, ObservedAgent()), skills=s) for name, s in agents.items()},
+        traffic=traffic,
+        people=_people(seen),
+        start=seen.since.replace(microsecond=0),
+        duration_s=_duration(seen, traffic),
+        others=dict(others.most_common()),
+    )
+
+
+def _skill(outcomes: Sequence[Outcome], asked: Mapping[str, int], poll_interval_s: float) -> SkillTwin:
+    """``poll_interval_s`` is 0 for an agent that tells by itself when a task ends."""
+    mine = [outcome for outcome in outcomes if outcome.counts]
+    rejected = sum(outcome.kind is OutcomeKind.REJECTED for outcome in mine)
+    worked = [outcome for outcome in mine if outcome.kind is not OutcomeKind.REJECTED]
+    failed = [outcome for outcome in worked if not outcome.success]
+    reached = [outcome for outcome in outcomes if outcome.task_id is not None]
+    once, twice = (sum(asked[o.correlation_id] >= times for o in reached) for times in (1, 2))
+    unasked = [outcome for outcome in worked if not asked[outcome.correlation_id]]
+    undisturbed = [outcome for outcome in unasked if outcome.success]
+    costs = [outcome.cost_usd or 0.0 for outcome in worked]
+    sure = [outcome.confidence for outcome in worked if outcome.confidence is not None]
+    reasons = Counter(one_line(outcome.reason, REASON_CHARS_MAX) for outcome in failed if outcome.reason)
+    return SkillTwin(
+        tasks=len(mine),
+        kinds=dict(Counter(outcome.kind.value for outcome in outcomes).most_common()),
+        takes=distribution(list(_worked_s(unasked if len(unasked) >= FEW else worked, poll_interval_s)) or [0.0]),
+        chunks=distribution([float(o.chunks) for o in undisturbed if o.chunks] or [0.0]),
+        succeeds=1 - len(failed) / len(worked) if worked else 1.0,
+        rejects=rejected / len(mine),
+        asks=once / len(reached) if reached else 0.0,
+        asks_again=twice / once if once else 0.0,
+        cost=distribution(costs) if any(costs) else None,
+        confidence=distribution(sure) if sure else None,
+        fails_with=reasons.most_common(1)[0][0] if reasons else None,
+    )
+
+
+def _worked_s(outcomes: Sequence[Outcome], poll_interval_s: float) -> Iterator[float]:
+    """How long the agent worked on each.
+
+    What a poll saw to end ended some time since the poll before: the pause between two is as long as the task had been
+    at work by the first, and the interval at most. Ends are laid evenly into those pauses.
+    """
+    seen = sorted(((o.duration_ms if o.agent_ms is None else o.agent_ms) / 1000, o.via) for o in outcomes)
+    for at, (seconds, via) in enumerate(seen):
+        pause = min(seconds / 2, poll_interval_s) if via is UpdateSource.POLL else 0.0
+        yield seconds - pause * (at * GOLDEN % 1)
+
+
+# ------------------------------------------------------------------ amounts that vary
+
+
+def distribution(amounts: Sequence[float]) -> Distribution:
+    """The shortest form that tells what was seen.
+
+    One amount, if all lie within 1 % of their middle. A log-normal law by its p50 and p95, if there are 20 amounts or
+    more and they stray from it no further than a sample of it would (Kolmogorov and Smirnov, 95 %). Else quantiles:
+    as few as keep the mean within 2 %.
+    """
+    ordered = sorted(amounts)
+    middle = between(ordered, 0.5) if len(ordered) > 1 else ordered[0]
+    if ordered[-1] - ordered[0] <= ALIKE * abs(middle):
+        return middle
+    if len(ordered) >= LOG_NORMAL_MIN and ordered[0] > 0:
+        law = LogNormal(middle, between(ordered, 0.95))
+        if law.p95 > law.p50 and _strays(ordered, law) <= KOLMOGOROV_95 / math.sqrt(len(ordered)):
+            return law
+    mean = fmean(ordered)
+    seen = tuple(ordered)
+    for count in QUANTILES:
+        if count >= len(ordered):
+            return tuple(ordered)
+        seen = tuple(between(ordered, at / (count - 1)) for at in range(count))
+        if abs(_mean(seen) - mean) <= MEAN_ERROR_MAX * mean:
+            break
+    return seen
+
+
+def _mean(quantiles: Quantiles) -> float:
+    return fmean((low + high) / 2 for low, high in pairwise(quantiles))
+
+
+def _strays(ordered: Sequence[float], law: LogNormal) -> float:
+    """The greatest distance between the share of the sample and that of the law below any amount."""
+    normal = NormalDist(math.log(law.p50), math.log(law.p95 / law.p50) / NORMAL_95)
+    shares = [normal.cdf(math.log(amount)) for amount in ordered]
+    return max(max((at + 1) / len(shares) - share, share - at / len(shares)) for at, share in enumerate(shares))
+
+
+# ------------------------------------------------------------------ requests that come in
+
+
+def _traffic(
+    seen: Observed, agents: Mapping[str, Mapping[str, object]], left_out: frozenset[str]
+) -> tuple[TrafficTwin, ...]:
+    fleet = [outcome.started_at for outcome in seen.outcomes if outcome.correlation_id not in left_out]
+    found: list[TrafficTwin] = []
+    for (agent, skill), outcomes in seen.by_skill().items():
+        if skill not in agents.get(agent, {}):
+            continue
+        contexts: dict[str, list[Outcome]] = defaultdict(list)
+        for outcome in outcomes:
+            if outcome.correlation_id not in left_out:
+                contexts[outcome.context_id or outcome.correlation_id].append(outcome)
+        talks = [turns for turns in contexts.values() if _is_talk(turns)]
+        talks = talks if len(talks) >= CONVERSATIONS_MIN else []
+        in_talks = {id(turns) for turns in talks}
+        single = [turn.started_at for turns in contexts.values() if id(turns) not in in_talks for turn in turns]
+        if single:
+            found.append(_arrivals(seen, agent, skill, sorted(single), fleet))
+        if talks:
+            turns = min(TURNS_MAX, round(fmean(map(len, talks))))
+            pauses = [(b.started_at - a.ended_at).total_seconds() for talk in talks for a, b in pairwise(talk)]
+            requests = sum(map(len, talks))
+            per_s = requests / turns / max(seen.seconds, 1.0)
+            pause = distribution([max(0.0, pause_s) for pause_s in pauses])
+            found.append(
+                TrafficTwin(agent=agent, skill=skill, requests=requests, per_s=per_s, turns=turns, pause=pause)
+            )
+    return tuple(found)
+
+
+def _is_talk(turns: Sequence[Outcome]) -> bool:
+    """Whether requests of one context came one after the other, each after the answer to the one before."""
+    return len(turns) > 1 and all(b.started_at >= a.ended_at for a, b in pairwise(turns))
+
+
+def _arrivals(
+    seen: Observed, agent: str, skill: str, moments: Sequence[datetime], fleet: Sequence[datetime]
+) -> TrafficTwin:
+    """Steady, by chance or in bursts; with a daily curve if more than a day was seen."""
+    window_s = max(seen.seconds, 1.0)
+    curve = _curve(moments if len(moments) >= CURVE_MIN else fleet, seen) if window_s > DAY_S else None
+    per_s = len(moments) / window_s
+    if curve is not None:
+        # The rate is that of the mean weight, which is not the mean rate unless all hours were seen alike.
+        per_s = len(moments) / sum(seconds * curve[hour] for hour, seconds in _exposure(seen).items())
+    made = TrafficTwin(agent=agent, skill=skill, requests=len(moments), per_s=per_s, curve=curve)
+    if len(moments) < ARRIVALS_MIN:
+        return made
+    at_s = [(moment - seen.since).total_seconds() for moment in moments]
+    gaps = [b - a for a, b in pairwise(at_s)]
+    mean = fmean(gaps)
+    if curve is None and mean > 0 and math.sqrt(fmean((gap - mean) ** 2 for gap in gaps)) < STEADY_CV * mean:
+        return replace(made, steady=True)
+    size = _dispersion(at_s, seen, curve)
+    if size < BURST_MIN:
+        return made
+    burst = round(size)
+    spans = [group[-1] - group[0] for group in _bursts(at_s, mean / 4) if len(group) > 1]
+    within_s = fmean(spans) * (burst + 1) / (burst - 1) if spans else 1.0
+    return replace(made, burst=burst, within_s=max(0.01, within_s), per_s=per_s / burst)
+
+
+def _exposure(seen: Observed) -> dict[int, float]:
+    """For how many seconds each hour of the day (UTC) was seen."""
+    found: dict[int, float] = defaultdict(float)
+    at = seen.since
+    while at < seen.until:
+        end = min(seen.until, at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1))
+        found[at.hour] += (end - at).total_seconds()
+        at = end
+    return found
+
+
+def _curve(moments: Sequence[datetime], seen: Observed) -> tuple[float, ...] | None:
+    """24 weights, one an hour from midnight, UTC, of a mean of 1; None if the hours differ no more than chance has it.
+
+    By chance the counts of hours vary as those within hours do: more, the more come at once.
+    """
+    counts, exposure = Counter(moment.hour for moment in moments), _exposure(seen)
+    rates = [counts[hour] / exposure[hour] if exposure[hour] else 0.0 for hour in range(24)]
+    mean = fmean(rates)
+    weights = tuple(round(rate / mean, 2) for rate in rates)
+    expected = [len(moments) * exposure[hour] / sum(exposure.values()) for hour in range(24)]
+    chi2 = sum((counts[hour] - many) ** 2 / many for hour, many in enumerate(expected) if many)
+    at_once = _dispersion([(moment - seen.since).total_seconds() for moment in moments], seen, weights)
+    return weights if chi2 > max(1.0, at_once) * (24 + 3 * math.sqrt(2 * 24)) else None
+
+
+def _dispersion(at_s: Sequence[float], seen: Observed, curve: Sequence[float] | None) -> float:
+    """How many requests come at once, by the variance of counts over their mean; 0 if it may be chance, which has 1.
+
+    Counted in windows of about five requests, against what the curve lets expect of each.
+    """
+    windows = max(5, len(at_s) // 5)
+    width = max(seen.seconds, 1.0) / windows
+    counts = Counter(min(windows - 1, int(at / width)) for at in at_s)
+    weights = [1.0] * windows
+    if curve is not None:
+        weights = [curve[(seen.since + timedelta(seconds=(at + 0.5) * width)).hour] for at in range(windows)]
+    whole = sum(weights)
+    expected = [len(at_s) * weight / whole for weight in weights]
+    chi2 = sum((counts[at] - mean) ** 2 / mean for at, mean in enumerate(expected) if mean > 0)
+    degrees = sum(mean > 0 for mean in expected) - 1
+    return chi2 / degrees if chi2 > degrees + 3 * math.sqrt(2 * degrees) else 0.0
+
+
+def _bursts(at_s: Sequence[float], apart_s: float) -> list[list[float]]:
+    groups = [[at_s[0]]]
+    for before, at in pairwise(at_s):
+        if at - before > apart_s:
+            groups.append([])
+        groups[-1].append(at)
+    return groups
+
+
+# ------------------------------------------------------------------ people
+
+
+def _people(seen: Observed) -> PeopleTwin:
+    waits = [question.answered_s for question in seen.questions if question.answered_s is not None]
+    asked = len(seen.questions)
+    gave_up = [o for o in seen.outcomes if o.cause in {Cause.CANCELED_BY_PERSON, Cause.CANCEL_UNCONFIRMED}]
+    return PeopleTwin(
+        questions=asked,
+        answer_after=distribution(waits) if waits else None,
+        never=(asked - len(waits)) / asked if asked else 0.0,
+        reject=sum(q.rejected for q in seen.questions) / len(waits) if waits else 0.0,
+        cancel=len(gave_up) / len(seen.outcomes) if seen.outcomes else 0.0,
+        cancel_after=distribution([o.duration_ms / 1000 for o in gave_up]) if gave_up else None,
+    )
+
+
+def _duration(seen: Observed, traffic: Sequence[TrafficTwin]) -> float:
+    """As long as was seen, but no longer than ``PLAYED_MAX`` requests take; of a curve whole days."""
+    per_s = sum(one.per_s * one.burst * one.turns for one in traffic)
+    seconds = min(max(seen.seconds, DURATION_MIN_S), PLAYED_MAX / per_s if per_s else seen.seconds)
+    if any(one.curve for one in traffic):
+        return max(1, int(seconds // DAY_S)) * DAY_S
+    return max(DURATION_MIN_S, seconds)

@@ -1,0 +1,78 @@
+"""Two times of a fleet side by side: what differs by more than chance, and what only one side has."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from fleetsim.model.work import Outcome
+from fleetsim.sim.comparison import Comparison, Difference, compare, rows, verdict_of
+from fleetsim.sim.observed import Observed
+from tests.sim.outcomes import failed, outcome, seen
+
+
+def day(seed: int, *, count: int = 400, slower: float = 1.0, fails: float = 0.05, skill: str = "review") -> Observed:
+    rng = Random(seed)
+
+    def one(number: int) -> Outcome:
+        took_s = rng.lognormvariate(0.0, 0.5) * slower
+        made = failed if rng.random() < fails else outcome
+        return made(f"c{number}", number, took_s=took_s, cost_usd=rng.uniform(0.01, 0.03), skill=skill)
+
+    return seen(one(number) for number in range(count))
+
+
+def by_figure(comparison: Comparison) -> dict[str, Difference]:
+    return {difference.measure.name: difference for difference in comparison.differences}
+
+
+def test_the_same_side_twice_has_no_difference_and_lies_in_its_own_intervals() -> None:
+    found = compare(day(1), day(1))
+    assert [d.measure.name for d in found.differences] == ["p50", "p95", "success_rate", "cost"]
+    assert all(d.within and not d.significant and d.relative == 0 for d in found.differences)
+
+
+@pytest.mark.slow
+def test_chance_alone_is_no_difference() -> None:
+    told = [compare(day(2 * n), day(2 * n + 1)) for n in range(20)]
+    assert sum(bool(found.beyond(0.0)) for found in told) <= 3, "95 of 100 comparisons of the same fleet say so"
+
+
+def test_what_is_twice_as_slow_differs_in_its_times_alone() -> None:
+    found = by_figure(compare(day(1), day(2, slower=2.0)))
+    assert {name for name, d in found.items() if d.significant} == {"p50", "p95"}
+    relative = found["p50"].relative
+    assert relative is not None
+    assert 0.8 < relative < 1.25
+    assert verdict_of(found["p50"]) == "off"
+
+
+def test_what_fails_more_often_differs_in_its_success() -> None:
+    found = compare(day(1), day(2, fails=0.3))
+    assert {d.measure.name for d in found.differences if d.significant} == {"success_rate"}
+    assert [d.measure.name for d in found.beyond(0.2)] == ["success_rate"]
+    assert found.beyond(0.5) == ()
+
+
+def test_what_one_side_alone_has_is_said() -> None:
+    found = compare(day(1, count=5), day(1, count=5, skill="audit"))
+    assert found.differences == ()
+    assert (found.only_a, found.only_b) == ((("quinn", "review"),), (("quinn", "audit"),))
+
+
+def test_a_figure_without_an_amount_to_measure_it_on_is_left_out() -> None:
+    free = seen(outcome(f"c{n}", n) for n in range(5))
+    assert "cost" not in by_figure(compare(day(1), free))
+
+
+def test_the_table_says_who_how_many_and_by_how_much() -> None:
+    (p50, *_) = rows(compare(day(1), day(2, slower=2.0)), fit=False)
+    assert p50[:3] == ("quinn/review", "p50", "400 / 400")
+    assert p50[5].startswith("+")
+    assert p50[-1] == "differs"
+
+
+@pytest.mark.slow
+def test_the_same_two_sides_give_the_same_table() -> None:
+    assert list(rows(compare(day(1), day(2)), fit=True)) == list(rows(compare(day(1), day(2)), fit=True))

@@ -1,0 +1,130 @@
+"""One shape of what was seen, whether the ledger tells it or events do."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fleetsim.caller import events as e
+from fleetsim.caller.events import Event, Excerpt
+from fleetsim.caller.fleet_events import WebhookAccepted
+from fleetsim.caller.ledger import LedgerDamaged, QuestionState
+from fleetsim.caller.ledger.sqlite import Ledger, open_ledger, read_ledger
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.work import Answer, Decision
+from fleetsim.sim.observed import ObservedAgent, of_events, of_ledger
+from fleetsim.testbed.runtime import VirtualClock
+from tests.caller.ledgers import START, at, card, outcome, question, record, run
+
+
+async def _work(ledger: Ledger) -> None:
+    """One request of a ceremony; one with a question answered after 30 s; one whose question nobody answers."""
+    await ledger.accept([record("fired")], run=run())
+    await ledger.accept([replace(record("asked"), accepted_at=at(10)), replace(record("waits"), accepted_at=at(20))])
+    sent = replace(record("asked"), accepted_at=at(10), dialect="1.0", streaming=True, push=False)
+    await ledger.update(sent)
+    snapshot = card()
+    await ledger.save_card(replace(snapshot, card={**snapshot.card, "capabilities": {"pushNotifications": True}}))
+    for name in ("asked", "waits"):
+        await ledger.ask(question(f"q-{name}", name))
+    await ledger.answer(Answer(question_id="q-asked", text="yes", decision=Decision.REJECT), at(30))
+    await ledger.settle("q-waits", QuestionState.EXPIRED)
+    for name, begun in (("fired", 0), ("asked", 10), ("waits", 20)):
+        await ledger.close(replace(outcome(name, ended=begun + 5), started_at=at(begun), chunks=3))
+
+
+def test_a_ledger_tells_what_ended_while_a_hub_has_it_open(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+
+    async def look() -> None:
+        async with open_ledger(path, clock=VirtualClock(START), storage="inline") as ledger:
+            await _work(ledger)
+            found = await of_ledger(path, since=START)
+            assert [one.correlation_id for one in found.outcomes] == ["fired", "asked", "waits"]
+            assert [one.chunks for one in found.outcomes] == [3, 3, 3]
+            assert {one.text for one in found.outcomes} == {""}
+            assert (found.since, found.until, found.seconds) == (at(0), at(20), 20.0)
+            assert found.scheduled == {"fired"}
+            assert found.agents == {"a": ObservedAgent(dialect="1.0", streaming=True, push=True)}
+            assert [(q.answered_s, q.rejected) for q in found.questions] == [(30.0, True), (None, False)]
+            later = await of_ledger(path, since=at(15))
+            assert [one.correlation_id for one in later.outcomes] == ["waits"]
+
+    asyncio.run(look())
+
+
+def test_reading_a_ledger_changes_and_makes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+
+    async def make() -> None:
+        async with open_ledger(path, clock=VirtualClock(START), storage="inline") as ledger:
+            await _work(ledger)
+
+    async def write() -> None:
+        async with read_ledger(path) as ledger:
+            await ledger.accept([record("more")])
+
+    asyncio.run(make())
+    before = path.read_bytes()
+    assert len(asyncio.run(of_ledger(path, since=START)).outcomes) == 3
+    with pytest.raises(Exception, match=r"readonly"):
+        asyncio.run(write())
+    assert path.read_bytes() == before
+
+
+def test_what_is_no_ledger_or_is_not_there_is_said(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(LedgerDamaged, match=r"notes\.txt is not a ledger"):
+        asyncio.run(of_ledger(tmp_path / "notes.txt", since=START))
+    with pytest.raises(ConfigError, match=r"none\.db cannot be read"):
+        asyncio.run(of_ledger(tmp_path / "none.db", since=START))
+    assert not (tmp_path / "none.db").exists()
+
+
+def _told() -> list[Event]:
+    def about(cid: str, seconds: float) -> dict[str, object]:
+        return {"correlation_id": cid, "agent": "quinn-2", "skill": "echo", "at": at(seconds)}
+
+    accepted = e.RequestAccepted(text=Excerpt(), parts=(), targets=(), system_actor="x", source="cron")
+    bound = e.TaskBound(state="working", context_id=None, dialect="1.0", via="stream")
+    piece = e.StreamReceived(type="artifact", text=Excerpt("a"), append=False, artifact_id="r")
+    asked = e.QuestionAsked(
+        question_id="q", kind="input-required", question=Excerpt(), expires_at=None, context_id=None, system_actor="x"
+    )
+    events: list[tuple[Event, float]] = [
+        (accepted, 0),
+        (bound, 1),
+        (piece, 2),
+        (replace(piece, append=True), 3),
+        (replace(piece, append=False), 4),
+        (WebhookAccepted(state=None, duplicate=False, parked=False), 4),
+        (asked, 5),
+        (e.QuestionAnswered(question_id="q", decision="answer", decided_by="me"), 9),
+        (e.OutcomeDecided.of(replace(outcome("c", ended=12), started_at=at(0))), 12),
+    ]
+    return [replace(event, **about("c", seconds)) for event, seconds in events]  # type: ignore[arg-type]
+
+
+def test_events_tell_the_same_and_replicas_are_one_agent() -> None:
+    found = of_events(_told(), "run.jsonl", replicas={"quinn-2": "quinn"})
+    assert [(one.agent, one.chunks) for one in found.outcomes] == [("quinn", 2)]
+    assert found.agents == {"quinn": ObservedAgent(dialect="1.0", streaming=True, push=True)}
+    assert found.scheduled == {"c"}
+    assert [(q.answered_s, q.rejected) for q in found.questions] == [(4.0, False)]
+
+
+@pytest.mark.parametrize(("streaming", "told", "push"), [(True, [], True), (False, [], False), (False, _told(), True)])
+def test_webhooks_that_a_card_promises_count_if_they_came_or_nobody_asked_for_any(
+    streaming: bool, told: list[Event], push: bool
+) -> None:
+    cards = {"quinn": ObservedAgent(dialect="1.0", streaming=streaming, push=True)}
+    found = of_events(told, "hub", cards=cards, replicas={"quinn-2": "quinn"})
+    assert found.agents["quinn"].push is push
+
+
+def test_of_events_only_requests_of_the_time_asked_for_count() -> None:
+    found = of_events(_told(), "hub", since=at(1))
+    assert (found.outcomes, found.questions, found.scheduled) == ((), (), frozenset())

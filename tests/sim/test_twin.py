@@ -1,0 +1,258 @@
+"""What a twin is made of: each number by its rule, from what was seen; and the file it is written to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetsim.model.errors import Blame, ConfigError
+from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
+from fleetsim.sim.observed import Observed, ObservedAgent, ObservedQuestion
+from fleetsim.sim.quantities import SpanSpread, seconds_of
+from fleetsim.sim.scenario import Scenario, parse_scenario
+from fleetsim.sim.twin import LogNormal, SkillTwin, TrafficTwin, Twin, distribution, twin_of
+from fleetsim.sim.twin_text import number, rate, span, twin_text
+from tests.sim.outcomes import failed, outcome, seen
+
+DAY_S = 86_400.0
+
+
+def twin(found: Observed, *, with_ceremonies: bool = False) -> Twin:
+    return twin_of(found, with_ceremonies=with_ceremonies, poll_interval_s=30.0)
+
+
+def skill(found: Observed) -> SkillTwin:
+    return twin(found).agents["quinn"].skills["review"]
+
+
+def traffic(moments: Sequence[float], *, until_s: float) -> TrafficTwin:
+    outcomes = [outcome(f"c{at}", moment) for at, moment in enumerate(moments)]
+    (one,) = twin(seen(outcomes, until_s=until_s)).traffic
+    return one
+
+
+def written(found: Observed, *, name: str = "twin", ceremonies: str | None = None) -> tuple[str, Scenario]:
+    text, _ = twin_text(twin(found), found, name=name, ceremonies=ceremonies, settings={})
+    return text, parse_scenario(text, "twin.yaml")[0]
+
+
+# ------------------------------------------------------------------ amounts
+
+
+def test_amounts_that_hardly_differ_are_one_amount() -> None:
+    assert distribution([3.0, 3.001, 3.002]) == 3.001
+    assert distribution([0.0, 0.0]) == 0.0
+
+
+def test_what_is_log_normal_is_written_by_its_p50_and_p95() -> None:
+    rng = Random(1)
+    law = distribution([rng.lognormvariate(1.0, 0.5) for _ in range(500)])
+    assert isinstance(law, LogNormal)
+    assert law.p50 == pytest.approx(2.718, rel=0.1)
+    assert law.p95 == pytest.approx(6.19, rel=0.1)
+
+
+def test_what_is_not_keeps_its_quantiles_and_its_mean() -> None:
+    rng = Random(1)
+    amounts = [rng.choice((1.0, 9.0)) + rng.random() for _ in range(1_000)]
+    found = distribution(amounts)
+    assert isinstance(found, tuple)
+    assert not isinstance(found, LogNormal)
+    assert len(found) == 41
+    assert (found[0], found[-1]) == (min(amounts), max(amounts))
+    spread = SpanSpread.model_validate({"quantiles": [span(one) for one in found]})
+    drawn = [spread.draw(rng) for _ in range(20_000)]
+    assert sum(drawn) / len(drawn) == pytest.approx(sum(amounts) / len(amounts), rel=0.05)
+
+
+def test_a_long_tail_takes_as_many_quantiles_as_its_mean_needs() -> None:
+    amounts = [0.01] * 985 + [float(dear) for dear in range(1, 16)]
+    found = distribution(amounts)
+    assert isinstance(found, tuple)
+    assert len(found) == 201
+
+
+def test_a_handful_of_amounts_is_kept_as_it_is() -> None:
+    assert distribution([5.0, 1.0, 9.0]) == (1.0, 5.0, 9.0)
+
+
+@given(st.lists(st.floats(0.0001, 30 * DAY_S), min_size=2, max_size=50))
+def test_spans_in_words_stay_in_order_and_near_what_they_were(amounts: list[float]) -> None:
+    read = [seconds_of(span(amount)) for amount in sorted(amounts)]
+    assert read == sorted(read)
+    assert read == pytest.approx(sorted(amounts), rel=0.006, abs=0.0001)
+
+
+@pytest.mark.parametrize(
+    ("per_s", "text"), [(20.0, "20/s"), (0.5, "30/m"), (1 / 600, "6/h"), (1 / 864_000, "0.1/d"), (12_345.0, "12340/s")]
+)
+def test_a_rate_is_a_number_of_at_least_one_where_it_can_be(per_s: float, text: str) -> None:
+    assert rate(per_s) == text
+
+
+@pytest.mark.parametrize(("amount", "text"), [(1e-7, "0.0000001"), (1234567.0, "1235000"), (0.1 + 0.2, "0.3")])
+def test_a_number_is_never_a_power_of_ten(amount: float, text: str) -> None:
+    assert number(amount) == text
+
+
+# ------------------------------------------------------------------ a skill
+
+
+def test_success_rejections_and_the_reason_most_often_given_are_those_of_the_agents_own_ends() -> None:
+    ends = [outcome(f"ok{n}", n) for n in range(6)]
+    ends += [failed("f1"), failed("f2", reason="no token"), failed("f3", reason="no token")]
+    ends += [failed("r1", kind=OutcomeKind.REJECTED)]
+    ends += [failed("u1", kind=OutcomeKind.UNDELIVERABLE, blame=Blame.NETWORK)]
+    found = skill(seen(ends))
+    assert (found.tasks, found.few) == (10, True)
+    assert found.succeeds == pytest.approx(6 / 9)
+    assert found.rejects == pytest.approx(0.1)
+    assert found.fails_with == "no token"
+    assert twin(seen(ends)).others == {"undeliverable (network)": 1}
+
+
+def test_pieces_are_counted_where_nothing_cut_the_answer_short() -> None:
+    ends = [outcome("a", chunks=8), outcome("b", chunks=8), failed("c", chunks=2), outcome("q", chunks=3)]
+    asked = [ObservedQuestion(correlation_id="q", answered_s=5.0)]
+    assert skill(seen(ends, questions=asked)).chunks == 8.0
+
+
+def test_a_task_that_told_no_cost_cost_nothing_where_others_told_theirs() -> None:
+    ends = [outcome("a", cost_usd=0.4), outcome("b"), failed("c"), failed("r", kind=OutcomeKind.REJECTED)]
+    assert skill(seen(ends)).cost == (0.0, 0.0, 0.4)
+    assert skill(seen([outcome("a")])).cost is None
+
+
+def test_what_polls_saw_to_end_ended_in_the_pause_before_the_poll() -> None:
+    ends = [outcome(f"c{n}", n, took_s=60.0, via=UpdateSource.POLL) for n in range(200)]
+    called = ObservedAgent(dialect="0.3", streaming=False, push=False)
+    takes = skill(seen(ends, called=called)).takes
+    assert isinstance(takes, tuple)
+    assert takes[0] == pytest.approx(30.0, abs=0.5)
+    assert takes[len(takes) // 2] == pytest.approx(45.0, abs=0.5)
+    assert skill(seen(ends, called=ObservedAgent(streaming=True))).takes == 60.0, "such a poll follows the end at once"
+
+
+def test_tasks_that_nobody_was_asked_about_say_how_long_they_take_if_there_are_enough() -> None:
+    ends = [outcome(f"c{n}", n, took_s=2.0) for n in range(30)] + [outcome(f"q{n}", n, took_s=8.0) for n in range(9)]
+    asked = [ObservedQuestion(correlation_id=f"q{n}", answered_s=5.0) for n in range(9)]
+    assert skill(seen(ends, questions=asked)).takes == 2.0
+    assert skill(seen(ends[25:], questions=asked)).takes == tuple([2.0] * 5 + [8.0] * 9)
+
+
+def test_questions_give_the_share_that_asks_and_people_their_times() -> None:
+    ends = [outcome(f"c{n}", n) for n in range(10)]
+    asked = [ObservedQuestion(correlation_id=f"c{n}", answered_s=60.0) for n in (0, 0, 1)]
+    asked += [ObservedQuestion(correlation_id="c2", answered_s=None)]
+    asked += [ObservedQuestion(correlation_id="c3", answered_s=60.0, rejected=True)]
+    ends += [
+        failed("x", kind=OutcomeKind.CANCELED, blame=Blame.HUMAN, cause=Cause.CANCELED_BY_PERSON, duration_ms=7_000)
+    ]
+    found = twin(seen(ends, questions=asked))
+    fit, people = found.agents["quinn"].skills["review"], found.people
+    assert (fit.asks, fit.asks_again) == (pytest.approx(4 / 11), pytest.approx(1 / 4))
+    assert (people.answer_after, people.never, people.reject) == (60.0, pytest.approx(1 / 5), pytest.approx(1 / 4))
+    assert (people.cancel, people.cancel_after) == (pytest.approx(1 / 11), 7.0)
+
+
+# ------------------------------------------------------------------ traffic
+
+
+def test_requests_that_come_by_chance_have_their_rate_and_nothing_else() -> None:
+    rng = Random(3)
+    found = traffic(sorted(rng.uniform(0, 3_600) for _ in range(360)), until_s=3_600)
+    assert (found.per_s, found.steady, found.burst, found.curve) == (pytest.approx(0.1), False, 1, None)
+
+
+def test_requests_that_come_evenly_are_steady() -> None:
+    assert traffic([10.0 * n for n in range(100)], until_s=990).steady
+
+
+def test_bursts_are_told_by_their_size_and_span() -> None:
+    rng = Random(3)
+    begins = [rng.uniform(0, 36_000) for _ in range(150)]
+    found = traffic(sorted(begin + rng.uniform(0, 10) for begin in begins for _ in range(6)), until_s=36_010)
+    assert found.burst == pytest.approx(6, abs=1.5)
+    assert found.within_s == pytest.approx(10, rel=0.5)
+    assert found.per_s * found.burst == pytest.approx(900 / 36_010, rel=0.01)
+
+
+def test_a_day_and_more_has_a_curve_where_its_hours_differ() -> None:
+    rng = Random(3)
+    by_day = [
+        day * DAY_S + hour * 3_600 + rng.uniform(0, 3_600)
+        for day in range(3)
+        for hour in range(8, 16)
+        for _ in range(20)
+    ]
+    found = traffic(sorted(by_day), until_s=3 * DAY_S)
+    assert found.curve is not None
+    assert (found.curve[3], found.curve[10]) == (0.0, pytest.approx(3.0, rel=0.01))
+    assert found.per_s == pytest.approx(480 / (3 * DAY_S), rel=0.01)
+    all_day = sorted(rng.uniform(0, 3 * DAY_S) for _ in range(480))
+    assert traffic(all_day, until_s=3 * DAY_S).curve is None
+
+
+def test_turns_that_wait_for_each_other_are_conversations() -> None:
+    talks = [
+        outcome(f"t{n}-{turn}", n * 100 + turn * 20, took_s=5.0, context_id=f"x{n}")
+        for n in range(5)
+        for turn in range(3)
+    ]
+    singles = [outcome(f"s{n}", n * 100) for n in range(5)]
+    one, talk = twin(seen([*talks, *singles], until_s=500)).traffic
+    assert (one.requests, one.turns, one.per_s) == (5, 1, pytest.approx(0.01))
+    assert (talk.requests, talk.turns, talk.per_s, talk.pause) == (15, 3, pytest.approx(0.01), 15.0)
+
+
+def test_requests_of_ceremonies_are_no_traffic_where_the_ceremonies_fire_too() -> None:
+    found = seen([outcome(f"c{n}", n) for n in range(10)], scheduled=[f"c{n}" for n in range(4)])
+    assert [one.requests for one in twin(found).traffic] == [10]
+    assert [one.requests for one in twin(found, with_ceremonies=True).traffic] == [6]
+
+
+def test_nothing_seen_is_refused_with_the_next_step() -> None:
+    with pytest.raises(ConfigError, match="nothing was seen") as refused:
+        twin(seen([]))
+    assert "--since" in (refused.value.hint or "")
+    with pytest.raises(ConfigError, match="1 requests ended, none of them by its agent's doing"):
+        twin(seen([failed("u", kind=OutcomeKind.UNDELIVERABLE, blame=Blame.NETWORK)]))
+
+
+# ------------------------------------------------------------------ the file
+
+
+def test_the_file_is_a_scenario_that_says_what_was_fitted() -> None:
+    ends = [outcome(f"c{n}", n * 10, took_s=1 + n / 10, cost_usd=0.01 * (1 + n % 3)) for n in range(20)]
+    called = ObservedAgent(dialect="1.0", streaming=True, push=False)
+    text, scenario = written(seen([*ends, failed("f", 200)], called=called), ceremonies=None)
+    agent = scenario.fleet["quinn"]
+    assert (agent.dialect, agent.streaming, agent.push) == ("1.0", True, False)
+    assert agent.skills["review"].succeeds == pytest.approx(20 / 21, rel=0.001)
+    assert [(one.agent, one.skill) for one in scenario.traffic] == [("quinn", "review")]
+    assert "# 20 completed, 1 failed; 21 tasks only: shares and times are guesses" in text
+
+
+@pytest.mark.parametrize("reason", ["a: b # c", "line\nbreak\x1b[31m", "'\"{}[]", "\u2028- x", "yes"])
+def test_what_an_agent_said_stays_a_text(reason: str) -> None:
+    _, scenario = written(seen([outcome("a"), failed("b", reason=reason)]))
+    assert "\n" not in scenario.fleet["quinn"].skills["review"].fails_with
+
+
+def test_names_that_no_scenario_may_have_are_left_out_and_said() -> None:
+    ends = [outcome("a"), outcome("b", skill="do this: now"), outcome("c", agent="x y\n# z", skill="s")]
+    found = seen(ends)
+    text, left_out = twin_text(twin(found), found, name="twin", ceremonies=None, settings={})
+    assert list(parse_scenario(text, "twin.yaml")[0].fleet) == ["quinn"]
+    assert len(left_out) == 2
+    assert all(f"# Left out, since a scenario has no such name: {what}\n" in text for what in left_out)
+
+
+@pytest.mark.slow
+def test_no_more_is_played_than_tells_the_fit() -> None:
+    many = [outcome(f"c{n}", n * 1.0) for n in range(6_000)]
+    assert twin(seen(many)).duration_s == pytest.approx(2_000, rel=0.01)
