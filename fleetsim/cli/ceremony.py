@@ -12,6 +12,7 @@ from urllib.parse import quote
 import click
 
 from fleetsim.cli import render
+from fleetsim.cli.ceremony_play import play
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.hub_client import at_hub, connect, find_hub
 from fleetsim.cli.main import CommonOptions
@@ -261,6 +262,9 @@ def history(common: CommonOptions, ceremony_ids: tuple[str, ...], limit: int, si
             right=frozenset({5}),
         )
     return Exit.OK if found else Exit.NOTHING_RAN
+
+
+ceremony.add_command(play)
 
 
 # ------------------------------------------------------------------ files

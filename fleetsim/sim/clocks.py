@@ -1,0 +1,97 @@
+"""How the seconds of a run pass: at once on virtual time, as they are, or so many times as fast."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+_TIMES = re.compile(r"x(\d+(?:\.\d+)?)", re.ASCII)
+TIMES_MAX = 100_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRate:
+    """What ``--clock`` says. ``times`` is how many seconds of the run pass in one of the loop's.
+
+    ``virtual``: the loop's own seconds are virtual, and pass as fast as they can be worked through.
+    """
+
+    virtual: bool = True
+    times: float = 1.0
+
+    @classmethod
+    def read(cls, text: str) -> ClockRate:
+        """``virtual``, ``real``, or ``x60``. Raises ValueError."""
+        if text == "virtual":
+            return cls()
+        match = _TIMES.fullmatch("x1" if text == "real" else text)
+        if match is None or not 1 <= float(match[1]) <= TIMES_MAX:
+            raise ValueError(f"must be virtual, real, or xN with N from 1 to {TIMES_MAX:,.0f}, such as x60")
+        return cls(virtual=False, times=float(match[1]))
+
+    def __str__(self) -> str:
+        if self.virtual:
+            return "virtual"
+        return "real" if self.times == 1 else f"x{self.times:g}"
+
+
+VIRTUAL = ClockRate()
+
+
+class RunClock:
+    """The seconds of a run at its rate. On virtual time they are the loop's; else it stands at 0 until ``begin``."""
+
+    def __init__(self, rate: ClockRate) -> None:
+        self.rate = rate
+        self._origin_s = 0.0 if rate.virtual else None
+
+    @property
+    def now(self) -> float:
+        """Seconds of the run until now."""
+        if self._origin_s is None:
+            return 0.0
+        return (asyncio.get_running_loop().time() - self._origin_s) * self.rate.times
+
+    def begin(self) -> None:
+        """Let it run from now on."""
+        self._origin_s = asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds of the run."""
+        await asyncio.sleep(seconds / self.rate.times)
+
+
+class PacedClock:
+    """A wall clock that reads ``start`` when the run begins and then goes at its rate: the scheduler's.
+
+    ``monotonic`` is paced too, so that nobody who compares the two takes the rate for a clock that was set.
+    """
+
+    def __init__(self, start: datetime, clock: RunClock) -> None:
+        self._start = start
+        self._clock = clock
+        self._set = asyncio.Event()
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._clock.now)
+
+    def monotonic(self) -> float:
+        return self._clock.now
+
+    async def sleep_until(self, when: datetime) -> None:
+        """Wait until it reads ``when``, or was set."""
+        while (left_s := (when - self.now()).total_seconds()) > 0:
+            try:
+                async with asyncio.timeout(left_s / self._clock.rate.times):
+                    await self._set.wait()
+                return
+            except TimeoutError:
+                continue  # the run may have begun, and its clock to go, only meanwhile
+
+    def jump(self, seconds: float) -> None:
+        """Set it, forwards or back; whoever sleeps on it wakes."""
+        self._start += timedelta(seconds=seconds)
+        woken, self._set = self._set, asyncio.Event()
+        woken.set()

@@ -1,0 +1,368 @@
+"""A run in real time: the production hub on loopback HTTP, with agents of its own or real ones by their addresses.
+
+Traffic, people, trouble and the clock that ceremonies go by keep the run's rate; deadlines, polls and what agents take
+are the machine's seconds. Trouble on messages is put up in proxies, and only agents that meet some get one: what is
+measured without trouble is measured without a proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fleetsim.caller.events import EPOCH
+from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.server import running_hub
+from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
+from fleetsim.model.text import one_line
+from fleetsim.runtime.explain import combine
+from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.server import listen
+from fleetsim.runtime.workers import Workers
+from fleetsim.runtime.yaml import YamlDocument
+from fleetsim.sim.agents import TaskTruth, simulated_agent
+from fleetsim.sim.clocks import ClockRate, PacedClock, RunClock
+from fleetsim.sim.complaints import complaints_told
+from fleetsim.sim.recording import Recorder
+from fleetsim.sim.scenario import Scenario
+from fleetsim.sim.simulation import HEALTH_LOOKS_MIN, KEEP_ALL
+from fleetsim.sim.traffic_source import TrafficSource
+from fleetsim.sim.troubles import Trouble, match_of
+from fleetsim.testbed.proxy import FaultProxy
+
+SETTLE_S = 300.0
+CARDS_S = 15.0
+CANCELED_S = 15.0
+LOOK_S = 0.25
+PROCESSES = frozenset({"agent-down", "slower", "clock-jump"})
+"""Trouble of processes that is possible: nobody is killed in real time, and no disk is filled."""
+
+
+def check_clock(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> None:
+    """Raises ConfigError, with places, for what cannot be played at this rate."""
+    problems = tuple(_problems(scenario, written, rate))
+    if problems:
+        raise combine(problems)
+
+
+def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Iterator[ConfigError]:
+    real = {name for name, agent in scenario.fleet.items() if agent.url is not None}
+    if rate.virtual:
+        for name in sorted(real):
+            hint = "play it with --clock real, or --clock x60"
+            yield written.error(("fleet", name, "url"), "a real agent has no virtual time", hint=hint, key=True)
+        return
+    for name in sorted(real):
+        proof = scenario.fleet[name].proof
+        if proof is not None and not os.environ.get(proof.env, "").strip():
+            key = ("auth", "credentialsEnv") if scenario.fleet[name].auth is not None else ("apiKeyEnv",)
+            why = f"the environment variable {one_line(proof.env, 120)}, which holds the credential, is not set"
+            yield written.error(("fleet", name, *key), why)
+    hint = "play it with --clock virtual"
+    if scenario.mix is not None:
+        yield written.error(("mix",), f"a mix draws trouble that is not possible with --clock {rate}", hint=hint)
+    for at, trouble in enumerate(scenario.weather):
+        met = real if trouble.agent is None else real & {trouble.agent}
+        why = ""
+        if trouble.kind.on == "process" and trouble.fault not in PROCESSES:
+            why = "nobody is killed, and no disk filled, in real time"
+        elif trouble.fault == "slower" and met:
+            why = "a real agent is as fast as it is"
+        elif trouble.kind.on == "webhook" and (trouble.agent is not None or real):
+            why = "in real time webhooks meet trouble only from all agents together, all simulated"
+        elif trouble.kind.on in {"agent", "card"} or trouble.fault == "agent-down":
+            https = [name for name in sorted(met) if str(scenario.fleet[name].url).startswith("https")]
+            why = f"trouble cannot be put between the hub and {https[0]}, which speaks https" if https else ""
+        if why:
+            yield written.error(("weather", at, "fault"), f"'{trouble.fault}' with --clock {rate}: {why}", hint=hint)
+
+
+class LiveSimulation:
+    """One run of a scenario in real time; ``play`` is all of it. ``folder`` is an empty one, for the hub's files.
+
+    ``entries`` are real agents as agents.yaml has them: they stand for all of the scenario's.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder,
+        rate: ClockRate,
+        folder: Path,
+        *,
+        ceremonies: Mapping[str, bytes],
+        entries: Sequence[AgentEntry] = (),
+        settle_s: float,
+    ) -> None:
+        self.scenario = scenario
+        self.recorder = recorder
+        self.folder = folder
+        self.clock = RunClock(rate)
+        self.ceremonies = ceremonies
+        self.agents = {} if entries else dict(scenario.agents)
+        self._entries = entries
+        self._settle_s = settle_s
+        self._paced = PacedClock(scenario.start, self.clock)
+        self._slower: dict[str, float] = dict.fromkeys(self.agents, 1.0)
+        self._proxies: dict[str, FaultProxy] = {}
+        self._webhooks: FaultProxy | None = None
+        self._workers = Workers("live simulation")
+        self._stopped = asyncio.Event()
+
+    async def play(self) -> None:
+        """Traffic and trouble for ``duration``, then time for what is under way, then what the ledger holds.
+
+        SIGINT ends the traffic, and then the waiting: what was recorded until then is kept.
+
+        Raises:
+            Unreachable: an agent's card cannot be read.
+        """
+        scenario = self.scenario
+        self.recorder.start(scenario, self.clock.rate, self.ceremonies)
+        with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread: nobody interrupts it
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stopped.set)
+        async with AsyncExitStack() as stack:
+            (self.folder / "ceremonies").mkdir()
+            for name, content in self.ceremonies.items():
+                (self.folder / "ceremonies" / name).write_bytes(content)
+            port, config = await self._fleet(stack)
+            runtime = await stack.enter_async_context(running_runtime(seed=scenario.seed))
+            ledger = open_ledger(self.folder / "ledger.db", clock=runtime.clock, limits=KEEP_ALL)
+            hub = await stack.enter_async_context(
+                running_hub(
+                    config,
+                    runtime,
+                    await stack.enter_async_context(ledger),
+                    port=port,
+                    ceremonies=self.folder / "ceremonies",
+                    ceremony_clock=self._paced,
+                )
+            )
+            await stack.enter_async_context(self._workers)
+            self._workers.start(self._listen(hub), name="events")
+            await self._cards_read(hub)
+            traffic = TrafficSource(scenario, self.recorder, runtime, self.clock, self._workers, hub=lambda: hub)
+            self._workers.start(traffic.answer(hub), name="people")
+            self._workers.start(self._tell_progress(), name="progress")
+            self._workers.start(self._look_at_health(hub), name="health")
+            self.clock.begin()
+            traffic.come()
+            async with Workers("weather") as weather:
+                for number, trouble in enumerate(scenario.weather):
+                    weather.start(self._befall(trouble), name=f"{number} {trouble.fault}")
+                await self._for(scenario.duration / self.clock.rate.times)
+            await self._settle(hub, traffic)
+            self._tell_health(hub)
+            for outcome in await hub.ledger.outcomes(since=EPOCH, limit=10_000_000):
+                intent = await hub.ledger.request(outcome.correlation_id)
+                self.recorder.outcome(self.now, outcome, accepted=intent is not None)
+            await self._workers.close()
+            self.tell("end", kept={what: count for what, count in hub.tracker.kept().items() if count})
+
+    async def _fleet(self, stack: AsyncExitStack) -> tuple[int, FleetConfig]:
+        """Start agents and proxies; the port that the hub is to have, and its configuration."""
+        scenario = self.scenario
+        listener = listen("127.0.0.1", 0)  # asked for first: proxies of webhooks must know it
+        port: int = listener.getsockname()[1]
+        listener.close()
+        settings = scenario.settings
+        if any(trouble.kind.on == "webhook" for trouble in scenario.weather):
+            self._webhooks = await stack.enter_async_context(FaultProxy(f"http://127.0.0.1:{port}", seed=scenario.seed))
+            settings = replace(settings, base_url=self._webhooks.url)
+        met = {
+            name
+            for trouble in scenario.weather
+            if trouble.kind.on in {"agent", "card"} or trouble.fault == "agent-down"
+            for name in (scenario.replicas_of(trouble.agent) if trouble.agent else self.agents)
+        }
+        entries = list(self._entries)
+        for name, agent in self.agents.items():
+            url = agent.url
+            if url is None:
+                served = simulated_agent(name, agent, self, url=None, life=0).replace(allow_webhook=("127.0.0.1/32:*",))
+                url = f"{await stack.enter_async_context(served.serving())}/a2a"
+            if name in met:
+                proxy = FaultProxy(url, seed=scenario.seed)
+                self._proxies[name] = await stack.enter_async_context(proxy)
+                url = urlsplit(url)._replace(scheme="http", netloc=urlsplit(proxy.url).netloc).geturl()
+            wire = agent.dialect if agent.dialect == "0.1" else None  # its cards do not say that they are
+            external = self._webhooks is not None
+            entries.append(AgentEntry(name=name, url=url, auth=agent.proof, wire=wire, external=external))
+        return port, FleetConfig(agents=tuple(entries), settings=settings)
+
+    async def _cards_read(self, hub: Hub) -> None:
+        """Traffic begins once every agent is known. Raises Unreachable if one is not after a while."""
+        for _ in range(round(CARDS_S / LOOK_S)):
+            unread = [view for view in hub.broker.views() if view.card is None]
+            if not unread or self._stopped.is_set():
+                return
+            await asyncio.sleep(LOOK_S)
+        first = unread[0]
+        raise Unreachable(
+            f"the card of {first.entry.name} could not be read within {CARDS_S:.0f} s: {first.stale_reason}",
+            hint=f"fleetsim card {first.entry.url}",
+        )
+
+    async def _for(self, seconds: float) -> None:
+        """Wait so many of the machine's seconds, or until it is to stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+
+    async def _settle(self, hub: Hub, traffic: TrafficSource) -> None:
+        """Wait until all that is under way has ended; cancel what is too slow."""
+        self._slower.update(dict.fromkeys(self._slower, 1.0))
+        if self._stopped.is_set():
+            self.tell("stopped")
+            self._stopped.clear()
+        await traffic.end_ceremonies()
+        self.tell("calm")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._settle_s
+        while hub.tracker.kept()["tracks"] and loop.time() < deadline and not self._stopped.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+        left = [record.request.correlation_id for record in await hub.ledger.open_requests()]
+        if left:
+            waited_s = round(self._settle_s - (deadline - loop.time()), 1)
+            self.tell("unsettled", requests=len(left), after_s=max(0.0, waited_s))
+            for correlation_id in left:
+                with suppress(UnknownTarget):
+                    hub.tracker.cancel(correlation_id, by="end of the run")
+            await self._until_settled(hub, CANCELED_S)
+        await self._until_settled(hub, LOOK_S)
+
+    async def _until_settled(self, hub: Hub, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while any(hub.tracker.kept().values()):  # noqa: ASYNC110 - nothing tells of it
+                    await asyncio.sleep(LOOK_S / 5)
+
+    # ------------------------------------------------------------------ what befalls them
+
+    async def _befall(self, trouble: Trouble) -> None:
+        await self.clock.sleep(trouble.begins_s(self.scenario.start))
+        names = self.scenario.replicas_of(trouble.agent) if trouble.agent else tuple(self.agents)
+        lasts = self.scenario.duration if trouble.lasts is None else trouble.lasts
+        self.tell("trouble", fault=trouble.fault, agent=trouble.agent, phase="begins", said=trouble.in_words)
+        try:
+            if trouble.kind.fault is not None:
+                await self._over_messages(trouble, names, lasts)
+            elif trouble.fault == "agent-down":
+                await self._down(names, lasts)
+            elif trouble.fault == "clock-jump":
+                self._paced.jump(trouble.how_much)
+            else:
+                for name in names:
+                    self._slower[name] *= trouble.how_much
+                try:
+                    await self.clock.sleep(lasts)
+                finally:
+                    self._slower.update(dict.fromkeys(names, 1.0))
+        finally:
+            self.tell("trouble", fault=trouble.fault, agent=trouble.agent, phase="ends")
+
+    async def _over_messages(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
+        assert trouble.kind.fault is not None
+        fault = trouble.kind.fault(trouble.how_much)
+        if trouble.kind.on == "webhook":
+            assert self._webhooks is not None
+            proxies = [self._webhooks]
+        else:
+            proxies = [self._proxies[name] for name in names]
+        up = [
+            proxy.fault(fault, match, probability=trouble.share)
+            for proxy in proxies
+            for match in match_of(trouble, proxy.target, proxy.target)
+        ]
+        try:
+            await self.clock.sleep(lasts)
+        finally:
+            for one in up:
+                one.lift()
+            self.tell("hits", fault=trouble.fault, hits=sum(one.hits for one in up))
+
+    async def _down(self, names: tuple[str, ...], lasts: float) -> None:
+        for name in names:
+            await self._proxies[name].down()
+        try:
+            await self.clock.sleep(lasts)
+        finally:
+            for name in names:
+                await self._proxies[name].up()
+
+    # ------------------------------------------------------------------ what is told
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
+
+    def ended(self, truth: TaskTruth) -> None:
+        self.recorder.task(self.now, truth)
+
+    def slowness(self, agent: str) -> float:
+        return self._slower[agent]
+
+    def tell(self, kind: str, **members: object) -> None:
+        self.recorder.write(self.now, kind, **members)
+
+    async def _listen(self, hub: Hub) -> None:
+        async with hub.events.subscribe(after_seq=0, keep_max=10_000_000) as events:
+            try:
+                async for batch in events:
+                    for event in batch:
+                        self.recorder.event(self.now, event)
+            finally:
+                while events.behind:
+                    for event in await events.next_batch():
+                        self.recorder.event(self.now, event)
+
+    async def _tell_progress(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.recorder.look(self.now)
+
+    async def _look_at_health(self, hub: Hub) -> None:
+        while True:
+            await self.clock.sleep(self.scenario.duration / HEALTH_LOOKS_MIN)
+            self._tell_health(hub)
+
+    def _tell_health(self, hub: Hub) -> None:
+        rows = hub.snapshot().agents
+        self.tell(
+            "health",
+            now=hub.runtime.clock.now().isoformat(),
+            agents={
+                row.agent_name: {"health": row.health.value, "outcomes": row.figures.total_outcomes} for row in rows
+            },
+        )
+
+
+def play_live(
+    scenario: Scenario,
+    recorder: Recorder,
+    ceremonies: Mapping[str, bytes],
+    *,
+    entries: Sequence[AgentEntry] = (),
+    rate: ClockRate,
+    settle_s: float,
+) -> None:
+    """Run a scenario in real time, telling ``recorder`` all of it. Raises Unreachable if an agent is not there."""
+
+    async def main() -> None:
+        with tempfile.TemporaryDirectory(prefix="fleetsim-sim-") as home:
+            simulation = LiveSimulation(
+                scenario, recorder, rate, Path(home), ceremonies=ceremonies, entries=entries, settle_s=settle_s
+            )
+            with complaints_told(lambda said: recorder.write(simulation.now, "complaint", said=said)):
+                await simulation.play()
+
+    asyncio.run(main())

@@ -1,0 +1,117 @@
+"""``fleetsim ceremony play``: a span of schedules fired, on virtual time and against real agents."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from tests.cli.world import Shell
+
+pytestmark = pytest.mark.slow
+
+DIGEST = """
+id: digest
+name: Digest
+schedule: "0 * * * *"
+timezone: Europe/Berlin
+skill: report
+targets: [quinn]
+"""
+CHAIN = """
+id: chain
+name: Chain
+schedule: "* * * * *"
+skill: slow_report
+targets: [ava]
+"""
+SLOW = """
+name: slow
+duration: 1h
+fleet:
+  quinn: {skills: {report: {takes: 5s, succeeds: 0.0}}}
+  ava: {skills: {slow_report: {takes: 90s}}}
+"""
+SEVEN_HOURS = ("--from", "2026-10-25T00:00", "--to", "2026-10-25T06:00", "--tz", "Europe/Berlin")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    made = Shell(tmp_path)
+    made.write("ceremonies/digest.yaml", DIGEST)
+    return made
+
+
+def test_every_slot_of_a_span_fires_also_where_the_clocks_change(shell: Shell) -> None:
+    done = shell.run("ceremony", "play", *SEVEN_HOURS, "--expect", "fired == 7", "--expect", "missed == 0")
+    assert done.returncode == 0, done.stderr
+    heads, row = [line.split() for line in done.stdout.partition("ceremonies:\n")[2].splitlines()[:2]]
+    assert dict(zip(heads, row[1:], strict=True)) == {
+        **dict.fromkeys(("DUE", "FIRED", "SUCCESS"), "7"),
+        **dict.fromkeys(("LATE", "MISSED", "SKIPPED", "FAILURE", "TIMEOUT", "RUNNING"), "0"),
+    }
+    again = done.stdout.splitlines()[-1].removeprefix("play it again: fleetsim ")
+    assert again.startswith("ceremony play --from 2026-10-25T00:00 ")
+    assert shell.run(*shlex.split(again)[:-4], "--expect", "fired == 8").returncode == 1
+
+
+def test_a_scenarios_fleet_shows_what_is_skipped_and_what_fails(shell: Shell) -> None:
+    shell.write("ceremonies/chain.yaml", CHAIN)
+    shell.write("slow.yaml", SLOW)
+    span = ("--from", "2026-03-02T05:55", "--to", "2026-03-02T06:15", "--tz", "Europe/Berlin")
+    told = shell.json("ceremony", "play", *span, "--scenario", "slow.yaml")
+    chain, digest = told["ceremonies"]  # one run of 90 seconds lets the next slot pass
+    assert chain == {
+        "ceremony": "chain",
+        "due": 20,
+        "fired": 10,
+        "late": 0,
+        "missed": 0,
+        "skipped": 10,
+        "ended": {"success": 10},
+        "running": 0,
+    }
+    assert digest["ended"] == {"failure": 1}
+    only = shell.json("ceremony", "play", "digest", *span, "--scenario", "slow.yaml")
+    assert [totals["ceremony"] for totals in only["ceremonies"]] == ["digest"]
+
+
+def test_what_is_wrong_ends_with_2_and_says_what(shell: Shell) -> None:
+    for words, said in (
+        (("--from", "yesterday", "--to", "2026-10-26T00:00"), "yesterday"),
+        (("--from", "2026-10-26T00:00", "--to", "2026-10-24T00:00"), "the span must be"),
+        ((*SEVEN_HOURS, "--speed", "fast"), "must be virtual, real, or xN"),
+        ((*SEVEN_HOURS, "--expect", "fierd == 1"), "did you mean 'fired'?"),
+        ((*SEVEN_HOURS, "--tz", "Mars/Olympus"), "Mars/Olympus"),
+        ((*SEVEN_HOURS, "digets"), "there is no ceremony “digets”"),
+        ((*SEVEN_HOURS, "--speed", "x60"), "agents.yaml"),
+        ((*SEVEN_HOURS, "--speed", "x60", "--scenario", "storm"), "--scenario is for --speed virtual"),
+    ):
+        done = shell.run("ceremony", "play", *words)
+        assert done.returncode == 2, (words, done.stderr)
+        assert said in done.stderr, (words, done.stderr)
+
+
+@pytest.mark.sockets
+async def test_real_agents_are_asked_so_many_times_as_fast(shell: Shell) -> None:
+    shell.write("ceremonies/digest.yaml", DIGEST.replace("0 * * * *", "*/5 * * * *"))
+    agent, asked = Agent("quinn"), []
+
+    @agent.skill("report")
+    async def report(task: SkillContext) -> str:
+        asked.append(task.task_id)
+        return "all is well"
+
+    async with agent.serving() as url:
+        shell.write("agents.yaml", f'agents: [{{name: quinn, url: "{url.rstrip("/")}/a2a"}}]\n')
+        span = ("--from", "2026-03-02T14:00", "--to", "2026-03-02T14:10", "--speed", "x120")
+        done = await shell.arun("ceremony", "play", *span, "--expect", "success_rate == 100%", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert "1 agents of agents.yaml are really asked" in done.stderr
+    told = json.loads(done.stdout)
+    assert told["clock"] == "x120"
+    assert told["ceremonies"][0]["due"] == told["ceremonies"][0]["fired"] == len(asked) == 2
+    assert told["ceremonies"][0]["ended"] == {"success": 2}

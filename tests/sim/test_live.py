@@ -1,0 +1,186 @@
+"""A scenario in real time: the hub on real sockets, its agents in this process, or real ones by their address."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.model.errors import ConfigError, Unreachable
+from fleetsim.sim.clocks import ClockRate, PacedClock, RunClock
+from fleetsim.sim.live import LiveSimulation, check_clock
+from fleetsim.sim.recording import Recorder
+from fleetsim.sim.report import Report, Result, report_of
+from fleetsim.sim.scenario import parse_scenario
+from tests.sim.scenes import SMALL, scenario
+
+REAL = ClockRate.read("real")
+FAST = """
+name: fast
+duration: 3m
+fleet:
+  quinn:
+    skills:
+      review: {takes: 50ms, chunks: 2, cost: 0.01, asks: 0.2}
+  ava:
+    dialect: "1.0"
+    skills: {sitrep: {takes: 20ms}}
+people: {answerAfter: 10s}
+traffic:
+  - {skill: review, rate: 10/m, arrivals: steady}
+  - {skill: sitrep, rate: 10/m, arrivals: steady, turns: 2, pause: 5s}
+weather:
+  - {fault: slow-answers, agent: quinn, at: 1m, lasts: 30s, amount: 0.3}
+  - {fault: doubled-webhooks, amount: 1}
+"""
+EACH_MINUTE = b"""
+id: round
+name: Round
+schedule: "* * * * *"
+skill: sitrep
+targets: [ava]
+"""
+
+
+async def played(text: str, folder: Path, rate: str, **options: Any) -> tuple[Report, list[dict[str, Any]]]:
+    wanted, written = parse_scenario(text, "fast.yaml")
+    clock = ClockRate.read(rate)
+    check_clock(wanted, written, clock)
+    file = io.StringIO()
+    each_minute = {"round.yaml": EACH_MINUTE}
+    settle_s = options.pop("settle_s", 20.0)
+    run = LiveSimulation(wanted, Recorder(file), clock, folder, ceremonies=each_minute, settle_s=settle_s)
+    await run.play()
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    return report_of(lines), lines
+
+
+def problems(text: str, rate: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        check_clock(*parse_scenario(text, "mine.yaml"), ClockRate.read(rate))
+    return str(caught.value)
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+async def test_a_scenario_is_played_over_http_with_traffic_and_ceremonies_so_many_times_as_fast(tmp_path: Path) -> None:
+    began = time.perf_counter()
+    found, lines = await played(FAST, tmp_path, "x60")
+    took_s = time.perf_counter() - began
+    assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
+    fleet = found.figures["fleet"]
+    assert fleet["requests"] == fleet["outcomes"]
+    assert 60 <= (fleet["requests"] or 0) <= 100
+    assert (fleet["questions"] or 0) == fleet["answered"] != 0
+    assert 2 <= (fleet["fired"] or 0) <= 3
+    assert 3.0 <= took_s < 60.0
+    assert (found.figures["ava"]["p50"] or 9.0) < 5.0  # what an agent takes is the machine's time
+    assert {trouble.fault: trouble.hits > 0 for trouble in found.troubles} == {
+        "slow-answers": True,
+        "doubled-webhooks": True,
+    }
+    assert "I-14" not in {verdict.invariant.number for verdict in found.verdicts}
+    assert found.again.endswith("--clock x60 --record run.jsonl")
+    assert found.load is not None
+    assert found.load.meant == pytest.approx(30, abs=3)
+    assert found.load.response.count == sum(line["kind"] == "asked" for line in lines)
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+async def test_a_real_agent_is_asked_by_its_address_and_what_is_too_slow_is_canceled(tmp_path: Path) -> None:
+    async with reference_agent().serving() as url:
+        text = f"""
+name: outside
+duration: 1s
+fleet:
+  ref: {{url: "{url.rstrip("/")}/a2a", skills: {{echo: {{}}, slow: {{}}}}}}
+traffic:
+  - {{skill: echo, rate: 5/s, arrivals: steady}}
+  - {{skill: slow, rate: 1/s, arrivals: steady, begins: 0s, ends: 500ms, text: "3600"}}
+  - {{skill: slow, rate: 4/s, arrivals: steady, ends: 300ms, text: "3600"}}
+expect:
+  - response_p99 > 0s
+  - canceled == 1
+"""
+        found, _ = await played(text, tmp_path, "real", settle_s=1.0)
+    assert found.result is Result.OK, found.expectations
+    assert found.unsettled == 1
+    assert found.figures["ref/echo"]["successes"] == 4
+
+
+@pytest.mark.sockets
+async def test_an_agent_that_is_not_there_is_said_before_any_traffic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetsim.sim.live.CARDS_S", 0.5)
+    text = "name: gone\nduration: 1s\nfleet: {ref: {url: 'http://127.0.0.1:9', skills: {echo: {}}}}\n"
+    with pytest.raises(Unreachable, match="the card of ref could not be read"):
+        await played(text, tmp_path, "real")
+
+
+def test_a_real_agent_has_no_virtual_time_and_behaves_as_it_does() -> None:
+    real = "name: a\nduration: 1s\nfleet:\n  ref:\n    url: http://127.0.0.1:9\n    skills: {echo: {}}\n"
+    assert problems(real, "virtual").startswith("mine.yaml:5:5: ")
+    with pytest.raises(ConfigError, match=r"(?s)mine.yaml:6:.*behaves is its own"):
+        parse_scenario(real.replace("{echo: {}}", "{echo: {takes: 5s}}"), "mine.yaml")
+    with pytest.raises(ConfigError, match="replicas"):
+        parse_scenario(real + "    replicas: 2\n", "mine.yaml")
+    with pytest.raises(ConfigError, match="apiKeyEnv"):
+        parse_scenario(SMALL.replace("    streaming: false", "    apiKeyEnv: KEY"), "mine.yaml")
+
+
+def test_a_key_that_is_not_set_is_said_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REF_KEY", raising=False)
+    text = (
+        "name: a\nduration: 1s\nfleet:\n  ref:\n    url: http://h:9\n    apiKeyEnv: REF_KEY\n    skills: {echo: {}}\n"
+    )
+    assert "mine.yaml:6:16: the environment variable REF_KEY" in problems(text, "real")
+    monkeypatch.setenv("REF_KEY", "s3cret")
+    check_clock(*parse_scenario(text, "mine.yaml"), REAL)
+
+
+@pytest.mark.parametrize("fault", ["agent-restart", "hub-restart", "hub-dies-writing", "disk-full"])
+def test_trouble_that_real_time_has_not_is_refused_with_its_place(fault: str) -> None:
+    text = f"{SMALL}weather:\n  - {{fault: {fault}}}\n"
+    line = text.splitlines().index(f"  - {{fault: {fault}}}") + 1
+    assert f"mine.yaml:{line}:" in problems(text, "x10")
+    check_clock(*parse_scenario(text, "mine.yaml"), ClockRate.read("virtual"))
+    assert "a mix draws" in problems(f"{SMALL}mix: {{scale: 1}}\n", "real")
+
+
+def test_a_clock_is_virtual_real_or_so_many_times_as_fast() -> None:
+    assert [str(ClockRate.read(text)) for text in ("virtual", "real", "x1", "x60", "x2.5")] == [
+        "virtual",
+        "real",
+        "real",
+        "x60",
+        "x2.5",
+    ]
+    for wrong in ("fast", "x0.5", "x", "60", "x1e3", "x100001"):
+        with pytest.raises(ValueError, match="must be virtual"):
+            ClockRate.read(wrong)
+
+
+async def test_whoever_sleeps_on_a_paced_clock_wakes_when_it_is_set_and_not_before_the_run_begins() -> None:
+    clock = RunClock(ClockRate.read("x1000"))
+    paced = PacedClock(scenario().start, clock)
+    async with asyncio.TaskGroup() as group:
+        early = group.create_task(paced.sleep_until(scenario().start.replace(second=10)))
+        await asyncio.sleep(0.03)
+        assert not early.done()
+        clock.begin()
+        await early
+        assert clock.now >= 10.0
+        far = group.create_task(paced.sleep_until(scenario().start.replace(year=2027)))
+        await asyncio.sleep(0)
+        paced.jump(3_600.0)
+        await far
+        assert clock.now < 3_600.0
+    assert paced.now().hour >= 1

@@ -1,0 +1,96 @@
+"""What a load test says: percentiles that are true, time that counts from when a request was due, and who was slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from fleetsim.caller.figures import SHARES, Percentiles
+from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.load import LoadMetrics, load_of
+
+REAL = ClockRate.read("real")
+
+
+def asked(
+    at_s: float, *, late_s: float = 0.0, took_s: float = 0.1, agent_s: float = 0.0, outcome: str = "completed"
+) -> list[dict[str, Any]]:
+    cid = f"{at_s}"
+    return [
+        {"t": at_s + late_s, "kind": "asked", "correlation_id": cid, "due_s": at_s, "late_s": late_s},
+        {
+            "t": at_s + late_s + took_s,
+            "kind": "outcome",
+            "correlation_id": cid,
+            "duration_ms": took_s * 1000,
+            "agent_ms": (agent_s or took_s) * 1000,
+            "outcome": outcome,
+            "success": outcome == "completed",
+        },
+    ]
+
+
+def load(rows: list[list[dict[str, Any]]], duration_s: float = 10.0) -> LoadMetrics:
+    found = load_of([row for pair in rows for row in pair], REAL, duration_s)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_percentiles_lie_less_than_a_hundredth_above_the_true_ones(seed: int) -> None:
+    rng = Random(seed)
+    times = [rng.lognormvariate(-2.0, 2.0) for _ in range(2_000)]
+    found = Percentiles()
+    for seconds in times:
+        found.add(seconds)
+    ordered = sorted(times)
+    for share in SHARES.values():
+        true = ordered[max(0, -int(-len(ordered) * share // 1) - 1)]
+        assert true - 1e-6 <= (found.at(share) or 0.0) <= true * 1.008 + 1e-6
+    assert found.at(1.0) == pytest.approx(max(times), abs=1e-6)
+
+
+def test_of_nothing_there_are_no_percentiles() -> None:
+    assert Percentiles().at(0.5) is None
+    assert load_of([], REAL, 10.0) is None
+    assert load_of(asked(1.0), ClockRate(), 10.0) is None
+
+
+def test_a_sender_that_stood_still_hides_nothing() -> None:
+    """One request a tenth of a second; the fleet, and the sender with it, stands still for the last second of ten."""
+
+    def rows() -> Iterator[list[dict[str, Any]]]:
+        for number in range(90):
+            yield asked(number / 10, took_s=0.01)
+        for number in range(10):
+            yield asked(9 + number / 10, late_s=1.0 - number / 10, took_s=0.01)
+
+    found = load(list(rows()))
+    assert found.response.at(0.9) == pytest.approx(0.01, rel=0.02)
+    assert found.response.at(0.99) == pytest.approx(0.91, rel=0.02)
+    assert found.agent.at(1.0) == pytest.approx(0.01, rel=0.02)
+    assert "1 request in 100" in found.behind
+
+
+def test_who_keeps_up_is_not_warned_of_and_errors_are_counted_by_kind() -> None:
+    refused = [{"t": 3.0, "kind": "refused", "skill": "a", "why": "no agent", "due_s": 3.0, "late_s": 0.0}]
+    found = load([*[asked(n / 10) for n in range(98)], asked(9.9, outcome="failed"), refused])
+    assert found.behind == ""
+    assert found.meant == found.sent == 10.0
+    assert found.errors == {"failed": 1, "refused: no agent": 1}
+
+
+def test_a_rate_that_was_not_reached_is_said() -> None:
+    found = load([asked(n / 10, late_s=n / 50) for n in range(100)])
+    assert found.meant == 10.0
+    assert found.sent < 8.5
+    assert "of 10 a second" in found.behind
+
+
+def test_time_that_passed_in_the_hub_is_not_taken_for_the_agents() -> None:
+    assert "spent 3s or more outside of their agent" in load([asked(1.0, took_s=4.0, agent_s=1.0)]).elsewhere
+    assert load([asked(1.0, took_s=4.0, agent_s=2.0)]).elsewhere == ""
+    assert load([asked(1.0, took_s=0.9, agent_s=0.1)]).elsewhere == ""
