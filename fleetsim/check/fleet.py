@@ -1,154 +1,16 @@
-"""A small fleet in memory for tests: agents, a place for webhooks, clients, and hours that pass at once.
-
-What the pytest plugin's fixtures give out. Everything is in one process; no socket is opened.
-"""
+"""Where the pytest plugin's fleet was in 0.1.0; its names are ``fleetsim.pytest_plugin.fleet``'s now, and warn."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, TypeVar
+import warnings
+from importlib import import_module
+from typing import Any
 
-from fleetsim.agent import Agent
-from fleetsim.check.listener import Listener, ReceivedWebhook, WebhookAddress, state_of
-from fleetsim.client import AgentClient
-from fleetsim.model.call import PushConfig
-from fleetsim.testbed.loop import run
-from fleetsim.testbed.network import MemoryNetwork
-from fleetsim.testbed.runtime import virtual_runtime
-
-T = TypeVar("T")
-
-SINK = "http://webhooks:8080"
-SINK_ADDRESS = "10.0.0.9"
-ALLOWED = (f"{SINK_ADDRESS}/32:8080",)
+_MOVED = ("Fleet", "Member", "VirtualTime", "WebhookSink")
 
 
-class VirtualTime:
-    """Runs stories on virtual time: ``asyncio.sleep(3600)`` passes at once, and a standstill is an error."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.after: list[Callable[[], Awaitable[None]]] = []
-
-    def run(self, story: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run an async function to its end and return its result.
-
-        Raises:
-            Deadlock: everybody waits for something that cannot come.
-        """
-
-        async def whole() -> T:
-            try:
-                return await story()
-            finally:
-                for close in self.after:
-                    await close()
-
-        return run(whole, seed=self.seed)
-
-
-@dataclass(slots=True, eq=False)
-class WebhookSink:
-    """A webhook address and what came to it."""
-
-    hook: WebhookAddress
-
-    @property
-    def url(self) -> str:
-        """The address to register with an agent; each sink of a fleet has one of its own."""
-        return self.hook.url
-
-    @property
-    def arrivals(self) -> list[ReceivedWebhook]:
-        """Every webhook that came, in order: headers, body and when (``ReceivedWebhook``)."""
-        return self.hook.arrivals
-
-    @property
-    def bodies(self) -> list[Any]:
-        """The JSON of every webhook that came, in order; None for a body that is no JSON."""
-        return [arrival.value for arrival in self.hook.arrivals]
-
-    @property
-    def states(self) -> list[str]:
-        """The states that were told, in the words of A2A 0.3."""
-        return [state_of(arrival) for arrival in self.hook.arrivals]
-
-    def answers(self, *statuses: int, otherwise: int = 200) -> None:
-        """Answer the next webhooks with these HTTP statuses, and all after them with ``otherwise``."""
-        self.hook.answers, self.hook.otherwise = list(statuses), otherwise
-
-    def config(self, token: str | None = None) -> PushConfig:
-        """The registration to send with a message or to set, with a token if one is given."""
-        return PushConfig(url=self.url, token=token)
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """One agent of a fleet: where it is, and the agent itself as it runs there."""
-
-    name: str
-    url: str
-    agent: Agent
-    fleet: Fleet = field(repr=False)
-
-    def client(self, **options: Any) -> AgentClient:
-        """A client of this agent; use as ``async with``. ``options`` are those of ``AgentClient``."""
-        return self.fleet.client(self.url, **options)
-
-
-class Fleet:
-    """Agents at addresses of one network in memory.
-
-    ``fleet.add(agent)`` puts one there and returns its ``Member``; ``fleet.network`` takes faults.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.network = MemoryNetwork(seed=seed)
-        self.network.addresses["webhooks"] = (SINK_ADDRESS,)
-        self.runtime = virtual_runtime(seed, self.network, name="caller")
-        self.members: dict[str, Member] = {}
-        self._listener = Listener(SINK)
-        self._hooks = 0
-        self.network.mount(SINK, self._listener.sink)
-
-    def add(self, agent: Agent, name: str | None = None) -> Member:
-        """Put an agent into the fleet at ``http://NAME:9000``; its webhooks may go to the fleet's sinks.
-
-        Raises:
-            ValueError: there is an agent of that name.
-        """
-        label = name or agent.settings.name
-        if label in self.members:
-            raise ValueError(f"there is an agent {label!r} in the fleet already")
-        runtime = virtual_runtime(self.seed, self.network, name=label)
-        moved = agent.replace(allow_webhook=(*agent.settings.allow_webhook, *ALLOWED), runtime=runtime)
-        url = f"http://{label}:9000"
-        self.network.mount(url, moved.app())
-        member = self.members[label] = Member(name=label, url=f"{url}/a2a", agent=moved, fleet=self)
-        return member
-
-    def client(self, url: str, **options: Any) -> AgentClient:
-        """A client at any address of the fleet."""
-        return AgentClient(url, runtime=self.runtime, **options)
-
-    def sink(self) -> WebhookSink:
-        """A fresh webhook address, which the fleet's agents may call."""
-        self._hooks += 1
-        return WebhookSink(self._listener.hook(str(self._hooks)))
-
-    def now(self) -> datetime:
-        """The fleet's time of day, in UTC."""
-        return self.runtime.clock.now()
-
-    async def aclose(self) -> None:
-        """Stop every agent and close the network; what they still have running ends."""
-        await self.network.aclose()
-
-    async def __aenter__(self) -> Fleet:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+def __getattr__(name: str) -> Any:
+    if name not in _MOVED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{__name__}.{name} is in fleetsim.pytest_plugin.fleet now", DeprecationWarning, stacklevel=2)
+    return getattr(import_module("fleetsim.pytest_plugin.fleet"), name)

@@ -61,6 +61,7 @@ def judged(peer: str) -> Iterator[tuple[Any, Finding]]:
         yield expected, findings[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("peer", PEERS)
 def test_the_exchanges_kept_are_judged_as_the_server_was(peer: str) -> None:
     for expected, finding in judged(peer):
@@ -79,6 +80,7 @@ def test_at_least_ten_rows_are_kept_for_each_of_the_families_that_matter() -> No
         assert len({expected.row for expected in checked.rows}) == len(checked.rows), peer
 
 
+@pytest.mark.slow
 def test_another_answer_gets_another_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     def edited(peer: str) -> Any:
         text = (INTEROP / "evidence" / f"{peer}.json").read_text(encoding="utf-8")

@@ -96,11 +96,13 @@ def test_a_question_in_a_frameworks_form_is_a_question_and_is_answered_in_it() -
         assert part["data"] == {"id": "call-1", "name": "who", "response": part["data"]["response"]}
 
 
+@pytest.mark.slow
 def test_a_missing_method_is_told_once() -> None:
     report = checked(mutant("no-push-set"), select(("M-07", "P-*")))
     assert {f.requirement.id for f in report.of(Verdict.FAIL)} == {"M-07"}
 
 
+@pytest.mark.slow
 def test_an_agent_that_knows_streams_by_the_old_name_alone_has_them_tested_by_that_name() -> None:
     found = judged(mutant("old-stream-name-alone"), "M-02", "M-03", "S-01", "S-02", "S-14", "S-15")
     assert found["M-02@0.3"].verdict is Verdict.FAIL
@@ -128,6 +130,7 @@ def _told_next(event: JsonObject, _seen: list[JsonObject]) -> Iterable[JsonObjec
     return [event, {"kind": "status-update", **ids, "status": status, "final": False}]
 
 
+@pytest.mark.slow
 def test_progress_told_as_the_event_after_the_snapshot_is_told() -> None:
     agent = broken("S-17", edit_frames(_told_next, on=in_dialect("0.3", Operation.SUBSCRIBE)))
     assert judged(agent, "S-17")["S-17@0.3"].verdict is Verdict.PASS
@@ -139,6 +142,7 @@ def test_a_rest_cancel_is_seen_by_rest_where_tasks_cannot_be_read_otherwise() ->
     assert judged(agent, "R-05")["R-05"].verdict is Verdict.PASS
 
 
+@pytest.mark.slow
 def test_a_shadowed_alias_is_a_fault_and_a_missing_one_is_none() -> None:
     assert judged(mutant("rest-subscribe-shadowed"), "R-04")["R-04"].verdict is Verdict.FAIL
     gone = broken("R-04", answer_error(lambda asked: asked.path.endswith(":subscribe"), -32601, "Not here"))
@@ -203,6 +207,7 @@ async def test_a_skill_known_to_change_the_world_must_declare_its_effects() -> N
     assert declared.finding("X-02").verdict is Verdict.PASS
 
 
+@pytest.mark.slow
 async def test_a_stream_too_short_to_make_the_agent_wait_says_nothing_of_slow_readers() -> None:
     short = await checked_with(Options(hints={"stream": Hint("stream", "three short words")}), "S-28")
     assert {f.verdict for f in short.findings} == {Verdict.NOT_TESTED}
@@ -246,6 +251,7 @@ def offering(version: str | None) -> Callable[[Any], Any]:
 OLDER_MEMBERS = {"url", "preferredTransport", "additionalInterfaces", "protocolVersion"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spoken", "version", "reads_as"), [("1.0", None, "0.3"), ("0.3", "1.0", "1.0")])
 async def test_a_card_of_another_dialect_than_is_spoken_is_one_failure_and_the_rest_is_probed(
     spoken: str, version: str | None, reads_as: str
@@ -276,6 +282,7 @@ async def test_a_dialect_that_was_asked_for_is_probed_though_the_agent_does_not_
     assert report.finding("T-01", "0.3").verdict is not Verdict.PASS
 
 
+@pytest.mark.slow
 async def test_an_endpoint_that_redirects_fails_its_own_row_and_the_rest_is_probed_where_it_leads() -> None:
     def moved(card: Any) -> Any:
         return {**card, "url": "http://agent:9000/old", "additionalInterfaces": []}

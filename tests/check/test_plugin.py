@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -200,7 +201,8 @@ def test_the_page_shows_tests_that_pass(pytester: pytest.Pytester) -> None:
     page = (TOP / "docs/howto/pytest.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     pytester.makepyfile("\n\n".join(blocks))
-    run(pytester).assert_outcomes(passed=3)
+    (pytester.mkdir("scenarios") / "our-day.yaml").write_text(SCENARIO)
+    run(pytester).assert_outcomes(passed=5)
 
 
 def test_fixtures_give_a_fleet_on_virtual_time(pytester: pytest.Pytester) -> None:
@@ -237,7 +239,7 @@ def test_unused_it_changes_nothing_and_imports_nothing(pytester: pytest.Pytester
 
         def test_nothing_is_there():
             ours = {name for name in sys.modules if name.startswith("fleetsim")}
-            assert ours == {"fleetsim", "fleetsim.check", "fleetsim.check.plugin"}
+            assert ours == {"fleetsim", "fleetsim.pytest_plugin", "fleetsim.pytest_plugin.plugin"}
             assert not {"httpx", "aiohttp", "starlette", "uvicorn", "textual"} & set(sys.modules)
         """
     )
@@ -245,6 +247,79 @@ def test_unused_it_changes_nothing_and_imports_nothing(pytester: pytest.Pytester
 
 
 def test_importing_the_plugin_is_quick() -> None:
-    code = "import pytest, time; t = time.process_time(); import fleetsim.check.plugin; print(time.process_time() - t)"
+    timed = "t = time.process_time(); import fleetsim.pytest_plugin.plugin; print(time.process_time() - t)"
+    code = f"import pytest, time; {timed}"
     best = min(float(subprocess.check_output([sys.executable, "-c", code], timeout=30)) for _ in range(3))
     assert best < 0.1
+
+
+SCENARIO = """
+name: mine
+duration: 10m
+fleet:
+  quinn:
+    skills:
+      review: {takes: 5s, succeeds: 0.5}
+traffic:
+  - {skill: review, rate: 2/m}
+expect:
+  - fleet.outcomes > 5
+"""
+
+
+def test_a_scenario_is_played_from_the_tests_folder_and_fails_with_its_report(pytester: pytest.Pytester) -> None:
+    folder = pytester.mkdir("deeper")
+    (folder / "mine.yaml").write_text(SCENARIO)
+    (folder / "strict.yaml").write_text(SCENARIO + "  - quinn.success_rate >= 99%\n")
+    (folder / "wrong.yaml").write_text(SCENARIO.replace("duration", "durations"))
+    code = """
+        def test_as_expected(fleet):
+            report = fleet.sim("mine.yaml", seed=3)
+            assert report.seed == 3
+            assert report.figures["quinn"]["outcomes"] > 5
+
+        def test_broken(fleet):
+            fleet.sim("strict.yaml")
+
+        def test_looked_at(fleet):
+            report = fleet.sim("strict.yaml", check=False)
+            assert report.result == "unexpected"
+            assert report.seed == 7
+
+        def test_wrong(fleet):
+            fleet.sim("wrong.yaml")
+
+        def test_unknown(fleet):
+            fleet.sim("quiet-dai")
+    """
+    (folder / "test_sim.py").write_text(textwrap.dedent(code))
+    told = run(pytester, "--fleetsim-seed", "7")
+    told.assert_outcomes(passed=2, failed=3)
+    told.stdout.fnmatch_lines(
+        [
+            "mine, seed 7: not as expected",
+            "  BROKEN quinn.success_rate >= 99% *",
+            "play it again: fleetsim sim deeper/strict.yaml --seed 7 --record run.jsonl",
+            "deeper/wrong.yaml:3:1: unknown key 'durations' (did you mean 'duration'?)*",
+            "there is no scenario 'quiet-dai' (did you mean 'quiet-day'?)*",
+        ]
+    )
+    assert "Traceback" not in told.stdout.str()
+
+
+def test_what_was_called_otherwise_still_works(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile(
+        """
+        import warnings
+
+        def test_old_names(fleet):
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                from fleetsim.check.fleet import Fleet
+            assert isinstance(fleet, Fleet)
+            assert [one.category for one in told] == [DeprecationWarning]
+        """
+    )
+    told = pytester.runpytest_subprocess("-p", "fleetsim.check.plugin", "--fleetsim-seed", "2")
+    assert told.parseoutcomes()["passed"] == 1

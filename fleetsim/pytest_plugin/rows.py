@@ -23,6 +23,7 @@ from fleetsim.check.runner import run_check, select
 from fleetsim.check.verdict import Verdict
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import neutralise
+from fleetsim.pytest_plugin.plugin import seed_of
 from fleetsim.runtime.real import running_runtime
 
 REPORT: pytest.StashKey[Report] = pytest.StashKey()
@@ -94,7 +95,7 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
         url = f"http://{url}"
     target = Target(url=url, headers=headers, other_headers=other)
     options = Options(
-        seed=option("--fleetsim-seed"),
+        seed=seed_of(config),
         side_effects=option("--fleetsim-allow-side-effects"),
         hints=_hints(option("--fleetsim-skill")),
     )
