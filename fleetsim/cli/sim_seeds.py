@@ -49,11 +49,15 @@ def play_seeds(
     first: int,
     seeds: int,
     jobs: int,
+    covered: bool,
     keep_going: bool,
     shrunk: Path | None,
     tries: int,
 ) -> Exit:
-    """Play them, say what they met, and write the first that breaks a rule cut down. Ctrl-C reports what was played."""
+    """Play them, say what they met, and write the first that breaks a rule cut down. Ctrl-C reports what was played.
+
+    ``covered``: what no seed met is a failure too.
+    """
     coverage, began = Coverage(), time.perf_counter()
     say = _Progress(common, began)
     stopped, smaller = False, None
@@ -96,7 +100,8 @@ def play_seeds(
         return Exit.VIOLATED
     if stopped:
         return Exit.INTERRUPTED
-    return Exit.FAILED if coverage.unexpected else Exit.OK
+    missed = covered and bool(coverage.never_met())
+    return Exit.FAILED if coverage.unexpected or missed else Exit.OK
 
 
 def _end_at_once() -> None:

@@ -10,9 +10,12 @@ from random import Random  # noqa: TID251 - the type of a stream of chance, whic
 from typing import Protocol
 
 from fleetsim.agent import Agent, AgentLimits, SkillContext, SkillFailed, SkillRejected
+from fleetsim.agent.app import Engine
 from fleetsim.agent.skills import Skill, skill
 from fleetsim.sim.quantities import draw
 from fleetsim.sim.scenario import SimulatedAgent, SkillBehaviour
+
+__all__ = ["Engine", "Plan", "TaskTruth", "Witness", "kept_by", "simulated_agent"]
 
 LIMITS = AgentLimits(drain_s=0.0, stop_s=1.0, tasks_per_caller_max=10_000)
 _WORDS = ("looked", "at", "the", "open", "work", "and", "found", "nothing", "that", "cannot", "wait")
@@ -50,7 +53,8 @@ class Plan:
 class TaskTruth:
     """What an agent knows of one of its tasks. ``ended`` is empty until then.
 
-    ``life`` is which of the agent's lives it was: 0 before it was killed for the first time. ``answers`` are the texts
+    ``life`` is which of the agent's lives it was: 0 before it was killed for the first time. One that its agent is
+    killed under is "killed", one that is there when the run is over "open". ``answers`` are the texts
     it was given, in order; ``text`` all that it said.
     """
 
@@ -75,12 +79,17 @@ class Witness(Protocol):
         """It ended by itself, was canceled, or died with its agent."""
         ...
 
+    @property
+    def now(self) -> float:
+        """Seconds of the run until now."""
+        ...
+
     def slowness(self, agent: str) -> float:
         """How many times slower it works now; 1 as usual."""
         ...
 
 
-def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, url: str, life: int) -> Agent:
+def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, url: str | None, life: int) -> Agent:
     """An agent as the scenario has it, not yet running."""
     room = asyncio.Semaphore(scripted.at_once) if scripted.at_once else None
     return Agent(
@@ -90,9 +99,16 @@ def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, ur
         dialects=(scripted.dialect,),
         streaming=scripted.streaming,
         push_notifications=scripted.push,
-        url=f"{url}/a2a",
+        url=None if url is None else f"{url}/a2a",
         limits=LIMITS,
     )
+
+
+def kept_by(engine: Engine, now_s: float) -> dict[str, float]:
+    """How many tasks a running agent has, how many of them are open, and how many seconds the oldest of those is."""
+    retention = engine.store.retention
+    opened = [retention.get(key).opened_s for key in retention.open_keys]
+    return {"tasks": len(retention), "open": len(opened), "oldest_s": round(now_s - min(opened, default=now_s), 3)}
 
 
 def _scripted(
@@ -129,7 +145,8 @@ def _scripted(
     @skill(skill_id, cost=behaviour.cost is not None, sure=behaviour.confidence is not None)
     async def run(task: SkillContext) -> None:
         plan = Plan.of(behaviour, task.rng)
-        now = asyncio.get_running_loop().time
+        loop_time = asyncio.get_running_loop().time
+        began = loop_time()
         truth = TaskTruth(
             agent=agent,
             skill=skill_id,
@@ -137,7 +154,7 @@ def _scripted(
             context_id=task.context_id,
             correlation_id=str(task.metadata.get("correlationId", "")),
             life=life,
-            begun_s=round(now(), 6),
+            begun_s=round(witness.now, 6),
         )
         try:
             if room is None:
@@ -154,10 +171,10 @@ def _scripted(
             raise
         except asyncio.CancelledError:
             # An agent gives up on a task that was open for too long: it fails, and its skill is stopped as by a cancel.
-            truth.ended = "failed" if now() - truth.begun_s >= LIMITS.task_life_s else "canceled"
+            truth.ended = "failed" if loop_time() - began >= LIMITS.task_life_s else "canceled"
             raise
         finally:
-            truth.ended_s = round(now(), 6)
+            truth.ended_s = round(witness.now, 6)
             witness.ended(truth)
 
     return run

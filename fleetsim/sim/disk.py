@@ -12,11 +12,16 @@ T = TypeVar("T")
 
 
 class SimulatedDisk:
-    """The ledger's storage. ``full``: nothing can be written now. ``written`` is told of the next write, once."""
+    """The ledger's storage. ``full``: nothing can be written now. ``written`` is told of the next write, once.
+
+    ``slow_s``: how long a write takes; ``failures``: how many of the next writes fail, each with nothing written.
+    """
 
     def __init__(self, storage: InlineStorage) -> None:
         self.storage = storage
         self.full = False
+        self.slow_s = 0.0
+        self.failures = 0
         self.written: asyncio.Future[None] | None = None
 
     def session(self) -> DiskSession:
@@ -40,12 +45,18 @@ class DiskSession:
             raise NotAccepting("the hub was killed")
         if writing and self._disk.full:
             raise NotAccepting("the ledger cannot be written: the disk is full")
+        if writing and self._disk.failures:
+            self._disk.failures -= 1
+            raise NotAccepting("the ledger cannot be written: disk I/O error")
 
     async def start(self) -> None:
         """Nothing: the disk is there already."""
 
     async def write(self, operation: Operation[T]) -> T:
         self._require(writing=True)
+        if self._disk.slow_s:
+            await asyncio.sleep(self._disk.slow_s)
+            self._require(writing=True)
         result = await self._disk.storage.write(operation)
         dies = self._disk.written
         if self.up and dies is not None and not dies.done():

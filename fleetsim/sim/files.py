@@ -14,7 +14,7 @@ from fleetsim.model.text import escape, html_text, xml_text
 from fleetsim.sim import charts
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.report import Report, Result
-from fleetsim.sim.text import RESULTS, endings_about, figure_rows, violations
+from fleetsim.sim.text import RESULTS, ceremony_rows, endings_about, figure_rows, load_lines, load_rows, violations
 from fleetsim.sim.timeline import Timeline, timeline_of
 
 AGENTS_MAX = 40
@@ -84,7 +84,7 @@ def junit(report: Report, lines: Lines) -> str:
 
 
 def _again(report: Report) -> str:
-    return f"play it again: {report.again}"
+    return f"play it again: {report.again}" if report.again else ""
 
 
 def html(report: Report, lines: Lines) -> str:
@@ -105,7 +105,12 @@ def _page(report: Report, timeline: Timeline) -> Iterator[str]:
     yield from _expectations(report)
     yield from _rules(report)
     yield from _charts(timeline)
-    yield from _figures(report)
+    yield from _figures("Figures", figure_rows(report))
+    if report.ceremonies:
+        yield from _figures("Ceremonies, by slot", ceremony_rows(report))
+    if report.load is not None:
+        yield from _figures("Load", load_rows(report.load))
+        yield from (f'<p class="dim">{html_text(line)}</p>' for line in load_lines(report.load))
     yield from _about(report, timeline)
     yield "</main></body></html>"
 
@@ -145,6 +150,9 @@ def _rules(report: Report) -> Iterator[str]:
         yield f"<tr><td>{html_text(v.invariant.number)}</td><td>{html_text(v.invariant.rule)}</td>"
         yield f'<td class="n">{v.cases:,}</td><td class="n">{len(v.violations)}</td></tr>'
     yield "</table></details>"
+    if report.unchecked:
+        told = f"Not checked, as a hub's events do not tell enough: {', '.join(report.unchecked)}."
+        yield f'<p class="dim">{html_text(told)}</p>'
 
 
 def _charts(timeline: Timeline) -> Iterator[str]:
@@ -184,9 +192,9 @@ def _left_out(count: int, shown_max: int) -> Iterator[str]:
         yield f'<p class="dim">and {count - shown_max} more</p>'
 
 
-def _figures(report: Report) -> Iterator[str]:
-    heads, *rows = figure_rows(report)
-    yield '<h2>Figures</h2><div class="wide"><table><tr><th></th>'
+def _figures(title: str, table: list[list[str]]) -> Iterator[str]:
+    heads, *rows = table
+    yield f'<h2>{title}</h2><div class="wide"><table><tr><th></th>'
     yield "".join(f'<th class="n">{html_text(head)}</th>' for head in heads[1:])
     yield "</tr>"
     for name, *cells in rows:

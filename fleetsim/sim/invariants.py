@@ -1,126 +1,35 @@
 """What must be true of every run, whatever the weather: one function each, over the recording and the agents' truth.
 
-Numbers are those of the invariants that caller and agent are held to. Nothing here is shared with what ran: what is
-known of a request is gathered from the lines alone.
+Numbers are those of the invariants that caller and agent are held to; those over what passed on the network stand in
+``call_invariants``. I-16, that no key leaves its origin, is not among them: simulated agents ask for none. The tests of
+the threats hold it (docs/reference/threats.md).
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
 
-Line: TypeAlias = Mapping[str, Any]
+from fleetsim.sim import call_invariants  # noqa: F401 - the rules in it
+from fleetsim.sim.evidence import RULES, Evidence, Invariant, Line, Violation, broken, invariant
+
 KNOWN_WITHIN_S = 900.0
 """A look every interval, of 30 seconds by default, and twice as long after one that failed; agents that have just come
 back are called slowly."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
-    """Something that must not be. ``at_s`` is when, in seconds of the run."""
-
-    invariant: str
-    said: str
-    at_s: float
-    correlation_id: str = ""
-    agent: str = ""
-
-
-@dataclass(slots=True)
-class Evidence:
-    """A recording, gathered by what the invariants ask for."""
-
-    start: Line = field(default_factory=dict)
-    accepted: dict[str, Line] = field(default_factory=dict)
-    decided: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
-    moved: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
-    outcomes: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
-    truths: dict[tuple[str, str], list[Line]] = field(default_factory=lambda: defaultdict(list))
-    questions: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
-    answered: Counter[str] = field(default_factory=Counter)
-    answers: Counter[str] = field(default_factory=Counter)
-    slots: Counter[tuple[str, str]] = field(default_factory=Counter)
-    slot_at: dict[tuple[str, str], float] = field(default_factory=dict)
-    health: list[Line] = field(default_factory=list)
-    complaints: list[Line] = field(default_factory=list)
-    reached: tuple[str, ...] = ()
-    troubles: set[str] = field(default_factory=set)
-    calm_s: float | None = None
-    end: Line | None = None
-    last_s: float = 0.0
-
-    @classmethod
-    def of(cls, lines: Iterable[Line]) -> Evidence:
-        found = cls()
-        for line in lines:
-            found._take(line)
-        return found
-
-    def _take(self, line: Line) -> None:
-        self.last_s = max(self.last_s, line["t"])
-        match line["kind"]:
-            case "event":
-                self._take_event(line)
-            case "outcome":
-                self.outcomes[line["correlation_id"]].append(line)
-            case "task":
-                self.truths[line["agent"], line["task_id"]].append(line)
-            case "answer":
-                self.answers[line["correlation_id"]] += 1
-            case "health":
-                self.health.append(line)
-            case "complaint":
-                self.complaints.append(line)
-            case "trouble":
-                self.troubles.add(line["fault"])
-            case "reached":
-                self.reached = tuple(line["origins"])
-            case "calm":
-                self.calm_s = line["t"]
-            case "killed":
-                self._forget_after(line["journalled"])
-            case "start":
-                self.start = line
-            case "end":
-                self.end = line
-
-    def _forget_after(self, seq: int) -> None:
-        """The hub died before its last events were journalled: to whoever comes later they were not told."""
-        for told in (self.decided, self.moved):
-            for cid, lines in told.items():
-                told[cid] = [line for line in lines if line["event"]["seq"] <= seq]
-
-    def _take_event(self, line: Line) -> None:
-        event = line["event"]
-        cid, payload = event["correlationId"], event["payload"]
-        match line["type"]:
-            case "RequestAccepted":
-                self.accepted[cid] = line
-            case "TaskMoved":
-                self.moved[cid].append(line)
-            case "OutcomeDecided":
-                self.decided[cid].append(line)
-            case "QuestionAsked":
-                self.questions[cid].append(line)
-            case "QuestionAnswered":
-                self.answered[payload["questionId"]] += 1
-            case "CeremonyFired" if payload["trigger"] != "manual":
-                ceremony = event["topic"].removeprefix("ceremony.").removesuffix(".execute")
-                slot = (ceremony, payload["scheduledAt"])
-                self.slots[slot] += 1
-                self.slot_at[slot] = line["t"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invariant:
-    """One thing that must be true. ``check`` yields None for each case that is as it must be."""
-
-    number: str
-    rule: str
-    check: Callable[[Evidence], Iterator[Violation | None]]
+EDIT_SEEN_S = 15.0
+"""A look every five seconds, and what a host may sleep meanwhile."""
+KEPT_BESIDE = 5
+"""What may be kept beside the requests that are known to be in flight."""
+PER_REQUEST = 6
+"""Workers for one request: its send or stream, looks, a webhook's registration, a write, an answer or a cancel."""
+TASKS_MAX = 10_000
+TASK_LIFE_S = 86_400.0 + 120.0
+"""How long an agent leaves a task open, and the pause between two looks at that."""
+TASKS_KEPT_S = 3_600.0
+"""How long an agent remembers a task that has ended."""
+HELD_UP_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,82 +41,72 @@ class Verdict:
     violations: tuple[Violation, ...]
 
 
-INVARIANTS: list[Invariant] = []
-
-
-def _invariant(number: str, rule: str) -> Callable[[Callable[[Evidence], Iterator[Violation | None]]], None]:
-    def take(check: Callable[[Evidence], Iterator[Violation | None]]) -> None:
-        INVARIANTS.append(Invariant(number=number, rule=rule, check=check))
-
-    return take
-
-
 def verdicts(lines: Iterable[Line]) -> tuple[Verdict, ...]:
     """Every invariant, held to a recording."""
     evidence = Evidence.of(lines)
     found = []
-    for invariant in INVARIANTS:
-        cases = list(invariant.check(evidence))
+    for rule in INVARIANTS:
+        cases = list(rule.check(evidence))
         wrong = tuple(case for case in cases if case is not None)
-        found.append(Verdict(invariant=invariant, cases=len(cases), violations=wrong))
+        found.append(Verdict(invariant=rule, cases=len(cases), violations=wrong))
     return tuple(found)
 
 
-def _of(number: str, line: Line, said: str) -> Violation:
-    event = line.get("event", {})
-    return Violation(
-        invariant=number,
-        said=said,
-        at_s=line["t"],
-        correlation_id=line.get("correlation_id") or event.get("correlationId") or "",
-        agent=line.get("agent") or event.get("agent") or "",
-    )
-
-
-@_invariant("I-01", "every accepted request has exactly one outcome")
+@invariant("I-01", "every accepted request has exactly one outcome")
 def _one_outcome(e: Evidence) -> Iterator[Violation | None]:
     for cid, line in e.accepted.items():
         rows = e.outcomes.get(cid, ())
-        yield None if len(rows) == 1 else _of("I-01", line, f"accepted, and has {len(rows)} outcomes")
+        yield None if len(rows) == 1 else broken("I-01", line, f"accepted, and has {len(rows)} outcomes")
 
 
-@_invariant("I-02", "nothing is sent, and nothing ends, that was not accepted before")
+@invariant("I-02", "nothing is sent, and nothing ends, that was not accepted before")
 def _accepted_before(e: Evidence) -> Iterator[Violation | None]:
-    """What is on record was accepted, though a hub that died writing it could not tell of it any more."""
     for rows in e.outcomes.values():
-        yield None if rows[0]["accepted"] else _of("I-02", rows[0], "an outcome of a request that nobody accepted")
+        yield None if rows[0]["accepted"] else broken("I-02", rows[0], "an outcome of a request that nobody accepted")
     for truths in e.truths.values():
         for truth in truths:
             cid = truth["correlation_id"]
             told = e.accepted.get(cid)
             if told is not None:
                 early = truth["begun_s"] < told["t"]
-                yield _of("I-02", truth, "the agent had the task before the request was accepted") if early else None
+                yield broken("I-02", truth, "the agent had the task before the request was accepted") if early else None
             else:
-                known = any(row["accepted"] for row in e.outcomes.get(cid, ()))
-                said = f"the agent had a task {truth['task_id']} that nobody asked for"
-                yield None if known else _of("I-02", truth, said)
+                yield broken("I-02", truth, f"the agent had a task {truth['task_id']} that nobody asked for")
 
 
-@_invariant("I-03", "a request that has ended does not move any more")
+@invariant("I-03", "a request that has ended does not move any more")
 def _no_move_after_the_end(e: Evidence) -> Iterator[Violation | None]:
     for cid, decided in e.decided.items():
         if not decided:
             continue
         seq = decided[0]["event"]["seq"]
         late = next((line for line in e.moved.get(cid, ()) if line["event"]["seq"] > seq), None)
-        yield None if late is None else _of("I-03", late, "moved after its outcome")
+        yield None if late is None else broken("I-03", late, "moved after its outcome")
 
 
-@_invariant("I-04", "each outcome on record is told once, and none that is not")
+@invariant("I-04", "each outcome on record is told once, and none that is not")
 def _told_once(e: Evidence) -> Iterator[Violation | None]:
     for cid in e.outcomes.keys() | e.decided.keys():
         told, kept = len(e.decided.get(cid, ())), len(e.outcomes.get(cid, ()))
         line = (e.decided.get(cid) or e.outcomes.get(cid) or [{"t": 0.0}])[0]
-        yield None if told == kept == 1 else _of("I-04", line, f"told {told} times, on record {kept} times")
+        yield None if told == kept == 1 else broken("I-04", line, f"told {told} times, on record {kept} times")
 
 
-@_invariant("I-05", "the day's figures are those of the outcomes that were told")
+@invariant("I-29", "each request is told of once, and before its outcome is")
+def _begun_once(e: Evidence) -> Iterator[Violation | None]:
+    """Beside the numbered invariants: what a hub that died could not tell of any more, its next start tells."""
+    for cid in e.begun.keys() | e.decided.keys():
+        begun, decided = e.begun.get(cid, ()), e.decided.get(cid, ())
+        line = (begun or decided or [{"t": 0.0}])[0]
+        if len(begun) != 1:
+            yield broken("I-29", line, f"told {len(begun)} times that it was accepted")
+        elif decided and decided[0]["event"]["seq"] < line["event"]["seq"]:
+            yield broken("I-29", line, "its outcome was told first")
+        else:
+            yield None
+
+
+@invariant("I-05", "the day's figures are those of the outcomes that were told")
 def _health_counts(e: Evidence) -> Iterator[Violation | None]:
     if "clock-jump" in e.troubles:
         return  # what "the last 24 hours" are is then another question
@@ -225,42 +124,57 @@ def _health_counts(e: Evidence) -> Iterator[Violation | None]:
             inside = [told for at, told in ended[agent] if now - timedelta(hours=24) < at and told <= line["t"]]
             right = sum(told < line["t"] for told in inside) <= row["outcomes"] <= len(inside)
             said = f"{agent}: {row['outcomes']} outcomes in health, {len(inside)} told"
-            yield None if right else _of("I-05", {**line, "agent": agent}, said)
+            yield None if right else broken("I-05", {**line, "agent": agent}, said)
 
 
-@_invariant("I-06", "a ceremony fires at most once for each of its slots")
+@invariant("I-06", "a ceremony fires at most once for each of its slots")
 def _slots_once(e: Evidence) -> Iterator[Violation | None]:
     for slot, times in e.slots.items():
         line = {"t": e.slot_at[slot]}
-        yield None if times == 1 else _of("I-06", line, f"{slot[0]} fired {times} times for {slot[1]}")
+        yield None if times == 1 else broken("I-06", line, f"{slot[0]} fired {times} times for {slot[1]}")
 
 
-@_invariant("I-11", "what is shown as the answer is what the agent said, whole")
+@invariant("I-07", "a ceremony does not fire while it is disabled or deleted")
+def _edits_hold(e: Evidence) -> Iterator[Violation | None]:
+    """Edits are seen within seconds; a file that is half written stays as it was. What is put back while no hub runs
+    may catch up on a slot from before.
+    """
+    for name, edits in e.edited.items():
+        for edit, after in zip(edits, [*edits[1:], None], strict=True):
+            if edit["what"] not in {"disabled", "deleted"}:
+                continue
+            until_s = after["t"] if after is not None else e.last_s
+            fired = [at for (of, _), at in e.slot_at.items() if of == name and edit["t"] + EDIT_SEEN_S < at < until_s]
+            yield broken("I-07", {"t": fired[0]}, f"{name} was {edit['what']}, and fired") if fired else None
+
+
+@invariant("I-11", "what is shown as the answer is what the agent said, whole")
 def _whole_text(e: Evidence) -> Iterator[Violation | None]:
     for rows in e.outcomes.values():
         for row, truth in _with_truth(e, rows):
-            if row["outcome"] == "completed" and truth["ended"] == "completed":
+            unsure = bool(row.get("reason"))  # it says itself that its result could not be confirmed
+            if row["outcome"] == "completed" and truth["ended"] == "completed" and not unsure:
                 said = f"{row['chars']} characters, the agent said {truth['chars']}"
-                yield None if row["text"] == truth["text"] else _of("I-11", row, said)
+                yield None if row["text"] == truth["text"] else broken("I-11", row, said)
                 cost = f"cost {row['cost_usd']}, the agent reported {truth['cost_usd']}"
-                yield None if row["cost_usd"] == truth["cost_usd"] else _of("I-11", row, cost)
+                yield None if row["cost_usd"] == truth["cost_usd"] else broken("I-11", row, cost)
 
 
-@_invariant("I-12", "an answer reaches the question it was given for, at most once")
+@invariant("I-12", "an answer reaches the question it was given for, at most once")
 def _answers_once(e: Evidence) -> Iterator[Violation | None]:
     for lines in e.questions.values():
         for line in lines:
             times = e.answered[line["event"]["payload"]["questionId"]]
-            yield None if times <= 1 else _of("I-12", line, f"the question was answered {times} times")
+            yield None if times <= 1 else broken("I-12", line, f"the question was answered {times} times")
     for truths in e.truths.values():
         for truth in truths:
             if truth["answers"]:
                 given = e.answers[truth["correlation_id"]]
                 said = f"the agent was given {len(truth['answers'])} answers, people gave {given}"
-                yield None if len(truth["answers"]) <= given else _of("I-12", truth, said)
+                yield None if len(truth["answers"]) <= given else broken("I-12", truth, said)
 
 
-@_invariant("I-14", "once the weather is calm, the end of a task is known within a quarter of an hour")
+@invariant("I-14", "once the weather is calm, the end of a task is known within a quarter of an hour")
 def _known_soon(e: Evidence) -> Iterator[Violation | None]:
     if e.calm_s is None or e.end is None:
         return
@@ -271,47 +185,88 @@ def _known_soon(e: Evidence) -> Iterator[Violation | None]:
             if known is not None:
                 late_s = known - max(truth["ended_s"], e.calm_s)
                 said = f"the agent {truth['ended']} it, which was known {late_s:.0f} s later"
-                yield None if late_s <= KNOWN_WITHIN_S else _of("I-14", truth, said)
+                yield None if late_s <= KNOWN_WITHIN_S else broken("I-14", truth, said)
 
 
-@_invariant("I-17", "nobody is called who is not in the fleet")
+@invariant("I-15", "what the hub keeps is bounded by the requests in flight")
+def _bounded(e: Evidence) -> Iterator[Violation | None]:
+    """A look falls into a moment: what has ended in it may still be there, what a dead hub began is not told."""
+    for line, in_flight in e.kept:
+        kept = line["hub"]
+        few = in_flight + KEPT_BESIDE
+        too_many = [what for what, count in kept.items() if count > few * (PER_REQUEST if what == "workers" else 1)]
+        said = f"{in_flight} requests in flight, and {', '.join(f'{kept[what]} {what}' for what in too_many)}"
+        yield broken("I-15", line, said) if too_many else None
+
+
+@invariant("I-17", "nobody is called who is not in the fleet")
 def _known_destinations(e: Evidence) -> Iterator[Violation | None]:
     known = {f"http://{row['agent'].lower()}.sim:8000" for row in e.start.get("agents", ())} | {"http://hub.sim:8080"}
     for pair in e.reached:
         source, _, origin = pair.partition(" ")
         line = {"t": e.last_s, "agent": source}
-        yield None if origin in known else _of("I-17", line, f"{source or 'somebody'} called {origin}")
+        yield None if origin in known else broken("I-17", line, f"{source or 'somebody'} called {origin}")
 
 
-@_invariant("I-24", "nothing that runs in the background fails unseen")
+@invariant("I-20", "an agent's tasks are no more than it may have, and none is open for ever")
+def _tasks_end(e: Evidence) -> Iterator[Violation | None]:
+    for line, _ in e.kept:
+        for agent, kept in line["agents"].items():
+            said = f"{kept['tasks']} tasks, {kept['open']} open, the oldest for {kept['oldest_s']:.0f} s"
+            wrong = kept["tasks"] > TASKS_MAX or kept["oldest_s"] > TASK_LIFE_S
+            yield broken("I-20", {**line, "agent": agent}, said) if wrong else None
+
+
+@invariant("I-21", "the ledger is whole whenever its hub has died, and at the end")
+def _ledger_whole(e: Evidence) -> Iterator[Violation | None]:
+    for line in e.ledgers:
+        yield broken("I-21", line, line["damage"]) if line["damage"] else None
+
+
+@invariant("I-24", "nothing that runs in the background fails unseen")
 def _no_complaints(e: Evidence) -> Iterator[Violation | None]:
     for line in e.complaints:
-        yield _of("I-24", line, line["said"])
+        yield broken("I-24", line, line["said"])
     if e.end is not None and not e.complaints:
         yield None
 
 
-@_invariant("I-26", "once the weather is calm, everything comes to its end")
+@invariant("I-25", "the same seed gives the same run")
+def _same_again(e: Evidence) -> Iterator[Violation | None]:
+    """Of seeds that are played a second time, which of many seeds are."""
+    if e.played is not None and e.played.get("again"):
+        same = e.played["again"] == e.played["digest"]
+        yield None if same else broken("I-25", e.played, "played again, the run was another")
+
+
+@invariant("I-26", "once the weather is calm, everything comes to its end")
 def _nothing_left(e: Evidence) -> Iterator[Violation | None]:
     if e.end is None:
-        yield _of("I-26", {"t": e.last_s}, "the run itself did not come to its end")
+        yield broken("I-26", {"t": e.last_s}, "the run itself did not come to its end")
         return
     left = ", ".join(f"{count} {what}" for what, count in e.end["kept"].items())
-    yield _of("I-26", e.end, f"left at the end: {left}") if left else None
+    yield broken("I-26", e.end, f"left at the end: {left}") if left else None
 
 
-@_invariant("I-27", "what is said of a task is what its agent did")
+@invariant("I-27", "what is said of a task is what its agent did")
 def _truthful(e: Evidence) -> Iterator[Violation | None]:
     """Beside the numbered invariants: an outcome may know less than the agent, and never something else."""
     for rows in e.outcomes.values():
         for row, truth in _with_truth(e, rows):
+            if row["cause"] == "task_gone" and truth["ended"] != "killed":
+                forgot = any(at >= truth["ended_s"] and row["agent"].startswith(whose) for at, whose in e.restarts)
+                said = f"said to be gone, the agent {truth['ended']} it"
+                kept = row["duration_ms"] / 1000 < TASKS_KEPT_S and not forgot
+                yield broken("I-27", row, said) if kept else None
+            if row["cause"] == "cannot_follow":
+                yield broken("I-27", row, "said that it cannot be followed, as every task here can be")
             if row["cause"] != "agent_said":
                 continue
             same = row["outcome"] == truth["ended"]
-            yield None if same else _of("I-27", row, f"said to be {row['outcome']}, the agent {truth['ended']} it")
+            yield None if same else broken("I-27", row, f"said to be {row['outcome']}, the agent {truth['ended']} it")
 
 
-@_invariant("I-28", "a request becomes one task at most")
+@invariant("I-28", "a request becomes one task at most")
 def _one_task(e: Evidence) -> Iterator[Violation | None]:
     """Beside the numbered invariants: what may have arrived is never sent again."""
     tasks: dict[str, list[Line]] = defaultdict(list)
@@ -320,7 +275,22 @@ def _one_task(e: Evidence) -> Iterator[Violation | None]:
             tasks[truth["correlation_id"]].append(truth)
     for cid, mine in tasks.items():
         said = f"{len(mine)} tasks were begun for it"
-        yield None if len(mine) == 1 or not cid else _of("I-28", mine[1], said)
+        yield None if len(mine) == 1 or not cid else broken("I-28", mine[1], said)
+
+
+@invariant("I-30", "nothing holds up the loop, and what passed while nobody looked ends no request")
+def _not_held_up(e: Evidence) -> Iterator[Violation | None]:
+    """Beside the numbered invariants: on virtual time work takes no time, so whatever does was put there."""
+    for line in e.late:
+        held_s = line["seconds"] - line["stalled"]
+        yield broken("I-30", line, f"the loop was held up for {held_s:.3f} s") if held_s > HELD_UP_S else None
+    for line in e.stalled:
+        ended = [
+            decided[0]
+            for decided in e.decided.values()
+            if decided and decided[0]["t"] == line["t"] and decided[0]["event"]["payload"]["kind"] == "expired"
+        ]
+        yield broken("I-30", ended[0], "its time ran out while nobody looked") if ended else None
 
 
 def _with_truth(e: Evidence, rows: Iterable[Line]) -> Iterator[tuple[Line, Line]]:
@@ -328,3 +298,7 @@ def _with_truth(e: Evidence, rows: Iterable[Line]) -> Iterator[tuple[Line, Line]
         truths = e.truths.get((row["agent"], row["task_id"] or ""), ())
         if len(truths) == 1:
             yield row, truths[0]
+
+
+INVARIANTS: tuple[Invariant, ...] = tuple(sorted(RULES, key=lambda rule: rule.number))
+"""All of them by number."""

@@ -180,8 +180,3 @@ def between(quantiles: list[float], share: float) -> float:
     at = share * (len(quantiles) - 1)
     below = min(int(at), len(quantiles) - 2)
     return quantiles[below] + (quantiles[below + 1] - quantiles[below]) * (at - below)
-
-
-def percentile(ordered: list[float], share: float) -> float:
-    """The nearest-rank percentile of sorted amounts; 0 of none."""
-    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))] if ordered else 0.0

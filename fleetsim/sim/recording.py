@@ -1,6 +1,6 @@
 """What happened in a run, line by line: the hub's events, what agents know of their tasks, and what was done to them.
 
-A line is a JSON object with ``t`` (virtual seconds since the start) and ``kind``; an event has its class's name as
+A line is a JSON object with ``t`` (seconds of the run since its start) and ``kind``; an event has its class's name as
 ``type`` and is written as the event stream writes it. It is all that the checker, the
 figures and the report read: they share nothing with what ran.
 """
@@ -9,21 +9,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet_events import HubStarted
+from fleetsim.caller.recording_lines import FORMAT, MADE_WITH, RecordingReader
+from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import Outcome
+from fleetsim.runtime.yaml import load
 from fleetsim.sim.agents import TaskTruth
-from fleetsim.sim.lines import problem_of
+from fleetsim.sim.ceremony_span import due_in
+from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.report import Report
+from fleetsim.sim.scenario import Scenario
 
-LINE_CHARS_MAX = 4 * 1024 * 1024
 LINES_PER_LOOK = 250
+RULES = ("poll_interval_s", "calls_max", "calls_per_agent_max")
+"""The hub's settings that the checker holds it to."""
+VIOLATIONS_MAX = 20
 
 
 class Recorder:
@@ -53,6 +62,31 @@ class Recorder:
         if self.lines % LINES_PER_LOOK == 0:
             self._progress(at_s, self.lines)
 
+    def start(self, scenario: Scenario, rate: ClockRate, ceremonies: Mapping[str, bytes]) -> None:
+        """The first lines: what is played, and how many slots are due of each ceremony, from their files."""
+        self.write(
+            0.0,
+            "start",
+            format=FORMAT,
+            scenario=scenario.name,
+            seed=scenario.seed,
+            start=scenario.start.isoformat(),
+            duration_s=scenario.duration,
+            agents=[{"agent": name, "skills": list(agent.skills)} for name, agent in scenario.agents],
+            replicas={run: name for name in scenario.fleet for run in scenario.replicas_of(name) if run != name},
+            expect=[expectation.text for expectation in scenario.expect],
+            rules={name: getattr(scenario.settings, name) for name in RULES},
+            **({} if rate.virtual else {"clock": str(rate)}),
+        )
+        if ceremonies:
+            read = [parse_ceremony(load(text, name)) for name, text in ceremonies.items()]
+            ends = scenario.start + timedelta(seconds=scenario.duration)
+            self.write(0.0, "due", slots=due_in(read, scenario.start, ends))
+
+    def look(self, at_s: float) -> None:
+        """Tell of the progress, though nothing may have happened."""
+        self._progress(at_s, self.lines)
+
     def event(self, at_s: float, event: Event) -> None:
         """One of the hub's."""
         written = to_wire(event, exact=True)
@@ -64,10 +98,37 @@ class Recorder:
         """What an agent knows of a task that has ended."""
         self.write(at_s, "task", **{**asdict(truth), "text": digest_of(truth.text), "chars": len(truth.text)})
 
-    def played(self, *, source: str, wall_s: float, cpu_s: float) -> None:
-        """How the run was played and what its digest is, after its last line: no part of what the digest is of."""
-        digest = self.digest
-        self.write(self._last_s, "played", source=source, digest=digest, wall_s=wall_s, cpu_s=cpu_s)
+    def played(self, *, source: str, wall_s: float, cpu_s: float, command: str = "", again: str = "") -> None:
+        """How the run was played and what its digest is, after its last line: no part of what the digest is of.
+
+        ``command`` plays it again; unless given it is ``fleetsim sim`` of the ``source``. ``again`` is the digest of
+        playing it once more, if it was.
+        """
+        played = {"source": source, "digest": self.digest, "wall_s": wall_s, "cpu_s": cpu_s}
+        more = {name: value for name, value in (("command", command), ("again", again)) if value}
+        self.write(self._last_s, "played", **played, **more)
+
+    def verdict(self, report: Report) -> None:
+        """What became of the run, last of all, for who follows the recording."""
+        wrong = [(v.invariant, one) for v in report.verdicts for one in v.violations]
+        self.write(
+            self._last_s,
+            "verdict",
+            result=report.result.value,
+            expectations=[{"expect": e.text, "figure": f, "holds": holds} for e, f, holds in report.expectations],
+            rules=sum(1 for v in report.verdicts if v.cases),
+            cases=sum(v.cases for v in report.verdicts),
+            violations=len(wrong),
+            first=[
+                {
+                    "at_s": one.at_s,
+                    "rule": f"{invariant.number} {invariant.rule}",
+                    "who": " ".join(filter(None, (one.agent, one.correlation_id))),
+                    "said": one.said,
+                }
+                for invariant, one in wrong[:VIOLATIONS_MAX]
+            ],
+        )
 
     def outcome(self, at_s: float, outcome: Outcome, *, accepted: bool) -> None:
         """What the ledger holds of a request at the end; ``accepted`` says whether it holds the request itself."""
@@ -102,19 +163,10 @@ def digest_of(text: str) -> str:
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a recording. Raises ConfigError, with the line, where it is none."""
-    number = 0
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for number, text in enumerate(iter(lambda: file.readline(LINE_CHARS_MAX), ""), start=1):
-                try:
-                    line = json.loads(text)
-                except (ValueError, RecursionError):
-                    line = None
-                if problem := problem_of(line, first=number == 1):
-                    made = "one is made with `fleetsim sim SCENARIO --record FILE`"
-                    raise ConfigError(f"{path}:{number}: {problem}", hint=made)
-                yield line
-        if number == 0:
-            raise ConfigError(f"{path}:1: not a recording: the file is empty")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+    with RecordingReader(path) as reader:
+        while (line := reader.read()) is not None:
+            yield line
+        if (line := reader.last()) is not None:
+            yield line
+        if reader.number == 0:
+            raise ConfigError(f"{path}:1: not a recording: the file is empty", hint=MADE_WITH)

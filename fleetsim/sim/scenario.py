@@ -13,15 +13,16 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.config import NAME
+from fleetsim.caller.config import NAME, AuthFile
 from fleetsim.caller.expectation import Expected
-from fleetsim.caller.fleet import FleetSettings, Wire
+from fleetsim.caller.fleet import AuthEntry, FleetSettings, Wire
+from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import ID, ID_RULE
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
 from fleetsim.runtime.yaml import Path, YamlDocument, load
 from fleetsim.sim.quantities import Numbers, Rate, Share, Span, Spans, When, in_words
-from fleetsim.sim.troubles import Trouble
+from fleetsim.sim.troubles import FaultName, Trouble
 
 SCENARIO_BYTES_MAX = 1024 * 1024
 SCENARIO_NODES_MAX = 60_000
@@ -63,7 +64,7 @@ class SkillBehaviour(BaseModel):
 
 
 class SimulatedAgent(BaseModel):
-    """A simulated agent: the reference agent, with scripted skills."""
+    """A simulated agent: the reference agent, with scripted skills; or, by its ``url``, one that runs somewhere."""
 
     model_config = _WRITTEN
 
@@ -79,6 +80,20 @@ class SimulatedAgent(BaseModel):
     """How many there are alike: NAME-1, NAME-2 and so on if more than one."""
     at_once: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """How many tasks it works on at once; others wait inside it. Unlimited unless given."""
+    url: Annotated[str, Field(max_length=2_000)] | None = None
+    """Where a real agent is, with `--clock real` or `xN`. How it behaves is then its own: its skills are but named."""
+    api_key_env: str | None = None
+    """The environment variable whose value the real agent is sent as X-API-Key: its name, never the key itself."""
+    auth: AuthFile | None = None
+    """How to prove who we are to the real agent; wins over apiKeyEnv."""
+
+    @property
+    def proof(self) -> AuthEntry | None:
+        """What the real agent is shown."""
+        if self.auth is not None:
+            scheme = self.auth.scheme
+            return None if scheme == "hmac" else AuthEntry(scheme=scheme, env=self.auth.credentials_env)
+        return None if self.api_key_env is None else AuthEntry(scheme="apiKey", env=self.api_key_env)
 
 
 class Traffic(BaseModel):
@@ -150,6 +165,8 @@ class Mix(BaseModel):
     """How much of it: 2 is twice as often."""
     off: Share = 0.25
     """The share of kinds that a seed leaves out entirely."""
+    without: list[FaultName] = []
+    """Kinds that no seed brings."""
 
 
 class Scenario(BaseModel):
@@ -238,6 +255,8 @@ def _problems(scenario: Scenario, written: YamlDocument) -> Iterator[ConfigError
             who = f"agent '{agent}'" if agent in scenario.fleet else "no agent"
             yield written.error(path, f"{who} offers '{skill}'{did_you_mean(skill, mine)}")
 
+    for name, agent in scenario.fleet.items():
+        yield from _real_agent(written, ("fleet", name), agent)
     if len(names) > AGENTS_MAX:
         yield written.error(("fleet",), f"more than {AGENTS_MAX} agents with their replicas")
     for at, traffic in enumerate(scenario.traffic):
@@ -258,6 +277,31 @@ def _problems(scenario: Scenario, written: YamlDocument) -> Iterator[ConfigError
         yield from named(("expect", at), expectation.agent)
         if expectation.skill is not None:
             yield from offered(("expect", at), expectation.skill, expectation.agent)
+
+
+_OF_REAL_AGENTS = {"skills", "url", "api_key_env", "auth", "dialect"}
+
+
+def _real_agent(written: YamlDocument, path: Path, agent: SimulatedAgent) -> Iterator[ConfigError]:
+    """What an agent with an address cannot have, and one without."""
+    if agent.url is None:
+        for key in ("api_key_env", "auth"):
+            if key in agent.model_fields_set:
+                yield written.error(
+                    (*path, to_camel(key)), f"'{to_camel(key)}' is for real agents: this one has no 'url'", key=True
+                )
+        return
+    try:
+        AgentUrl.parse(agent.url)
+    except ConfigError as error:
+        yield written.error((*path, "url"), str(error), hint=error.hint)
+    for key in sorted(agent.model_fields_set - _OF_REAL_AGENTS):
+        why = f"'{to_camel(key)}' cannot be said of an agent that is called by its 'url'"
+        yield written.error((*path, to_camel(key)), why, key=True)
+    for skill, behaviour in agent.skills.items():
+        if behaviour.model_fields_set:
+            why = "how a real agent behaves is its own: its skills are but named, as {}"
+            yield written.error((*path, "skills", skill), why)
 
 
 def with_seed(scenario: Scenario, seed: int) -> Scenario:

@@ -10,7 +10,8 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fleetsim.sim.invariants import INVARIANTS, Violation
+from fleetsim.sim.evidence import Violation
+from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.played import played
 from fleetsim.sim.report import Result
 from fleetsim.sim.scenario import parse_scenario, with_seed
@@ -18,6 +19,8 @@ from fleetsim.sim.troubles import KINDS
 
 AHEAD = 2
 """How many seeds a worker has waiting: none is idle while another is at a long one."""
+AGAIN_EVERY = 20
+"""One seed of so many is played twice: it must be the same run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,8 @@ def run_seed(text: bytes, source: str, ceremonies: Mapping[str, bytes], seed: in
     scenario = with_seed(parse_scenario(text, source)[0], seed)
     wanted = ceremonies if scenario.ceremonies is not None else {}
     with TemporaryDirectory() as folder:
-        report = played(scenario, wanted, source=source, record=Path(folder) / "run.jsonl")
+        twice = seed % AGAIN_EVERY == 0
+        report = played(scenario, wanted, source=source, record=Path(folder) / "run.jsonl", twice=twice)
     return SeedRun(
         seed=seed,
         result=report.result,
@@ -103,6 +107,11 @@ class Coverage:
     requests: int = 0
     virtual_s: float = 0.0
     cpu_s: float = 0.0
+
+    def never_met(self) -> tuple[str, ...]:
+        """Kinds of trouble that no seed brought, or that met no message, and rules that were never looked at."""
+        idle = [name for name, kind in KINDS.items() if not (self.hits if kind.fault else self.times)[name]]
+        return (*idle, *(number for number, cases in self.cases.items() if not cases))
 
     def add(self, run: SeedRun) -> None:
         """One more."""

@@ -38,6 +38,8 @@ def render(coverage: Coverage, name: str, *, wanted: int, wall_s: float) -> Iter
     yield f"{'trouble':<26}{'SEEDS':>8}{'TIMES':>9}{'MESSAGES':>10}"
     for fault, seeds_with in coverage.seeds_with.items():
         yield f"  {fault:<24}{seeds_with:>8,}{coverage.times[fault]:>9,}{coverage.hits[fault]:>10,}"
+    if missed := coverage.never_met():
+        yield f"never met or looked at: {', '.join(missed)}"
     yield ""
     yield "rules that always hold, and in how many cases:"
     for invariant in INVARIANTS:
@@ -76,5 +78,6 @@ def as_json(coverage: Coverage, name: str, *, wall_s: float, shrunk: str | None)
             for fault, seeds in coverage.seeds_with.items()
         },
         "cases": dict(coverage.cases),
+        "neverMet": list(coverage.never_met()),
         "shrunk": shrunk,
     }

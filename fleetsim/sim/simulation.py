@@ -7,8 +7,8 @@ What runs is what a fleet runs in production; only the clock, the network, the d
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,31 +16,34 @@ from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from urllib.parse import urlsplit
 
-from fleetsim.caller.events import EPOCH, QuestionAsked
+from fleetsim.caller.events import EPOCH
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.file import open_memory
+from fleetsim.caller.ledger.recovery.verify import row_damage
 from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.caller.ledger.storage import InlineStorage
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
-from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
+from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest, Source
-from fleetsim.runtime.exchange import origin_of as _origin
+from fleetsim.model.work import Outcome
 from fleetsim.runtime.workers import Workers
-from fleetsim.sim.agents import TaskTruth, simulated_agent
+from fleetsim.sim.agents import Engine, TaskTruth, kept_by, simulated_agent
+from fleetsim.sim.calls import CallWitness
+from fleetsim.sim.ceremony_editor import CeremonyEditor
+from fleetsim.sim.clocks import ClockRate, RunClock
+from fleetsim.sim.complaints import complaints_told
 from fleetsim.sim.disk import DiskSession, SimulatedDisk
-from fleetsim.sim.lines import FORMAT
-from fleetsim.sim.quantities import draw
 from fleetsim.sim.recording import Recorder
-from fleetsim.sim.scenario import Mix, Scenario, Traffic
-from fleetsim.sim.traffic import arrivals
+from fleetsim.sim.scenario import Mix, Scenario
+from fleetsim.sim.traffic_source import TrafficSource
 from fleetsim.sim.troubles import MixedTroubles, Trouble, match_of, standard_mix
+from fleetsim.sim.webhook_forger import WebhookForger
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match
 from fleetsim.testbed.files import MemoryFiles
-from fleetsim.testbed.loop import Deadlock, LeftOver, Spinning, run
+from fleetsim.testbed.loop import Deadlock, LeftOver, Spinning, VirtualLoop, run
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import VirtualClock, virtual_runtime
 
@@ -52,9 +55,12 @@ KEEP_ALL = LedgerLimits(outcomes_max=10_000_000, keep_s=366 * 86_400.0)
 HEALTH_EVERY_S = 3_600.0
 HEALTH_LOOKS_MIN = 24
 """How often health is looked at in a run too short for one look an hour."""
+BEAT_S = 10.0
+EDIT_EVERY_S = 30.0
+"""How often somebody at work in the ceremonies' folder saves a file, and a stranger tries to be heard."""
 SETTLE_LOOK_S = 10.0
-SETTLE_GRACE_S = 600.0
-RETRY_ANSWER_S = 5.0
+SETTLE_GRACE_S = 600.5
+"""Not a whole number: what is looked at then is no slot of a ceremony's."""
 
 
 def origin_of(agent: str) -> str:
@@ -70,6 +76,7 @@ def mixed(scenario: Scenario, mix: Mix) -> MixedTroubles:
         duration=scenario.duration,
         scale=mix.scale,
         off=mix.off,
+        without=mix.without,
     )
 
 
@@ -79,11 +86,18 @@ class Simulation:
     def __init__(self, scenario: Scenario, recorder: Recorder, ceremonies: Mapping[str, bytes]) -> None:
         self.scenario = scenario
         self.recorder = recorder
+        self.ceremonies = ceremonies
         self.network = MemoryNetwork(seed=scenario.seed)
         self.network.addresses[str(urlsplit(HUB).hostname)] = (HUB_ADDRESS,)
+        self.network.seen = deque(maxlen=0)  # each request is told of when it is over
+        places = {origin_of(name): name for name, _ in scenario.agents} | {HUB: "hub"}
+        self.calls = CallWitness(self.tell, places)
+        self.network.witnesses.append(self.calls)
+        self.forger = WebhookForger(self.network, self.tell)
         files = MemoryFiles({str(FOLDER / "README.md"): "about"})
         for name, content in ceremonies.items():
             files.put(FOLDER / name, content)
+        self.editor = CeremonyEditor(files, FOLDER, self.tell)
         self.runtime = virtual_runtime(scenario.seed, self.network, scenario.start, name="hub", files=files)
         self.disk = SimulatedDisk(InlineStorage(lambda: open_memory(scenario.start)))
         self.keys = HubKeys.fresh(self.runtime.ids)
@@ -92,27 +106,21 @@ class Simulation:
         self._session: DiskSession | None = None
         self._slower: dict[str, float] = dict.fromkeys(self.agents, 1.0)
         self._deaths: dict[str, int] = dict.fromkeys(self.agents, 0)
-        self._decided: set[str] = set()
+        self._over = False
+        self._engines: dict[str, Engine] = {}
+        self._stalled_s = 0.0
         self._around_hub = Workers("hub's surroundings")
         self._hub_changes = asyncio.Lock()
         self._workers = Workers("simulation")
+        clock = RunClock(ClockRate())
+        self.traffic = TrafficSource(scenario, recorder, self.runtime, clock, self._workers, hub=lambda: self.hub)
 
     # ------------------------------------------------------------------ the run
 
     async def play(self) -> None:
         """All of it: traffic and trouble for ``duration``, then calm until everything has ended, then the truth."""
         scenario = self.scenario
-        self.tell(
-            "start",
-            format=FORMAT,
-            scenario=scenario.name,
-            seed=scenario.seed,
-            start=scenario.start.isoformat(),
-            duration_s=scenario.duration,
-            agents=[{"agent": name, "skills": list(agent.skills)} for name, agent in self.agents.items()],
-            replicas={run: name for name in scenario.fleet for run in scenario.replicas_of(name) if run != name},
-            expect=[expectation.text for expectation in scenario.expect],
-        )
+        self.recorder.start(scenario, ClockRate(), self.ceremonies)
         await self.disk.storage.start()
         for name in self.agents:
             self._mount(name)
@@ -123,12 +131,15 @@ class Simulation:
             await self._settle()
             assert self.hub is not None
             self._tell_health(self.hub)
-            for outcome in await self.hub.ledger.outcomes(since=EPOCH, limit=10_000_000):
+            outcomes = await self.hub.ledger.outcomes(since=EPOCH, limit=10_000_000)
+            for outcome in outcomes:
                 intent = await self.hub.ledger.request(outcome.correlation_id)
                 self.recorder.outcome(self.now, outcome, accepted=intent is not None)
-            self.tell(
-                "reached", origins=sorted({f"{s.source.partition('#')[0]} {_origin(s.url)}" for s in self.network.seen})
-            )
+            await self._hear_webhooks_again(self.hub, {outcome.correlation_id: outcome for outcome in outcomes})
+            self._tell_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
+            self._tell_kept(self.hub)
+            self.tell("reached", origins=sorted(f"{source} {origin}" for source, origin in self.calls.reached))
+            self._over = True
             self.tell("end", kept={what: count for what, count in self.hub.tracker.kept().items() if count})
             await self._workers.close()
             await self._around_hub.close()
@@ -137,8 +148,7 @@ class Simulation:
 
     async def _have_weather_and_traffic(self) -> None:
         scenario = self.scenario
-        for number, traffic in enumerate(scenario.traffic):
-            self._workers.start(self._come(traffic, self._stream(f"traffic/{number}")), name=f"traffic {number}")
+        self.traffic.come()
         troubles = list(scenario.weather)
         if scenario.mix is not None:
             drawn = mixed(scenario, scenario.mix)
@@ -149,20 +159,30 @@ class Simulation:
             for number, trouble in enumerate(troubles):
                 weather.start(self._befall(trouble), name=f"{number} {trouble.fault}")
             self._workers.start(self._look_at_health(), name="health")
+            self._workers.start(self._watch_the_loop(), name="beat")
             await asyncio.sleep(scenario.duration)
 
     async def _settle(self) -> None:
         """All trouble has ended; wait until every request has its outcome, or the longest that one may take is over."""
-        self.disk.full = False
+        self.disk.full, self.disk.slow_s, self.disk.failures = False, 0.0, 0
         for name in self.agents:
             self._slower[name] = 1.0
+        put_back = await self.editor.put_back()
         await self._start_hub()
+        if put_back:
+            await asyncio.sleep(SETTLE_LOOK_S)  # it is in force again then, and can be ended
+        await self.traffic.end_ceremonies()
         self.tell("calm")
         settings = self.scenario.settings
         deadline = self.now + settings.task_limit_s + settings.question_ttl_s + SETTLE_GRACE_S
+        await self._idle(deadline)
+        await asyncio.sleep(SETTLE_GRACE_S)  # what agents still have to say comes to nobody who waits for it
+        await self._idle(deadline)  # ceremonies fire meanwhile
+
+    async def _idle(self, deadline: float) -> None:
+        """Wait until no request is in flight, or the moment is there."""
         while self.now < deadline and (self.hub is None or any(self.hub.tracker.kept().values())):  # noqa: ASYNC110
             await asyncio.sleep(SETTLE_LOOK_S)
-        await asyncio.sleep(SETTLE_GRACE_S)  # what agents still have to say comes to nobody who waits for it
 
     # ------------------------------------------------------------------ who runs
 
@@ -171,7 +191,9 @@ class Simulation:
         life = self._deaths[name]
         runtime = virtual_runtime(self.scenario.seed, self.network, self.scenario.start, name=f"{name}#{life}")
         agent = simulated_agent(name, self.agents[name], self, url=origin, life=life)
-        self.network.mount(origin, agent.replace(runtime=runtime).app())
+        agent = agent.replace(runtime=runtime)
+        self._engines[name] = agent.engine()
+        self.network.mount(origin, agent.mount(self._engines[name]))
 
     async def _kill_agent(self, name: str) -> None:
         """It is gone at once, with all its tasks: nothing that it still tries leaves it."""
@@ -202,7 +224,7 @@ class Simulation:
         await asyncio.sleep(0)
         await hub.__aenter__()
         self.hub, self._session.up = hub, True
-        self._around_hub.start(self._answer(hub), name="people")
+        self._around_hub.start(self.traffic.answer(hub), name="people")
 
     async def _written(self) -> None:
         """Wait until the hub has written something, of which it hears nothing any more."""
@@ -226,6 +248,7 @@ class Simulation:
                 with suppress(FleetsimError):
                     await hub.__aexit__(None, None, None)
             self.tell("killed", journalled=await Ledger(self.disk.session(), KEEP_ALL).last_seq())
+            self._tell_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
 
     async def _listen(self, hub: Hub) -> None:
         async with hub.events.subscribe(after_seq=0, keep_max=10_000_000) as events:
@@ -243,110 +266,6 @@ class Simulation:
         hub = self.hub
         while hub is not None and any(view.card is None for view in hub.broker.views()):  # noqa: ASYNC110
             await asyncio.sleep(1.0)
-
-    # ------------------------------------------------------------------ what comes in
-
-    async def _come(self, traffic: Traffic, rng: Random) -> None:
-        targets = self.scenario.replicas_of(traffic.agent) if traffic.agent else ()
-        began = self.now
-        moments = arrivals(traffic, rng, start=self.scenario.start, duration=self.scenario.duration)
-        for number, moment in enumerate(moments):
-            await asyncio.sleep(max(0.0, began + moment - self.now))
-            target = (targets[number % len(targets)],) if targets else ()
-            people = self.scenario.people
-            pauses = [draw(traffic.pause, rng) for _ in range(traffic.turns - 1)]
-            gives_up = draw(people.cancel_after, rng) if rng.random() < people.cancel else None
-            self._workers.start(self._ask(traffic, target, pauses, gives_up), name="request")
-
-    async def _ask(
-        self, traffic: Traffic, targets: tuple[str, ...], pauses: list[float], gives_up: float | None
-    ) -> None:
-        """One request, or the turns of a conversation, each after the answer to the one before."""
-        context: str | None = None
-        for turn, pause in enumerate([0.0, *pauses]):
-            await asyncio.sleep(pause)
-            cid = self.runtime.ids.new()
-            request = SkillRequest(
-                correlation_id=cid,
-                text=f"{traffic.text} ({cid[-6:]})",
-                skill=traffic.skill,
-                targets=targets,
-                context_id=context,
-                first_turn=turn == 0 and traffic.turns > 1,
-                system_actor="sim",
-                source=Source(interface="sim"),
-            )
-            try:
-                if self.hub is None:
-                    raise NotAccepting("the hub is down")
-                (cid,) = await self.hub.submit(request)
-            except FleetsimError as error:
-                self.tell("refused", skill=traffic.skill, why=str(error)[:200])
-                return
-            if gives_up is not None and turn == 0:
-                self._workers.start(self._give_up(cid, gives_up), name="cancel")
-            if turn == len(pauses):
-                return
-            outcome = await self._outcome_of(cid)
-            if not outcome.success:
-                return
-            context, targets = outcome.context_id, (outcome.agent,)
-
-    async def _outcome_of(self, cid: str) -> Outcome:
-        """Wait for it, over restarts of the hub too."""
-        while True:
-            hub = self.hub
-            if hub is not None:
-                with suppress(FleetsimError):
-                    outcome = await hub.ledger.outcome(cid)
-                    if outcome is not None:
-                        return outcome
-            await asyncio.sleep(1.0)
-
-    async def _give_up(self, cid: str, after_s: float) -> None:
-        await asyncio.sleep(after_s)
-        with suppress(UnknownTarget):
-            if self.hub is not None:
-                self.hub.tracker.cancel(cid, by="simulated person")
-                self.tell("canceled", correlation_id=cid)
-
-    async def _answer(self, hub: Hub) -> None:
-        """People see a question once; whether and when they answer is drawn then."""
-        async with hub.events.subscribe(after_seq=0, keep_max=10_000_000, kinds=(QuestionAsked,)) as asked:
-            for question in hub.tracker.questions():  # asked before a restart
-                self._think_about(question.question_id)
-            async for batch in asked:
-                for event in batch:
-                    if isinstance(event, QuestionAsked):
-                        self._think_about(event.question_id)
-
-    def _think_about(self, question_id: str) -> None:
-        if question_id in self._decided:
-            return
-        self._decided.add(question_id)
-        people = self.scenario.people
-        rng = Random(f"{self.scenario.seed}/question/{question_id}")
-        after_s = draw(people.answer_after, rng)
-        if rng.random() < people.never:
-            return
-        decision = Decision.REJECT if rng.random() < people.reject else Decision.ANSWER
-        answer = Answer(question_id=question_id, text=people.says, by="simulated person", decision=decision)
-        self._workers.start(self._say(answer, after_s), name="answer")
-
-    async def _say(self, answer: Answer, after_s: float) -> None:
-        await asyncio.sleep(after_s)
-        while True:
-            try:
-                if self.hub is None:
-                    raise NotAccepting("the hub is down")
-                question = await self.hub.tracker.answer(answer)
-            except UnknownTarget:
-                return  # it was answered, withdrawn or is over
-            except NotAccepting:
-                await asyncio.sleep(RETRY_ANSWER_S)
-                continue
-            self.tell("answer", question_id=answer.question_id, correlation_id=question.correlation_id)
-            return
 
     # ------------------------------------------------------------------ what befalls them
 
@@ -402,6 +321,22 @@ class Simulation:
             case "clock-jump":
                 assert isinstance(self.runtime.clock, VirtualClock)
                 self.runtime.clock.jump(trouble.how_much)
+            case "disk-error":
+                self.disk.failures += round(trouble.how_much)
+            case "slow-disk":
+                self.disk.slow_s = trouble.how_much
+                await self._for(lasts, lambda: setattr(self.disk, "slow_s", 0.0))
+            case "stall":
+                loop = asyncio.get_running_loop()
+                assert isinstance(loop, VirtualLoop)
+                self._stalled_s += trouble.how_much
+                loop.hold_up(trouble.how_much)
+            case "ceremony-edits":
+                await self._every(EDIT_EVERY_S, lasts, lambda: self.editor.edit(self._stream("editor")))
+            case "forged-webhooks":
+                await self._every(
+                    EDIT_EVERY_S, lasts, lambda: self.forger.forge(self.calls.webhooks, self._stream("forger"))
+                )
             case "disk-full":
                 self.disk.full = True
                 await self._for(lasts, lambda: setattr(self.disk, "full", False))
@@ -416,6 +351,13 @@ class Simulation:
         for name in names:
             do(name)
 
+    async def _every(self, pause_s: float, seconds: float, do: Callable[[], Awaitable[None]]) -> None:
+        """Do it again and again for so long."""
+        until = self.now + seconds
+        while self.now < until:
+            await do()
+            await asyncio.sleep(pause_s)
+
     async def _for(self, seconds: float, end: Callable[[], object]) -> None:
         try:
             await asyncio.sleep(seconds)
@@ -427,6 +369,8 @@ class Simulation:
     def ended(self, truth: TaskTruth) -> None:
         if truth.life != self._deaths[truth.agent]:
             truth.ended = "killed"
+        elif self._over:
+            truth.ended = "open"  # it is ended because the run is
         self.recorder.task(self.now, truth)
 
     def slowness(self, agent: str) -> float:
@@ -435,12 +379,39 @@ class Simulation:
     def tell(self, kind: str, **members: object) -> None:
         self.recorder.write(self.now, kind, **members)
 
+    async def _hear_webhooks_again(self, hub: Hub, before: Mapping[str, Outcome]) -> None:
+        """The last webhooks once more, in another order: what is on record must not change."""
+        arrived = await self.forger.repeat(tuple(self.calls.webhooks), self._stream("repeat"))
+        after = {
+            outcome.correlation_id: outcome for outcome in await hub.ledger.outcomes(since=EPOCH, limit=10_000_000)
+        }
+        changed = sorted(cid for cid in before.keys() | after.keys() if before.get(cid) != after.get(cid))
+        self.tell("repeated", webhooks=arrived, changed=changed)
+
+    def _tell_ledger(self, damage: str | None) -> None:
+        self.tell("ledger", damage=damage or "")
+
+    async def _watch_the_loop(self) -> None:
+        """Nothing that runs may hold up the loop: on virtual time not by a moment, unless it was to stall."""
+        while True:
+            due = self.now + BEAT_S
+            await asyncio.sleep(BEAT_S)
+            if self.now > due:
+                self.tell("late", seconds=round(self.now - due, 6), stalled=round(self._stalled_s, 6))
+            self._stalled_s = 0.0
+
+    def _tell_kept(self, hub: Hub) -> None:
+        """How much there is of what must not grow: in the hub, and of each agent's tasks."""
+        agents = {name: kept_by(engine, self.now) for name, engine in self._engines.items() if engine.started}
+        self.tell("kept", hub=hub.tracker.kept(), agents=agents)
+
     async def _look_at_health(self) -> None:
         every_s = min(HEALTH_EVERY_S, self.scenario.duration / HEALTH_LOOKS_MIN)
         while True:
             await asyncio.sleep(every_s)
             if self.hub is not None:
                 self._tell_health(self.hub)
+                self._tell_kept(self.hub)
 
     def _tell_health(self, hub: Hub) -> None:
         self.tell(
@@ -452,24 +423,12 @@ class Simulation:
             },
         )
 
-    @property
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
     def _stream(self, owner: str) -> Random:
         return self.runtime.rng.stream(f"sim/{owner}")
 
-
-class _Complaints(logging.Handler):
-    """Errors that were logged while it ran: something failed that nobody waited for."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        super().__init__(logging.ERROR)
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        why = f": {record.exc_info[1]!r}" if record.exc_info else ""
-        self._tell(one_line(f"{record.name}: {record.getMessage()}{why}", 400))
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
 
 
 def play(scenario: Scenario, recorder: Recorder, ceremonies: Mapping[str, bytes] | None = None) -> None:
@@ -488,17 +447,8 @@ def play(scenario: Scenario, recorder: Recorder, ceremonies: Mapping[str, bytes]
         finally:
             seconds = simulation.now
 
-    complaints = _Complaints(lambda said: recorder.write(simulation.now, "complaint", said=said))
-    log = logging.getLogger("fleetsim")
-    level, log.propagate = log.level, log.propagate and log.isEnabledFor(logging.DEBUG)
-    if not log.propagate:  # a day of a fleet is thousands of lines that nobody asked for
-        log.setLevel(logging.ERROR)
-    log.addHandler(complaints)
-    try:
-        run(main, seed=scenario.seed, start=scenario.start, shuffle=True)
-    except (Deadlock, LeftOver, Spinning) as error:
-        recorder.write(seconds, "complaint", said=f"{type(error).__name__}: {one_line(str(error), 2_000)}")
-    finally:
-        log.removeHandler(complaints)
-        log.setLevel(level)
-        log.propagate = True
+    with complaints_told(lambda said: recorder.write(simulation.now, "complaint", said=said)):
+        try:
+            run(main, seed=scenario.seed, start=scenario.start, shuffle=True)
+        except (Deadlock, LeftOver, Spinning) as error:
+            recorder.write(seconds, "complaint", said=f"{type(error).__name__}: {one_line(str(error), 2_000)}")

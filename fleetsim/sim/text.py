@@ -7,9 +7,11 @@ from datetime import timedelta
 from heapq import nlargest
 
 from fleetsim.caller.expectation import FLEET, METRICS, Expectation, Unit, shown
+from fleetsim.caller.figures import SHARES
 from fleetsim.model.text import one_line
 from fleetsim.model.work import OutcomeKind
 from fleetsim.sim.invariants import Verdict
+from fleetsim.sim.load import LoadMetrics
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.report import Ending, Report, Result
 
@@ -36,10 +38,18 @@ def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
     """The lines: verdict, what broke, when and who, the figures, and how to play it again."""
     fleet = report.figures.get(FLEET, {})
     played = ""
-    if report.wall_s:
+    if not report.clock.virtual:
+        played = f" on the clock {report.clock}"
+        if report.stopped_s is not None:
+            played += f", stopped after {in_words(report.stopped_s)}"
+    elif report.wall_s:
         times = report.duration_s / report.wall_s
         played = f" played in {in_words(report.wall_s)}, {times:,.0f} times as fast as it would be"
-    yield f"{report.scenario}, seed {report.seed}: {RESULTS[report.result]}"
+    if report.of_hub:
+        broken = f": {RESULTS[report.result]}" if report.result is not Result.OK else ""
+        yield f"recorded: the hub at {report.scenario}{broken}"
+    else:
+        yield f"{report.scenario}, seed {report.seed}: {RESULTS[report.result]}"
     yield (
         f"{in_words(report.duration_s)}{played}: "
         f"{fleet.get('requests') or 0:.0f} requests, {fleet.get('outcomes') or 0:.0f} outcomes, "
@@ -48,14 +58,17 @@ def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
     yield from _expectations(report)
     yield from _invariants(report, verbose)
     yield ""
-    yield from _table(report)
+    yield from _columns(figure_rows(report))
+    yield from _ceremonies(report)
+    yield from _load(report)
     if report.troubles:
         yield ""
         yield "trouble:"
         for trouble in report.troubles:
             yield f"  {trouble.said}" + (f": {trouble.hits} messages" if trouble.hits else "")
-    yield ""
-    yield f"play it again: {report.again}"
+    if report.again:
+        yield ""
+        yield f"play it again: {report.again}"
 
 
 def _expectations(report: Report) -> Iterator[str]:
@@ -75,11 +88,10 @@ def endings_about(report: Report, expectation: Expectation) -> Iterator[str]:
     mine = [
         ending
         for ending in report.endings
-        if (agent is None or agent in {ending.agent, ending.agent.rpartition("-")[0]})
-        and (skill is None or ending.skill == skill)
+        if (agent is None or agent in {ending.agent, ending.replica_of}) and (skill is None or ending.skill == skill)
     ]
     if expectation.unit is Unit.SECONDS:
-        whole = metric.startswith("duration")
+        whole = metric.startswith(("duration", "response"))
         yield from _most(mine, lambda e: e.duration_s if whole else e.agent_s or 0.0, in_words)
     elif expectation.unit is Unit.DOLLARS:
         yield from _most(mine, lambda e: e.cost_usd, lambda usd: shown(Unit.DOLLARS, usd))
@@ -124,6 +136,8 @@ def _invariants(report: Report, verbose: bool) -> Iterator[str]:
             yield f"    {v.invariant.number} {v.invariant.rule}: {v.cases:,} cases"
     elif idle:
         yield f"    nothing in this run to hold them to: {', '.join(idle)}"
+    if report.unchecked:
+        yield f"    not checked, as a hub's events do not tell enough: {', '.join(report.unchecked)}"
     for v in report.verdicts:
         if v.violations:
             yield f"  BROKEN {v.invariant.number} {v.invariant.rule}: {len(v.violations)} times"
@@ -146,8 +160,58 @@ def figure_rows(report: Report) -> list[list[str]]:
     return rows
 
 
-def _table(report: Report) -> Iterator[str]:
-    rows = figure_rows(report)
+def ceremony_rows(report: Report) -> list[list[str]]:
+    """What became of the slots of each ceremony, as a table: a row of heads, then a row for each."""
+    rows = [["", "DUE", "FIRED", "LATE", "MISSED", "SKIPPED", "SUCCESS", "FAILURE", "TIMEOUT", "RUNNING"]]
+    for totals in report.ceremonies:
+        ended = [totals.ended.get(status, 0) for status in ("success", "failure", "timeout")]
+        counts = [totals.due, totals.fired, totals.late, totals.missed, totals.skipped, *ended, totals.running]
+        rows.append([totals.ceremony, *map(str, counts)])
+    return rows
+
+
+def _ceremonies(report: Report) -> Iterator[str]:
+    if report.ceremonies:
+        yield ""
+        yield "ceremonies:"
+        yield from (f"  {line}" for line in _columns(ceremony_rows(report)))
+
+
+def load_rows(load: LoadMetrics) -> list[list[str]]:
+    """The times of a load as a table: a row of heads, then a row for each."""
+    rows = [["", *(name.upper() for name in SHARES)]]
+    for what, times in load.rows():
+        found = [times.at(share) for share in SHARES.values()]
+        rows.append([what, *("-" if seconds is None else in_words(seconds) for seconds in found)])
+    return rows
+
+
+def load_lines(load: LoadMetrics) -> Iterator[str]:
+    """How often was asked, what went wrong, and whether fleetsim itself was the limit."""
+    yield f"{load.meant:.3g} requests a second were due, {load.sent:.3g} sent, {load.ended:.3g} ended"
+    for kind, count in sorted(load.errors.items(), key=lambda pair: -pair[1])[:SHOWN_MAX]:
+        yield f"{count} x {one_line(kind, 110)}"
+    if load.elsewhere:
+        yield load.elsewhere
+    if load.behind:
+        yield f"WARNING: fleetsim itself was the limit: {load.behind}."
+        yield "The load was not what was asked for: ask for less, or play parts of the scenario on several machines."
+
+
+def _load(report: Report) -> Iterator[str]:
+    if report.unsettled:
+        yield ""
+        yield f"{report.unsettled} requests were still under way at the end, and were canceled (--settle)"
+    load = report.load
+    if load is None:
+        return
+    yield ""
+    yield "load:"
+    yield from (f"  {line}" for line in _columns(load_rows(load)))
+    yield from (f"  {line}" for line in load_lines(load))
+
+
+def _columns(rows: list[list[str]]) -> Iterator[str]:
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         first, *rest = (

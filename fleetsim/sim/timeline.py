@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from fleetsim.sim.quantities import percentile
+from fleetsim.caller.figures import percentile
 from fleetsim.sim.scenario import START
 
 BUCKETS_MAX = 48
@@ -78,7 +78,9 @@ def timeline_of(lines: Iterable[Mapping[str, Any]]) -> Timeline:
     took: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     open_troubles: dict[str, list[Period]] = defaultdict(list)
     fired: dict[str, tuple[str, float]] = {}
-    flying, spent = 0, 0.0
+    begun: set[str] = set()
+    ended: set[str] = set()
+    spent = 0.0
     for row in rows:
         at = row["t"]
         match row["kind"]:
@@ -98,12 +100,13 @@ def timeline_of(lines: Iterable[Mapping[str, Any]]) -> Timeline:
                 event = row["event"]
                 payload = event["payload"]
                 match row["type"]:
-                    case "RequestAccepted":
-                        flying += 1
-                        found.in_flight.append((at, flying))
-                    case "OutcomeDecided":
-                        flying -= 1
-                        found.in_flight.append((at, flying))
+                    case "RequestAccepted" if event["correlationId"] not in begun:
+                        begun.add(event["correlationId"])  # a hub that was killed may tell of it once more
+                        found.in_flight.append((at, len(begun) - len(ended)))
+                    case "OutcomeDecided" if event["correlationId"] not in ended:
+                        ended.add(event["correlationId"])
+                        begun.add(event["correlationId"])  # a hub ends what it was asked before it was recorded, too
+                        found.in_flight.append((at, len(begun) - len(ended)))
                         part = int(at / found.width_s)
                         found.outcomes[part][payload["kind"]] += 1
                         if payload["costUsd"]:
@@ -112,15 +115,13 @@ def timeline_of(lines: Iterable[Mapping[str, Any]]) -> Timeline:
                         if payload["agentMs"] is not None and (payload["success"] or payload["blame"] == "agent"):
                             took[event["agent"]][part].append(payload["agentMs"] / 1000)
                     case "CeremonyFired":
-                        ceremony = event["topic"].removeprefix("ceremony.").removesuffix(".execute")
-                        fired[payload["runId"]] = (ceremony, at)
+                        fired[payload["runId"]] = (payload["ceremonyId"], at)
                     case "CeremonyCompleted":
                         ceremony, when = fired.pop(payload["runId"], ("", at))
                         if ceremony:
                             found.ceremonies[ceremony].append(Mark(when, payload["status"]))
                     case name if name in _MARKED:
-                        ceremony = event["topic"].removeprefix("ceremony.").rpartition(".")[0]
-                        found.ceremonies[ceremony].append(Mark(at, _MARKED[name]))
+                        found.ceremonies[payload["ceremonyId"]].append(Mark(at, _MARKED[name]))
     for name, periods in open_troubles.items():
         if periods:
             found.troubles[name] += periods

@@ -6,7 +6,7 @@ carried out by ``simulation``. The kinds are those of the fault tables that the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the caller hands in
@@ -87,6 +87,8 @@ KINDS: Mapping[str, Kind] = {
         about="the agent works as many times slower as amount says",
         on="process",
         amount=2.0,
+        mix_per_hour=1 / 4,
+        mix_lasts=(30.0, 600.0),
     ),
     "clock-jump": Kind(
         about="the hub's wall clock is set forward by amount seconds, or back if that is negative",
@@ -99,6 +101,37 @@ KINDS: Mapping[str, Kind] = {
         on="process",
         mix_per_hour=1 / 6,
         mix_lasts=(1.0, 60.0),
+    ),
+    "disk-error": Kind(
+        about="as many of the hub's next writes to its ledger fail as amount says, with nothing written",
+        on="process",
+        amount=1.0,
+        mix_per_hour=1.0,
+    ),
+    "slow-disk": Kind(
+        about="every write to the hub's ledger takes amount seconds",
+        on="process",
+        amount=0.5,
+        mix_per_hour=1 / 6,
+        mix_lasts=(10.0, 120.0),
+    ),
+    "stall": Kind(
+        about="nothing runs for amount seconds, as on a host that sleeps",
+        on="process",
+        amount=5.0,
+        mix_per_hour=4.0,
+    ),
+    "ceremony-edits": Kind(
+        about="every half minute somebody disables, deletes, half writes or puts back a ceremony's file",
+        on="process",
+        mix_per_hour=1 / 3,
+        mix_lasts=(600.0, 3_600.0),
+    ),
+    "forged-webhooks": Kind(
+        about="every half minute webhooks come that no agent sent: without a token, with one changed, or another's",
+        on="process",
+        mix_per_hour=1.0,
+        mix_lasts=(30.0, 300.0),
     ),
     "hang": Kind(
         about="the agent takes calls and answers none",
@@ -131,12 +164,40 @@ KINDS: Mapping[str, Kind] = {
         on="agent",
         fault=lambda _: faults.LoseReply(),
         methods=SENDS,
+        mix_share=0.02,
     ),
     "bad-gateway": Kind(
         about="something in between answers 502",
         on="agent",
         fault=lambda _: faults.html_error(502),
         mix_share=0.01,
+    ),
+    "busy": Kind(
+        about="something in between answers 503, and asks for amount seconds of patience",
+        on="agent",
+        fault=lambda seconds: faults.Status(status=503, headers={"retry-after": str(round(seconds))}),
+        amount=10.0,
+        mix_share=0.01,
+    ),
+    "redirects": Kind(
+        about="something in between sends callers elsewhere",
+        on="agent",
+        fault=lambda _: faults.Status(status=307, headers={"location": "http://elsewhere.sim:8000/a2a"}),
+        mix_share=0.005,
+    ),
+    "stalled-bodies": Kind(
+        about="answers stop amount bytes after their beginning, and the connection stays",
+        on="agent",
+        fault=lambda count: faults.Stall(at="body", after_bytes=int(count)),
+        amount=100.0,
+        mix_share=0.01,
+    ),
+    "doubled-events": Kind(
+        about="each piece of a stream arrives twice",
+        on="agent",
+        fault=lambda _: faults.EditChunk(edit=lambda chunk: chunk + chunk if chunk.startswith(b"data:") else chunk),
+        methods=STREAMS,
+        mix_share=0.1,
     ),
     "junk": Kind(
         about="what the agent answers arrives broken",
@@ -202,6 +263,9 @@ KINDS: Mapping[str, Kind] = {
 }
 """Every kind, by the name a scenario has for it."""
 
+OF_AGENTS = {"agent-down", "agent-restart", "slower"}
+"""The kinds that befall an agent's process; all others are the hub's."""
+
 FaultName: TypeAlias = Literal[tuple(KINDS)]  # type: ignore[valid-type]
 
 
@@ -247,7 +311,7 @@ class Trouble(BaseModel):
             yield f"'{self.fault}' is not about calls of one skill"
         if self.amount is not None and kind.amount is None:
             yield f"'{self.fault}' has no amount"
-        if self.agent is not None and self.fault in {"hub-restart", "hub-dies-writing", "clock-jump", "disk-full"}:
+        if self.agent is not None and kind.on == "process" and self.fault not in OF_AGENTS:
             yield f"'{self.fault}' is the hub's: it has no agent"
 
     @property
@@ -294,26 +358,33 @@ class MixedTroubles:
 
 
 def standard_mix(
-    rng: Random, *, agents: tuple[str, ...], duration: float, scale: float = 1.0, off: float = 0.25
+    rng: Random,
+    *,
+    agents: tuple[str, ...],
+    duration: float,
+    scale: float = 1.0,
+    off: float = 0.25,
+    without: Collection[str] = (),
 ) -> MixedTroubles:
     """Draw trouble for ``duration`` seconds: shares of messages throughout, the rest at times by chance.
 
-    ``off`` is the share of kinds that are left out, so that what one kind hides another seed shows (swarm testing).
+    ``without`` names kinds that never come; ``off`` is the share of the others that are left out, so that what one
+    kind hides another seed shows (swarm testing).
     """
     troubles: list[Trouble] = []
     left_out: list[str] = []
     for name, kind in KINDS.items():
-        if not kind.mix_share and not kind.mix_per_hour:
+        if name in without or (not kind.mix_share and not kind.mix_per_hour):
             continue
         if rng.random() < off:
             left_out.append(name)
             continue
-        amount = None if kind.amount is None else kind.amount * rng.uniform(0.1, 1.0)
+        amount = None if kind.amount is None else round(kind.amount * rng.uniform(0.1, 1.0), 3)
         if kind.mix_share:
             share = min(1.0, kind.mix_share * scale)
             troubles.append(Trouble(fault=name, share=share, amount=amount))
             continue
-        whose = agents if kind.on in {"agent", "card"} or name.startswith("agent-") else (None,)
+        whose = agents if kind.on in {"agent", "card"} or name in OF_AGENTS else (None,)
         for agent in whose:
             at = 0.0
             while (at := at + rng.expovariate(kind.mix_per_hour * scale / 3_600)) < duration if scale else False:

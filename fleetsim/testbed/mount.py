@@ -66,5 +66,6 @@ class Mount:
         self.up = False
         if self.lifespan is not None:
             self.lifespan.killed = True
+        self.drop("connection reset by peer")  # who is dead answers nothing, not even that it failed
         await self.workers.close()
         self.lifespan = None

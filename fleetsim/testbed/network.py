@@ -11,7 +11,7 @@ import contextlib
 import ipaddress
 import random
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -38,13 +38,14 @@ SEEN_MAX = 100_000
 class MemoryNetwork:
     """Mounted applications, names, links and weather. ``async with`` starts and stops the applications.
 
-    An application mounted on a network that nobody entered starts at its first request and stops at
-    ``aclose``.
+    ``seen`` are the last requests, and ``witnesses`` are told of each once it is over. An application
+    mounted on a network that nobody entered starts at its first request and stops at ``aclose``.
     """
 
     def __init__(self, *, seed: int = 0, rng: random.Random | None = None, spec_version: str = SPEC_VERSION) -> None:
         self.addresses: dict[str, tuple[str, ...]] = {}
         self.seen: deque[SeenRequest] = deque(maxlen=SEEN_MAX)
+        self.witnesses: list[Callable[[SeenRequest], object]] = []
         self.spec_version = spec_version
         self._active_faults = ActiveFaults(rng if rng is not None else random.Random(f"{seed}/network"))
         self._mounts: dict[Origin, Mount] = {}
@@ -176,6 +177,8 @@ class MemoryNetwork:
             raise
         finally:
             simulated.leave()
+            for witness in self.witnesses:
+                witness(simulated.seen)
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """What listens at one of ``addresses`` on the origin's port. Raises Unreachable."""

@@ -61,6 +61,11 @@ class FaultProxy:
         """Where the proxy listens, without a closing slash."""
         return str(Origin(self._target.scheme, self._listen_host, self._port))
 
+    @property
+    def target(self) -> str:
+        """The origin it stands in front of."""
+        return str(self._target)
+
     def fault(
         self, fault: Fault, match: Match | None = None, *, times: int | None = None, probability: float = 1.0
     ) -> Weather:

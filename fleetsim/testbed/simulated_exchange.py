@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class SeenRequest:
-    """One request as the network saw it. ``status`` and ``error`` are filled in as it goes on."""
+    """One request as the network saw it. ``status``, ``error`` and at last ``ended_s`` are filled in as it goes on."""
 
     at_s: float
     source: str
@@ -36,6 +36,7 @@ class SeenRequest:
     address: str = ""
     status: int | None = None
     error: str = ""
+    ended_s: float | None = None
 
 
 class NetworkPort(Protocol):
@@ -118,6 +119,7 @@ class SimulatedExchange:
 
     def leave(self) -> None:
         """Drop the connection, if there still is one."""
+        self.seen.ended_s = asyncio.get_running_loop().time()
         if self._call is not None:
             self._call.leave()
 

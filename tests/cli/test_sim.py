@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from fleetsim.sim.lines import FORMAT
+from fleetsim.caller.recording_lines import FORMAT
 from tests.cli.forked import run
 
 pytestmark = pytest.mark.slow
@@ -71,8 +72,9 @@ def test_the_report_is_one_document_for_programs_and_the_run_can_be_kept(tmp_pat
     assert found["figures"]["fleet"]["outcomes"] > 5
     lines = [json.loads(line) for line in kept.read_text().splitlines()]
     assert lines[0]["kind"] == "start"
-    assert [line["kind"] for line in lines[-2:]] == ["end", "played"]
-    assert lines[-1]["digest"] == found["digest"]
+    assert [line["kind"] for line in lines[-3:]] == ["end", "played", "verdict"]
+    assert lines[-2]["digest"] == found["digest"]
+    assert lines[-1]["result"] == found["result"]
 
 
 def test_a_run_that_was_kept_is_reported_on_as_it_was_without_playing_it(tmp_path: Path) -> None:
@@ -170,3 +172,45 @@ def test_a_name_nobody_knows_is_an_error_that_names_the_nearest() -> None:
     code, _, err = invoke("agent-restrat")
     assert code == 2
     assert "did you mean 'agent-restart'" in err
+
+
+LIVE = """
+name: live
+duration: 60s
+fleet:
+  quinn:
+    skills:
+      review: {takes: 20ms}
+traffic:
+  - {skill: review, rate: 10/s, arrivals: steady}
+expect:
+  - success_rate == 100%
+"""
+
+
+@pytest.mark.sockets
+def test_a_run_in_real_time_that_is_interrupted_reports_what_was_until_then(tmp_path: Path) -> None:
+    kept = tmp_path / "run.jsonl"
+    command = [sys.executable, "-m", "fleetsim", "sim", written(tmp_path, LIVE), "--clock", "real"]
+    with subprocess.Popen(
+        [*command, "--record", str(kept)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while '"asked"' not in (kept.read_text() if kept.exists() else ""):
+            with pytest.raises(subprocess.TimeoutExpired):  # it has not ended
+                process.wait(timeout=0.1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "on the clock real, stopped after " in out
+    assert "holds  success_rate == 100%" in out
+    assert "load:" in out
+    assert out.splitlines()[-1].endswith("--clock real --record run.jsonl")
+
+
+def test_a_clock_that_is_none_and_trouble_that_real_time_has_not_end_with_2(tmp_path: Path) -> None:
+    code, _, err = invoke(written(tmp_path), "--clock", "fast")
+    assert code == 2
+    assert "must be virtual, real, or xN" in err
+    code, _, err = invoke(written(tmp_path, f"{MINE}weather:\n  - {{fault: hub-restart}}\n"), "--clock", "x10")
+    assert code == 2
+    assert "mine.yaml:13:13: 'hub-restart' with --clock x10: nobody is killed" in err

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from fleetsim.caller.figures import percentile
 from fleetsim.sim.quantities import (
     Moment,
     NumberSpread,
@@ -16,7 +17,6 @@ from fleetsim.sim.quantities import (
     draw,
     in_words,
     per_second,
-    percentile,
     seconds_of,
 )
 
@@ -76,6 +76,7 @@ def test_what_is_no_moment_is_refused(text: object) -> None:
         Moment.read(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spread", "p50", "p95"),
     [

@@ -108,6 +108,17 @@ def test_a_broken_expectation_says_who_and_when_and_amid_what(expect: str, first
     assert re.match(r"  \w+ [0-9a-f-]{36}: ", next(lines))
 
 
+def test_an_agent_whose_name_only_looks_like_a_replicas_is_counted_by_itself() -> None:
+    lines: list[dict[str, Any]] = json.loads(json.dumps(run()).replace('"archivist"', '"quinn-2"'))
+    expect = Expectation.read("quinn.p95 < 1s")
+    told = endings_about(report(lines), expect)
+    assert not any("at quinn-2," in line for line in told)
+    lines[0]["replicas"] = {"quinn-2": "quinn"}
+    assert any(
+        "at quinn-2," in line for line in endings_about(report(lines), Expectation.read("quinn.duration_max < 1s"))
+    )
+
+
 def test_the_slowest_are_told_slowest_first() -> None:
     slow = max((ending for ending in report().endings if ending.agent == "quinn"), key=lambda e: e.duration_s)
     lines = list(endings_about(report(), Expectation.read("quinn.duration_p95 < 1s")))

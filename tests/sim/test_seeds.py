@@ -105,6 +105,7 @@ BIG = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_cut_down_is_as_small_as_what_breaks_it_and_can_be_read_back() -> None:
     tried: list[str] = []
 
@@ -160,6 +161,7 @@ def test_a_planted_defect_is_cut_down_to_a_file_that_finds_it_again(tmp_path: Pa
     assert defect.found_by in look_for(defect, first=defect.seed, seeds=1, cut=cut)
 
 
+@pytest.mark.slow
 def test_a_seed_that_is_as_it_must_be_breaks_nothing() -> None:
     run: SeedRun = run_seed(TINY.replace(b"mix: {scale: 20}", b""), "tiny.yaml", {}, 1)
     assert run.result is Result.OK

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from fleetsim.sim.quantities import Moment
-from fleetsim.sim.report import Result
+from fleetsim.sim.report import Result, report_of
 from fleetsim.sim.scenario import Mix, People
 from fleetsim.sim.troubles import KINDS, Trouble
 from tests.sim.scenes import report, run_of, scenario
@@ -125,3 +125,15 @@ traffic:
     assert took[-1] > 80
     ends = Counter(round(line["ended_s"]) for line in lines if line["kind"] == "task")
     assert max(ends.values()) <= 4
+
+
+def test_ceremonies_end_with_the_traffic_and_each_slot_until_then_is_told_of() -> None:
+    each_minute = b'id: round\nname: Round\nschedule: "* * * * *"\nskill: review\ntargets: [quinn]\n'
+    lines, _ = run_of(scenario(duration=290.0), {"round.yaml": each_minute})
+    found = report_of(lines)
+    assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
+    (totals,) = found.ceremonies
+    assert totals.due == totals.fired + totals.skipped == 4
+    assert totals.running == 0
+    assert found.figures["fleet"]["fired"] == totals.fired
+    assert lines[-2]["t"] < 290.0 + 1_800.0

@@ -298,6 +298,7 @@ async def test_times_and_lifting_end_a_fault(ground: MemoryNetwork) -> None:
     assert (await ground.exchange(SEND)).status == 200
 
 
+@pytest.mark.slow
 async def test_probability_is_drawn_from_the_seed() -> None:
     async def pattern(seed: int) -> str:
         network = MemoryNetwork(seed=seed)
@@ -411,11 +412,13 @@ def carried(chunks: list[bytes], faults: list[Fault]) -> tuple[bytes, bool]:
     return run(main)
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=30), max_size=6), st.lists(harmless, max_size=4))
 def test_slow_weather_never_changes_a_byte(chunks: list[bytes], faults: list[Fault]) -> None:
     assert carried(chunks, faults) == (b"".join(chunks), True)
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=30), max_size=6), st.lists(harmless, max_size=3), st.integers(0, 100), st.data())
 def test_a_break_anywhere_leaves_exactly_what_was_sent_before_it(
     chunks: list[bytes], faults: list[Fault], passed: int, data: st.DataObject

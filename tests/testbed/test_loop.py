@@ -31,6 +31,7 @@ async def test_a_sockets_test_runs_on_the_real_loop() -> None:
     await server.wait_closed()
 
 
+@pytest.mark.slow
 def test_a_day_of_ten_thousand_sleeps_passes_in_moments() -> None:
     async def main() -> tuple[float, int]:
         for _ in range(10_000):
@@ -163,6 +164,7 @@ def test_an_error_nobody_looked_at_fails_the_run() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+@pytest.mark.slow
 def test_a_worker_left_running_fails_the_run_and_is_cancelled() -> None:
     ended: list[str] = []
 
@@ -225,10 +227,12 @@ def test_timers_of_one_instant_fire_in_the_order_they_were_set() -> None:
     assert fired == list(range(50))
 
 
+@pytest.mark.slow
 def test_unshuffled_runs_are_all_alike() -> None:
     assert {_race(seed, shuffle=False) for seed in range(5)} == {"abcdefgh" * 3}
 
 
+@pytest.mark.slow
 def test_shuffled_runs_differ_by_seed_and_only_by_seed() -> None:
     orders = [_race(seed, shuffle=True) for seed in range(10)]
     assert orders == [_race(seed, shuffle=True) for seed in range(10)]
@@ -267,6 +271,7 @@ def test_a_task_group_cancels_its_workers_in_the_same_order_every_time() -> None
     assert first == cancelled_order() == list(range(50))
 
 
+@pytest.mark.slow
 def test_default_worker_names_count_per_run() -> None:
     async def main() -> str:
         task = asyncio.create_task(asyncio.sleep(0))
@@ -276,6 +281,7 @@ def test_default_worker_names_count_per_run() -> None:
     assert virtual.run(main) == virtual.run(main)
 
 
+@pytest.mark.slow
 def test_a_heap_that_was_frozen_before_a_run_is_frozen_after_it() -> None:
     """This suite's own is, once it is collected: every later run would look through all of it else."""
 

@@ -483,6 +483,20 @@ async def test_a_crash_breaks_every_connection_and_nothing_runs_on(network: Memo
         assert clockwork.closed_at == [0]
 
 
+async def test_a_request_that_a_crash_meets_before_its_answer_is_lost_and_not_answered(network: MemoryNetwork) -> None:
+    async def never(request: WebRequest) -> Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    network.mount(AGENT, app_of(never))
+    async with network:
+        asked = asyncio.ensure_future(network.exchange(get()))
+        await asyncio.sleep(1)
+        await network.crash(AGENT)
+        with pytest.raises(ConnectionLost):
+            await asked
+
+
 # Limits, as the port promises them.
 
 

@@ -42,6 +42,7 @@ async def test_a_jump_moves_the_wall_clock_and_no_timer() -> None:
     assert clock.monotonic() == 60
 
 
+@pytest.mark.slow
 async def test_a_sleep_until_a_date_ends_at_that_date() -> None:
     clock = VirtualClock()
     for days in (8, 1, 0, -1):

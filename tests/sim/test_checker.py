@@ -1,0 +1,154 @@
+"""The checker that a run is held to: it is told what passed, it finds what is planted, and nothing where nothing is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+import pytest
+
+from fleetsim.sim.evidence import Line
+from fleetsim.sim.invariants import INVARIANTS, verdicts
+from fleetsim.sim.seeds import Coverage, run_seed
+from fleetsim.sim.troubles import KINDS, Trouble
+from tests.sim.planted import CANARY, CEREMONIES, STORM, look_for
+from tests.sim.scenes import run_of, scenario
+
+DIGEST = """
+from tests.sim.planted import CEREMONIES, STORM
+from tests.sim.scenes import run_of, scenario
+text = STORM.decode().replace("20m", "3m")
+print(run_of(scenario(text, seed={seed}), CEREMONIES)[1])
+"""
+ROUNDS = {"digest.yaml": b"id: digest\nname: d\nschedule: '* * * * *'\nskill: sitrep\ntargets: [herald]\n"}
+
+
+@cache
+def calm() -> tuple[Line, ...]:
+    """A quarter of an hour in which people forge webhooks, edit files and nothing fails."""
+    faults = ("forged-webhooks", "ceremony-edits")
+    weather = [Trouble.model_validate({"fault": fault, "at": "1m", "lasts": "10m"}) for fault in faults]
+    return tuple(run_of(scenario(duration=900.0, weather=weather), ROUNDS)[0])
+
+
+def broken(lines: list[dict[str, Any]]) -> set[str]:
+    return {verdict.invariant.number for verdict in verdicts(lines) if verdict.violations}
+
+
+def with_lines(*more: dict[str, Any]) -> list[dict[str, Any]]:
+    """The calm run with lines more, in their place by time."""
+    return sorted([dict(line) for line in calm()] + list(more), key=lambda line: float(line["t"]))
+
+
+def calls(method: str) -> list[dict[str, Any]]:
+    return [dict(line) for line in calm() if line["kind"] == "call" and line["method"] == method]
+
+
+@pytest.mark.slow
+def test_a_calm_run_breaks_nothing_and_shows_what_is_looked_at() -> None:
+    found = {verdict.invariant.number: verdict for verdict in verdicts(calm())}
+    assert broken([dict(line) for line in calm()]) == set()
+    # What is not here needs trouble, or to be played twice.
+    assert {number for number, verdict in found.items() if not verdict.cases} <= {"I-13", "I-25", "I-30"}
+    assert found["I-08"].cases > 10
+    assert found["I-07"].cases > 5
+
+
+@pytest.mark.slow
+def test_a_webhook_that_nobody_sent_and_that_was_taken_is_found() -> None:
+    assert broken(with_lines({"t": 400.0, "kind": "forged", "how": "no token", "status": 200})) == {"I-08"}
+
+
+@pytest.mark.slow
+def test_two_looks_at_one_task_at_once_are_found() -> None:
+    look = calls("tasks/get")[0]
+    assert broken(with_lines({**look, "t": look["t"] + 5.0}, {**look, "t": look["t"] + 6.0})) == {"I-10"}
+
+
+@pytest.mark.slow
+def test_notices_out_of_order_doubled_or_of_another_end_are_found() -> None:
+    notice = next(call for call in calls("webhook") if call["state"] == "completed" and call["source"] == "quinn")
+    later = {**notice, "t": notice["t"] + 1.0, "began_s": notice["began_s"] + 1.0}
+    assert broken(with_lines(later)) == {"I-18"}
+    assert broken(with_lines({**later, "state": "working", "body": "another"})) == {"I-18"}
+    assert broken(with_lines({**later, "state": "failed", "body": "another"})) == {"I-18"}
+
+
+@pytest.mark.slow
+def test_an_end_that_is_told_nobody_is_found_unless_the_hub_took_nothing_lately() -> None:
+    end = next(call for call in calls("webhook") if call["state"] == "completed" and call["source"] == "quinn")
+    others = [dict(line) for line in calm() if line != end]
+    assert broken(others) == {"I-18"}
+    refused = {**end, "t": end["t"] - 60.0, "began_s": end["began_s"] - 60.0, "status": None, "error": "ConnectionLost"}
+    lately = sorted([*others, {**refused, "task_id": "of another", "door": "another"}], key=lambda line: line["t"])
+    assert "I-18" not in broken(lately)
+
+
+@pytest.mark.slow
+def test_a_request_that_was_accepted_and_is_not_on_record_is_found() -> None:
+    assert broken(with_lines({"t": 400.0, "kind": "submitted", "correlation_id": "nobody"})) == {"I-22"}
+
+
+@pytest.mark.slow
+def test_a_webhook_taken_while_nothing_could_be_written_is_found() -> None:
+    notice = next(call for call in calls("webhook") if call["state"] == "working")
+    full = {"kind": "trouble", "fault": "disk-full", "agent": None, "said": ""}
+    before, after = {**full, "t": notice["t"], "phase": "begins"}, {**full, "t": notice["t"], "phase": "ends"}
+    lines = [dict(line) for line in calm()]
+    at = lines.index(notice)
+    assert broken([*lines[:at], before, notice, after, *lines[at + 1 :]]) == {"I-22"}
+
+
+@pytest.mark.slow
+def test_an_answer_of_500_is_found() -> None:
+    look = calls("tasks/get")[0]
+    lines = [{**line, "status": 500} if dict(line) == look else dict(line) for line in calm()]
+    assert "I-23" in broken(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ({"kind": "repeated", "webhooks": 3, "changed": ["x"]}, "I-09"),
+        ({"kind": "kept", "hub": {"tracks": 400}, "agents": {}}, "I-15"),
+        ({"kind": "kept", "hub": {}, "agents": {"quinn": {"tasks": 3, "open": 1, "oldest_s": 90_000.0}}}, "I-20"),
+        ({"kind": "ledger", "damage": "row 1 is not what was written"}, "I-21"),
+        ({"kind": "late", "seconds": 2.0, "stalled": 1.0}, "I-30"),
+        ({"kind": "played", "source": "x", "digest": "a", "again": "b", "wall_s": 0.0, "cpu_s": 0.0}, "I-25"),
+    ],
+)
+def test_what_a_line_tells_that_must_not_be_is_found(line: dict[str, Any], rule: str) -> None:
+    assert broken(with_lines({"t": 99_999.0, **line})) == {rule}
+
+
+@pytest.mark.slow
+def test_five_processes_with_other_hash_seeds_play_the_same_run_and_another_seed_another() -> None:
+    def digest(hash_seed: int, seed: int) -> str:
+        command = [sys.executable, "-c", DIGEST.format(seed=seed)]
+        env = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+
+    digests = {digest(hash_seed, 3) for hash_seed in range(5)}
+    assert len(digests) == 1
+    assert digests != {digest(0, 4)}
+
+
+@pytest.mark.slow
+def test_a_seed_played_twice_is_told_to_be_the_same() -> None:
+    run = run_seed(STORM.replace(b"20m", b"2m"), "canary.yaml", CEREMONIES, 20)
+    assert run.cases["I-25"] == 1
+    assert run.violations == ()
+
+
+@pytest.mark.slow
+def test_where_nothing_is_planted_nothing_is_found() -> None:
+    assert look_for(CANARY, first=1, seeds=3) == ""
+
+
+def test_what_no_seed_met_is_named() -> None:
+    missed = Coverage().never_met()
+    assert set(missed) == {*KINDS, *(invariant.number for invariant in INVARIANTS)}
