@@ -1,376 +1,37 @@
-"""CPU per unit of work, of the one process that is measured, beside a floor in the same rounds.
+"""CPU per unit of work, of the one process that is measured, beside a floor and the peers in the same rounds.
 
-A row measures one side: our client, the hub or our agent, in a process of its own over real loopback HTTP. Who it
-speaks to is cheap and lives in this process. Each round measures the floor and then ours, so that a busy machine
-slows both: a bare aiohttp client, or an ASGI application that answers at once on a bare uvicorn. Told are the medians
-of CPU time per unit, the median of the same-round ratios, and how busy the machine was with other work meanwhile.
-Ratios can be compared between days, milliseconds hardly. ``python -m tests.bench.cost --row send --rounds 5``
+A row measures one side: our client, the hub or our agent, in a process of its own over real loopback HTTP
+(``tests.bench.sides``). Each round measures the floor (a bare aiohttp client, or an ASGI application that answers at
+once on a bare uvicorn), then ours, then each released peer that does the same (``tests/bench/peers``, in environments
+of their own), so that a busy machine slows all of them. Told are medians of CPU time per unit, the medians of
+same-round ratios, and how busy the machine was with other work. Ratios can be compared between days, milliseconds
+hardly. ``python -m tests.bench.cost --row send --rounds 5 --peers``; ``--page`` writes docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import itertools
 import json
-import logging
 import os
+import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import aiohttp
-import uvicorn
-from starlette.types import Receive, Scope, Send
 
-from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
-from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.client import AgentClient
-from fleetsim.hub.server import running_hub
-from fleetsim.model.call import SendMessage
-from fleetsim.model.event import fold
-from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
-from fleetsim.model.work import OutcomeKind
-from fleetsim.runtime.real import running_runtime
-from fleetsim.runtime.server import listen
-from tests.bench.flood import read_http
+from tests.bench.sides import EVENTS, JSON_HEAD, SIDES, TEXT, Json, bare_client, be, converse, in_flight, send_body
 
-IN_FLIGHT = 64
-STREAMS = 200
-EVENTS = 50
-"""Events of one stream."""
-
-TEXT = "Please look at the last run and tell me in a few words what is wrong with it, and what to do first. " * 2
-CHUNK = "some words of an answer that is told bit by bit, as they come, "
-Json = dict[str, Any]
-
-
-# ------------------------------------------------------------------ what is said
-
-
-def task(state: str, task_id: str = "t", **more: Any) -> Json:
-    return {"kind": "task", "id": task_id, "contextId": "c", "status": {"state": state}, **more}
-
-
-def artifact(text: str) -> Json:
-    return {"artifactId": "a", "parts": [{"kind": "text", "text": text}]}
-
-
-def update(state: str, task_id: str, *, final: bool = False) -> Json:
-    return {"kind": "status-update", "taskId": task_id, "contextId": "c", "status": {"state": state}, "final": final}
-
-
-def chunk(task_id: str, *, append: bool = True) -> Json:
-    ids = {"taskId": task_id, "contextId": "c"}
-    return {"kind": "artifact-update", **ids, "artifact": artifact(CHUNK), "append": append}
-
-
-def send_body(method: str, request_id: str, skill: str = "") -> bytes:
-    """An A2A 0.3 send, as a plain caller writes it."""
-    parts = [{"kind": "text", "text": TEXT}]
-    message = {"kind": "message", "messageId": request_id, "role": "user", "parts": parts}
-    params: Json = {"message": message, "configuration": {"blocking": False}}
-    if skill:
-        params["metadata"] = {"skillHint": skill}
-    return json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}).encode()
-
-
-def frame(request_id: Any, result: Json) -> bytes:
-    return b"data: " + json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}).encode() + b"\n\n"
-
-
-# ------------------------------------------------------------------ agents that cost little, in this process
-
-
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
-STREAMED = ("streamed", "chatty")
-"""Ways of answering that are streams; the others are ``submitted``, ``answered`` and ``polled``."""
-
-
-async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection; the first part of a path says how its agent answers."""
-    with suppress(OSError, asyncio.IncompleteReadError):
-        while True:
-            first, headers, body = await read_http(reader)
-            verb, path, _ = first.split(" ")
-            way = path.split("/")[1]
-            if verb == "GET":
-                write_json(writer, card(way, headers["host"]))
-                continue
-            said = json.loads(body)
-            if said["method"] == "message/stream":
-                writer.write(STREAM_HEAD)
-                await (talk if way == "chatty" else work)(writer, said["id"])
-                break
-            write_json(writer, {"jsonrpc": "2.0", "id": said["id"], "result": answer_of(way, said)})
-    writer.close()
-
-
-def write_json(writer: asyncio.StreamWriter, value: Json) -> None:
-    body = json.dumps(value).encode()
-    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    writer.write(head.encode() + body)
-
-
-def answer_of(way: str, said: Json) -> Json:
-    """A task at its end where it was answered at once or polled."""
-    asked = said["params"].get("id")
-    if way == "answered" or asked:
-        return task("completed", asked or f"t-{said['id']}", artifacts=[artifact(CHUNK)])
-    state = "working" if way == "polled" else "submitted"
-    message = {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": TEXT}]}
-    return task(state, f"t-{said['id']}", history=[message])
-
-
-def card(way: str, host: str) -> Json:
-    return {
-        "name": way, "description": "", "version": "1", "protocolVersion": "0.3.0",
-        "url": f"http://{host}/{way}", "preferredTransport": "JSONRPC",
-        "capabilities": {"streaming": way in STREAMED, "pushNotifications": False},
-        "defaultInputModes": ["text"], "defaultOutputModes": ["text"],
-        "skills": [{"id": way, "name": way, "description": "", "tags": []}],
-    }  # fmt: skip
-
-
-async def work(writer: asyncio.StreamWriter, request_id: str) -> None:
-    """A short stream: four events to the end."""
-    task_id = f"t-{request_id}"
-    for event in (
-        task("submitted", task_id),
-        update("working", task_id),
-        chunk(task_id, append=False),
-        update("completed", task_id, final=True),
-    ):
-        writer.write(frame(request_id, event))
-        await asyncio.sleep(0)
-
-
-async def talk(writer: asyncio.StreamWriter, request_id: str) -> None:
-    """``EVENTS`` events, one at a time while other streams have theirs: they arrive as live ones do."""
-    task_id = f"t-{request_id}"
-    writer.write(frame(request_id, task("working", task_id)))
-    first, more = (frame(request_id, chunk(task_id, append=append)) for append in (False, True))
-    for number in range(EVENTS - 2):
-        writer.write(more if number else first)
-        await asyncio.sleep(0)
-    writer.write(frame(request_id, update("completed", task_id, final=True)))
-    await writer.drain()
-
-
-# ------------------------------------------------------------------ the side that is measured, in its own process
-
-
-async def nothing(_: int) -> None:
-    """What a server has left to do that does everything while it is asked."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side while it lives: where it listens, if it does, and what is left to do of so many units.
-
-    A client does its units in ``finish``; a server is asked from outside, and ends there what it has begun.
-    """
-
-    finish: Callable[[int], Awaitable[None]] = nothing
-    facts: Json = field(default_factory=dict)
-    check: Callable[[int], Awaitable[None]] = nothing
-    """Raises AssertionError if it did not do what it was asked; what this costs is not counted."""
-
-
-async def in_flight(units: int, one: Callable[[int], Awaitable[None]], most: int = IN_FLIGHT) -> None:
-    """So many units, ``most`` at a time."""
-    numbers = iter(range(units))
-
-    async def worker() -> None:
-        for number in numbers:
-            await one(number)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(most):
-            group.create_task(worker())
-
-
-@asynccontextmanager
-async def our_client(peer: str, way: str) -> AsyncIterator[AgentClient]:
-    async with running_runtime() as runtime:
-        client = AgentClient(f"{peer}/{way}", runtime=runtime, dialect="0.3", rpc_url=f"{peer}/{way}")
-        await client.discover()
-        yield client
-
-
-@asynccontextmanager
-async def bare_client() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        yield session
-
-
-JSON_HEAD = {"content-type": "application/json"}
-
-
-@asynccontextmanager
-async def sends(peer: str) -> AsyncIterator[Side]:
-    """Our client: a text to a task that is submitted."""
-    async with our_client(peer, "submitted") as client:
-
-        async def one(_: int) -> None:
-            sent = await client.send_task(TEXT, wait=False)
-            assert sent.state is TaskState.SUBMITTED
-
-        yield Side(lambda units: in_flight(units, one))
-
-
-@asynccontextmanager
-async def bare_sends(peer: str) -> AsyncIterator[Side]:
-    """aiohttp alone: the same body, the answer parsed."""
-    async with bare_client() as session:
-
-        async def one(number: int) -> None:
-            body = send_body("message/send", f"r{number}")
-            async with session.post(f"{peer}/submitted", data=body, headers=JSON_HEAD) as reply:
-                said = json.loads(await reply.read())
-            assert said["result"]["status"]["state"] == "submitted"
-
-        yield Side(lambda units: in_flight(units, one))
-
-
-@asynccontextmanager
-async def events(peer: str) -> AsyncIterator[Side]:
-    """Our client: streams decoded and folded into tasks."""
-    async with our_client(peer, "chatty") as client:
-
-        async def one(number: int) -> None:
-            message = Message(message_id=f"m{number}", role=Role.USER, parts=(TextPart(text=TEXT),))
-            folded: Task | None = None
-            async with client.events(SendMessage(message=message)) as stream:
-                async for event in stream:
-                    folded = fold(folded, event)
-            assert folded is not None
-            assert folded.artifacts[0].text == CHUNK * (EVENTS - 2)
-
-        yield Side(lambda units: in_flight(units // EVENTS, one, STREAMS))
-
-
-@asynccontextmanager
-async def bare_events(peer: str) -> AsyncIterator[Side]:
-    """aiohttp alone: the same streams, their bytes counted."""
-    async with bare_client() as session:
-
-        async def one(number: int) -> None:
-            body, size = send_body("message/stream", f"r{number}"), 0
-            async with session.post(f"{peer}/chatty", data=body, headers=JSON_HEAD) as reply:
-                async for piece in reply.content.iter_any():
-                    size += len(piece)
-            assert size > EVENTS * len(CHUNK)
-
-        yield Side(lambda units: in_flight(units // EVENTS, one, STREAMS))
-
-
-@asynccontextmanager
-async def hub(peer: str) -> AsyncIterator[Side]:
-    """A hub on its ledger file. A unit is done when its outcome is on the disk."""
-    ways = ("answered", "streamed", "polled")
-    entries = tuple(
-        AgentEntry(name=w, url=f"{peer}/{w}", rpc_url=f"{peer}/{w}", push="off", skills=(SkillEntry(name=w),))
-        for w in ways
-    )
-    settings = FleetSettings(poll_interval_s=1.0, calls_per_agent_max=IN_FLIGHT)
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-")))
-        runtime = await stack.enter_async_context(running_runtime())
-        ledger = await stack.enter_async_context(open_ledger(folder / "ledger.db", clock=runtime.clock))
-        config = FleetConfig(agents=entries, settings=settings)
-        running = await stack.enter_async_context(running_hub(config, runtime, ledger))
-        while any(view.card is None for view in running.broker.views()):  # noqa: ASYNC110 - three cards, no bell
-            await asyncio.sleep(0.05)
-
-        async def finish(_: int) -> None:
-            while running.tracker.tracks():  # noqa: ASYNC110 - hundreds of bells, and each would cost
-                await asyncio.sleep(0.02)
-
-        async def check(units: int) -> None:
-            outcomes = await ledger.outcomes(since=runtime.clock.now() - timedelta(minutes=5))
-            kinds = [outcome.kind for outcome in outcomes][-units:]
-            assert kinds == [OutcomeKind.COMPLETED] * units, kinds
-
-        yield Side(finish, {"url": running.url, "key": running.keys.api_key}, check)
-
-
-@asynccontextmanager
-async def agent(_: str) -> AsyncIterator[Side]:
-    """Our agent, with a skill that ends at once and one that tells its answer in chunks."""
-    made = Agent("cost")
-
-    @made.skill("answer")
-    async def answer(said: SkillContext) -> str:
-        return CHUNK
-
-    @made.skill("talk")
-    async def talk_(said: SkillContext) -> None:
-        for _ in range(EVENTS):
-            await said.say(CHUNK)
-
-    async with made.serving() as url:
-        yield Side(facts={"url": url})
-
-
-@asynccontextmanager
-async def echo(_: str) -> AsyncIterator[Side]:
-    """A bare uvicorn whose application answers a fixed body, or so many fixed frames."""
-    fixed = json.dumps({"jsonrpc": "2.0", "id": "r", "result": task("submitted")}).encode()
-    event = frame("r", chunk("t"))
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        while (await receive()).get("more_body"):
-            pass
-        streamed = scope["path"] == "/stream"
-        kind = b"text/event-stream" if streamed else b"application/json"
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
-        for _ in range(EVENTS if streamed else 0):
-            await send({"type": "http.response.body", "body": event, "more_body": True})
-            await asyncio.sleep(0)
-        await send({"type": "http.response.body", "body": b"" if streamed else fixed})
-
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning", access_log=False, http="h11"))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    yield Side(facts={"url": f"http://127.0.0.1:{listener.getsockname()[1]}"})
-    server.should_exit = True
-    await serving
-
-
-SIDES = {side.__name__: side for side in (sends, bare_sends, events, bare_events, hub, agent, echo)}
-
-
-async def be(name: str, peer: str) -> None:
-    """Be that side until standard input ends; one line asks for one turn to begin or to end."""
-    logging.disable(logging.WARNING)  # a loop that is late on a busy machine is no news here
-    loop = asyncio.get_running_loop()
-    async with SIDES[name](peer) as side:
-        print(json.dumps(side.facts), flush=True)
-        began = 0.0
-        while words := (await loop.run_in_executor(None, sys.stdin.readline)).split():
-            if words[0] == "begin":
-                gc.collect()
-                began = time.process_time()
-                print("{}", flush=True)
-                continue
-            await side.finish(int(words[1]))
-            print(json.dumps({"cpu_s": time.process_time() - began}), flush=True)
-            await side.check(int(words[1]))
-
-
-# ------------------------------------------------------------------ asking, in this process
-
+ROOT = Path(__file__).parents[2]
+PAGE, ROUNDS = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "benchmarks.json"
+BEGIN, END = "<!-- rows: generated by make bench -->", "<!-- end -->"
 
 Ask = Callable[[aiohttp.ClientSession, Json, int], Awaitable[None]]
 
@@ -413,43 +74,93 @@ def ask_agent(method: str, skill: str, path: str = "/a2a") -> Ask:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Peer:
+    """Who else does it: a side of ours, or a program of ``tests/bench/peers`` in the environment ``env``.
+
+    ``words`` are its arguments before the URL it calls; ``way`` is that URL's path.
+    """
+
+    title: str
+    env: str = ""
+    program: str = ""
+    words: tuple[str, ...] = ()
+    way: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
-    """What is measured: ``units`` a turn of ``ours`` and of its ``floor``, asked for with ``ask`` and ``ask_floor``."""
+    """What is measured: ``units`` a turn of ``ours``, of its ``floor`` and of each of ``peers``.
+
+    They are asked for with ``ask`` and ``ask_floor``; ``target_ms`` is what we want to come to, in CPU-ms.
+    """
 
     unit: str
     ours: str
     floor: str
     units: int
+    target_ms: float
     ask: Ask = ask_nothing
     ask_floor: Ask = ask_nothing
+    peers: tuple[Peer, ...] = ()
 
 
 ECHO = ask_agent("message/send", "", "/")
+PY03, PY10 = "a2a-sdk 0.3.26", "a2a-sdk 1.3.0"
 ROWS: dict[str, Row] = {
-    "send": Row(unit="message/send to submitted, our client", ours="sends", floor="bare_sends", units=2_000),
-    "events": Row(unit="event decoded and folded, our client", ours="events", floor="bare_events", units=20_000),
+    "send": Row(
+        unit="`message/send` to submitted, client, 64 in flight",
+        ours="sends", floor="bare_sends", units=1_000, target_ms=0.20,
+        peers=(
+            Peer(title=PY03, env="py03", program="py03_client.py", words=("sends",), way="submitted"),
+            Peer(title=PY10, env="py10", program="py10_client.py", words=("sends",), way="submitted10"),
+            Peer(title="@a2a-js/sdk 1.3.0", env="js10", program="js10_client.mjs", words=("sends",), way="submitted10"),
+        ),
+    ),
+    "events": Row(
+        unit="event of a stream decoded and folded, client, 200 streams",
+        ours="events", floor="bare_events", units=20_000, target_ms=0.03,
+        peers=(
+            Peer(title="httpx-sse, JSON alone", program="sse_reader"),
+            Peer(title=PY03, env="py03", program="py03_client.py", words=("events",), way="chatty"),
+            Peer(title=f"{PY10}, not folded", env="py10", program="py10_client.py", words=("events",), way="chatty10"),
+        ),
+    ),
     "hub-answered": Row(
-        unit="request to its outcome, hub, answered at once",
-        ours="hub", floor="echo", units=300, ask=ask_hub("answered"), ask_floor=ECHO,
+        unit="request to its durable outcome, hub, answered at once",
+        ours="hub", floor="echo", units=300, target_ms=0.8, ask=ask_hub("answered"), ask_floor=ECHO,
     ),
     "hub-streamed": Row(
-        unit="request to its outcome, hub, a stream of four events",
-        ours="hub", floor="echo", units=300, ask=ask_hub("streamed"), ask_floor=ECHO,
+        unit="request to its durable outcome, hub, a stream of four events",
+        ours="hub", floor="echo", units=300, target_ms=1.5, ask=ask_hub("streamed"), ask_floor=ECHO,
     ),
     "hub-polled": Row(
-        unit="request to its outcome, hub, polled",
-        ours="hub", floor="echo", units=300, ask=ask_hub("polled"), ask_floor=ECHO,
+        unit="request to its durable outcome, hub, polled",
+        ours="hub", floor="echo", units=300, target_ms=1.5, ask=ask_hub("polled"), ask_floor=ECHO,
     ),
     "agent-send": Row(
-        unit="message/send served and its skill run, our agent",
-        ours="agent", floor="echo", units=600, ask=ask_agent("message/send", "answer"), ask_floor=ECHO,
+        unit="`message/send` served and its skill run, agent",
+        ours="agent", floor="echo", units=600, target_ms=0.28,
+        ask=ask_agent("message/send", "answer"), ask_floor=ECHO,
+        peers=(
+            Peer(title="fasta2a 0.6.1", env="fasta2a06", program="fasta2a_server.py", way="/"),
+            Peer(title=PY03, env="py03", program="py03_server.py"),
+            Peer(title=f"{PY10}, asked in 0.3", env="py10", program="py10_server.py"),
+        ),
     ),
     "agent-events": Row(
-        unit="event of a stream served, our agent",
-        ours="agent", floor="echo", units=10_000, ask=ask_agent("message/stream", "talk"),
+        unit="event of a stream served, agent",
+        ours="agent", floor="echo", units=10_000, target_ms=0.03, ask=ask_agent("message/stream", "talk"),
         ask_floor=ask_agent("message/stream", "", "/stream"),
+        peers=(
+            Peer(title="sse-starlette, fixed frames", env="py03", program="sse_starlette_server.py"),
+            Peer(title=PY03, env="py03", program="py03_server.py"),
+            Peer(title=f"{PY10}, asked in 0.3", env="py10", program="py10_server.py"),
+        ),
     ),
 }  # fmt: skip
+
+
+# ------------------------------------------------------------------ the processes
 
 
 class Measured:
@@ -484,9 +195,30 @@ async def heard(process: asyncio.subprocess.Process) -> Json:
     return said
 
 
+def words_of(side: str, url: str) -> list[str]:
+    """How one of our sides is started."""
+    return [sys.executable, "-m", "tests.bench.cost", "--be", side, "--peer", url]
+
+
+def words_of_peer(peer: Peer, url: str) -> list[str]:
+    """How a peer is started; its environment is built where it is missing."""
+    if not peer.env:
+        return words_of(peer.program, url)
+    sys.path.insert(0, str(ROOT / "tests" / "interop"))
+    from driver.envs import Env, Kind, ready  # type: ignore[import-not-found]
+
+    kind = Kind.NODE if peer.program.endswith(".mjs") else Kind.VENV
+    home = ready(Env(name=peer.env, kind=kind))
+    program = ROOT / "tests" / "bench" / "peers" / peer.program
+    if kind is Kind.NODE:  # node finds packages beside the script
+        script = home / program.name
+        script.write_bytes(program.read_bytes())
+        return ["node", str(script), *peer.words, f"{url}/{peer.way}"]
+    return [str(home / "bin" / "python"), str(program), *peer.words, f"{url}/{peer.way}"]
+
+
 @asynccontextmanager
-async def measured(side: str, peer: str) -> AsyncIterator[Measured]:
-    words = (sys.executable, "-m", "tests.bench.cost", "--be", side, "--peer", peer)
+async def measured(words: Sequence[str]) -> AsyncIterator[Measured]:
     process = await asyncio.create_subprocess_exec(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield Measured(process, await heard(process))
@@ -537,33 +269,111 @@ def probe_ms() -> float:
     return 1000 * (time.process_time() - began)
 
 
-async def measure(name: str, rounds: int) -> str:
-    """One row, as a line."""
-    row = ROWS[name]
+@dataclass
+class Rounds:
+    """The CPU-ms per unit of every round of one row, by who was measured; the floor and we are always there."""
+
+    row: str
+    ms: dict[str, list[float]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    """Peers that could not be had, and why."""
+
+    machine: str = ""
+
+    def median(self, who: str) -> float:
+        return statistics.median(self.ms[who])
+
+    def ratio(self, who: str, to: str) -> float:
+        """The median of the same-round ratios."""
+        return statistics.median(a / b for a, b in zip(self.ms[who], self.ms[to], strict=True))
+
+    def spread(self, who: str) -> str:
+        return f"{min(self.ms[who]):.3f} to {max(self.ms[who]):.3f}"
+
+
+OURS, FLOOR = "fleetsim", "floor"
+
+
+async def measure(name: str, rounds: int, *, with_peers: bool) -> Rounds:
+    """One row."""
+    row, result = ROWS[name], Rounds(name)
     server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=2**20, backlog=1_000)
-    peer = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    ours: list[float] = []
-    floors: list[float] = []
-    async with server, measured(row.ours, peer) as us, measured(row.floor, peer) as them, bare_client() as session:
-        await them.turn(row, row.ask_floor, session, row.units // 2)
-        await us.turn(row, row.ask, session, row.units // 2)
-        machine = Machine((us.pid, them.pid))
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, AsyncExitStack() as stack:
+        session = await stack.enter_async_context(bare_client())
+        floor = await stack.enter_async_context(measured(words_of(row.floor, url)))
+        us = await stack.enter_async_context(measured(words_of(row.ours, url)))
+        sides: dict[str, tuple[Measured, Ask]] = {FLOOR: (floor, row.ask_floor), OURS: (us, row.ask)}
+        for peer in row.peers if with_peers else ():
+            ask = ECHO if peer.way == "/" else row.ask
+            try:
+                sides[peer.title] = (await stack.enter_async_context(measured(words_of_peer(peer, url))), ask)
+            except Exception as error:  # noqa: BLE001 - a peer that cannot be had here leaves the others
+                result.missing[peer.title] = str(error).splitlines()[0]
+        for side, ask in sides.values():
+            await side.turn(row, ask, session, row.units // 2)
+        machine = Machine(tuple(side.pid for side, _ in sides.values()))
         for _ in range(rounds):
-            floors.append(await them.turn(row, row.ask_floor, session, row.units))
-            ours.append(await us.turn(row, row.ask, session, row.units))
+            for title, (side, ask) in sides.items():
+                result.ms.setdefault(title, []).append(round(await side.turn(row, ask, session, row.units), 4))
             machine.probes.append(probe_ms())
-        ratio = statistics.median(a / b for a, b in zip(ours, floors, strict=True))
-        spread = f"[{min(ours):.3f}-{max(ours):.3f}]"
-        return (
-            f"  {name:13} {statistics.median(ours):7.3f} CPU-ms {spread:15}  floor {statistics.median(floors):.3f}"
-            f"  x {ratio:5.2f}  {row.unit}\n  {'':13} {machine}"
-        )
+        result.machine = str(machine)
+    return result
+
+
+# ------------------------------------------------------------------ what is told of it
+
+
+def lines_of(rounds: Rounds) -> list[str]:
+    """One row for the terminal."""
+    row = ROWS[rounds.row]
+    lines = [f"{rounds.row}: {row.unit}", f"  {'':28} {'CPU-ms':>8}  {'spread':18} {'x floor':>8} {'x fleetsim':>10}"]
+    for who in rounds.ms:
+        figures = f"{rounds.median(who):8.3f}  {rounds.spread(who):18} {rounds.ratio(who, FLOOR):8.2f}"
+        lines.append(f"  {who:28} {figures} {rounds.ratio(who, OURS):10.2f}")
+    lines += [f"  {who:28} not measured: {why}" for who, why in rounds.missing.items()]
+    return [*lines, f"  {rounds.machine}"]
+
+
+def table_of(all_rounds: Sequence[Rounds]) -> str:
+    """The rows for the page."""
+    lines = [
+        "| What | Target | fleetsim | spread | times the floor | peers, in times of fleetsim |",
+        "|---|---|---|---|---|---|",
+    ]
+    for rounds in all_rounds:
+        row = ROWS[rounds.row]
+        peers = [f"{who} {rounds.ratio(who, OURS):.2g}" for who in rounds.ms if who not in {OURS, FLOOR}]
+        peers += [f"{who}: not measured" for who in rounds.missing]
+        figures = f"{rounds.median(OURS):.3f} | {rounds.spread(OURS)} | {rounds.ratio(OURS, FLOOR):.1f}"
+        lines.append(f"| {row.unit} | {row.target_ms:.2f} | {figures} | {', '.join(peers) or 'none does this'} |")
+    count = len(all_rounds[0].ms[OURS])
+    facts = f"{os.cpu_count()} processors, Python {platform.python_version()}, {count} rounds in turn"
+    return "\n".join([*lines, "", f"CPU-ms of the measured process a unit; {facts}."])
+
+
+def write_page(all_rounds: Sequence[Rounds]) -> None:
+    """The generated part of the page, and every round beside it."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table_of(all_rounds)}\n\n{END}{after}")
+    rows = {
+        r.row: {
+            "machine": r.machine,
+            "missing": r.missing,
+            "cpu_ms": {w: [round(v, 4) for v in ms] for w, ms in r.ms.items()},
+        }
+        for r in all_rounds
+    }
+    ROUNDS.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", choices=ROWS, help="one row alone")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peers", action="store_true", help="beside released peers, whose environments are built once")
+    parser.add_argument("--page", action="store_true", help="write docs/benchmarks.md; needs all rows")
     parser.add_argument("--be", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--peer", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -571,8 +381,13 @@ def main() -> None:
         asyncio.run(be(options.be, options.peer))
         return
     print(f"CPU per unit of the measured process, {options.rounds} rounds in turn with the floor")
+    all_rounds = []
     for name in [options.row] if options.row else ROWS:
-        print(asyncio.run(measure(name, options.rounds)), flush=True)
+        all_rounds.append(asyncio.run(measure(name, options.rounds, with_peers=options.peers)))
+        print("\n".join(lines_of(all_rounds[-1])), flush=True)
+    if options.page and not options.row:
+        write_page(all_rounds)
+        print(f"written: {PAGE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.runtime.ports import Request
 from fleetsim.testbed import run
 from fleetsim.testbed.asgi import App, Message, Receive, Scope, Send
-from tests.bench.cost import TEXT, card, chunk, send_body, task, update
+from tests.bench.sides import TEXT, card, chunk, send_body, task, update
 from tests.dashboard.stage import showing
 from tests.hub.town import KEYS, Town, town, worker
 from tests.recorded import recorded

@@ -1,0 +1,403 @@
+"""What is measured, each side in a process of its own: our client, the hub, our agent, and the floors below them.
+
+Who they speak to is cheap and lives in the process that asks (``converse``). Sides of peers are in ``peers``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import httpx
+import uvicorn
+from httpx_sse import aconnect_sse
+from starlette.types import Receive, Scope, Send
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.client import AgentClient
+from fleetsim.hub.server import running_hub
+from fleetsim.model.call import SendMessage
+from fleetsim.model.event import fold
+from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
+from fleetsim.model.work import OutcomeKind
+from fleetsim.runtime.collector import collect_seldom
+from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.server import listen
+from tests.bench.flood import read_http
+
+IN_FLIGHT = 64
+STREAMS = 200
+EVENTS = 50
+"""Events of one stream."""
+
+TEXT = "Please look at the last run and tell me in a few words what is wrong with it, and what to do first. " * 2
+CHUNK = "some words of an answer that is told bit by bit, as they come, "
+Json = dict[str, Any]
+
+
+# ------------------------------------------------------------------ what is said
+
+
+def task(state: str, task_id: str = "t", **more: Any) -> Json:
+    return {"kind": "task", "id": task_id, "contextId": "c", "status": {"state": state}, **more}
+
+
+def artifact(text: str) -> Json:
+    return {"artifactId": "a", "parts": [{"kind": "text", "text": text}]}
+
+
+def update(state: str, task_id: str, *, final: bool = False) -> Json:
+    return {"kind": "status-update", "taskId": task_id, "contextId": "c", "status": {"state": state}, "final": final}
+
+
+def chunk(task_id: str, *, append: bool = True) -> Json:
+    ids = {"taskId": task_id, "contextId": "c"}
+    return {"kind": "artifact-update", **ids, "artifact": artifact(CHUNK), "append": append}
+
+
+def send_body(method: str, request_id: str, skill: str = "") -> bytes:
+    """An A2A 0.3 send, as a plain caller writes it; peers without skills stream where the text begins with talk."""
+    parts = [{"kind": "text", "text": f"talk. {TEXT}" if skill == "talk" else TEXT}]
+    message = {"kind": "message", "messageId": request_id, "role": "user", "parts": parts}
+    params: Json = {"message": message, "configuration": {"blocking": False, "acceptedOutputModes": ["text"]}}
+    if skill:
+        params["metadata"] = {"skillHint": skill}
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}).encode()
+
+
+def in_1_0(result: Json) -> Json:
+    """A result of 0.3 as 1.0 has it: named by what it is, without kinds, and with states of another spelling."""
+    kind = {"task": "task", "status-update": "statusUpdate", "artifact-update": "artifactUpdate"}[result["kind"]]
+    told = {name: value for name, value in result.items() if name not in {"kind", "final", "history"}}
+    if "status" in told:
+        told["status"] = {"state": f"TASK_STATE_{told['status']['state'].upper()}"}
+    if "artifact" in told:
+        told["artifact"] = {"artifactId": "a", "parts": [{"text": CHUNK}]}
+    return {kind: told}
+
+
+def frame(request_id: Any, result: Json) -> bytes:
+    return b"data: " + json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}).encode() + b"\n\n"
+
+
+# ------------------------------------------------------------------ agents that cost little, in this process
+
+
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+STREAMED = ("streamed", "chatty", "chatty10")
+"""Ways of answering that are streams; the others are ``submitted``, ``answered`` and ``polled``. A 10 at the end: in
+A2A 1.0."""
+
+
+async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One connection; the first part of a path says how its agent answers."""
+    with suppress(OSError, asyncio.IncompleteReadError):
+        while True:
+            first, headers, body = await read_http(reader)
+            verb, path, _ = first.split(" ")
+            way = path.split("/")[1]
+            if verb == "GET":
+                write_json(writer, card(way, headers["host"]))
+                continue
+            said = json.loads(body)
+            if said["method"] in {"message/stream", "SendStreamingMessage"}:
+                writer.write(STREAM_HEAD)
+                if way == "streamed":
+                    await work(writer, said["id"])
+                else:
+                    await talk(writer, said["id"], in_1_0 if way == "chatty10" else dict)
+                break
+            result = answer_of(way, said)
+            result = in_1_0(result) if way == "submitted10" else result
+            write_json(writer, {"jsonrpc": "2.0", "id": said["id"], "result": result})
+    writer.close()
+
+
+def write_json(writer: asyncio.StreamWriter, value: Json) -> None:
+    body = json.dumps(value).encode()
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+
+
+def answer_of(way: str, said: Json) -> Json:
+    """A task at its end where it was answered at once or polled."""
+    asked = said["params"].get("id")
+    if way == "answered" or asked:
+        return task("completed", asked or f"t-{said['id']}", artifacts=[artifact(CHUNK)])
+    state = "working" if way == "polled" else "submitted"
+    message = {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": TEXT}]}
+    return task(state, f"t-{said['id']}", history=[message])
+
+
+def card(way: str, host: str) -> Json:
+    url = f"http://{host}/{way}"
+    address: Json
+    if way.endswith("10"):
+        address = {"supportedInterfaces": [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]}
+    else:
+        address = {"protocolVersion": "0.3.0", "url": url, "preferredTransport": "JSONRPC"}
+    return {
+        "name": way, "description": "", "version": "1", **address,
+        "capabilities": {"streaming": way in STREAMED, "pushNotifications": False},
+        "defaultInputModes": ["text"], "defaultOutputModes": ["text"],
+        "skills": [{"id": way, "name": way, "description": "", "tags": []}],
+    }  # fmt: skip
+
+
+async def work(writer: asyncio.StreamWriter, request_id: str) -> None:
+    """A short stream: four events to the end."""
+    task_id = f"t-{request_id}"
+    for event in (
+        task("submitted", task_id),
+        update("working", task_id),
+        chunk(task_id, append=False),
+        update("completed", task_id, final=True),
+    ):
+        writer.write(frame(request_id, event))
+        await asyncio.sleep(0)
+
+
+async def talk(writer: asyncio.StreamWriter, request_id: str, written: Callable[[Json], Json]) -> None:
+    """``EVENTS`` events, one at a time while other streams have theirs: they arrive as live ones do."""
+    task_id = f"t-{request_id}"
+    writer.write(frame(request_id, written(task("working", task_id))))
+    first, more = (frame(request_id, written(chunk(task_id, append=append))) for append in (False, True))
+    for number in range(EVENTS - 2):
+        writer.write(more if number else first)
+        await asyncio.sleep(0)
+    writer.write(frame(request_id, written(update("completed", task_id, final=True))))
+    await writer.drain()
+
+
+# ------------------------------------------------------------------ the side that is measured, in its own process
+
+
+async def nothing(_: int) -> None:
+    """What a server has left to do that does everything while it is asked."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side while it lives: where it listens, if it does, and what is left to do of so many units.
+
+    A client does its units in ``finish``; a server is asked from outside, and ends there what it has begun.
+    """
+
+    finish: Callable[[int], Awaitable[None]] = nothing
+    facts: Json = field(default_factory=dict)
+    check: Callable[[int], Awaitable[None]] = nothing
+    """Raises AssertionError if it did not do what it was asked; what this costs is not counted."""
+
+
+async def in_flight(units: int, one: Callable[[int], Awaitable[None]], most: int = IN_FLIGHT) -> None:
+    """So many units, ``most`` at a time."""
+    numbers = iter(range(units))
+
+    async def worker() -> None:
+        for number in numbers:
+            await one(number)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(most):
+            group.create_task(worker())
+
+
+@asynccontextmanager
+async def our_client(peer: str, way: str) -> AsyncIterator[AgentClient]:
+    async with running_runtime() as runtime:
+        client = AgentClient(f"{peer}/{way}", runtime=runtime, dialect="0.3", rpc_url=f"{peer}/{way}")
+        await client.discover()
+        yield client
+
+
+@asynccontextmanager
+async def bare_client() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        yield session
+
+
+JSON_HEAD = {"content-type": "application/json"}
+
+
+@asynccontextmanager
+async def sends(peer: str) -> AsyncIterator[Side]:
+    """Our client: a text to a task that is submitted."""
+    async with our_client(peer, "submitted") as client:
+
+        async def one(_: int) -> None:
+            sent = await client.send_task(TEXT, wait=False)
+            assert sent.state is TaskState.SUBMITTED
+
+        yield Side(lambda units: in_flight(units, one))
+
+
+@asynccontextmanager
+async def bare_sends(peer: str) -> AsyncIterator[Side]:
+    """aiohttp alone: the same body, the answer parsed."""
+    async with bare_client() as session:
+
+        async def one(number: int) -> None:
+            body = send_body("message/send", f"r{number}")
+            async with session.post(f"{peer}/submitted", data=body, headers=JSON_HEAD) as reply:
+                said = json.loads(await reply.read())
+            assert said["result"]["status"]["state"] == "submitted"
+
+        yield Side(lambda units: in_flight(units, one))
+
+
+@asynccontextmanager
+async def events(peer: str) -> AsyncIterator[Side]:
+    """Our client: streams decoded and folded into tasks."""
+    async with our_client(peer, "chatty") as client:
+
+        async def one(number: int) -> None:
+            message = Message(message_id=f"m{number}", role=Role.USER, parts=(TextPart(text=TEXT),))
+            folded: Task | None = None
+            async with client.events(SendMessage(message=message)) as stream:
+                async for event in stream:
+                    folded = fold(folded, event)
+            assert folded is not None
+            assert folded.artifacts[0].text == CHUNK * (EVENTS - 2)
+
+        yield Side(lambda units: in_flight(units // EVENTS, one, STREAMS))
+
+
+@asynccontextmanager
+async def bare_events(peer: str) -> AsyncIterator[Side]:
+    """aiohttp alone: the same streams, their bytes counted."""
+    async with bare_client() as session:
+
+        async def one(number: int) -> None:
+            body, size = send_body("message/stream", f"r{number}"), 0
+            async with session.post(f"{peer}/chatty", data=body, headers=JSON_HEAD) as reply:
+                async for piece in reply.content.iter_any():
+                    size += len(piece)
+            assert size > EVENTS * len(CHUNK)
+
+        yield Side(lambda units: in_flight(units // EVENTS, one, STREAMS))
+
+
+@asynccontextmanager
+async def hub(peer: str) -> AsyncIterator[Side]:
+    """A hub on its ledger file. A unit is done when its outcome is on the disk."""
+    ways = ("answered", "streamed", "polled")
+    entries = tuple(
+        AgentEntry(name=w, url=f"{peer}/{w}", rpc_url=f"{peer}/{w}", push="off", skills=(SkillEntry(name=w),))
+        for w in ways
+    )
+    settings = FleetSettings(poll_interval_s=1.0, calls_per_agent_max=IN_FLIGHT)
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-")))
+        runtime = await stack.enter_async_context(running_runtime())
+        ledger = await stack.enter_async_context(open_ledger(folder / "ledger.db", clock=runtime.clock))
+        config = FleetConfig(agents=entries, settings=settings)
+        running = await stack.enter_async_context(running_hub(config, runtime, ledger))
+        while any(view.card is None for view in running.broker.views()):  # noqa: ASYNC110 - three cards, no bell
+            await asyncio.sleep(0.05)
+
+        async def finish(_: int) -> None:
+            while running.tracker.tracks():  # noqa: ASYNC110 - hundreds of bells, and each would cost
+                await asyncio.sleep(0.02)
+
+        async def check(units: int) -> None:
+            outcomes = await ledger.outcomes(since=runtime.clock.now() - timedelta(minutes=5))
+            kinds = [outcome.kind for outcome in outcomes][-units:]
+            assert kinds == [OutcomeKind.COMPLETED] * units, kinds
+
+        collect_seldom()  # as `fleetsim up` does
+        yield Side(finish, {"url": running.url, "key": running.keys.api_key}, check)
+
+
+@asynccontextmanager
+async def agent(_: str) -> AsyncIterator[Side]:
+    """Our agent, with a skill that ends at once and one that tells its answer in chunks."""
+    made = Agent("cost")
+
+    @made.skill("answer")
+    async def answer(said: SkillContext) -> str:
+        return CHUNK
+
+    @made.skill("talk")
+    async def talk_(said: SkillContext) -> None:
+        for _ in range(EVENTS):
+            await said.say(CHUNK)
+
+    async with made.serving() as url:
+        yield Side(facts={"url": url})
+
+
+@asynccontextmanager
+async def echo(_: str) -> AsyncIterator[Side]:
+    """A bare uvicorn whose application answers a fixed body, or so many fixed frames."""
+    fixed = json.dumps({"jsonrpc": "2.0", "id": "r", "result": task("submitted")}).encode()
+    event = frame("r", chunk("t"))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        streamed = scope["path"] == "/stream"
+        kind = b"text/event-stream" if streamed else b"application/json"
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        for _ in range(EVENTS if streamed else 0):
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"" if streamed else fixed})
+
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning", access_log=False, http="h11"))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    yield Side(facts={"url": f"http://127.0.0.1:{listener.getsockname()[1]}"})
+    server.should_exit = True
+    await serving
+
+
+@asynccontextmanager
+async def sse_reader(peer: str) -> AsyncIterator[Side]:
+    """httpx with httpx-sse, and each event's JSON parsed: what a caller in Python is built of by hand."""
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(trust_env=False, timeout=60, limits=limits) as http:
+
+        async def one(number: int) -> None:
+            body, size = send_body("message/stream", f"r{number}"), 0
+            async with aconnect_sse(http, "POST", f"{peer}/chatty", content=body, headers=JSON_HEAD) as source:
+                async for event in source.aiter_sse():
+                    said = json.loads(event.data)["result"]
+                    size += len(said["artifact"]["parts"][0]["text"]) if "artifact" in said else 0
+            assert size == len(CHUNK) * (EVENTS - 2)
+
+        yield Side(lambda units: in_flight(units // EVENTS, one, STREAMS))
+
+
+SIDES = {side.__name__: side for side in (sends, bare_sends, events, bare_events, sse_reader, hub, agent, echo)}
+
+
+async def be(name: str, peer: str) -> None:
+    """Be that side until standard input ends; one line asks for one turn to begin or to end."""
+    logging.disable(logging.WARNING)  # a loop that is late on a busy machine is no news here
+    loop = asyncio.get_running_loop()
+    async with SIDES[name](peer) as side:
+        print(json.dumps(side.facts), flush=True)
+        began = 0.0
+        while words := (await loop.run_in_executor(None, sys.stdin.readline)).split():
+            if words[0] == "begin":
+                gc.collect()
+                began = time.process_time()
+                print("{}", flush=True)
+                continue
+            await side.finish(int(words[1]))
+            print(json.dumps({"cpu_s": time.process_time() - began}), flush=True)
+            await side.check(int(words[1]))
