@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole check format interop storm sim-storm sim-planted fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
+.PHONY: help demo test test-fast test-whole check format interop storm sim-storm sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -11,8 +11,8 @@ demo: ## a live fleet with its dashboard; without a terminal it runs to its end 
 	@$(BIN)/fleetsim demo
 
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
-# Two for each processor: half of the tests wait for sockets and processes.
-WORKERS ?= $(shell expr 2 \* $(PROCESSORS))
+# Two for each processor and one: most workers are at tests that wait for sockets and processes.
+WORKERS ?= $(shell expr 2 \* $(PROCESSORS) + 1)
 test: ## all tests that need nothing but Python
 	@scripts/setup dev
 	@$(BIN)/python -m pytest -m "not interop" -p tests.forks --forks $(WORKERS)
@@ -21,7 +21,7 @@ test-fast: ## the tests that take no time: pure functions, and virtual time
 	@scripts/setup dev
 	@$(BIN)/python -m pytest -m "not interop and not sockets and not slow" -p tests.forks --forks $(PROCESSORS)
 
-test-whole: ## make test, with all examples, seeds and kills of which it tries every fifth
+test-whole: ## make test, with all examples, seeds and kills of which it tries a fifth or fewer
 	@scripts/setup dev
 	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop" -p tests.forks --forks $(WORKERS)
 
@@ -67,9 +67,9 @@ attack: ## one agent floods a real hub: how another fares beside it (ONLY=stream
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.flood $(addprefix --only ,$(ONLY))
 
-bench: ## measured figures: CPU per unit beside a floor, the ledger, memory (ROW=send: one row of the first)
+bench: ## CPU per unit beside a floor and released peers, to docs/benchmarks.md; the ledger, memory (ROW=send: one row)
 	@scripts/setup dev
-	@$(BIN)/python -m tests.bench.cost $(addprefix --row ,$(ROW))
+	@$(BIN)/python -m tests.bench.cost --peers --page $(addprefix --row ,$(ROW))
 	@$(if $(ROW),true,$(BIN)/python -m tests.bench.ledger_bench)
 	@$(if $(ROW),true,$(BIN)/python -m tests.bench.tracks_memory)
 
@@ -77,18 +77,27 @@ walks: ## how many modules and hand-overs one piece of work walks through (ROW=o
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.walks $(if $(ROW),--row $(ROW) --show)
 
+SMOKE_SEEDS ?= 50
 SEEDS ?= 2000
 storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=20000
 	@scripts/setup dev
-	@STORM_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/storms/test_interleavings.py
+	@STORM_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/storms/test_interleavings.py -p tests.forks --forks $(PROCESSORS)
 
 sim-storm: ## a simulated fleet under everything that can go wrong: make sim-storm SEEDS=1000 (JOBS=n, FIRST=seed)
 	@scripts/setup dev
 	@$(BIN)/fleetsim sim storm --seeds $(SEEDS) --jobs $(or $(JOBS),$(PROCESSORS)) $(addprefix --first ,$(FIRST))
 
+sim-smoke: ## 50 seeds of it: no rule broken, every kind of trouble met and every rule looked at (SMOKE_SEEDS=n)
+	@scripts/setup dev
+	@$(BIN)/fleetsim sim storm --seeds $(SMOKE_SEEDS) --jobs $(PROCESSORS) --covered
+
 sim-planted: ## defects planted into a simulated fleet, one at a time: each found within 200 seeds (ONLY=name)
 	@scripts/setup dev
-	@$(BIN)/python -m tests.sim.planted $(addprefix --only ,$(ONLY))
+	@$(BIN)/python -m tests.sim.planted --jobs $(or $(JOBS),$(PROCESSORS)) $(addprefix --only ,$(ONLY))
+
+twin: ## a twin of five real agents, two on released a2a-sdks, held to what they do next (MINUTES=n, RATE=n)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.bench.twin.trial --minutes $(or $(MINUTES),10) --rate $(or $(RATE),7)
 
 slots: ## 10,000 slots under kill -9 of their scheduler: each fired exactly once (SLOTS=n)
 	@scripts/setup dev

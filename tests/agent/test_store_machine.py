@@ -29,7 +29,7 @@ from tests.volume import volume
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = volume(500)
+EXAMPLES = volume(500, share=10)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TICK_S = 1 / 64
 """What a step takes: no two changes fall together, and neither floats nor microseconds round it."""

@@ -264,6 +264,7 @@ def test_a_message_without_an_id_answers_every_question() -> None:
     assert [message.text for message in store.read(key).task.history] == ["x", *["sure?", "yes"] * 2, "sure?", "x"]
 
 
+@pytest.mark.slow
 def test_of_the_moves_of_a_task_the_last_two_hundred_are_kept() -> None:
     hands = Hands()
     store = Store(clock=hands, ids=hands, limits=AgentLimits(), keep_transitions=True)

@@ -155,6 +155,7 @@ async def test_a_slot_that_was_missed_before_a_restart_is_over_when_the_next_one
         assert hub.told() == ["over"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("since", "told"), [(1_999, []), (2_000, ["too late"])])
 async def test_what_was_told_within_two_thousand_events_before_a_restart_is_not_told_again(
     runtime: Runtime, since: int, told: list[str]

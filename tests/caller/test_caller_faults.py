@@ -275,6 +275,7 @@ async def test_three_tasks_that_only_polling_ended_mark_the_agents_webhooks_as_s
         assert len(f.topics("agent.push.degraded")) == 1
 
 
+@pytest.mark.slow
 async def test_a_webhook_that_arrives_takes_the_suspicion_back() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False) as f:
         for number in range(6):
@@ -366,6 +367,7 @@ async def test_tasks_due_all_at_once_are_polled_at_no_more_than_500_a_second() -
 # ------------------------------------------------------------------ neighbours, clocks
 
 
+@pytest.mark.slow
 async def test_an_agent_that_hangs_delays_no_other() -> None:
     async with fleet(Counting().agent, Counting("clerk").agent, push=False) as f:
         loop = asyncio.get_running_loop()

@@ -250,6 +250,7 @@ async def test_a_hub_that_starts_a_moment_before_a_slot_is_not_late() -> None:
         assert fired - run.claim.scheduled_at < timedelta(milliseconds=2)
 
 
+@pytest.mark.slow
 async def test_a_clock_that_was_ahead_for_a_while_makes_no_slots_missed_when_it_is_set_back() -> None:
     async with ground() as g:
         g.put(yaml())
@@ -329,6 +330,7 @@ async def test_a_slot_that_storage_refused_fires_five_seconds_later() -> None:
         assert len(g.said("hub.storage")) == 1
 
 
+@pytest.mark.slow
 async def test_of_a_long_absence_two_thousand_slots_and_the_last_day_are_walked() -> None:
     async with ground() as g:
         g.put(yaml())

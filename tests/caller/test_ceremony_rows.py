@@ -175,6 +175,7 @@ async def test_a_problem_names_the_ceremony_by_its_id_or_its_file_and_says_what_
     assert told == [("a", "tick", True), ("b", "x" * 127 + "…", False), ("c", "c", False), ("d", "tick", False)]
 
 
+@pytest.mark.slow
 async def test_a_thousand_ceremonies_may_be_in_force() -> None:
     texts = {f"c{n:04}": yaml(id_=f"c{n:04}", more=f"createdBy: o{n // 90}\n") for n in range(1_001)}
     ceremonies = folder(**texts)
@@ -204,6 +205,7 @@ async def test_a_project_alone_is_no_trouble() -> None:
     assert ceremonies.contents.problems == ()
 
 
+@pytest.mark.slow
 async def test_of_a_hundred_projects_the_ceremonies_are_read() -> None:
     files = MemoryFiles({str(FOLDER / "README.md"): "about"})
     for n in range(101):

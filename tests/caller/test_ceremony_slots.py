@@ -238,6 +238,7 @@ SLOTS = st.lists(st.integers(1, 400), min_size=1, max_size=200).map(
 )
 
 
+@pytest.mark.slow
 @given(SLOTS, st.sampled_from(["none", "one", "all"]), st.integers(0, 86_400), st.integers(0, 100))
 @settings(max_examples=volume(500), deadline=None)
 def test_slots_are_divided_into_those_that_fire_and_older_ones_that_do_not(

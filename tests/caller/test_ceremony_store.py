@@ -240,6 +240,7 @@ async def test_of_two_broken_files_with_one_id_neither_is_deleted() -> None:
         assert len(store.errors()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("span", "at"), [(1_800, "00:30:30"), ("30m", "00:30:30"), ("2h", "02:00:30"), ("90 s", "00:02:00")]
 )

@@ -98,7 +98,7 @@ def test_channels_with_every_line_commented_out_are_none() -> None:
     [
         (f"kind: discord, ulr: '{URL}'", "5:25: unknown key 'ulr' (did you mean 'url'?)"),
         (f"kind: discrod, url: '{URL}'", "kind must be 'log', 'discord', 'slack', 'webhook', 'command', 'desktop'"),
-        (f"url: '{URL}'", "item 1 of 'sinks' kind is missing"),
+        (f"url: '{URL}'", "item 1 of 'sinks' has no kind"),
         ("kind: slack", "5:9: 'url' is missing"),
         ("kind: log, url: 'https://chat.example/x'", "5:21: unknown key 'url'"),
         (
@@ -221,3 +221,19 @@ def test_a_change_of_channels_is_named_and_no_change_is_not() -> None:
 
     assert difference(config(), config(agents=("quinn",))).settings == ("channels",)
     assert difference(config(), config()).settings == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("{}", "item 1 of 'sinks' has no kind (one of "),
+        ("{knd: log}", "item 1 of 'sinks' has no kind (is 'knd' meant to be it? one of "),
+    ],
+)
+def test_a_sink_without_its_kind_is_told_which_there_are(written: str, says: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse(f"  ops:\n    sinks: [{written}]\n")
+    told = str(raised.value)
+    assert says in told
+    kinds = told.rpartition("one of ")[2].rstrip(")").split(", ")
+    assert sorted(kinds) == sorted(SinkKind)

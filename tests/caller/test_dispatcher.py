@@ -236,7 +236,8 @@ async def test_a_request_that_is_refused_is_told_with_the_reason(
         refusal, told = await d.refused(error, asked(**changes))
         assert (told.topic, told.level) == (f"dispatch.dropped.{why}", Level.WARN)
         assert (told.correlation_id, told.skill) == ("c-1", "echo")
-        assert payload(told) == {"message": str(refusal), "targets": list(changes.get("targets", ("scout",)))}
+        aims = list(changes.get("targets", ("scout",)))
+        assert payload(told) == {"message": str(refusal), "targets": aims, "reason": why}
         await d.dispatcher.submit(asked(text="x" * 10))
 
 

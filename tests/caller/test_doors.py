@@ -133,6 +133,7 @@ async def post(f: Fleet, path: str, task_id: str, token: str, state: str = "work
     return (await f.network.exchange(request)).status
 
 
+@pytest.mark.slow
 async def test_each_token_opens_its_own_task_and_no_other() -> None:
     """Two agents with four tasks each: token × path × body, and only what agrees in all three is let in."""
     async with fleet(worker("scout"), worker("clerk"), streaming=False) as f:

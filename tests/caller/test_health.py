@@ -306,6 +306,7 @@ OUTCOMES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(OUTCOMES, st.lists(st.integers(0, 20 * 3600), max_size=4).map(sorted))
 @settings(max_examples=volume(200), deadline=None)
 def test_the_rolling_figures_equal_a_recount_at_every_moment(outcomes: list[Outcome], steps: list[int]) -> None:

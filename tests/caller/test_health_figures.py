@@ -106,6 +106,7 @@ def recount(outcomes: Sequence[Outcome], now: datetime) -> OutcomeStats:
     )
 
 
+@pytest.mark.slow
 def test_every_figure_of_a_passing_day_is_as_a_recount_finds_it() -> None:
     rng = random.Random(7)
     outcomes = [any_outcome(n, rng) for n in range(160)]

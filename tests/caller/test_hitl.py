@@ -261,6 +261,7 @@ async def test_the_person_alone_is_asked_where_the_card_says_so_or_nobody_dispat
         assert {track.record.agent for track in s.f.tracker.tracks()} == {"scout"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "after_s", "why"),
     [("   ", 1.0, "blank"), (None, 1.0, "I do not know"), ("late", DISPATCHER_PATIENCE_S + 60, "no answer in time")],

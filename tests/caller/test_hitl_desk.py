@@ -196,6 +196,7 @@ async def _answer(f: Fleet) -> None:
     await f.tracker.answer(Answer(question_id=question.question_id, text="main"))
 
 
+@pytest.mark.slow
 async def test_a_gate_passed_by_during_two_hubs_is_called_out_by_the_second() -> None:
     async with fleet(worker(), rules=QUICK, declared={"scout": SkillPolicy(hitl=GATED)}) as f:
         async with desk_of(f):

@@ -226,6 +226,7 @@ def test_an_outcome_carries_these_keys() -> None:
         "warnings": [],
         "parts": said["parts"],
         "partsTotal": said["partsTotal"],
+        "chunks": None,
     }
     assert said["usage"]["input_tokens"] == 10
     bare = payload(OutcomeDecided.of(replace(ended(task(C, "done")), cause=None)))

@@ -75,6 +75,7 @@ def test_no_mistake_in_agents_yaml_is_told_in_a_validators_words() -> None:
     assert [(value, text) for value, text in said if VALIDATORS_WORDS.search(text)] == []
 
 
+@pytest.mark.slow
 def test_no_mistake_in_a_ceremony_is_told_in_a_validators_words() -> None:
     files = [{**CEREMONY, key: wrong} for key in keys(CeremonyFile) for wrong in WRONG] + WRONG
     said = [(value, told(lambda text: parse_ceremony(load(text, "c.yaml")), value)) for value in files]

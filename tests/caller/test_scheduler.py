@@ -53,6 +53,7 @@ async def test_the_run_and_its_children_say_where_they_come_from() -> None:
         assert run.children == tuple(r.correlation_id for r in requests)
         (executed,) = g.said("ceremony.tick.execute")
         assert executed == {
+            "ceremonyId": "tick",
             "runId": run.claim.run_id,
             "scheduledAt": "2026-01-01T00:01:00.000Z",
             "trigger": "cron",
@@ -134,6 +135,7 @@ async def test_a_yearly_ceremony_fires_after_a_year_and_not_before() -> None:  #
             assert g.desk.slots() == ["02-15T00:00"]
 
 
+@pytest.mark.slow
 async def test_waking_a_moment_early_does_not_fire_a_slot_twice() -> None:  # U15
     async with ground() as g:
         g.desk.claims = False  # the ledger and the overlap rule would hide it
@@ -525,6 +527,7 @@ async def test_a_jump_ahead_counts_what_was_missed_and_makes_no_burst() -> None:
         assert sum(s["count"] for s in g.said("ceremony.tick.missed")) + len(g.desk.fired) == 184
 
 
+@pytest.mark.slow
 async def test_a_jump_of_ten_years_is_walked_in_bounded_time() -> None:
     async with ground() as g:
         g.put(yaml())
@@ -536,6 +539,7 @@ async def test_a_jump_of_ten_years_is_walked_in_bounded_time() -> None:
         assert g.said("ceremony.tick.missed")[0]["count"] > 2_000
 
 
+@pytest.mark.slow
 async def test_the_fall_hour_fires_once_and_the_hourly_twice() -> None:
     async with ground("2026-11-01T04:00:00") as g:
         g.put(yaml("30 1 * * *", id_="fixed", more="timezone: America/New_York\n"))

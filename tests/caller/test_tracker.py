@@ -165,6 +165,7 @@ async def test_the_time_an_answer_takes_to_be_taken_is_the_agents_and_a_persons_
         assert 5_000 <= outcome.agent_ms < 12_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "error"),
     [

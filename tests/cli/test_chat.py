@@ -35,6 +35,7 @@ def talk_with(t: Town, **asked: str) -> HubChat:
     return HubChat(t.remote, AskOptions(agent="quinn", text="", **asked), common)
 
 
+@pytest.mark.slow
 async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)

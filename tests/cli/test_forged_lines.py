@@ -193,6 +193,7 @@ PRINTERS = {
 }
 
 
+@pytest.mark.slow
 def test_every_verb_prints_through_the_neutralising_few() -> None:
     found = []
     for path in sources("fleetsim/cli"):

@@ -81,6 +81,7 @@ def test_every_kind_and_every_cause_has_a_row_and_a_meaning() -> None:
     assert {cause for _, cause in BLAME} == set(Cause)
 
 
+@pytest.mark.slow
 def test_ends_are_sorted_into_good_and_bad_in_the_model_alone() -> None:
     """A list of two ends elsewhere would miss the next one. The check's words of 0.1 are that dialect's own."""
     lists = []

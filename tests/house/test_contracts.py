@@ -61,10 +61,12 @@ def copy(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_contract_is_kept(tmp_path: Path) -> None:
     assert lint(copy(tmp_path)) == dict.fromkeys(CONTRACTS, True)
 
 
+@pytest.mark.slow
 def test_every_contract_goes_red_when_it_is_broken(tmp_path: Path) -> None:
     assert set(PLANTED) == set(CONTRACTS), "each contract needs a violation that proves it"
     copy(tmp_path)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+
 from fleetsim.wire.dialect import DIALECTS
-from tests.house.tree import TOP
+from tests.house.tree import TOP, parsed, sources
 
 OF_SOMEBODY = ("fleetsim/agent/profiles/", "fleetsim/cli/demo_fleet.py")
 """Which dialects one product, or one agent of the demo, speaks is its own."""
 
 
+@pytest.mark.slow
 def test_there_is_one_list_of_dialects() -> None:
     lists = []
-    for path in sorted((TOP / "fleetsim").rglob("*.py")):
+    for path in sources("fleetsim"):
         name = path.relative_to(TOP).as_posix()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if not isinstance(node, ast.Tuple | ast.List | ast.Set) or name.startswith(OF_SOMEBODY):
                 continue
             if sum(isinstance(item, ast.Constant) and item.value in DIALECTS for item in node.elts) > 1:

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 SUITE = """
 import os, signal, pytest
 
+@pytest.mark.sockets
 @pytest.mark.parametrize("number", range(40))
 def test_that_prints_is_captured(number, capfd, tmp_path):
     (tmp_path / "file").write_text("")
@@ -51,7 +52,7 @@ HERE = os.getpid()
 
 def forked(folder: Path, *options: str) -> str:
     (folder / "test_it.py").write_text(SUITE)
-    (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {TOP}\n")
+    (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {TOP}\nmarkers = sockets\n")
     quick = ("-p", "no:schemathesis", "-p", "no:hypothesispytest", "-p", "no:cacheprovider", "-p", "no:asyncio")
     words = [sys.executable, "-m", "pytest", *quick, "-p", "tests.forks", "--forks", "3", *options]
     environment = {**os.environ, "PYTHONPATH": str(TOP), "COLUMNS": "200"}

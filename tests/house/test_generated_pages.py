@@ -14,7 +14,7 @@ from fleetsim.caller.event_wire import event_classes
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
-TOPICS = {"events.py", "fleet_events.py"}
+TOPICS = {"events.py", "fleet_events.py", "scenario_events.py"}
 """Modules that may name them, by file."""
 ENVELOPE = {"level", "correlation_id", "parent_id", "agent", "skill", "task_id"}
 
@@ -31,9 +31,9 @@ def test_every_happening_has_somebody_who_publishes_it() -> None:
     assert silent <= {"QuestionExpired", "QuestionWithdrawn"}  # one of the two, by a name that stands for either
 
 
-def test_topics_are_named_in_two_modules() -> None:
+def test_topics_are_named_in_three_modules() -> None:
     agents = r"agent\.(?:skill|chat|card|push|auth|poll|stream|breaker)|autonomous\.outcome|dispatch\.dropped"
-    hubs = r"hitl|ceremony\.loaded|ceremony\.\{\w+\}|world\.state|config|hub"
+    hubs = r"hitl|ceremony\.loaded|ceremony\.\{\w+\}|world\.state|config|hub|scenario"
     literal = re.compile(rf"""["'](?:{agents}|{hubs})\.[a-z{{]\w*[."'}}]""")
     named = {
         f"{path.relative_to(ROOT)}: {found[0]}"

@@ -6,14 +6,16 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.house.tree import TOP, parsed, shown, sources
 
 WORDS = """
     account actor address app authenticator axis base behaviour body box breaker bucket buckets builder bulkhead
     capabilities cause change changes chat choice chunks claim claims client clients clock clocks column condition
     config connector contents controls counters credential cron database deadline decision delivery delta desk
-    detail dir document ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
-    formatter frame grid group guard health hint interface internals job journal keys kit labels layout lifespan
+    detail dir document editor ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
+    forger formatter frame grid group guard health hint interface internals job journal keys kit labels layout lifespan
     limiter limits line link listener lock mark marks member meter metrics migration mode mount note notes notice
     notifier now observer operations options origin overlap pacer page palette pane pattern percentiles period
     phase pipeline place plan policy polling principal problem profile program progress prompt protocol proxy
@@ -30,6 +32,7 @@ OTHERWISE = {
     "fleetsim/model/call.py": "operations say what is asked, as A2A does: SendMessage",
     "fleetsim/caller/events.py": "events say what happened: OutcomeDecided",
     "fleetsim/caller/fleet_events.py": "events say what happened: CeremonyFired",
+    "fleetsim/caller/scenario_events.py": "events say what happened: TroubleBegan",
     "fleetsim/caller/signals.py": "so do signals, and effects say what to do: SendFailed, Subscribe",
     "fleetsim/testbed/faults.py": "faults say what goes wrong: Stall",
     "fleetsim/agent/profiles/quirks.py": "each is called after the product whose quirks it has",
@@ -40,6 +43,7 @@ OTHERWISE = {
 """Modules whose classes are named otherwise, and why."""
 
 
+@pytest.mark.slow
 def test_a_class_is_called_by_a_noun_that_the_glossary_or_the_field_has() -> None:
     glossary = (TOP / "docs" / "glossary.md").read_text()
     known = FIELD | {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", glossary)}
@@ -57,6 +61,7 @@ def test_a_class_is_called_by_a_noun_that_the_glossary_or_the_field_has() -> Non
     assert strange == []
 
 
+@pytest.mark.slow
 def test_the_list_of_the_fields_words_holds_no_word_twice_told() -> None:
     assert sorted(FIELD - {_head(node.name) for _, node in _classes()}) == []
 

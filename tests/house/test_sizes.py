@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+
 from tests.house.tree import parsed, shown, sources
 
 MODULE_LINES_MAX = 600
@@ -14,6 +16,7 @@ def test_no_module_outgrows_its_noun() -> None:
     assert {path: count for path, count in lines.items() if count > MODULE_LINES_MAX} == {}
 
 
+@pytest.mark.slow
 def test_every_module_says_what_lives_in_it() -> None:
     silent = [shown(path) for path in sources("fleetsim") if len(ast.get_docstring(parsed(path)) or "") < 20]
     assert silent == []

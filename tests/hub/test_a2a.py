@@ -365,6 +365,7 @@ async def test_a_question_comes_through_two_hubs_and_its_answer_goes_back(
         assert far.hub.tracker.tracks() == ()
 
 
+@pytest.mark.slow
 async def test_a_failure_and_a_cancel_go_through_two_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
     async with chained(worker(), monkeypatch=monkeypatch) as (near, far):
         agent = client(near, at=NEAR)
@@ -388,6 +389,7 @@ async def test_what_is_said_meanwhile_is_streamed_through_two_hubs(monkeypatch: 
         assert pieces[2][0] - pieces[0][0] == pytest.approx(10, abs=1)
 
 
+@pytest.mark.slow
 async def test_a_loop_is_refused_by_the_count_of_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUB_KEY", KEY)
     me = f"  - name: me\n    url: {HUB}/a2a\n    apiKeyEnv: HUB_KEY\n    skills: [spin]\n"
@@ -455,6 +457,7 @@ async def test_the_agent_behind_is_told_how_many_hubs_there_were_in_header_and_m
 # -- a restart in the middle
 
 
+@pytest.mark.slow
 async def test_a_task_goes_on_over_a_restart_under_the_same_id(tmp_path: Path) -> None:
     async with town(worker(), a2a_state=tmp_path / "a2a.db") as t:
         await asyncio.sleep(1)

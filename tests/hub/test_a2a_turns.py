@@ -44,6 +44,7 @@ async def said(t: Town, call: SendMessage, *, dialect: str | None = None, key: s
     return done.text, done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
 async def test_a_conversation_goes_on_with_the_agent_and_in_the_context_it_was_in(dialect: str) -> None:
     async with town(talker(), talker("ava"), agent_keys=ENV) as t:
@@ -101,6 +102,7 @@ async def test_a_question_in_data_comes_with_its_data_and_takes_data(dialect: st
         assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == 'got [{"amount": 3}]'
 
 
+@pytest.mark.slow
 async def test_a_question_in_data_comes_through_two_hubs_with_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     async with chained(clerk(), monkeypatch=monkeypatch) as (near, _far):
         agent = client(near, at=NEAR)

@@ -93,6 +93,7 @@ async def test_an_outcome_decided_while_the_hub_starts_is_told_once(known: bool)
         assert [e.correlation_id for e in told] == [cid]
 
 
+@pytest.mark.slow
 async def test_a_text_as_long_as_one_may_be_is_whole_after_the_restart() -> None:
     text = "\U0001f600" * TEXT_CHARS_MAX
     async with reply_held_back(quinn(text), OLDER) as (t, cid):

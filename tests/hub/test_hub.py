@@ -150,6 +150,7 @@ async def test_work_and_questions_survive_a_restart_of_the_hub(push: str) -> Non
         assert health.figures.success_count == 2
 
 
+@pytest.mark.slow
 async def test_a_ceremony_interrupted_by_a_restart_completes_once() -> None:
     slow = CEREMONY.replace("skill: echo", "skill: ponder").replace("* * * * *", "1 0 * * *")
     async with town(worker(), ceremony=slow + "timeoutMs: 900000\n") as t:

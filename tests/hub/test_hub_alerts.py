@@ -42,6 +42,7 @@ async def work(t: Town, skill: str, count: int = 1) -> None:
         await t.hub.tracker.wait(cid)
 
 
+@pytest.mark.slow
 async def test_an_agent_that_goes_down_and_comes_back_is_told_once_each() -> None:
     async with town(worker(), **alerts()) as t:
         await asyncio.sleep(5 * MINUTE)
@@ -57,6 +58,7 @@ async def test_an_agent_that_goes_down_and_comes_back_is_told_once_each() -> Non
         assert (raised.level, raised.agent, raised.topic) == (Level.ERROR, "quinn", "alert.agent_down.raised")
 
 
+@pytest.mark.slow
 async def test_a_flapping_agent_is_told_once_in_a_cooldown() -> None:
     async with town(worker(), **alerts(agent_down_s=0.0)) as t:
         await asyncio.sleep(MINUTE)
@@ -99,6 +101,7 @@ async def test_a_missed_ceremony_is_told_and_that_it_fired_again() -> None:
         assert over.startswith("✓ over: ceremony digest missed its time (it lasted ")
 
 
+@pytest.mark.slow
 async def test_a_restart_does_not_tell_again_and_still_tells_the_end() -> None:
     async with town(worker(), **alerts()) as t:
         await asyncio.sleep(MINUTE)
@@ -112,6 +115,7 @@ async def test_a_restart_does_not_tell_again_and_still_tells_the_end() -> None:
         assert [line[:8] for line in headlines(t)] == ["✗ alert:", "✓ over: "]
 
 
+@pytest.mark.slow
 async def test_an_agent_that_is_disabled_while_it_is_down_is_told_of_no_more() -> None:
     fleet = (
         "fleet: {card_refresh_s: 30, alerts: {channels: [ops]}}\n"

@@ -180,6 +180,7 @@ async def test_events_are_followed_live_and_from_an_earlier_one() -> None:
         await asyncio.gather(listener, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_events_older_than_memory_come_from_the_journal() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
@@ -321,6 +322,7 @@ async def test_a_bad_request_gets_one_clear_line(body: bytes, code: int, says: s
         assert await t.ledger.open_requests() == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "code"), [(BODY_BYTES_MAX, 202), (BODY_BYTES_MAX + 1, 413)])
 async def test_a_body_larger_than_the_largest_text_can_be_is_refused(size: int, code: int) -> None:
     async with town(worker()) as t:

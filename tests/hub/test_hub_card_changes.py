@@ -185,6 +185,7 @@ async def test_a_gate_still_counts_after_a_restart_what_was_asked_before_it() ->
         assert t.events("hitl.skipped.") == []
 
 
+@pytest.mark.slow
 async def test_a_veto_window_outlives_the_hub_for_the_time_it_has_left() -> None:
     async with town(careful("veto"), entries={"quinn": POLLED}) as t:
         await start(t, "deploy")

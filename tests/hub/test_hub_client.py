@@ -141,6 +141,7 @@ async def test_somebody_elses_ceremony_is_not_there_and_one_that_is_there_is_not
         assert (said.value.status, said.value.hint) == (409, "update it, or delete it")
 
 
+@pytest.mark.slow
 async def test_an_agent_chats_answers_what_is_asked_and_waits_for_what_it_delegated() -> None:
     async with town(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)

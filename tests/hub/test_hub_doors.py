@@ -31,6 +31,7 @@ async def test_ceremonies_are_changed_on_no_other_paths_than_their_own(method: s
         assert t.hub.require_scheduler().problems() == ()
 
 
+@pytest.mark.slow
 async def test_what_a_person_answers_is_in_no_event_and_what_is_asked_may_be_left_alone() -> None:
     async with town(worker(), question_ttl_s=60.0, question_expiry="leave", poll_interval_s=5.0) as t:
         await asyncio.sleep(1)

@@ -104,7 +104,8 @@ async def test_a_ledger_that_fails_for_good_is_told_loudly_and_nobody_waits_for_
         def damaged(*_: object, **_more: object) -> None:
             raise LedgerDamaged("the ledger is damaged (database disk image is malformed)")
 
-        monkeypatch.setattr(f"fleetsim.caller.ledger.tables.{method}", damaged)
+        module = "journal" if method == "append" else "tables"
+        monkeypatch.setattr(f"fleetsim.caller.ledger.{module}.{method}", damaged)
         await asyncio.sleep(10)
         for question in t.hub.tracker.questions():
             with suppress(NotAccepting):
@@ -299,6 +300,7 @@ async def test_a_second_hub_on_the_same_state_is_turned_away_with_the_first_ones
             await first.communicate()
 
 
+@pytest.mark.slow
 async def test_what_still_waited_for_its_turn_at_a_restart_is_sent_after_it() -> None:
     """A hung agent's queue never left: none of it may have run, and all of it is sent once."""
     async with town(worker(), entries={"quinn": {"push": "off"}}) as t:

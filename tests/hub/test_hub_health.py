@@ -41,6 +41,7 @@ async def reject(t: Town) -> Outcome:
     return await t.hub.tracker.wait(cid)
 
 
+@pytest.mark.slow
 async def test_six_rejections_by_the_operator_leave_a_sound_agent_up() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
@@ -55,6 +56,7 @@ async def test_six_rejections_by_the_operator_leave_a_sound_agent_up() -> None:
         assert t.hub.health.weights(t.runtime.clock.now())["quinn"] > 0.4
 
 
+@pytest.mark.slow
 async def test_a_callers_short_timeout_blames_the_caller_and_the_configured_one_the_agent() -> None:
     async with town(worker(), skill_limits_s={"ponder": 60.0}) as t:
         await asyncio.sleep(1)
@@ -81,6 +83,7 @@ async def test_an_agent_that_cancels_unasked_is_blamed_in_health() -> None:
         assert row(t).figures.success_rate == 0.0
 
 
+@pytest.mark.slow
 async def test_a_question_answered_after_an_hour_does_not_raise_p95() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
@@ -99,6 +102,7 @@ async def test_a_question_answered_after_an_hour_does_not_raise_p95() -> None:
         assert (payload(told)["durationMs"], payload(told)["agentMs"]) == (outcome.duration_ms, outcome.agent_ms)
 
 
+@pytest.mark.slow
 async def test_time_in_the_queue_for_a_slot_does_not_raise_p95() -> None:
     async with town(worker(), calls_per_agent_max=1) as t:
         await asyncio.sleep(1)

@@ -213,6 +213,7 @@ async def test_a_part_that_is_none_is_refused_in_a_line(part: Any, says: str) ->
         assert t.hub.tracker.tracks() == ()
 
 
+@pytest.mark.slow
 async def test_more_than_a_message_may_carry_is_refused_before_it_is_accepted() -> None:
     async with town(filer()) as t:
         await asyncio.sleep(1)

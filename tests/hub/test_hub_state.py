@@ -128,6 +128,7 @@ def test_a_broken_announcement_is_ignored(tmp_path: Path, text: str) -> None:
     assert state.find() is None
 
 
+@pytest.mark.slow
 def test_the_announcement_of_a_dead_hub_is_ignored_whoever_has_its_number_now(tmp_path: Path) -> None:
     state = StateDir(tmp_path).open()
     state.keys(IDS)

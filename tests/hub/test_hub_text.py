@@ -114,6 +114,7 @@ async def test_a_text_past_the_limit_says_so_and_its_agent_has_the_rest(channel:
         assert (await HubControls(t.hub).text(row["correlationId"])).chars == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", CHANNELS)
 async def test_4999_chunks_arrive_as_one_text(channel: str) -> None:
     whole = "".join(f"chunk-{number:05d}\u200d " for number in range(4_999))
@@ -154,6 +155,7 @@ async def test_the_reference_agent_refuses_a_message_past_its_limit() -> None:
         assert json.loads(reply.body)["error"]["code"] == -32602
 
 
+@pytest.mark.slow
 async def test_a_question_is_an_excerpt_in_the_inbox_and_whole_by_itself() -> None:
     question = text_of(50_000)
     async with speaking() as (t, _):
@@ -189,6 +191,8 @@ async def test_an_event_stream_that_lost_events_says_so_to_its_reader() -> None:
         for number in range(25_000):
             said = Excerpt.of(str(number))
             t.hub.events.publish(StreamReceived(correlation_id="c", type="artifact", text=said))
+            if number % 1_000 == 0:  # told of once they are journalled, while this reader reads nothing
+                await asyncio.sleep(1)
         seen = [await first]
         async for event in reader:
             seen.append(event)

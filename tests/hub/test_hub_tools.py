@@ -65,6 +65,7 @@ async def test_a_model_makes_lists_pauses_resumes_fires_and_deletes_a_ceremony()
         assert await said(t, "manage_cron", {"action": "list"}) == "No ceremonies registered."
 
 
+@pytest.mark.slow
 async def test_a_model_talks_with_an_agent_and_has_it_work() -> None:
     async with town(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)

@@ -220,6 +220,7 @@ async def test_hostile_names_of_skills_are_few_and_harmless(runtime: Runtime) ->
     assert all(len(key) < 130 and "vera,skill" not in key and key.isprintable() for key in tasks)
 
 
+@pytest.mark.slow
 async def test_ceremonies_that_fire_once_or_are_gone_share_one_label(runtime: Runtime) -> None:
     events = EventLog(runtime.clock)
     facts: list[dict[str, object]] = [{"id": f"c-{n}", "schedule": "* * * * *"} for n in range(CEREMONIES_MAX + 5)]

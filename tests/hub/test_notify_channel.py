@@ -163,6 +163,7 @@ async def test_a_sink_that_fails_leaves_run_and_task_as_they_are() -> None:
         assert [(event.attempts, event.correlation_id) for event in failed] == [(4, run.run_id)]
 
 
+@pytest.mark.slow
 async def test_a_run_that_ends_after_a_restart_is_told_with_its_text() -> None:
     async with town(worker(), ceremony=ceremony("ponder", more="timeoutMs: 900000\n"), channels=[CHANNEL]) as t:
         await asyncio.sleep(1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.model.work import Answer, SkillRequest
 from tests.hub.test_hub_channels import told
@@ -36,6 +38,7 @@ async def test_a_question_is_told_with_the_command_that_answers_it_and_a_link() 
         )
 
 
+@pytest.mark.slow
 async def test_nobody_is_told_twice_of_a_question_and_not_at_all_once_it_is_answered() -> None:
     async with town(worker(), **TOLD) as t:
         question_id = await asked(t)
@@ -48,6 +51,7 @@ async def test_nobody_is_told_twice_of_a_question_and_not_at_all_once_it_is_answ
         assert len(told(t)) == 1
 
 
+@pytest.mark.slow
 async def test_a_question_is_told_again_after_half_its_time_and_that_nobody_answered() -> None:
     async with town(worker(), question_ttl_s=7_200.0, question_link="https://hub.example/", **TOLD) as t:
         question_id = await asked(t)

@@ -289,6 +289,7 @@ async def test_spans_hold_no_text_no_key_and_no_error_of_an_agents() -> None:
     assert request.resource.attributes["service.name"] == "fleetsim"
 
 
+@pytest.mark.slow
 async def test_the_same_seed_makes_the_same_spans() -> None:
     async def day() -> list[tuple[str, int, int, float]]:
         seen = Collected()
@@ -317,6 +318,7 @@ async def test_without_tracing_nothing_is_sent_that_was_not_sent_before() -> Non
     assert heard == [""]
 
 
+@pytest.mark.slow
 def test_without_tracing_nothing_of_opentelemetry_is_imported() -> None:
     script = "import fleetsim.hub.server, fleetsim.cli.up, sys; sys.exit('opentelemetry' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

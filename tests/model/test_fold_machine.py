@@ -33,7 +33,7 @@ from tests.volume import volume
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = volume(250)
+EXAMPLES = volume(250, share=10)
 ENDS = {"completed", "failed", "canceled", "rejected"}
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -78,6 +78,7 @@ def test_a_sample_is_the_same_for_its_seed_and_hardly_another_after_a_change_els
     assert keys != [mutant.key for mutant in sample(every, 30, 2)]
 
 
+@pytest.mark.slow
 def test_every_survivor_on_the_list_has_a_reason_and_is_an_edit_of_todays_source() -> None:
     reasons = Reasons.read(SURVIVORS).reasons
     files = {key.split(" | ")[0] for key in reasons} & {*files_of(TOP)}
@@ -176,7 +177,11 @@ def tiny_run(tmp_path: Path, survivors: str, *words: str) -> subprocess.Complete
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--import-mode=importlib'\n")
     (tmp_path / "tests" / "mutation" / "survivors.txt").write_text(survivors)
     command = [sys.executable, "-m", "tests.mutation.run", "--only", "tiny", "--tests", "wire", "--jobs", "1", *words]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTEST_ADDOPTS": "-p no:fleetsim"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path),
+        "PYTEST_ADDOPTS": "-p no:fleetsim -p no:schemathesis -p no:hypothesispytest",
+    }
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -258,6 +258,7 @@ async def test_junk_behind_an_answer_closes_without_another_word() -> None:
 # -- who may stay --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_an_application_can_drop_its_client() -> None:
     line = Line(guests(), site)
     assert await line.send(HEAD % b"drop") == b""

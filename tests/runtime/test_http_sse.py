@@ -98,6 +98,7 @@ STREAMS = st.lists(st.tuples(LINES, st.sampled_from([b"\n", b"\r\n", b"\r"])), m
 )
 
 
+@pytest.mark.slow
 @given(st.one_of(STREAMS, STREAMS.map(lambda s: b"\xef\xbb\xbf" + s), st.binary(max_size=40)), st.data())
 @example(b"data: x\r\r", None)
 @example(b"\xef\xbb", None)

@@ -203,6 +203,7 @@ async def test_a_document_takes_its_place_once_and_gives_it_back_when_it_is_smal
     assert room.take("c")
 
 
+@pytest.mark.slow
 async def test_who_has_waited_for_a_place_is_not_kept() -> None:
     room = Room()
 

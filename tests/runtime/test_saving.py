@@ -154,6 +154,7 @@ def test_a_long_name_is_cut_before_its_suffix(name: str, made: str) -> None:
     assert safe_name(name, "else") == made
 
 
+@pytest.mark.slow
 def test_the_thousandth_namesake_is_the_last(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     for number in range(2, 1_000):

@@ -1,0 +1,88 @@
+"""What a piece of work costs, in what does not vary with the machine: it may fall, and may not grow unseen.
+
+Processor time is measured by hand (``make bench``). Here is counted, on virtual time and so the same on every machine,
+what that time is spent on. Who adds to a count on purpose raises it here, and says in the commit what was had for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from fleetsim.testbed import run
+from tests.bench import walks
+
+CALLS = {"request": 205, "outcome": 1_190, "webhook": 300, "agent": 195, "client": 150, "draw": 150, "redraw": 1_170}
+"""Calls of functions of ours, and resumptions of those that waited, by row of ``tests.bench.walks``."""
+
+STATEMENTS = 25
+"""Calls of the ledger to SQLite for one streamed request, from its acceptance until a minute after its outcome."""
+
+WAKE_UPS = 14
+"""Turns of the event loop from the acceptance of a streamed request of four events to its outcome."""
+
+MODULES = {("--version",): 155, ("send", "--help"): 405, ("check", "--help"): 535, ("sim", "--help"): 810}
+"""Loaded by a verb's help, the interpreter's own among them."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", CALLS)
+def test_a_piece_of_work_calls_no_more_functions_than_it_did(row: str) -> None:
+    walk = run(walks.ROWS[row][1], strict=False)
+    assert len(walk.calls) <= CALLS[row]
+
+
+@pytest.mark.slow
+def test_a_streamed_request_tells_the_database_no_more_than_it_did() -> None:
+    told: list[str] = []
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "c_call" and isinstance(getattr(argument, "__self__", None), sqlite3.Connection):
+            told.append(f"{argument.__name__} in {frame.f_code.co_qualname}")
+
+    async def one() -> None:
+        async with walks.hub("streamed") as (t, _):
+            sys.setprofile(note)
+            try:
+                await walks.ended(t, await walks.asked(t, "streamed"))
+                await asyncio.sleep(walks.QUIET_S)
+            finally:
+                sys.setprofile(None)
+
+    run(one, strict=False)
+    assert any("executemany" in call for call in told)
+    assert len(told) <= STATEMENTS, "\n".join(told)
+
+
+def test_a_streamed_request_wakes_the_loop_no_oftener_than_it_did() -> None:
+    async def one() -> int:
+        async with walks.hub("streamed") as (t, _):
+            cid = await walks.asked(t, "streamed")
+            task = asyncio.ensure_future(walks.ended(t, cid))
+            turns = 0
+            while not task.done():
+                await asyncio.sleep(0)
+                turns += 1
+            await task
+            return turns
+
+    assert 0 < run(one, strict=False) <= WAKE_UPS
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("words", MODULES)
+def test_help_loads_no_more_modules_than_it_did(words: tuple[str, ...]) -> None:
+    program = (
+        "import sys\nfrom fleetsim.cli.main import main\ntry:\n    main()\nfinally:\n"
+        "    print(len(sys.modules), file=sys.stderr)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert int(said.stderr) <= MODULES[words]
