@@ -83,9 +83,9 @@ storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=200
 	@scripts/setup dev
 	@STORM_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/storms/test_interleavings.py -p tests.forks --forks $(PROCESSORS)
 
-sim-storm: ## a simulated fleet under everything that can go wrong: make sim-storm SEEDS=1000 (JOBS=n, FIRST=seed)
+sim-storm: ## a simulated fleet under everything that can go wrong: make sim-storm SEEDS=1000 (SCENARIO=storm-day, JOBS=n, FIRST=seed)
 	@scripts/setup dev
-	@$(BIN)/fleetsim sim storm --seeds $(SEEDS) --jobs $(or $(JOBS),$(PROCESSORS)) $(addprefix --first ,$(FIRST))
+	@$(BIN)/fleetsim sim $(or $(SCENARIO),storm) --seeds $(SEEDS) --jobs $(or $(JOBS),$(PROCESSORS)) $(addprefix --first ,$(FIRST))
 
 sim-smoke: ## 50 seeds of it: no rule broken, every kind of trouble met and every rule looked at (SMOKE_SEEDS=n)
 	@scripts/setup dev

@@ -39,7 +39,7 @@ class ActiveFaults:
         self._weather: list[Weather] = []
 
     def put_up(self, weather: Weather) -> Weather:
-        self._weather.append(weather)
+        self._weather = [*(other for other in self._weather if not other.lifted), weather]
         return weather
 
     def clear(self) -> None:

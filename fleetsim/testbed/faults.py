@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -341,13 +342,20 @@ class Match:
         return (
             _fits(self.method, request.method)
             and _fits(self.source, source)
-            and (self.origin is None or _fits(_bare(self.origin), _bare(str(origin_of(request.url)))))
-            and (self.path is None or _fits(self.path, urlsplit(request.url).path or "/"))
+            and (self.origin is None or _fits(_bare(self.origin), _place(request.url)[0]))
+            and (self.path is None or _fits(self.path, _place(request.url)[1]))
             and (self.rpc_method is None or _fits(self.rpc_method, rpc_method(request.body)))
             and (self.where is None or self.where(request))
         )
 
 
+@lru_cache(1024)
+def _place(url: str) -> tuple[str, str]:
+    """Origin and path, as patterns are held against them."""
+    return _bare(str(origin_of(url))), urlsplit(url).path or "/"
+
+
+@lru_cache(8)  # each fault that is up asks it of the same request
 def rpc_method(body: bytes) -> str:
     """The ``method`` of a JSON-RPC request, or the empty string."""
     try:
@@ -359,8 +367,9 @@ def rpc_method(body: bytes) -> str:
 
 
 def _fits(pattern: str | None, text: str) -> bool:
-    return pattern is None or fnmatchcase(text, pattern)
+    return pattern is None or pattern == text or fnmatchcase(text, pattern)
 
 
+@lru_cache(1024)
 def _bare(origin: str) -> str:
     return origin.removesuffix("/").removesuffix(":80").removesuffix(":443").lower()
