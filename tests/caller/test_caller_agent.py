@@ -46,6 +46,10 @@ def worker(name: str = "scout", **options: object) -> Agent:
         second = await task.ask("are you sure?")
         return f"{first}, {second}"
 
+    @agent.skill("confirm")
+    async def confirm(task: SkillContext) -> str:
+        return await task.ask("shall I?")
+
     @agent.skill("fail")
     async def fail(task: SkillContext) -> str:
         await task.say("partial output")
@@ -196,6 +200,20 @@ async def test_an_agent_that_restarts_and_forgets_ends_lost() -> None:
         f.network.mount("http://scout.example:8000", worker().app())
         async with asyncio.timeout(200):
             assert (await f.tracker.wait(cid)).kind is OutcomeKind.LOST
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_end_right_after_an_answer_is_seen_at_once_though_the_stream_ended_with_the_question(
+    dialect: str,
+) -> None:
+    async with fleet(worker(), push=False, dialect=dialect) as f:
+        cid = await f.ask("scout", "go", skill="confirm")
+        await asyncio.sleep(5)
+        (question,) = f.tracker.questions()
+        answered_s = asyncio.get_running_loop().time()
+        await f.tracker.answer(Answer(question_id=question.question_id, text="yes"))
+        assert (await f.tracker.wait(cid)).text == "yes"
+        assert asyncio.get_running_loop().time() - answered_s < 0.1
 
 
 async def test_a_dropped_stream_is_rejoined_without_repeating_text() -> None:

@@ -390,6 +390,15 @@ def test_a_stream_that_will_not_change_is_not_joined_again(error: FleetsimError)
     assert (hand.due(Timer.REJOIN), hand.track.streaming.gap) == (None, True)
 
 
+def test_a_stream_that_may_not_be_joined_since_its_task_has_ended_has_it_looked_at_now() -> None:
+    hand = streamed().tell(StreamEnded())
+    hand.track.timers.pop(Timer.POLL)
+    hand.at(hand.mono + 0.5).tell(Due())
+    assert hand.track.streaming.joining
+    hand.tell(StreamEnded(error=UnsupportedOperation("the task is already completed")))
+    assert (hand.due(Timer.REJOIN), hand.next_look) == (None, 0.0)
+
+
 def test_why_a_stream_broke_is_told_in_500_characters() -> None:
     hand = streamed().tell(StreamEnded(error=ConnectionLost("x" * 900)))
     ((topic, _, payload),) = hand.said

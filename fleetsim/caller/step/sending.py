@@ -273,6 +273,7 @@ def _why_not_found(track: Track) -> str:
 def stream_ended(context: StepContext, signal: StreamEnded) -> None:
     """A stream is never an outcome: rejoin it a few times where that is safe, and poll (F-10, decision 0008)."""
     track, error, rules = context.track, signal.error, context.rules
+    joining = track.streaming.joining
     streaming = track.streaming = replace(track.streaming, open=False, joining=False)
     if track.record.task is None:
         send_failed(context, SendFailed(error=error or EmptyStream()))
@@ -287,7 +288,9 @@ def stream_ended(context: StepContext, signal: StreamEnded) -> None:
         track.timers[Timer.REJOIN] = context.now.mono + wait_s
         streaming = replace(streaming, rejoins=streaming.rejoins + 1)
     track.streaming, track.chunks = replace(streaming, gap=True), None
-    context.poll_at(context.soon)
+    # A task that has ended cannot be joined (A2A 1.0 section 3.1.6): its end is there to be seen at once.
+    ended = joining and isinstance(error, UnsupportedOperation)
+    context.poll_at(context.now.mono if ended else context.soon)
 
 
 def out_of_time(context: StepContext) -> None:
