@@ -7,11 +7,12 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from fleetsim.sim.seeds_text import as_json
 from fleetsim.sim.seeds_text import render as coverage_lines
 from fleetsim.sim.shrink import Values, cut_down
 from fleetsim.sim.written import scenario_text
+
+LINE_EVERY_S = 30.0
+"""How often a line of progress is written where no terminal is: into a log, which may be of hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +58,16 @@ def play_seeds(
     shrunk: Path | None,
     tries: int,
 ) -> Exit:
-    """Play them, say what they met, and write the first that breaks a rule cut down. Ctrl-C reports what was played.
+    """Play them, say what they met, and write the first that breaks a rule cut down.
 
-    ``covered``: what no seed met is a failure too.
+    Ctrl-C, SIGTERM and a terminal that is closed report what was played until then. ``covered``: what no seed met is a
+    failure too.
     """
     coverage, began = Coverage(), time.perf_counter()
     say = _Progress(common, began)
     stopped, smaller = False, None
-    # Not forks of this process: the same on every system, and nothing of the terminal in them.
-    executor = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_at_once)
-    with executor:
-        try:
+    try:
+        with _ended_by_signals(), _players(jobs) as executor:
             runs = run_seeds(
                 executor, source.text, source.source, source.ceremonies, first=first, seeds=seeds, jobs=jobs
             )
@@ -76,13 +79,12 @@ def play_seeds(
             runs.close()
             if coverage.violated and tries:
                 smaller = _cut_down(executor, source, coverage.violated[0], tries=tries, say=say, path=shrunk)
-        except KeyboardInterrupt:
-            stopped = True
-            executor.shutdown(wait=False, cancel_futures=True)
-        except BrokenProcessPool:
-            raise FleetsimError("a process that played seeds was killed", hint="fewer of them: --jobs") from None
-        finally:
-            say.nothing()
+    except KeyboardInterrupt:
+        stopped = True
+    except BrokenProcessPool:
+        raise FleetsimError("a process that played seeds was killed", hint="fewer of them: --jobs") from None
+    finally:
+        say.nothing()
     wall_s = time.perf_counter() - began
     again = [f"fleetsim sim {shlex.quote(source.source)} --seed {run.seed}" for run in coverage.violated]
     if common.as_json:
@@ -102,6 +104,35 @@ def play_seeds(
         return Exit.INTERRUPTED
     missed = covered and bool(coverage.never_met())
     return Exit.FAILED if coverage.unexpected or missed else Exit.OK
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM, and a terminal that is closed, end it as Ctrl-C does."""
+    wanted = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _players(jobs: int) -> Iterator[Executor]:
+    """Processes that play seeds; those still at one that nobody wants any more are not waited for."""
+    others = set(active_children())
+    # Not forks of this process: the same on every system, and nothing of the terminal in them.
+    executor = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_at_once)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+        players = set(active_children()) - others
+        for player in players:
+            player.terminate()
+        for player in players:
+            player.join()
 
 
 def _end_at_once() -> None:
@@ -135,25 +166,35 @@ def _cut_down(
 
 
 class _Progress:
-    """One line on stderr that is written over, or nothing where nobody looks."""
+    """One line on stderr that is written over; without a terminal one now and then, and one for each broken rule."""
 
     def __init__(self, common: CommonOptions, began: float) -> None:
-        self._shown = sys.stderr.isatty() and not common.quiet
-        self._began = began
+        self._common = common
+        self._drawn = sys.stderr.isatty() and not common.quiet
+        self._began = self._told = began
+        self._violated = 0
 
     def seeds(self, coverage: Coverage, wanted: int) -> None:
         rate = coverage.runs / (time.perf_counter() - self._began)
         left = in_words((wanted - coverage.runs) / rate)
-        bad = f", {len(coverage.violated)} broke a rule" if coverage.violated else ""
-        self._show(f"{coverage.runs:,} of {wanted:,} seeds, {rate:.2g} a second, {left} to go{bad}")
+        new, self._violated = len(coverage.violated) > self._violated, len(coverage.violated)
+        bad = f", {self._violated} broke a rule, last {coverage.violated[-1].seed}" if self._violated else ""
+        line = f"{coverage.runs:,} of {wanted:,} seeds, {rate:.2g} a second, {left} to go{bad}"
+        self._show(line, at_once=new or coverage.runs == 1)
 
     def shrinking(self, tried: int, tries: int, smallest: Mapping[str, Any]) -> None:
         sizes = (f"{len(smallest.get(key, ()))} {key}" for key in ("fleet", "traffic", "weather"))
-        self._show(f"cutting it down: {tried} of at most {tries} tries, {', '.join(sizes)}, {smallest['duration']}")
+        line = f"cutting it down: {tried} of at most {tries} tries, {', '.join(sizes)}, {smallest['duration']}"
+        self._show(line, at_once=not tried)
 
     def nothing(self) -> None:
-        self._show("")
+        if self._drawn:
+            rewrite("")
 
-    def _show(self, line: str) -> None:
-        if self._shown:
+    def _show(self, line: str, *, at_once: bool) -> None:
+        now = time.perf_counter()
+        if self._drawn:
             rewrite(line)
+        elif at_once or now - self._told >= LINE_EVERY_S:
+            self._told = now
+            self._common.note(line)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -142,6 +144,27 @@ def test_many_seeds_are_played_and_what_they_met_is_added_up_and_the_unexpected_
     assert "    fleet.outcomes > 500: 2 seeds, first 8" in done.stdout
     assert "I-01 every accepted request has exactly one outcome: " in done.stdout
     assert "  lost-webhooks                  0        0         0" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl_c", "sigterm"])
+def test_many_seeds_that_are_stopped_say_what_was_played_and_leave_nobody_behind(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-m", "fleetsim", "sim", written(tmp_path, MINE.replace("10m", "1m"))]
+    with subprocess.Popen(
+        [*command, "--seeds", "100000", "--keep-going"], stdout=PIPE, stderr=PIPE, text=True, start_new_session=True
+    ) as playing:
+        assert playing.stdout is not None
+        assert playing.stderr is not None
+        line = playing.stderr.readline()
+        assert re.fullmatch(r"1 of 100,000 seeds, \S+ a second, .* to go\n", line)
+        if number is signal.SIGINT:  # a terminal tells all of them
+            os.killpg(playing.pid, number)
+        else:
+            playing.send_signal(number)
+        said, _ = playing.communicate(timeout=60)  # once nobody holds the pipes any more
+    assert playing.returncode == 130
+    assert re.match(r"mine, seeds 1 to \d+: no rule broken \([\d,]+ of 100,000 played\)\n", said)
 
 
 def test_one_seed_and_many_are_not_asked_for_at_once(tmp_path: Path) -> None:
