@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -35,9 +35,11 @@ class Subscription:
         on_close: Callable[[Subscription], None],
         kinds: tuple[type[Event], ...],
         wanted: Callable[[Event], bool] | None,
+        about: str | None,
         after_seq: int = 0,
     ) -> None:
-        self._kinds = kinds
+        self.kinds = kinds
+        self.about = about
         self._wanted = wanted
         self._after_seq = after_seq
         self._waiting: deque[Event] = deque()
@@ -52,8 +54,8 @@ class Subscription:
         return len(self._waiting)
 
     def offer(self, event: Event) -> None:
-        """Queue an event if it is one to be heard of, dropping the oldest when full."""
-        if not isinstance(event, self._kinds) or event.seq <= self._after_seq:
+        """Queue an event of one of its ``kinds``, if it is one to be heard of, dropping the oldest when full."""
+        if event.seq <= self._after_seq:
             return
         if self._wanted is not None and not self._wanted(event):
             return
@@ -68,7 +70,12 @@ class Subscription:
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
-        return tuple(self._waiting.popleft() for _ in range(min(limit, len(self._waiting))))
+        waiting = self._waiting
+        if len(waiting) > limit:
+            return tuple(waiting.popleft() for _ in range(limit))
+        batch = tuple(waiting)
+        waiting.clear()
+        return batch
 
     def __aiter__(self) -> Subscription:
         return self
@@ -87,14 +94,65 @@ class Subscription:
         self.close()
 
 
+class _Readers:
+    """Who listens, found by the class of what is told, or by the one request they wait for: most are told of little."""
+
+    def __init__(self) -> None:
+        self._all: dict[Subscription, None] = {}
+        self._of_kind: dict[type[Event], tuple[Subscription, ...]] = {}
+        self._of_request: dict[str, list[Subscription]] = {}
+
+    def __iter__(self) -> Iterator[Subscription]:
+        yield from self._all
+        for readers in self._of_request.values():
+            yield from readers
+
+    def add(self, reader: Subscription) -> None:
+        if reader.about is not None:
+            self._of_request.setdefault(reader.about, []).append(reader)
+            return
+        self._all[reader] = None
+        self._of_kind.clear()
+
+    def drop(self, reader: Subscription) -> bool:
+        """False if it is not among them."""
+        if reader.about is not None:
+            others = self._of_request.get(reader.about, [])
+            if reader not in others:
+                return False
+            others.remove(reader)
+            if not others:
+                del self._of_request[reader.about]
+            return True
+        if reader not in self._all:
+            return False
+        del self._all[reader]
+        self._of_kind.clear()
+        return True
+
+    def tell(self, event: Event) -> None:
+        """Offer an event to whoever is to hear of it; what is of no request, to whoever waits for one too."""
+        kind = type(event)
+        readers = self._of_kind.get(kind)
+        if readers is None:
+            readers = self._of_kind[kind] = tuple(reader for reader in self._all if issubclass(kind, reader.kinds))
+        for reader in readers:
+            reader.offer(event)
+        if self._of_request:
+            named = event.correlation_id
+            waiting = self._of_request.values() if named is None else (self._of_request.get(named, ()),)
+            for reader in [reader for readers in waiting for reader in readers if issubclass(kind, reader.kinds)]:
+                reader.offer(event)
+
+
 class EventLog:
     """The newest events, and where to hear of the next. ``first_seq`` continues an earlier journal."""
 
     def __init__(self, clock: Clock, *, keep_max: int = KEEP_MAX, first_seq: int = 0) -> None:
         self._clock = clock
         self._kept: deque[Event] = deque(maxlen=keep_max)
-        self._readers: list[Subscription] = []
-        self._readers_of_record: list[Subscription] = []
+        self._readers = _Readers()
+        self._readers_of_record = _Readers()
         self._held: deque[Event] = deque()
         self._holding = False
         self._dropped_before = 0
@@ -113,7 +171,7 @@ class EventLog:
     @property
     def dropped(self) -> int:
         """How many events readers were too slow for, those who have gone included."""
-        readers = (*self._readers, *self._readers_of_record)
+        readers: tuple[Subscription, ...] = (*self._readers, *self._readers_of_record)
         return self._dropped_before + sum(reader.dropped for reader in readers)
 
     def continue_after(self, seq: int) -> None:
@@ -126,8 +184,7 @@ class EventLog:
         self._seq += 1
         event = replace(event, seq=self._seq, at=self._clock.now(), **about)
         self._kept.append(event)
-        for reader in tuple(self._readers):
-            reader.offer(event)
+        self._readers.tell(event)
         self._held.append(event)
         if not self._holding:
             self.release()
@@ -145,9 +202,7 @@ class EventLog:
 
     def _hand_out(self, upto_seq: int) -> None:
         while self._held and self._held[0].seq <= upto_seq:
-            event = self._held.popleft()
-            for reader in tuple(self._readers_of_record):
-                reader.offer(event)
+            self._readers_of_record.tell(self._held.popleft())
 
     def recent(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """The newest ``limit`` kept events after ``after_seq``, oldest first."""
@@ -164,28 +219,30 @@ class EventLog:
         keep_max: int = KEEP_MAX,
         kinds: tuple[type[Event], ...] = (Event,),
         wanted: Callable[[Event], bool] | None = None,
+        about: str | None = None,
         recorded: bool = False,
     ) -> Subscription:
         """Listen from now on, or, with ``after_seq``, to the kept events after it first.
 
         Of these ``kinds`` alone, and ``wanted`` is asked when one is told: who waits for one of them is not woken by
-        all the others. ``recorded``: of each only once it is in the journal, or while nothing can be recorded.
+        all the others. ``about``: of one request alone, and of what is of none; it costs the others nothing.
+        ``recorded``: of each only once it is in the journal, or while nothing can be recorded.
         """
         # A number that is not reached yet is another log's: what happens here is news to that reader.
         after = self._seq if after_seq is None else min(after_seq, self._seq)
-        reader = Subscription(keep_max, self._unsubscribe, kinds, wanted, after)
+        reader = Subscription(keep_max, self._unsubscribe, kinds, wanted, about, after)
         held_from = self._held[0].seq if recorded and self._held else self._seq + 1
         if after < self._seq:
             for event in self._kept:
-                if event.seq < held_from:
+                of_it = about is None or event.correlation_id in {about, None}
+                if event.seq < held_from and of_it and isinstance(event, kinds):
                     reader.offer(event)
-        (self._readers_of_record if recorded else self._readers).append(reader)
+        (self._readers_of_record if recorded else self._readers).add(reader)
         return reader
 
     def _unsubscribe(self, reader: Subscription) -> None:
         for readers in (self._readers, self._readers_of_record):
-            if reader in readers:
-                readers.remove(reader)
+            if readers.drop(reader):
                 self._dropped_before += reader.dropped
 
 

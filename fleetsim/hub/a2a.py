@@ -301,7 +301,7 @@ class FleetProxy:
         told = Progress(task, self.engine.store.read(key).task.text)
         answered: set[str] = set()
         unfit: set[str] = set()
-        async with self._events.subscribe(wanted=lambda event: event.correlation_id == cid) as heard:
+        async with self._events.subscribe(about=cid) as heard:
             while (track := self._tracker.track(cid)) is not None:
                 question = track.asking.question
                 if question is not None and question.question_id not in answered:

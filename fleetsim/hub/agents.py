@@ -26,6 +26,8 @@ from fleetsim.model.work import SkillRequest
 from fleetsim.wire.dialect import dialect
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+NOTED = (CardFetched, CredentialAccepted, CredentialRefused, TaskBound, TaskMoved, WebhookAccepted, WebhooksDegraded)
+"""What ``AgentNotes`` takes."""
 
 
 def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | None) -> str | None:

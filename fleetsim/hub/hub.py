@@ -56,7 +56,7 @@ from fleetsim.client import AgentClient
 from fleetsim.hub.a2a import A2AFace
 from fleetsim.hub.agent_keys import FILE as AGENT_KEYS_FILE
 from fleetsim.hub.agent_keys import AgentKeys
-from fleetsim.hub.agents import AgentNotes, callback_base, route_of
+from fleetsim.hub.agents import NOTED, AgentNotes, callback_base, route_of
 from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import HubKeys, Keyring
 from fleetsim.hub.metrics import Metrics
@@ -390,7 +390,7 @@ class Hub:
 
     async def _follow_events(self) -> None:
         """What one part's event means for another: a breaker is news for the broker, a webhook for health."""
-        async with self.events.subscribe() as heard:
+        async with self.events.subscribe(kinds=(*NOTED, BreakerOpened, BreakerClosed, OutcomeDecided)) as heard:
             async for batch in heard:
                 for event in batch:
                     if (agent := event.agent) is None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from fleetsim.caller.events import Event, OutcomeDecided, QuestionAsked
+from fleetsim.caller.events import OutcomeDecided, QuestionAsked
 from fleetsim.caller.fleet_events import HubStopping
 from fleetsim.hub.hub import Hub
 
 WAIT_S_MAX = 60.0
+NEWS = (OutcomeDecided, QuestionAsked, HubStopping)
+"""That a request ended, that it needs somebody, or that nobody will tell."""
 
 
 async def until_news(hub: Hub, correlation_id: str, wait_s: float) -> None:
     """Wait until the request ended or needs somebody, if it does not already; ``wait_s`` seconds at most."""
-
-    def is_news(event: Event) -> bool:
-        return isinstance(event, HubStopping) or (_tells(event) and event.correlation_id == correlation_id)
-
-    async with hub.events.subscribe(wanted=is_news) as heard:
+    async with hub.events.subscribe(kinds=NEWS, about=correlation_id) as heard:
         # Asked after listening began: what happened before is seen here, what happens from now on is heard.
         track = hub.tracker.track(correlation_id)
         if track is None or track.asking.question is not None:
@@ -35,7 +33,7 @@ async def submitted(hub: Hub, submit: Callable[[], Awaitable[str]], wait_s: floa
 
     What the request asked before is none: the submission may be the answer to it.
     """
-    async with hub.events.subscribe(wanted=lambda event: isinstance(event, HubStopping) or _tells(event)) as heard:
+    async with hub.events.subscribe(kinds=NEWS) as heard:
         correlation_id = await submit()
         try:
             async with asyncio.timeout(wait_s):
@@ -45,7 +43,3 @@ async def submitted(hub: Hub, submit: Callable[[], Awaitable[str]], wait_s: floa
                             return correlation_id, True
         except TimeoutError:
             return correlation_id, False
-
-
-def _tells(event: Event) -> bool:
-    return isinstance(event, OutcomeDecided | QuestionAsked)

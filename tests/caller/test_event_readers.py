@@ -72,6 +72,23 @@ async def test_who_waits_for_one_request_is_not_handed_the_events_of_all_others(
         assert [event.correlation_id for event in await heard.next_batch()] == ["mine", "mine"]
 
 
+async def test_a_reader_about_one_request_hears_of_it_and_of_what_is_of_none_and_costs_the_others_nothing() -> None:
+    events = log(1)
+    events.publish(OtherEvent(name="agent.skill.update", correlation_id="other"))
+    mine = events.subscribe(about="mine", after_seq=0)
+    again = events.subscribe(about="mine", kinds=(HubStopping,))
+    for cid in ("other", "mine", None):
+        events.publish(OtherEvent(name="agent.chat.inbound", correlation_id=cid))
+    events.publish(HubStopping())
+    assert numbers(await mine.next_batch()) == [1, 4, 5, 6]
+    assert numbers(await again.next_batch()) == [6]
+    mine.close()
+    mine.close()
+    again.close()
+    events.publish(OtherEvent(name="agent.chat.inbound", correlation_id="mine"))
+    assert (mine.behind, again.behind, events.dropped) == (0, 0, 0)
+
+
 async def test_who_waits_for_some_kinds_of_events_is_handed_no_others() -> None:
     events = log()
     events.publish(HubStopping())
