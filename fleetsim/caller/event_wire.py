@@ -70,6 +70,10 @@ def _members(kind: type[Event]) -> tuple[Member, ...]:
 
 
 PAYLOAD_MEMBERS = {kind: _members(kind) for kind in (*event_classes(), *SCENARIO_EVENTS)}
+_WRITTEN = {
+    kind: tuple((m.name, m.key, m.omit_none, m.milliseconds, m.with_length) for m in members)
+    for kind, members in PAYLOAD_MEMBERS.items()
+}
 
 
 # ---------------------------------------------------------------------- writing
@@ -96,18 +100,20 @@ def payload(event: Event) -> dict[str, Any]:
     if isinstance(event, OtherEvent):
         return dict(event.payload)
     written: dict[str, Any] = {}
-    for member in PAYLOAD_MEMBERS[type(event)]:
-        value = getattr(event, member.name)
-        if value is None and member.omit_none:
-            continue
-        if type(value) in _PLAIN:  # as most are: fourteen events are written for each run of a ceremony
-            written[member.key] = value
-        elif isinstance(value, Excerpt):
-            written[member.key] = value.text
-            if member.with_length or value.chars > len(value.text):
+    for name, key, omit_none, milliseconds, with_length in _WRITTEN[type(event)]:
+        value = getattr(event, name)
+        kind = type(value)
+        if kind in _PLAIN:  # as most are: fourteen events are written for each run of a ceremony
+            if value is not None or not omit_none:
+                written[key] = value
+        elif kind is Excerpt:
+            written[key] = value.text
+            if with_length or value.chars > len(value.text):
                 written["truncated"], written["textChars"] = value.chars > len(value.text), value.chars
+        elif value == ():
+            written[key] = []
         else:
-            written[member.key] = to_json(_written(value, milliseconds=member.milliseconds))
+            written[key] = to_json(_written(value, milliseconds=milliseconds))
     return written
 
 

@@ -84,6 +84,8 @@ class Event:
     @property
     def topic(self) -> str:
         """The name under which it is published, with the ids and names that are part of it."""
+        if "{" not in self.TOPIC:
+            return self.TOPIC
         return re.sub(r"{(\w+)}", lambda match: str(getattr(self, match[1]) or ""), self.TOPIC)
 
 
