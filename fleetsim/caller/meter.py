@@ -57,12 +57,12 @@ class Account:
 
     def begin(self) -> None:
         """Work for the agent goes on from now, until ``end``; what was done of it so far is charged at each turn."""
-        self._at_work_since = self._work.spent_s()
+        self._at_work_since = self._work.mark()
 
     def end(self) -> None:
         """Nobody works for the agent any more."""
         if self._at_work_since is not None:
-            self.charge(self._work.spent_s() - self._at_work_since)
+            self.charge(self._work.since_s(self._at_work_since))
             self._at_work_since = None
 
     def debt_s(self) -> float:
@@ -86,8 +86,7 @@ class Account:
         """
         work_s = 0.0
         if self._at_work_since is not None:
-            since, self._at_work_since = self._at_work_since, self._work.spent_s()
-            work_s = self._at_work_since - since
+            work_s, self._at_work_since = self._work.since_s(self._at_work_since), self._work.mark()
         self.charge(work_s, events)
         if self._turn_s < self._limits.turn_s and self._turn_events < self._limits.turn_events:
             return 0.0
@@ -128,6 +127,9 @@ class _Charged(Coroutine[Any, Any, T], Generator[Any, Any, T]):
 
     def __init__(self, work: Coroutine[Any, Any, T], account: Account) -> None:
         self._work, self._account = work, account
+
+    def __next__(self) -> Any:  # what a task calls; as inherited it is one call more
+        return self.send(None)
 
     def send(self, value: Any) -> Any:
         self._account.begin()

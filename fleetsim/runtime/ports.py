@@ -222,8 +222,12 @@ class Programs(Protocol):
 class Work(Protocol):
     """How long a stretch of work took, so that it can be charged to whom it was done for."""
 
-    def spent_s(self) -> float:
-        """Seconds of work until now; only the difference of two looks without a wait between them means something."""
+    def mark(self) -> float:
+        """The beginning of a stretch."""
+        ...
+
+    def since_s(self, mark: float) -> float:
+        """Seconds of work since a mark of the same thread, which has not waited meanwhile."""
         ...
 
 

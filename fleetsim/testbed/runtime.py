@@ -44,16 +44,18 @@ class VirtualClock:
 
 
 class CountedWork:
-    """Work by the count: each look at it finds ``step_s`` more. By default nothing in a simulation costs anything."""
+    """Every stretch of work takes ``step_s``. By default nothing in a simulation costs anything."""
 
     def __init__(self, step_s: float = 0.0) -> None:
         self.step_s = step_s
-        self._looks = 0
 
-    def spent_s(self) -> float:
-        """The looks so far, each so long."""
-        self._looks += 1
-        return self._looks * self.step_s
+    def mark(self) -> float:
+        """Nothing."""
+        return 0.0
+
+    def since_s(self, _: float) -> float:
+        """``step_s``."""
+        return self.step_s
 
 
 class CountedIds:

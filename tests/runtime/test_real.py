@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import uuid
 from datetime import UTC, timedelta
 
 import pytest
 
 from fleetsim.model.errors import Unreachable
+from fleetsim.runtime import real
 from fleetsim.runtime.ports import Request
-from fleetsim.runtime.real import SystemClock, SystemResolver, SystemRng, UuidIds, running_runtime
+from fleetsim.runtime.real import SystemClock, SystemResolver, SystemRng, ThreadWork, UuidIds, running_runtime
 from tests.runtime.rawserver import Peer, raw_server
 
 pytestmark = pytest.mark.sockets
@@ -36,9 +38,31 @@ async def test_the_clock_wakes_a_sleeper_at_its_date_and_not_before() -> None:
 
 def test_ids_and_secrets_do_not_repeat_and_secrets_hold_256_bits() -> None:
     ids = UuidIds()
+    for given in [ids.new() for _ in range(200)]:
+        assert str(uuid.UUID(given)) == given
+        assert (uuid.UUID(given).version, uuid.UUID(given).variant) == (4, uuid.RFC_4122)
     assert len({ids.new() for _ in range(1_000)}) == 1_000
     assert len({ids.secret() for _ in range(1_000)}) == 1_000
     assert len(ids.secret()) == 43
+
+
+def test_a_stretch_of_work_is_what_the_thread_had_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall_s, had_s, asked = 10.0, 3.0, 0
+
+    def thread_time() -> float:
+        nonlocal asked
+        asked += 1
+        return had_s
+
+    monkeypatch.setattr(real, "perf_counter", lambda: wall_s)
+    monkeypatch.setattr(real, "thread_time", thread_time)
+    work, told = ThreadWork(), list[float]()
+    for passed, had in ((0.0002, 0.0002), (0.0003, 0.0), (0.5, 0.1), (0.01, 0.01)):
+        mark = work.mark()
+        wall_s, had_s = wall_s + passed, had_s + had
+        told.append(work.since_s(mark))
+    assert told == pytest.approx([0.0002, 0.0003, 0.1002, 0.01]), "a long stretch is not charged with others' time"
+    assert asked == 4, "twice for each long one, and for short ones but the first not at all"
 
 
 def test_rooms_draw_from_streams_of_their_own() -> None:
