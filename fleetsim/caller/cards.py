@@ -8,10 +8,11 @@ and credentials, limits and trace go with every fetch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
@@ -36,6 +37,8 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire.choice import Choice, origin_of
 from fleetsim.wire.dialect import read_card, write_card
+
+T = TypeVar("T")
 
 RETRY_WAITS_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Pauses after failed fetches; the last one repeats."""
@@ -89,6 +92,30 @@ class _Desk:
     view: AgentView
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     worker: asyncio.Task[None] | None = None
+
+
+class _ByAgent(Mapping[str, T]):
+    """What ``read`` makes of each agent's view at any moment, without those it makes None of: nothing is copied for
+    who asks for one of a thousand."""
+
+    def __init__(self, desks: Mapping[str, _Desk], read: Callable[[AgentView], T | None]) -> None:
+        self._desks, self._read = desks, read
+
+    def __getitem__(self, agent: str) -> T:
+        value = self._read(self._desks[agent].view)
+        if value is None:
+            raise KeyError(agent)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, desk in self._desks.items() if self._read(desk.view) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _why_disabled(view: AgentView) -> str | None:
+    return None if view.entry.enabled else view.entry.disabled_why or "not enabled in agents.yaml"
 
 
 @dataclass(slots=True)
@@ -172,13 +199,12 @@ class CardBroker:
         return self._desk(agent).view.choice
 
     def offers(self) -> Mapping[str, Collection[str]]:
-        """What each enabled agent may be asked for, for the registry."""
-        return {name: desk.view.skills for name, desk in self._desks.items() if desk.view.entry.enabled}
+        """What each enabled agent may be asked for at any moment, for the registry."""
+        return _ByAgent(self._desks, lambda view: view.skills if view.entry.enabled else None)
 
     def disabled(self) -> Mapping[str, str]:
-        """Why each of the other agents takes no work."""
-        entries = (desk.view.entry for desk in self._desks.values())
-        return {e.name: e.disabled_why or "not enabled in agents.yaml" for e in entries if not e.enabled}
+        """Why each of the other agents takes no work, at any moment."""
+        return _ByAgent(self._desks, _why_disabled)
 
     # ------------------------------------------------------------------ fetching
 

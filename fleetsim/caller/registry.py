@@ -50,14 +50,14 @@ class Registry:
             skill,
             targets,
             offers=self._offers(),
-            weights=self._weights(),
+            weights={} if targets else self._weights(),  # which is work for every agent there is
             chance=self._chance,
             disabled=self._disabled(),
         )
 
     def judge(self, unread: Collection[str]) -> Judge:
         """A judge of what could be asked for at this moment; the same one as long as the fleet is the same."""
-        fleet = (self._offers(), frozenset(unread), self._disabled())
+        fleet = (dict(self._offers()), frozenset(unread), dict(self._disabled()))
         if self._judged is None or self._judged[0] != fleet:
             offers, unread, disabled = fleet
             self._judged = fleet, judge(offers=offers, unread=unread, disabled=disabled)
@@ -81,7 +81,7 @@ def resolve(
         UnknownTarget: a target does not exist, is disabled or lacks the skill, or nobody has it; says who does.
     """
     for name in targets:
-        if name not in offers and disabled and name in disabled:
+        if name not in offers and disabled is not None and name in disabled:
             raise UnknownTarget(f"agent “{name}” takes no work: {disabled[name]}")
         if name != ALL and name not in offers:
             raise UnknownTarget(f"there is no agent “{one_line(name, 64)}”", hint=nearest_of(name, offers))

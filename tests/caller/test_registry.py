@@ -7,6 +7,7 @@ import pytest
 
 from fleetsim.caller.registry import Registry, judge, resolve, weight
 from fleetsim.model.errors import UnknownTarget
+from fleetsim.runtime.real import SystemRng
 
 OFFERS = {"quinn": {"pr_review", "bug_triage"}, "ava": {"bug_triage", "sitrep"}, "frank": set[str]()}
 
@@ -124,6 +125,20 @@ def test_hostile_names_are_made_harmless_in_the_message() -> None:
 class Seeded:
     def stream(self, room: str) -> random.Random:
         return random.Random(room)
+
+
+def test_nobody_is_weighed_for_a_request_that_names_its_agent() -> None:
+    weighed: list[str] = []
+
+    def weights() -> dict[str, float]:
+        weighed.append("all")
+        return {}
+
+    registry = Registry(lambda: OFFERS, weights, SystemRng(1))
+    assert registry.resolve(None, ("quinn",)) == ("quinn",)
+    assert weighed == []
+    registry.resolve("sitrep")
+    assert weighed == ["all"]
 
 
 def test_the_registry_reads_what_the_fleet_offers_now() -> None:
