@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -53,8 +55,18 @@ def pytest_collection() -> Iterator[Any]:
     try:
         return (yield)
     finally:
-        gc.enable()
         freeze_heap()
+        gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a file of which ``-m "not …"`` leaves out every test: a quarter of them in ``make test-fast``."""
+    wanted = config.option.markexpr
+    if collection_path.suffix != ".py" or "not " not in wanted or " or " in wanted:
+        return None
+    marks = re.search(r"^pytestmark = (.+)$", collection_path.read_text(), re.MULTILINE)
+    left_out = re.findall(r"not (\w+)", wanted)
+    return True if marks and any(f"mark.{name}" in marks[1] for name in left_out) else None
 
 
 @pytest.hookimpl(wrapper=True)

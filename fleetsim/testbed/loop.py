@@ -290,13 +290,12 @@ _frozen = False
 
 
 def freeze_heap() -> None:
-    """Keep what there is now out of every later collection, the rest of the process's life.
+    """Keep what there is now, garbage too, out of every later collection, the rest of the process's life.
 
     For a test suite that has been collected. ``run`` freezes by itself while it runs, unless something is frozen
     already; to learn that of a large heap it would count it, which takes longer than many a run.
     """
     global _frozen
-    gc.collect()
     gc.freeze()
     _frozen = True
 

@@ -11,6 +11,8 @@ from fleetsim.caller.config import load_fleet
 from fleetsim.caller.fleet import AuthEntry
 from fleetsim.runtime.files import DiskFiles
 
+pytestmark = pytest.mark.sockets  # real files are read in a thread
+
 DATA = Path(__file__).parent / "data" / "workstacean"
 ENV = {
     "QUINN_BASE_URL": "http://quinn:7870",
@@ -23,7 +25,6 @@ ENV = {
 }
 
 
-@pytest.mark.sockets  # real files are read in a thread
 async def test_workstaceans_registry_loads_unchanged() -> None:
     fleet = await load_fleet(DATA / "agents.yaml", files=DiskFiles(), env=ENV)
     entries = {entry.name: entry for entry in fleet.enabled}
@@ -43,13 +44,11 @@ async def test_workstaceans_registry_loads_unchanged() -> None:
     assert "agents.yaml:53:15: the scheme hmac sends nothing" in warning
 
 
-@pytest.mark.sockets
 async def test_a_registry_whose_every_entry_is_commented_out_is_an_empty_fleet() -> None:
     fleet = await load_fleet(DATA / "agents-none.yaml", files=DiskFiles(), env={})
     assert (fleet.agents, fleet.warnings) == ((), ())
 
 
-@pytest.mark.sockets
 async def test_workstaceans_ceremonies_load_unchanged() -> None:
     folder = CeremonyFolder(DiskFiles(), DATA / "ceremonies")
     await folder.poll()

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 from fleetsim.caller.events import Event, Level
@@ -296,6 +297,7 @@ def _now(j: Journal) -> None:
     j.bind(queued, dialect="1.0")
 
 
+@cache
 def an_hour(minutes: int = 60) -> list[Event]:
     """The whole hour, or its last ``minutes`` (20 at least), ending just before ``NOW``."""
     j = Journal(start=NOW - timedelta(minutes=minutes))

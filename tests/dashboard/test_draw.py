@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from functools import cache
 
 import pytest
 from rich.text import Text
@@ -38,12 +39,16 @@ def plain(lines: Iterable[Text]) -> str:
     return "\n".join(one.plain for one in lines)
 
 
-EVENTS = an_hour()
-TOLD = [event for event in EVENTS if event.topic.startswith("hitl.")] + EVENTS[-60:]
-HOUR, DETAILS = seen(EVENTS, TOLD)
+@cache
+def hour() -> Seen:
+    events = an_hour()
+    return seen(events, [event for event in events if event.topic.startswith("hitl.")] + events[-60:])
+
+
 LIVE = Link(LinkState.LIVE, NOW)
 
 
+@cache
 def hostile() -> Seen:
     """Every text an agent or a file can put into an event, hostile."""
     j = Journal(start=NOW - timedelta(minutes=5))
@@ -118,9 +123,9 @@ def table(columns: tuple[Column, ...], rows: list[TableRow], width: int) -> Iter
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-@pytest.mark.parametrize("seen", [(HOUR, DETAILS), hostile()], ids=["hour", "hostile"])
-def test_no_line_is_wider_than_its_place(seen: Seen, width: int) -> None:
-    lines = list(everything(*seen, width))
+@pytest.mark.parametrize("seen", [hour, hostile])
+def test_no_line_is_wider_than_its_place(seen: Callable[[], Seen], width: int) -> None:
+    lines = list(everything(*seen(), width))
     assert len(lines) > 100
     assert [one.plain for one in lines if one.cell_len > width] == []
 
@@ -133,7 +138,8 @@ def test_nothing_hostile_is_left_in_any_line() -> None:
 
 
 def test_the_fleet_is_told_worst_first_with_glyph_and_word() -> None:
-    rows = [one.plain for one in table(fleet.columns(HOUR.agents, "1h"), [fleet.row(r, NOW) for r in HOUR.agents], 120)]
+    agents = hour()[0].agents
+    rows = [one.plain for one in table(fleet.columns(agents, "1h"), [fleet.row(r, NOW) for r in agents], 120)]
     assert rows[1].split()[:3] == ["○", "down", "frank"]
     assert "connection refused" in rows[1]
     assert rows[2].split()[:3] == ["◐", "degraded", "flaky"]
@@ -163,19 +169,20 @@ def test_stale_data_is_grey_and_tells_its_age() -> None:
 
 
 def test_a_working_task_that_says_nothing_is_called_silent() -> None:
-    silent = next(task for task in HOUR.tasks if task.state == "working" and task.agent == "flaky")
+    silent = next(task for task in hour()[0].tasks if task.state == "working" and task.agent == "flaky")
     assert tasks.row(silent, NOW).cells[7].plain.startswith("silent for")
 
 
 def test_a_question_comes_first_where_there_is_no_room() -> None:
-    question = HOUR.questions[0]
-    detail = DETAILS[question.correlation_id]
+    view, details = hour()
+    question = view.questions[0]
+    detail = details[question.correlation_id]
     assert "Which branch" in plain(inbox.reading(question, detail, NOW, 60, False)[:1])
     assert "Which branch" not in plain(inbox.reading(question, detail, NOW, 60, True)[:1])
 
 
 def test_a_ceremony_tells_when_it_fires_and_then() -> None:
-    row = HOUR.ceremony("quinn.daily-digest")
+    row = hour()[0].ceremony("quinn.daily-digest")
     assert row is not None
     facts = plain(ceremonies.facts(row, NOW, 60))
     assert "00:04:00" in facts
@@ -223,7 +230,7 @@ def test_a_terminal_has_the_size_its_cells_give_it(width: int, height: int, size
 
 
 def test_a_narrow_header_keeps_what_matters() -> None:
-    header = plain([chrome.header(HOUR, chrome.link_line(LIVE, NOW), "demo-fleet", 60)])
+    header = plain([chrome.header(hour()[0], chrome.link_line(LIVE, NOW), "demo-fleet", 60)])
     assert "LIVE" in header
     assert "2 waiting" in header
     assert "err/5m" in header
@@ -233,11 +240,12 @@ def test_a_narrow_header_keeps_what_matters() -> None:
 def test_the_window_of_events_is_the_filter_of_all_of_them() -> None:
     query = parse("agent=quinn level=debug")
     window = events.Window(query)
-    for at in range(0, len(EVENTS) + 50, 50):
-        window.update(tuple(EVENTS[:at][-1000:]))
+    recorded = an_hour()
+    for at in range(0, len(recorded) + 50, 50):
+        window.update(tuple(recorded[:at][-1000:]))
     whole = events.Window(query)
-    whole.update(tuple(EVENTS[-1000:]))
-    expected = [event for event in EVENTS[-1000:] if event.agent == "quinn"]
+    whole.update(tuple(recorded[-1000:]))
+    expected = [event for event in recorded[-1000:] if event.agent == "quinn"]
     assert list(window.rows()) == list(whole.rows()) == expected
 
 
@@ -248,7 +256,7 @@ def test_debug_events_show_only_when_asked_for() -> None:
 
 
 def _rows(window: events.Window) -> tuple[Event, ...]:
-    window.update(tuple(EVENTS))
+    window.update(tuple(an_hour()))
     return window.rows()
 
 

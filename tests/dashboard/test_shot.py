@@ -11,6 +11,8 @@ from fleetsim.dashboard.screenshot import take
 from tests.dashboard.journal import NOW
 from tests.dashboard.stage import EVENTS
 
+pytestmark = pytest.mark.sockets
+
 
 def words(svg: str) -> str:
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
@@ -18,7 +20,6 @@ def words(svg: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.sockets
 async def test_a_picture_of_a_recording_looks_live() -> None:
     svg = await take(EVENTS, at=NOW)
     assert svg.startswith("<svg")
@@ -27,7 +28,6 @@ async def test_a_picture_of_a_recording_looks_live() -> None:
     assert "2026-11-21 13:55:59Z" in words(svg)
 
 
-@pytest.mark.sockets
 @pytest.mark.parametrize(
     ("screen", "word"), [("tasks", "Live output"), ("inbox", "Your answer"), ("ceremonies", "Runs")]
 )
@@ -35,7 +35,6 @@ async def test_each_screen_can_be_taken(screen: str, word: str) -> None:
     assert word in words(await take(EVENTS, screen=screen, size=(110, 30), at=NOW))
 
 
-@pytest.mark.sockets
 async def test_a_picture_fetches_nothing_and_is_the_same_each_time() -> None:
     one, two = [await take(EVENTS, size=(100, 30), at=NOW) for _ in range(2)]
     assert re.findall(r"url\((?!#)[^)]*\)|href=|@import|@font-face", one) == []

@@ -9,11 +9,12 @@ import pytest
 from fleetsim.wire.dialect import DIALECTS
 from tests.house.tree import TOP, parsed, sources
 
+pytestmark = pytest.mark.slow
+
 OF_SOMEBODY = ("fleetsim/agent/profiles/", "fleetsim/cli/demo_fleet.py")
 """Which dialects one product, or one agent of the demo, speaks is its own."""
 
 
-@pytest.mark.slow
 def test_there_is_one_list_of_dialects() -> None:
     lists = []
     for path in sources("fleetsim"):

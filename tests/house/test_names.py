@@ -10,6 +10,8 @@ import pytest
 
 from tests.house.tree import TOP, parsed, shown, sources
 
+pytestmark = pytest.mark.slow
+
 WORDS = """
     account actor address app authenticator axis base behaviour body box breaker bucket buckets builder bulkhead
     capabilities cause change changes chat choice chunks claim claims client clients clock clocks column condition
@@ -43,7 +45,6 @@ OTHERWISE = {
 """Modules whose classes are named otherwise, and why."""
 
 
-@pytest.mark.slow
 def test_a_class_is_called_by_a_noun_that_the_glossary_or_the_field_has() -> None:
     glossary = (TOP / "docs" / "glossary.md").read_text()
     known = FIELD | {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", glossary)}
@@ -61,7 +62,6 @@ def test_a_class_is_called_by_a_noun_that_the_glossary_or_the_field_has() -> Non
     assert strange == []
 
 
-@pytest.mark.slow
 def test_the_list_of_the_fields_words_holds_no_word_twice_told() -> None:
     assert sorted(FIELD - {_head(node.name) for _, node in _classes()}) == []
 

@@ -9,8 +9,9 @@ import pytest
 
 from tests.volume import volume
 
+pytestmark = pytest.mark.sockets
 
-@pytest.mark.sockets
+
 def test_a_hub_killed_again_and_again_loses_nothing_and_repeats_nothing() -> None:
     done = subprocess.run(
         [

@@ -9,8 +9,9 @@ import pytest
 
 from tests.volume import volume
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_a_ledger_killed_at_work_loses_nothing_and_repeats_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.storms.crash", "--kills", str(volume(50)), "--seed", "7"],

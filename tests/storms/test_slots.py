@@ -9,8 +9,9 @@ import pytest
 
 from tests.volume import volume
 
+pytestmark = pytest.mark.sockets
 
-@pytest.mark.sockets
+
 def test_every_slot_fires_exactly_once_however_often_the_scheduler_is_killed() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.storms.slots", "--slots", str(volume(10_000, share=20)), "--seed", "7"],

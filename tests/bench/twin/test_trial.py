@@ -10,6 +10,8 @@ from fleetsim.sim.comparison import Comparison
 from fleetsim.sim.scenario import parse_scenario
 from tests.bench.twin.trial import Fleet, trial
 
+pytestmark = [pytest.mark.slow, pytest.mark.sockets]
+
 
 def p50_of_quinn(comparison: Comparison) -> tuple[float, float]:
     """Recorded and simulated, in seconds."""
@@ -17,8 +19,6 @@ def p50_of_quinn(comparison: Comparison) -> tuple[float, float]:
     return found.a, found.b
 
 
-@pytest.mark.slow
-@pytest.mark.sockets
 def test_a_twin_of_processes_is_as_they_are_and_knows_what_half_their_speed_means(tmp_path: Path) -> None:
     told: list[str] = []
     done = trial(Fleet(names=["quinn", "poller"], python={}, seconds=5.0, rate=5.0), tmp_path, told.append)
