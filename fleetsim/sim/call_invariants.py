@@ -89,12 +89,14 @@ def _looked_at(e: Evidence) -> Iterator[Violation | None]:
 def _told_in_order(e: Evidence) -> Iterator[Violation | None]:
     """What is sent again after a failed try is the same notice; what an agent had still to say when it was killed is
     nobody's. A webhook that is registered anew takes the place of the one before, and is told how the task stands. To
-    a hub that did not take what it told it lately, an agent tells nothing for some minutes, not an end either.
+    a hub that did not take what it told it lately, an agent tells nothing for some minutes, not an end either. In 0.1
+    the artifact has a notice of its own, which says the state, too.
     """
     failed: dict[str, list[float]] = defaultdict(list)
     for call in e.calls:
         if call["method"] == "webhook" and call["status"] != 200:
             failed[call["source"]].append(call["t"])
+    older = {row["agent"] for row in e.start.get("agents", ()) if row.get("dialect") == "0.1"}
     anew = Counter((c["target"], c["task_id"]) for c in e.calls if "pushnotification" in c["method"].lower())
     ends: dict[tuple[str, str], set[str]] = defaultdict(set)
     for (agent, task_id, _), notices in _notices(e).items():
@@ -110,6 +112,8 @@ def _told_in_order(e: Evidence) -> Iterator[Violation | None]:
             said = f"told that it was {', '.join(sorted(ends[agent, task_id]))}, and it was {truth['ended']}"
         elif any(before in ENDS and after not in ENDS for (before, _), (after, _) in pairwise(told)):
             said = "told of another move after the end"
+        elif sum(state in ENDS for state, _ in told) > (2 if agent in older else 1) + anew[agent, task_id]:
+            said = "told of the end in one notice too many"
         elif (
             not ends[agent, task_id]
             and all(call["status"] == 200 for call in notices)

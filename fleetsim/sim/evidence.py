@@ -91,8 +91,10 @@ class Evidence:
                     self.restarts.append((line["t"], line["agent"] or ""))
                 if line["fault"] == "disk-full":
                     self.disk_full = line["phase"] == "begins"
-                elif line["fault"] == "stall" and line["phase"] == "ends":
-                    self.stalled.append(line)
+                elif line["fault"] == "stall" and line["phase"] == "begins":
+                    self.stalled.append({"t": line["t"], "ends_s": line["t"]})
+                elif line["fault"] == "stall":
+                    self.stalled[-1] = {**self.stalled[-1], "ends_s": line["t"]}
             case "reached":
                 self.reached = tuple(line["origins"])
             case "calm":

@@ -30,6 +30,8 @@ TASK_LIFE_S = 86_400.0 + 120.0
 TASKS_KEPT_S = 3_600.0
 """How long an agent remembers a task that has ended."""
 HELD_UP_S = 0.05
+STALL_S = 1.0
+"""What passed no longer ago than this ends a request though nobody looked: no host is that punctual."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,13 +286,24 @@ def _not_held_up(e: Evidence) -> Iterator[Violation | None]:
     for line in e.late:
         held_s = line["seconds"] - line["stalled"]
         yield broken("I-30", line, f"the loop was held up for {held_s:.3f} s") if held_s > HELD_UP_S else None
-    for line in e.stalled:
-        ended = [
-            decided[0]
-            for decided in e.decided.values()
-            if decided and decided[0]["t"] == line["t"] and decided[0]["event"]["payload"]["kind"] == "expired"
+    for stall in e.stalled:
+        ended = ((cid, decided[0]) for cid, decided in e.decided.items() if decided)
+        unheard = [
+            line
+            for cid, line in ended
+            if line["t"] == stall["ends_s"] and stall["ends_s"] - _due_s(e, cid, line, stall["t"]) > STALL_S
         ]
-        yield broken("I-30", ended[0], "its time ran out while nobody looked") if ended else None
+        yield broken("I-30", unheard[0], "its time ran out while nobody looked") if unheard else None
+
+
+def _due_s(e: Evidence, cid: str, line: Line, stalled_s: float) -> float:
+    """When the time of a request ran out that ended at the end of a stall; never if it was not that which ended it."""
+    payload = line["event"]["payload"]
+    if payload["kind"] != "expired":
+        return e.last_s
+    if payload["cause"] == "unanswered" and e.questions.get(cid):
+        return float(e.questions[cid][-1]["t"] + e.start["rules"]["question_ttl_s"])
+    return stalled_s
 
 
 def _with_truth(e: Evidence, rows: Iterable[Line]) -> Iterator[tuple[Line, Line]]:

@@ -30,7 +30,7 @@ from fleetsim.sim.report import Report
 from fleetsim.sim.scenario import Scenario
 
 LINES_PER_LOOK = 250
-RULES = ("poll_interval_s", "calls_max", "calls_per_agent_max")
+RULES = ("poll_interval_s", "calls_max", "calls_per_agent_max", "question_ttl_s")
 """The hub's settings that the checker holds it to."""
 VIOLATIONS_MAX = 20
 
@@ -72,7 +72,10 @@ class Recorder:
             seed=scenario.seed,
             start=scenario.start.isoformat(),
             duration_s=scenario.duration,
-            agents=[{"agent": name, "skills": list(agent.skills)} for name, agent in scenario.agents],
+            agents=[
+                {"agent": name, "skills": list(agent.skills), "dialect": agent.dialect}
+                for name, agent in scenario.agents
+            ],
             replicas={run: name for name in scenario.fleet for run in scenario.replicas_of(name) if run != name},
             expect=[expectation.text for expectation in scenario.expect],
             rules={name: getattr(scenario.settings, name) for name in RULES},

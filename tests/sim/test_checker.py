@@ -14,7 +14,7 @@ from fleetsim.sim.evidence import Line
 from fleetsim.sim.invariants import INVARIANTS, verdicts
 from fleetsim.sim.seeds import Coverage, run_seed
 from fleetsim.sim.troubles import KINDS, Trouble
-from tests.sim.planted import CANARY, CEREMONIES, STORM, look_for
+from tests.sim.planted import CANARIES, CEREMONIES, STORM, Planted, look_for
 from tests.sim.scenes import run_of, scenario
 
 DIGEST = """
@@ -75,6 +75,7 @@ def test_notices_out_of_order_doubled_or_of_another_end_are_found() -> None:
     assert broken(with_lines(later)) == {"I-18"}
     assert broken(with_lines({**later, "state": "working", "body": "another"})) == {"I-18"}
     assert broken(with_lines({**later, "state": "failed", "body": "another"})) == {"I-18"}
+    assert broken(with_lines({**later, "body": "another"})) == {"I-18"}
 
 
 @pytest.mark.slow
@@ -126,6 +127,24 @@ def test_what_a_line_tells_that_must_not_be_is_found(line: dict[str, Any], rule:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("stalled_s", "found"), [(1.5, True), (0.9, False)])
+def test_a_request_that_ends_of_what_passed_in_a_stall_is_found_unless_that_was_short(
+    stalled_s: float, found: bool
+) -> None:
+    decided = next(dict(line) for line in calm() if line.get("type") == "OutcomeDecided")
+    expired = {**decided["event"]["payload"], "kind": "expired", "cause": "task_deadline"}
+    stall = {"kind": "trouble", "fault": "stall", "agent": None, "said": ""}
+    lines = []
+    for line in calm():
+        if dict(line) == decided:
+            lines.append({**stall, "t": line["t"] - stalled_s, "phase": "begins"})
+            lines.append({**stall, "t": line["t"], "phase": "ends"})
+            line = {**line, "event": {**line["event"], "payload": expired}}
+        lines.append(dict(line))
+    assert ("I-30" in broken(lines)) is found
+
+
+@pytest.mark.slow
 def test_five_processes_with_other_hash_seeds_play_the_same_run_and_another_seed_another() -> None:
     def digest(hash_seed: int, seed: int) -> str:
         command = [sys.executable, "-c", DIGEST.format(seed=seed)]
@@ -145,8 +164,9 @@ def test_a_seed_played_twice_is_told_to_be_the_same() -> None:
 
 
 @pytest.mark.slow
-def test_where_nothing_is_planted_nothing_is_found() -> None:
-    assert look_for(CANARY, first=1, seeds=3) == ""
+@pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.name)
+def test_where_nothing_is_planted_nothing_is_found(canary: Planted) -> None:
+    assert look_for(canary, first=1, seeds=3) == ""
 
 
 def test_what_no_seed_met_is_named() -> None:
