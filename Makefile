@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole check format interop storm sim-storm sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
+.PHONY: help demo test test-fast test-whole check format interop storm sim-storm sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench growth walks mutants mutation mutation-sample lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -72,6 +72,10 @@ bench: ## CPU per unit beside a floor and released peers, to docs/benchmarks.md;
 	@$(BIN)/python -m tests.bench.cost --peers --page $(addprefix --row ,$(ROW))
 	@$(if $(ROW),true,$(BIN)/python -m tests.bench.ledger_bench)
 	@$(if $(ROW),true,$(BIN)/python -m tests.bench.tracks_memory)
+
+growth: ## CPU per unit as agents, tasks, readers, streams grow, to docs/growth.md (CURVE=agents: one, MOST=1000)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.bench.growth $(if $(CURVE),--curve $(CURVE),--page) $(addprefix --most ,$(MOST))
 
 walks: ## how many modules and hand-overs one piece of work walks through (ROW=outcome: one, with its way)
 	@scripts/setup dev

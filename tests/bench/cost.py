@@ -27,7 +27,19 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.bench.sides import EVENTS, JSON_HEAD, SIDES, TEXT, Json, bare_client, be, converse, in_flight, send_body
+from tests.bench.sides import (
+    EVENTS,
+    JSON_HEAD,
+    SIDES,
+    TEXT,
+    Around,
+    Json,
+    bare_client,
+    be,
+    converse,
+    in_flight,
+    send_body,
+)
 
 ROOT = Path(__file__).parents[2]
 PAGE, ROUNDS = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "benchmarks.json"
@@ -55,8 +67,8 @@ def ask_hub(skill: str) -> Ask:
     return ask
 
 
-def ask_agent(method: str, skill: str, path: str = "/a2a") -> Ask:
-    marker, each = (b"data:", EVENTS) if method == "message/stream" else (b"jsonrpc", 1)
+def ask_agent(method: str, skill: str, path: str = "/a2a", events: int = EVENTS) -> Ask:
+    marker, each = (b"data:", events) if method == "message/stream" else (b"jsonrpc", 1)
 
     async def ask(session: aiohttp.ClientSession, facts: Json, units: int) -> None:
         ids = itertools.count()
@@ -195,9 +207,10 @@ async def heard(process: asyncio.subprocess.Process) -> Json:
     return said
 
 
-def words_of(side: str, url: str) -> list[str]:
-    """How one of our sides is started."""
-    return [sys.executable, "-m", "tests.bench.cost", "--be", side, "--peer", url]
+def words_of(side: str, url: str, **around: int) -> list[str]:
+    """How one of our sides is started; ``around`` is an ``Around``."""
+    beside = ["--around", *(f"{what}={count}" for what, count in around.items())] if around else []
+    return [sys.executable, "-m", "tests.bench.cost", "--be", side, "--peer", url, *beside]
 
 
 def words_of_peer(peer: Peer, url: str) -> list[str]:
@@ -376,9 +389,11 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="write docs/benchmarks.md; needs all rows")
     parser.add_argument("--be", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--peer", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--around", nargs="*", default=(), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.be:
-        asyncio.run(be(options.be, options.peer))
+        around = Around(**{what: int(count) for what, _, count in (word.partition("=") for word in options.around)})
+        asyncio.run(be(options.be, options.peer, around))
         return
     print(f"CPU per unit of the measured process, {options.rounds} rounds in turn with the floor")
     all_rounds = []

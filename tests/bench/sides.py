@@ -25,7 +25,7 @@ import uvicorn
 from httpx_sse import aconnect_sse
 from starlette.types import Receive, Scope, Send
 
-from fleetsim.agent import Agent, SkillContext
+from fleetsim.agent import Agent, AgentLimits, SkillContext
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient
@@ -33,7 +33,7 @@ from fleetsim.hub.server import running_hub
 from fleetsim.model.call import SendMessage
 from fleetsim.model.event import fold
 from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
-from fleetsim.model.work import OutcomeKind
+from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.runtime.collector import collect_seldom
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen
@@ -136,6 +136,8 @@ def write_json(writer: asyncio.StreamWriter, value: Json) -> None:
 def answer_of(way: str, said: Json) -> Json:
     """A task at its end where it was answered at once or polled."""
     asked = said["params"].get("id")
+    if way == "endless":
+        return task("working", asked or f"t-{said['id']}")
     if way == "answered" or asked:
         return task("completed", asked or f"t-{said['id']}", artifacts=[artifact(CHUNK)])
     state = "working" if way == "polled" else "submitted"
@@ -186,6 +188,18 @@ async def talk(writer: asyncio.StreamWriter, request_id: str, written: Callable[
 # ------------------------------------------------------------------ the side that is measured, in its own process
 
 
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """How much of what there is beside the work that is measured; readers are those who ask."""
+
+    agents: int = 0
+    tracked: int = 0
+    readers: int = 0
+    in_flight: int = IN_FLIGHT
+    stored: int = 0
+    events: int = EVENTS
+
+
 async def nothing(_: int) -> None:
     """What a server has left to do that does everything while it is asked."""
 
@@ -234,7 +248,7 @@ JSON_HEAD = {"content-type": "application/json"}
 
 
 @asynccontextmanager
-async def sends(peer: str) -> AsyncIterator[Side]:
+async def sends(peer: str, around: Around) -> AsyncIterator[Side]:
     """Our client: a text to a task that is submitted."""
     async with our_client(peer, "submitted") as client:
 
@@ -242,11 +256,11 @@ async def sends(peer: str) -> AsyncIterator[Side]:
             sent = await client.send_task(TEXT, wait=False)
             assert sent.state is TaskState.SUBMITTED
 
-        yield Side(lambda units: in_flight(units, one))
+        yield Side(lambda units: in_flight(units, one, around.in_flight))
 
 
 @asynccontextmanager
-async def bare_sends(peer: str) -> AsyncIterator[Side]:
+async def bare_sends(peer: str, _: Around) -> AsyncIterator[Side]:
     """aiohttp alone: the same body, the answer parsed."""
     async with bare_client() as session:
 
@@ -260,7 +274,7 @@ async def bare_sends(peer: str) -> AsyncIterator[Side]:
 
 
 @asynccontextmanager
-async def events(peer: str) -> AsyncIterator[Side]:
+async def events(peer: str, _: Around) -> AsyncIterator[Side]:
     """Our client: streams decoded and folded into tasks."""
     async with our_client(peer, "chatty") as client:
 
@@ -277,7 +291,7 @@ async def events(peer: str) -> AsyncIterator[Side]:
 
 
 @asynccontextmanager
-async def bare_events(peer: str) -> AsyncIterator[Side]:
+async def bare_events(peer: str, _: Around) -> AsyncIterator[Side]:
     """aiohttp alone: the same streams, their bytes counted."""
     async with bare_client() as session:
 
@@ -292,14 +306,16 @@ async def bare_events(peer: str) -> AsyncIterator[Side]:
 
 
 @asynccontextmanager
-async def hub(peer: str) -> AsyncIterator[Side]:
+async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
     """A hub on its ledger file. A unit is done when its outcome is on the disk."""
     ways = ("answered", "streamed", "polled")
+    idle = [f"idle-{n}" for n in range(around.agents - len(ways))]
     entries = tuple(
         AgentEntry(name=w, url=f"{peer}/{w}", rpc_url=f"{peer}/{w}", push="off", skills=(SkillEntry(name=w),))
-        for w in ways
+        for w in (*ways, "endless", *idle)
     )
-    settings = FleetSettings(poll_interval_s=1.0, calls_per_agent_max=IN_FLIGHT)
+    poll_s = 3_600.0 if around.tracked else 1.0
+    settings = FleetSettings(poll_interval_s=poll_s, calls_per_agent_max=IN_FLIGHT)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-")))
         runtime = await stack.enter_async_context(running_runtime())
@@ -309,8 +325,13 @@ async def hub(peer: str) -> AsyncIterator[Side]:
         while any(view.card is None for view in running.broker.views()):  # noqa: ASYNC110 - three cards, no bell
             await asyncio.sleep(0.05)
 
+        async def follow(number: int) -> None:
+            await running.submit(SkillRequest(correlation_id=f"{number:036d}", text=TEXT, targets=("endless",)))
+
+        await in_flight(around.tracked, follow)
+
         async def finish(_: int) -> None:
-            while running.tracker.tracks():  # noqa: ASYNC110 - hundreds of bells, and each would cost
+            while len(running.tracker.tracks()) > around.tracked:  # noqa: ASYNC110 - hundreds of bells, and each would cost
                 await asyncio.sleep(0.02)
 
         async def check(units: int) -> None:
@@ -323,9 +344,11 @@ async def hub(peer: str) -> AsyncIterator[Side]:
 
 
 @asynccontextmanager
-async def agent(_: str) -> AsyncIterator[Side]:
+async def agent(_: str, around: Around) -> AsyncIterator[Side]:
     """Our agent, with a skill that ends at once and one that tells its answer in chunks."""
-    made = Agent("cost")
+    made = Agent(
+        "cost", limits=AgentLimits(tasks_max=around.stored + 10_000, tasks_per_caller_max=around.stored + 10_000)
+    )
 
     @made.skill("answer")
     async def answer(said: SkillContext) -> str:
@@ -333,15 +356,22 @@ async def agent(_: str) -> AsyncIterator[Side]:
 
     @made.skill("talk")
     async def talk_(said: SkillContext) -> None:
-        for _ in range(EVENTS):
+        for _ in range(around.events):
             await said.say(CHUNK)
 
-    async with made.serving() as url:
+    async with made.serving() as url, bare_client() as session:
+
+        async def fill(number: int) -> None:
+            body = send_body("message/send", f"stored-{number}", "answer")
+            async with session.post(f"{url}/a2a", data=body, headers=JSON_HEAD) as reply:
+                assert b'"error"' not in await reply.read()
+
+        await in_flight(around.stored, fill)
         yield Side(facts={"url": url})
 
 
 @asynccontextmanager
-async def echo(_: str) -> AsyncIterator[Side]:
+async def echo(_: str, __: Around) -> AsyncIterator[Side]:
     """A bare uvicorn whose application answers a fixed body, or so many fixed frames."""
     fixed = json.dumps({"jsonrpc": "2.0", "id": "r", "result": task("submitted")}).encode()
     event = frame("r", chunk("t"))
@@ -366,7 +396,7 @@ async def echo(_: str) -> AsyncIterator[Side]:
 
 
 @asynccontextmanager
-async def sse_reader(peer: str) -> AsyncIterator[Side]:
+async def sse_reader(peer: str, _: Around) -> AsyncIterator[Side]:
     """httpx with httpx-sse, and each event's JSON parsed: what a caller in Python is built of by hand."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(trust_env=False, timeout=60, limits=limits) as http:
@@ -385,11 +415,11 @@ async def sse_reader(peer: str) -> AsyncIterator[Side]:
 SIDES = {side.__name__: side for side in (sends, bare_sends, events, bare_events, sse_reader, hub, agent, echo)}
 
 
-async def be(name: str, peer: str) -> None:
+async def be(name: str, peer: str, around: Around) -> None:
     """Be that side until standard input ends; one line asks for one turn to begin or to end."""
     logging.disable(logging.WARNING)  # a loop that is late on a busy machine is no news here
     loop = asyncio.get_running_loop()
-    async with SIDES[name](peer) as side:
+    async with SIDES[name](peer, around) as side:
         print(json.dumps(side.facts), flush=True)
         began = 0.0
         while words := (await loop.run_in_executor(None, sys.stdin.readline)).split():
