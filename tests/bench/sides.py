@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -102,6 +102,13 @@ STREAMED = ("streamed", "chatty", "chatty10")
 """Ways of answering that are streams; the others are ``submitted``, ``answered`` and ``polled``. A 10 at the end: in
 A2A 1.0."""
 
+PUSHED = tuple(f"pushed-{n}" for n in range(8))
+"""Agents whose tasks end by webhook; eight, since each has a rate that it may not exceed."""
+
+
+ASKED_FOR_WEBHOOKS: dict[str, Json] = {}
+"""Where the webhooks of a task at work are to be sent, and with what, by its id."""
+
 
 async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One connection; the first part of a path says how its agent answers."""
@@ -122,6 +129,8 @@ async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
                     await talk(writer, said["id"], in_1_0 if way == "chatty10" else dict)
                 break
             result = answer_of(way, said)
+            if push := said["params"].get("configuration", {}).get("pushNotificationConfig"):
+                ASKED_FOR_WEBHOOKS[result["id"]] = push
             result = in_1_0(result) if way == "submitted10" else result
             write_json(writer, {"jsonrpc": "2.0", "id": said["id"], "result": result})
     writer.close()
@@ -136,11 +145,11 @@ def write_json(writer: asyncio.StreamWriter, value: Json) -> None:
 def answer_of(way: str, said: Json) -> Json:
     """A task at its end where it was answered at once or polled."""
     asked = said["params"].get("id")
-    if way == "endless":
+    if way == "endless" or (way in PUSHED and (not asked or asked in ASKED_FOR_WEBHOOKS)):
         return task("working", asked or f"t-{said['id']}")
     if way == "answered" or asked:
         return task("completed", asked or f"t-{said['id']}", artifacts=[artifact(CHUNK)])
-    state = "working" if way == "polled" else "submitted"
+    state = "submitted" if way.startswith("submitted") else "working"
     message = {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": TEXT}]}
     return task(state, f"t-{said['id']}", history=[message])
 
@@ -154,7 +163,7 @@ def card(way: str, host: str) -> Json:
         address = {"protocolVersion": "0.3.0", "url": url, "preferredTransport": "JSONRPC"}
     return {
         "name": way, "description": "", "version": "1", **address,
-        "capabilities": {"streaming": way in STREAMED, "pushNotifications": False},
+        "capabilities": {"streaming": way in STREAMED, "pushNotifications": way in PUSHED},
         "defaultInputModes": ["text"], "defaultOutputModes": ["text"],
         "skills": [{"id": way, "name": way, "description": "", "tags": []}],
     }  # fmt: skip
@@ -313,6 +322,8 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
     entries = tuple(
         AgentEntry(name=w, url=f"{peer}/{w}", rpc_url=f"{peer}/{w}", push="off", skills=(SkillEntry(name=w),))
         for w in (*ways, "endless", *idle)
+    ) + tuple(
+        AgentEntry(name=w, url=f"{peer}/{w}", rpc_url=f"{peer}/{w}", skills=(SkillEntry(name=w),)) for w in PUSHED
     )
     poll_s = 3_600.0 if around.tracked else 1.0
     settings = FleetSettings(poll_interval_s=poll_s, calls_per_agent_max=IN_FLIGHT)
@@ -415,12 +426,12 @@ async def sse_reader(peer: str, _: Around) -> AsyncIterator[Side]:
 SIDES = {side.__name__: side for side in (sends, bare_sends, events, bare_events, sse_reader, hub, agent, echo)}
 
 
-async def be(name: str, peer: str, around: Around) -> None:
+async def be(side: AbstractAsyncContextManager[Side]) -> None:
     """Be that side until standard input ends; one line asks for one turn to begin or to end."""
     logging.disable(logging.WARNING)  # a loop that is late on a busy machine is no news here
     loop = asyncio.get_running_loop()
-    async with SIDES[name](peer, around) as side:
-        print(json.dumps(side.facts), flush=True)
+    async with side as living:
+        print(json.dumps(living.facts), flush=True)
         began = 0.0
         while words := (await loop.run_in_executor(None, sys.stdin.readline)).split():
             if words[0] == "begin":
@@ -428,6 +439,6 @@ async def be(name: str, peer: str, around: Around) -> None:
                 began = time.process_time()
                 print("{}", flush=True)
                 continue
-            await side.finish(int(words[1]))
+            await living.finish(int(words[1]))
             print(json.dumps({"cpu_s": time.process_time() - began}), flush=True)
-            await side.check(int(words[1]))
+            await living.check(int(words[1]))

@@ -44,4 +44,5 @@ async def main(what: str, url: str) -> None:
             await take_turns({}, lambda units: in_flight(units, send, 64))
 
 
-asyncio.run(main(*sys.argv[1:3]))
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:3]))

@@ -40,4 +40,5 @@ def build(url: str) -> object:
     return A2AStarletteApplication(card, handler).build(rpc_url="/a2a")
 
 
-asyncio.run(serve(build))
+if __name__ == "__main__":
+    asyncio.run(serve(build))
