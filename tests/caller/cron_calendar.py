@@ -75,7 +75,7 @@ REASONS = {
     "half an hour": "drops a slot after a clock that is put back by half an hour",
     "past midnight": "loses its way where a clock is set at one minute past midnight",
     "no midnight": "takes the first minute of a day without midnight for a slot",
-    "within an hour": "drops a slot at the minute to which a clock is put forward within an hour",
+    "within an hour": "drops slots in the two hours after a clock that is put forward within an hour",
 }
 """What cronsim does otherwise; docs/reference/cron.md says why we do not."""
 
@@ -95,11 +95,12 @@ def reason(text: str, window: Window, theirs: Sequence[datetime] | None) -> str 
         return "stepped range"
     if past_midnight:
         return "past midnight"
-    begun = {window.change} if window.moved > timedelta(0) else set()  # the first minute after a gap
     wanted = set(window.slots(Expression.of(text)))
-    if window.set_at.time() == time(0, 0) and not text.endswith("* * *") and set(theirs) - wanted == begun:
+    added, dropped = set(theirs) - wanted, wanted - set(theirs)
+    if window.moved > timedelta(0) and window.set_at.time() == time(0, 0) and added == {window.change}:
         return "no midnight"
-    if window.set_at.minute and wanted - set(theirs) == begun:
+    soon = {at for at in dropped if timedelta(0) <= at - window.change < timedelta(hours=2)}
+    if window.moved > timedelta(0) and window.set_at.minute and not added and dropped == soon:
         return "within an hour"
     return "half an hour" if hour.startswith("*") and abs(window.moved) == timedelta(minutes=30) else None
 
