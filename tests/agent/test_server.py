@@ -20,9 +20,9 @@ from fleetsim.agent.builtin import builtin_skills
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime import server
 from fleetsim.runtime.body import read_events
+from fleetsim.runtime.connections import Connections
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
-from fleetsim.runtime.server import Connections
 
 pytestmark = pytest.mark.sockets
 

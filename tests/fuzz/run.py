@@ -14,10 +14,10 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.fuzz import doors, files, wires
+from tests.fuzz import doors, files, requests, wires
 from tests.fuzz.target import Target
 
-TARGETS: tuple[Target, ...] = (*wires.TARGETS, *doors.TARGETS, *files.TARGETS)
+TARGETS: tuple[Target, ...] = (*wires.TARGETS, *doors.TARGETS, *requests.TARGETS, *files.TARGETS)
 SLOW_S = 2.0
 """Processor seconds that no input of at most 8 KiB may take, on any machine this is likely to run on."""
 

@@ -15,8 +15,8 @@ from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.protocol import GuardedProtocol
 from fleetsim.runtime.real import running_runtime
-from fleetsim.runtime.server import GuardedProtocol
 from tests.hub.town import worker
 
 pytestmark = pytest.mark.sockets

@@ -1,0 +1,106 @@
+"""A fuzz target at the server's door: whatever the bytes, an application is asked what another reader of HTTP sees."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+
+from tests.fuzz.target import Target, mutated
+from tests.runtime.line import Line, guests
+
+Seen = tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes]
+"""Method, target, headers and body."""
+
+_LOOP = asyncio.new_event_loop()
+_HEAD = b"HTTP/1.1\r\nhost: x\r\n"
+_SEEDS = (
+    b"GET /a?b=c " + _HEAD + b"accept: */*\r\n\r\nGET /d " + _HEAD + b"\r\n",
+    b"POST /a " + _HEAD + b"content-length: 5\r\n\r\nhelloGET /d " + _HEAD + b"\r\n",
+    b"POST /a "
+    + _HEAD
+    + b"transfer-encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nx: y\r\n\r\nGET /d "
+    + _HEAD
+    + b"\r\n",
+    b"POST /a " + _HEAD + b"expect: 100-continue\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi",
+    b"POST /a "
+    + _HEAD
+    + b"connection: upgrade\r\nupgrade: h2c\r\ncontent-length: 40\r\n\r\nGET /b "
+    + _HEAD
+    + b"\r\n" * 8,
+    b"GET / HTTP/1.0\r\n\r\nGET / " + _HEAD + b"\r\n",
+)
+
+
+def ours(data: bytes) -> list[Seen]:
+    """What an application of our server is asked, the bytes cut where they may be."""
+    asked: list[Seen] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body, more = body + message["body"], message["more_body"]
+        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        asked.append((scope["method"].encode(), target, scope["headers"], body))
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def talk() -> None:
+        line = Line(guests(), app)
+        step = 1 + len(data) // 3 if data[:1] < b"P" else len(data)
+        for at in range(0, len(data), step or 1):
+            if not line.gone:
+                line.protocol.data_received(data[at : at + step])
+            for _ in range(12):
+                await asyncio.sleep(0)
+        line.wire.close()
+        await asyncio.sleep(0)
+
+    _LOOP.run_until_complete(talk())
+    return asked
+
+
+def theirs(data: bytes) -> list[Seen]:
+    """What h11 reads of the same bytes, as long as it can."""
+    read: list[Seen] = []
+    conn = h11.Connection(h11.SERVER)
+    conn.receive_data(data)
+    try:
+        while isinstance(request := conn.next_event(), h11.Request):
+            body = b""
+            while isinstance(event := conn.next_event(), h11.Data):
+                body += event.data
+            if not isinstance(event, h11.EndOfMessage):
+                break
+            read.append((request.method, request.target, list(request.headers), body))
+            conn.send(h11.Response(status_code=204, headers=[]))
+            conn.send(h11.EndOfMessage())
+            if conn.our_state is h11.MUST_CLOSE:
+                break
+            conn.start_next_cycle()
+    except h11.ProtocolError:
+        pass
+    return read
+
+
+def request(data: bytes) -> bool:
+    """Each request that is taken is h11's too; those after one that is refused are not taken."""
+    taken = [_plain(seen) for seen in ours(data)]
+    assert taken == [_plain(seen) for seen in theirs(data)][: len(taken)]
+    return bool(taken)
+
+
+def _plain(seen: Seen) -> Seen:
+    """Without what we leave out: an offer of another protocol; and without an empty query's mark."""
+    method, target, headers, body = seen
+    kept = [(name, value.lower()) for name, value in headers if name != b"upgrade"]
+    return method, target.removesuffix(b"?"), kept, body
+
+
+TARGETS = (
+    Target(name="request", promise="h11 reads the same, or it is refused", draw=mutated(*_SEEDS), judge=request),
+)

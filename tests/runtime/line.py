@@ -1,0 +1,97 @@
+"""A connection of our server in memory: what a peer sends, what is written to it, and when and how it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from fleetsim.runtime.connections import Connections
+from fleetsim.runtime.limits import ServerLimits
+from fleetsim.runtime.protocol import GuardedProtocol
+from fleetsim.runtime.responses import ABORT
+
+HEAD = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
+MOMENT_S = 0.001
+
+
+class Wire(asyncio.Transport):
+    """A connection in memory: what was written to it, and when and how it was closed."""
+
+    def __init__(self, address: Any) -> None:
+        super().__init__({"peername": address, "sockname": ("127.0.0.1", 9000)})
+        self.written = bytearray()
+        self.protocol: GuardedProtocol | None = None
+        self.gone_s: float | None = None
+        self.aborted = False
+
+    def is_closing(self) -> bool:
+        return self.gone_s is not None
+
+    def write(self, data: Any) -> None:
+        assert self.gone_s is None, "nothing is written to what is closed"
+        self.written += data
+
+    def close(self) -> None:
+        if self.gone_s is None and self.protocol is not None:
+            self.gone_s = asyncio.get_running_loop().time()
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+            self.protocol = None
+
+    def abort(self) -> None:
+        self.aborted = self.aborted or self.gone_s is None
+        self.close()
+
+    def pause_reading(self) -> None:
+        """There is no end of what can be taken in."""
+
+    def resume_reading(self) -> None:
+        """As above."""
+
+
+class Line:
+    """A peer on a connection of its own."""
+
+    def __init__(self, guests: Connections, app: Any, address: Any = ("10.0.0.1", 5)) -> None:
+        config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
+        self.began_s = asyncio.get_running_loop().time()
+        self.protocol = GuardedProtocol(guests, config, ServerState(), {})
+        self.wire = Wire(address)
+        self.wire.protocol = self.protocol
+        self.protocol.connection_made(self.wire)
+
+    async def send(self, data: bytes) -> bytes:
+        """Returns what came back in a moment."""
+        before = len(self.wire.written)
+        if data and not self.gone:
+            self.protocol.data_received(data)
+        await asyncio.sleep(MOMENT_S)
+        return bytes(self.wire.written[before:])
+
+    @property
+    def gone(self) -> bool:
+        return self.wire.gone_s is not None
+
+    @property
+    def lasted_s(self) -> float:
+        assert self.wire.gone_s is not None
+        return self.wire.gone_s - self.began_s
+
+
+async def site(scope: Any, receive: Any, send: Any) -> None:
+    """``/N`` answers after N seconds, ``/read`` when the body is in, ``/drop`` drops its client."""
+    what = scope["path"].removeprefix("/")
+    if what.isdigit():
+        await asyncio.sleep(int(what))
+    if what == "drop":
+        scope["extensions"][ABORT]()
+    while what == "read" and (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def guests(**limits: Any) -> Connections:
+    return Connections(ServerLimits(**{"header_deadline_s": 5.0, "keep_alive_s": 60.0, **limits}))

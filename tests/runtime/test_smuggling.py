@@ -1,0 +1,299 @@
+"""What two readers of HTTP could take for different requests: refused, or read as everybody reads it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.runtime.line import HEAD, Line, guests, site
+
+NEXT = HEAD % b"0"
+POST = b"POST /echo HTTP/1.1\r\nhost: x\r\n"
+CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
+
+
+class Echo:
+    """An application that answers with what it was asked, and keeps that."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, dict[bytes, bytes], bytes]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body, more = body + message["body"], message["more_body"]
+        self.asked.append((scope["method"], scope["path"], dict(scope["headers"]), body))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+REFUSED = {
+    "length twice": POST + b"content-length: 5\r\ncontent-length: 5\r\n\r\nhello",
+    "two lengths": POST + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+    "lengths in a list": POST + b"content-length: 5, 5\r\n\r\nhello",
+    "a signed length": POST + b"content-length: +5\r\n\r\nhello",
+    "a length in hexadecimal": POST + b"content-length: 0x5\r\n\r\nhello",
+    "an empty length": POST + b"content-length: \r\n\r\nhello",
+    "a length beyond 64 bits": POST + b"content-length: 99999999999999999999\r\n\r\nhello",
+    "no length, and chunks": POST + b"content-length: 0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunks, and no length": POST + b"transfer-encoding: chunked\r\ncontent-length: 0\r\n\r\n0\r\n\r\n",
+    "chunked twice": POST + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunked, chunked": POST + b"transfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    "another coding first": POST + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "another coding last": POST + b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "nearly chunked": POST + b"transfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "a tab within": POST + b"transfer-encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    "a space before the colon": POST + b"transfer-encoding : chunked\r\n\r\n0\r\n\r\n",
+    "a line folded": POST + b"transfer-encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+    "lines that end alike": POST.replace(b"\r\n", b"\n") + b"content-length: 5\n\nhello",
+    "one line that ends so": POST + b"x: 1\ncontent-length: 5\r\n\r\nhello",
+    "a return within": POST + b"x: 1\rcontent-length: 5\r\n\r\nhello",
+    "a null within": POST + b"x: 1\0\r\n\r\n",
+    "no colon": POST + b"x\r\n\r\n",
+    "no name": POST + b": x\r\n\r\n",
+    "no host": b"GET /0 HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET /0 HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n",
+    "no version": b"GET /0\r\n\r\n",
+    "version 0.9": b"GET /0 HTTP/0.9\r\nhost: x\r\n\r\n",
+    "version 2.0": b"GET /0 HTTP/2.0\r\nhost: x\r\n\r\n",
+    "version 1.2": b"GET /0 HTTP/1.2\r\nhost: x\r\n\r\n",
+    "another protocol": b"GET /0 RTSP/1.0\r\nhost: x\r\n\r\n",
+    "two spaces": b"GET  /0 HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a space at the end": b"GET /0 HTTP/1.1 \r\nhost: x\r\n\r\n",
+    "a space in front of a header": b"GET /0 HTTP/1.1\r\n host: x\r\n\r\n",
+    "an empty line in front": b"\r\n" + NEXT,
+    "a target that is no URL": b"GET /\xe9 HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a tunnel": b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\n\r\n",
+    "HTTP/2 outright": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "chunks in HTTP/1.0": POST.replace(b"1.1", b"1.0") + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a chunk in hexadecimal": CHUNKED + b"0x5\r\nhello\r\n0\r\n\r\n",
+    "a signed chunk": CHUNKED + b"+5\r\nhello\r\n0\r\n\r\n",
+    "a chunk with a space": CHUNKED + b"5 \r\nhello\r\n0\r\n\r\n",
+    "a chunk whose size ends in one letter": CHUNKED + b"5\nhello\r\n0\r\n\r\n",
+    "a chunk that is longer": CHUNKED + b"5\r\nhello!\r\n0\r\n\r\n",
+    "a chunk beyond 64 bits": CHUNKED + b"fffffffffffffffff\r\nhello\r\n0\r\n\r\n",
+    "an extension with a break": CHUNKED + b"5;a=\n1\r\nhello\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize("pieces", ["at once", "byte by byte"])
+async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_behind_it_is_read(
+    sent: bytes, pieces: str
+) -> None:
+    echo = Echo()
+    line = Line(guests(), echo)
+    for piece in [sent + NEXT] if pieces == "at once" else [bytes([byte]) for byte in sent + NEXT]:
+        await line.send(piece)
+    assert line.wire.written.startswith(b"HTTP/1.1 400 ")
+    assert line.wire.written.count(b"HTTP/1.1 ") == 1
+    assert line.gone
+    assert echo.asked == []
+
+
+@pytest.mark.parametrize("cut", range(0, 60, 7))
+async def test_a_client_that_offers_to_speak_http_2_keeps_its_body_and_its_next_request(cut: int) -> None:
+    """Java's client offers that with every first request; llhttp would take the body for the next one."""
+    echo = Echo()
+    line = Line(guests(), echo)
+    offer = b"connection: Upgrade, HTTP2-Settings\r\nUpGrade:h2c\r\nhttp2-settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
+    sent = POST + offer + b"content-length: %d\r\n\r\n" % len(NEXT) + NEXT
+    chunks = POST + offer + b"transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+    for request in (sent, chunks, POST + offer + b"\r\n", NEXT):
+        await line.send(request[: len(request) - cut])
+        await line.send(request[len(request) - cut :])
+    assert [(path, body) for _, path, _, body in echo.asked] == [
+        ("/echo", NEXT),
+        ("/echo", b"hi"),
+        ("/echo", b""),
+        ("/0", b""),
+    ]
+    assert not line.gone
+
+
+async def test_many_requests_at_once_are_answered_in_their_order_one_after_the_other() -> None:
+    echo = Echo()
+    line = Line(guests(), echo)
+    body = POST + b"content-length: 2\r\n\r\n%02d"
+    await line.send(b"".join(body % at for at in range(50)))
+    await asyncio.sleep(1)
+    assert [body for *_, body in echo.asked] == [b"%02d" % at for at in range(50)]
+    assert line.wire.written.count(b"HTTP/1.1 200") == 50
+    assert not line.gone
+
+
+async def test_of_requests_that_wait_their_turn_only_bytes_are_kept() -> None:
+    line = Line(guests(), site)
+    await line.send(HEAD % b"9" + NEXT * 1_000)
+    assert len(line.protocol.state.tasks) == 1
+    await asyncio.sleep(20)
+    assert line.wire.written.count(b"HTTP/1.1 200") == 1_001
+
+
+@pytest.mark.parametrize("behind", [NEXT, b"junk\r\n\r\n", b"G"])
+async def test_what_comes_with_a_last_chunk_is_not_read_and_the_answer_is_the_last(behind: bytes) -> None:
+    echo = Echo()
+    line = Line(guests(), echo)
+    answer = await line.send(CHUNKED + b"2\r\nhi\r\n0\r\n\r\n" + behind)
+    assert b"\r\nconnection: close\r\n" in answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert [body for *_, body in echo.asked] == [b"hi"]
+    assert line.gone
+
+
+async def test_what_comes_after_a_last_chunk_is_the_next_request() -> None:
+    echo = Echo()
+    line = Line(guests(), echo)
+    await line.send(CHUNKED + b"2;x=y\r\nhi\r\n0\r\nhost: evil\r\n\r\n")
+    await line.send(NEXT)
+    assert [(path, headers[b"host"], body) for _, path, headers, body in echo.asked] == [
+        ("/echo", b"x", b"hi"),
+        ("/0", b"x", b""),
+    ]
+    assert not line.gone
+
+
+@pytest.mark.parametrize("flood", [b"5;" + b"x" * 4_000, b"0\r\nx: " + b"x" * 4_000, b"0\r\n" + b"x: 1\r\n" * 700])
+async def test_what_surrounds_chunks_has_the_bounds_of_a_head(flood: bytes) -> None:
+    line = Line(guests(header_bytes_max=1_000), Echo())
+    await line.send(CHUNKED)
+    for at in range(0, len(flood), 100):
+        await line.send(flood[at : at + 100])
+    assert line.wire.written.startswith(b"HTTP/1.1 431")
+    assert line.gone
+
+
+async def test_a_body_of_many_small_chunks_is_taken() -> None:
+    echo = Echo()
+    line = Line(guests(header_bytes_max=1_000), echo)
+    await line.send(CHUNKED)
+    for _ in range(100):
+        await line.send(b"1\r\nx\r\n" * 100)
+    await line.send(b"0\r\n\r\n")
+    assert [body for *_, body in echo.asked] == [b"x" * 10_000]
+
+
+async def test_a_request_that_ends_its_connection_is_the_last() -> None:
+    for head in (NEXT.replace(b"\r\n\r\n", b"\r\nconnection: x, Close\r\n\r\n"), NEXT.replace(b"1.1", b"1.0")):
+        echo = Echo()
+        line = Line(guests(), echo)
+        answer = await line.send(head + NEXT)
+        assert b"\r\nconnection: close\r\n" in answer
+        assert len(echo.asked) == 1
+        assert line.gone
+
+
+async def test_who_waits_to_be_told_is_told_to_go_on() -> None:
+    for wanted in (True, False):
+        echo = Echo()
+        line = Line(guests(), echo if wanted else site)
+        head = (
+            POST if wanted else POST.replace(b"/echo", b"/0")
+        ) + b"content-length: 2\r\nexpect: 100-Continue\r\n\r\n"
+        answer = await line.send(head)
+        assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\n" if wanted else b"HTTP/1.1 200")
+        await line.send(b"hi")
+        assert line.wire.written.count(b"HTTP/1.1 200") == 1
+
+
+async def test_a_head_of_another_kind_is_refused_before_it_is_whole() -> None:
+    for start in (b"GET /0 HTTP/1.1\n", b"GET /0 HTTP/1.1\r\nhost: x\n\n", b"\x16\x03\x01"):
+        line = Line(guests(), site)
+        assert (await line.send(start)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_the_blanks_around_a_value_are_no_part_of_it() -> None:
+    echo = Echo()
+    await Line(guests(), echo).send(b"GET /0 HTTP/1.1\r\nhost: \t x \t\r\nconnection:close \r\n\r\n")
+    assert echo.asked == [("GET", "/0", {b"host": b"x", b"connection": b"close"}, b"")]
+
+
+# -- answers -------------------------------------------------------------------------------------------
+
+
+def answering(status: int, headers: list[tuple[bytes, bytes]], *pieces: bytes) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        for at, piece in enumerate(pieces):
+            await send({"type": "http.response.body", "body": piece, "more_body": at < len(pieces) - 1})
+
+    return app
+
+
+async def test_an_answer_of_no_known_length_comes_in_chunks_or_until_the_end() -> None:
+    line = Line(guests(), answering(200, [], b"one", b"", b"two"))
+    assert (await line.send(NEXT)).endswith(b"transfer-encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
+    assert not line.gone
+    line = Line(guests(), answering(200, [(b"transfer-encoding", b"chunked")], b"one", b"two"))
+    answer = await line.send(NEXT.replace(b"1.1", b"1.0"))
+    assert b"chunked" not in answer
+    assert answer.endswith(b"connection: close\r\n\r\nonetwo")
+    assert line.gone
+
+
+async def test_an_answer_that_has_no_body_has_none() -> None:
+    for status, method in ((200, b"HEAD"), (204, b"GET"), (304, b"GET")):
+        line = Line(guests(), answering(status, [(b"content-length", b"2")] * (status == 200), b"ok" * (status == 200)))
+        for _ in range(2):
+            answer = await line.send(NEXT.replace(b"GET", method))
+            assert answer.startswith(b"HTTP/1.1 %d " % status)
+            assert answer.endswith(b"\r\n\r\n")
+            assert (b"content-length: 2" in answer, b"chunked" in answer) == (status == 200, False)
+
+
+@pytest.mark.parametrize(
+    ("headers", "pieces", "told"),
+    [
+        ([(b"x", b"1\r\nset-cookie: 2")], [b"ok"], b""),
+        ([(b"x\r\ny", b"1")], [b"ok"], b""),
+        ([(b"content-length", b"3")], [b"ok"], b""),
+        ([(b"content-length", b"3")], [b"o", b"k"], b"o"),
+        ([(b"content-length", b"1")], [b"ok"], b""),
+        ([], [], b""),
+    ],
+)
+async def test_a_wrong_answer_ends_the_connection_and_smuggles_nothing(
+    headers: list[tuple[bytes, bytes]], pieces: list[bytes], told: bytes
+) -> None:
+    line = Line(guests(), answering(200, headers, *pieces))
+    await line.send(NEXT + NEXT)
+    assert line.gone
+    assert b"set-cookie" not in line.wire.written
+    assert line.wire.written.partition(b"\r\n\r\n")[2].rstrip(b"\r\n") == told
+
+
+async def test_an_application_that_fails_or_says_nothing_is_answered_for_without_a_reason() -> None:
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        raise KeyError("secret")
+
+    async def silent(scope: Any, receive: Any, send: Any) -> None:
+        return
+
+    for app in (fails, silent):
+        line = Line(guests(), app)
+        answer = await line.send(NEXT)
+        assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+        assert answer.endswith(b"\r\n\r\nInternal Server Error")
+        assert line.gone
+
+
+async def test_who_leaves_is_told_of_while_the_application_waits_and_nothing_more_is_written() -> None:
+    heard: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for _ in range(2):
+            heard.append((await receive())["type"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"late"})
+
+    line = Line(guests(), app)
+    await line.send(NEXT)
+    line.wire.close()
+    await asyncio.sleep(1)
+    assert heard == ["http.request", "http.disconnect"]
+    assert line.wire.written == b""
