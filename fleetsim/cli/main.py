@@ -166,7 +166,7 @@ def cli(
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LOG_FORMAT)
     logging.basicConfig(level=level, handlers=[handler])
-    for loud in ("httpx", "httpcore", "asyncio", "aiohttp", "uvicorn", "uvicorn.error", "uvicorn.access", "mcp"):
+    for loud in ("httpx", "httpcore", "asyncio", "uvicorn", "uvicorn.error", "uvicorn.access", "mcp"):
         logging.getLogger(loud).setLevel(logging.WARNING)
 
 

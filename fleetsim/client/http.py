@@ -25,8 +25,8 @@ from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpR
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import BoundedChunks, StreamLimits, Turns, deadline_of, load_decoder, read_events, read_whole
-from fleetsim.runtime.exchange import exchange
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
+from fleetsim.runtime.ports import Reply as HttpReply
 from fleetsim.runtime.retry import retry_after_s
 from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import CARD_HEADERS, Reply, dialect, read_card
@@ -66,22 +66,35 @@ REPEATED = frozenset({307, 308})
 """The statuses after which a call is repeated as it was (RFC 9110 section 15.4)."""
 
 
-@asynccontextmanager
-async def open_following(runtime: Runtime, address: AgentUrl, request: Request) -> AsyncIterator[IncomingResponse]:
+async def exchange_following(runtime: Runtime, address: AgentUrl, request: Request) -> HttpReply:
     """Send, and again where a redirect leads that is followed, both within ``total_s``. Raises as the transport."""
     began = runtime.clock.monotonic()
+    reply = await runtime.transport.exchange(request, runtime.room)
+    instead = followed(address, request.method, request.url, reply.status, reply.headers)
+    if instead is None:
+        return reply
+    return await runtime.transport.exchange(_again(request, instead, runtime.clock.monotonic() - began), runtime.room)
+
+
+@asynccontextmanager
+async def open_following(runtime: Runtime, address: AgentUrl, request: Request) -> AsyncIterator[IncomingResponse]:
+    """As ``exchange_following``, for a response that is read as it arrives."""
+    began = runtime.clock.monotonic()
     async with runtime.transport.open(request) as incoming:
-        instead = None
-        if 300 <= incoming.status < 400:
-            instead = followed(address, request.method, request.url, incoming.status, incoming.headers)
+        instead = followed(address, request.method, request.url, incoming.status, incoming.headers)
         if instead is None:
             yield incoming
             return
+    again = _again(request, instead, runtime.clock.monotonic() - began)
+    async with runtime.transport.open(again) as incoming:
+        yield incoming
+
+
+def _again(request: Request, url: str, spent_s: float) -> Request:
     limits = request.limits
     if limits.total_s is not None:
-        limits = replace(limits, total_s=max(limits.total_s - (runtime.clock.monotonic() - began), 0.001))
-    async with runtime.transport.open(replace(request, url=instead, limits=limits)) as incoming:
-        yield incoming
+        limits = replace(limits, total_s=max(limits.total_s - spent_s, 0.001))
+    return replace(request, url=url, limits=limits)
 
 
 def followed(address: AgentUrl, method: str, url: str, status: int, headers: Mapping[str, str]) -> str | None:
@@ -232,13 +245,12 @@ class AgentHttp:
     ) -> tuple[Reply, Any]:
         """One call that is answered at once: the reply, and its undecoded ``result``."""
         request, asked = self._request(runtime, call, choice, headers, self.limits.for_call(timeout_s))
-        async with open_following(runtime, self.address, request) as incoming:
-            body = await read_whole(incoming.chunks, runtime.room, owner=asked.where)
-        result = read_result(asked, incoming.status, incoming.headers, body, runtime.clock.now())
+        answer = await exchange_following(runtime, self.address, request)
+        result = read_result(asked, answer.status, answer.headers, answer.body, runtime.clock.now())
         try:
             return asked.dialect.decode_reply(asked.operation, result), result
         except WireError as error:
-            raise wire_error(asked.where, str(error), incoming.headers, body) from error
+            raise wire_error(asked.where, str(error), answer.headers, answer.body) from error
 
     @asynccontextmanager
     async def stream(
@@ -329,7 +341,7 @@ class AgentHttp:
             where = f"{address.where}{_path(url)}"
             request = Request(method="GET", url=url, headers=headers, limits=limits)
             try:
-                reply = await exchange(lambda asked: open_following(runtime, address, asked), request)
+                reply = await exchange_following(runtime, address, request)
                 refuse_status(where, source, reply.status, reply.headers, reply.body, runtime.clock.now())
                 try:
                     return read_card(parse_untrusted(reply.body, bytes_max=limits.body_bytes_max)), url

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
@@ -41,9 +41,10 @@ PUT_OFF_MAX = 10
 
 
 class Deadline:
-    """A deadline for somebody else: ``asyncio.timeout_at``, put off by as long as the loop was late.
+    """A deadline for somebody else, put off by as long as the loop was late; ``put_off_s`` says how long that was.
 
-    ``put_off_s`` says how long that was. ``at`` None is no deadline. Leaving raises TimeoutError if it passed.
+    ``at`` None is no deadline. As a context it is an ``asyncio.timeout_at``: leaving raises TimeoutError if it passed.
+    Where nobody's task is to be cancelled it is started with what it calls then.
     """
 
     _step_s: float
@@ -52,54 +53,71 @@ class Deadline:
     def __init__(self, at: float | None) -> None:
         self.put_off_s = 0.0
         self._at = at
-        self._timeout = asyncio.timeout(None)
+        self._loop = asyncio.get_running_loop()
+        self._expire: Callable[[], object] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timeout: asyncio.Timeout | None = None
 
     async def __aenter__(self) -> Deadline:
+        self._timeout = asyncio.timeout(None)
         await self._timeout.__aenter__()
-        self.reschedule(self._at)
+        self.start(self._cancel)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self.stop()
+        assert self._timeout is not None
         await self._timeout.__aexit__(kind, error, trace)
 
+    def _cancel(self) -> None:
+        assert self._timeout is not None
+        self._timeout.reschedule(self._loop.time())
+
     def expired(self) -> bool:
-        return self._timeout.expired()
+        """Whether it passed inside its context."""
+        return self._timeout is not None and self._timeout.expired()
+
+    def start(self, expire: Callable[[], object]) -> None:
+        """Call ``expire`` when it passes. It may be rescheduled then."""
+        self._expire = expire
+        self.reschedule(self._at)
+
+    def stop(self) -> None:
+        self._expire = None
+        if self._timer is not None:
+            self._timer.cancel()
 
     def reschedule(self, at: float | None) -> None:
         """Another moment, on the loop's clock."""
+        self._at = at
         if self._timer is not None:
             self._timer.cancel()
-        self._at = at
-        if at is None:
+        if at is None or self._expire is None:
             return
-        loop = asyncio.get_running_loop()
-        left_s = max(0.0, at - loop.time())
+        now = self._loop.time()
+        left_s = max(0.0, at - now)
         self._step_s = left_s / STEPS
         self._put_off_max_s = self.put_off_s + PUT_OFF_MAX * left_s
-        self._arm(loop, loop.time())
+        self._arm(now)
 
-    def _arm(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+    def _arm(self, now: float) -> None:
         assert self._at is not None
         due = min(self._at, now + self._step_s) if self._step_s else now
-        self._timer = loop.call_at(due, self._look, due)
+        self._timer = self._loop.call_at(due, self._look, due)
 
     def _look(self, due: float) -> None:
-        loop = asyncio.get_running_loop()
         assert self._at is not None
-        now = loop.time()
+        now = self._loop.time()
         if now - due > LATE_S and self.put_off_s < self._put_off_max_s:
             late_s = max(now - due, AGAIN_S)
             self.put_off_s += late_s
             self._at += late_s
         if self._at > now:
-            self._arm(loop, now)
-        else:
-            self._timeout.reschedule(now)
+            self._arm(now)
+        elif self._expire is not None:
+            self._expire()
 
 
 def deadline_of(limits: Limits) -> float | None:
@@ -213,6 +231,10 @@ def too_large(where: str, limits: Limits) -> LimitReached:
     return LimitReached(f"{where}: the answer is larger than {limits.body_bytes_max} bytes")
 
 
+def incomplete(where: str, limits: Limits) -> TimedOut:
+    return TimedOut(f"{where}: the answer was not complete within {limits.total_s:g} s", sent=True)
+
+
 class BoundedChunks(AsyncIterator[bytes]):
     """The chunks of a body, no more than ``limits.body_bytes_max`` bytes and none after ``deadline``.
 
@@ -241,9 +263,7 @@ class BoundedChunks(AsyncIterator[bytes]):
             except TimeoutError:
                 if not waiting.expired():
                     raise
-                raise TimedOut(
-                    f"{self._where}: the answer was not complete within {self._limits.total_s:g} s", sent=True
-                ) from None
+                raise incomplete(self._where, self._limits) from None
             self._deadline += waiting.put_off_s
         self._received += len(chunk)
         if self._received > self._limits.body_bytes_max:

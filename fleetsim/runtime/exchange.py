@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from fleetsim.model.errors import LimitReached, TimedOut, TransportError, Unreachable
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import BoundedChunks, Deadline, Room, deadline_of, read_whole, too_large
+from fleetsim.runtime.body import BoundedChunks, Deadline, Room, deadline_of, incomplete, read_whole, too_large
 from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request
 
 HEADERS_MAX = 100
@@ -25,7 +25,7 @@ HEADER_BYTES_MAX = 32 * 1024
 
 URL_CHARS_MAX = 65_536
 
-_PORTS = {"http": 80, "https": 443}
+PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ def origin_of(url: str) -> Origin:
         port = parts.port
     except ValueError:
         raise Unreachable(f"not a URL: {one_line(url)}") from None
-    if parts.scheme not in _PORTS or not parts.hostname:
+    if parts.scheme not in PORTS or not parts.hostname:
         raise Unreachable(f"not an http or https URL: {one_line(url)}")
-    return Origin(parts.scheme, parts.hostname.lower(), _PORTS[parts.scheme] if port is None else port)
+    return Origin(parts.scheme, parts.hostname.lower(), PORTS[parts.scheme] if port is None else port)
 
 
 def where_of(url: str) -> str:
@@ -97,6 +97,16 @@ class Progress:
         seconds = min(self._limits.first_byte_s, total_s)
         return TimedOut(f"{self.where}: no answer within {seconds:g} s", sent=self.sent)
 
+    def late(self, *, answering: bool) -> TransportError | None:
+        """What to say when the deadline has passed; None while an answer that has begun has time left."""
+        if not answering:
+            return self.timed_out()
+        end_at = self._within(None)
+        if end_at is not None and end_at <= asyncio.get_running_loop().time():
+            return incomplete(self.where, self._limits)
+        self.deadline.reschedule(end_at)
+        return None
+
     def arriving(self, status: int, headers: Mapping[str, str], chunks: AsyncIterator[bytes]) -> IncomingResponse:
         """The response, its head checked, its body bounded. Raises LimitReached."""
         check_head(headers, self._limits, self.where)
@@ -120,7 +130,7 @@ def is_usable(url: str) -> bool:
         scheme, host, user, _port = parts.scheme, parts.hostname, parts.username, parts.port
     except ValueError:
         return False
-    return scheme in _PORTS and bool(host) and user is None
+    return scheme in PORTS and bool(host) and user is None
 
 
 def is_writable(headers: Mapping[str, str]) -> bool:
@@ -151,7 +161,7 @@ def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 def quieten_libraries() -> None:
     """httpx logs full URLs at INFO, httpcore headers at DEBUG: a secret may be in either."""
-    for name in ("httpx", "httpcore", "aiohttp"):
+    for name in ("httpx", "httpcore"):
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.WARNING)

@@ -1,43 +1,43 @@
-"""The way out over HTTP/1.1: aiohttp, under our own limits.
+"""The way out over HTTP/1.1: a pool of kept connections, under our own limits.
 
-The gates stand outside its pool, which has no queue, so that long streams do not hold up short calls. Redirects,
+The gates stand before the pool, which has no queue, so that long streams do not hold up short calls. Redirects,
 cookies, proxies from the environment and content encodings are off: each was seen to carry a secret or a bomb across
-a border. What a program of its own hands in instead is ``http_given``'s.
+a border. What a program of its own hands in instead is ``http_given``'s. Why not a client library: decision 0028.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import quote, urlsplit
 
-import aiohttp
-import certifi
+import idna
 
 from fleetsim import __version__
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import Unreachable
 from fleetsim.runtime.address import AddressPolicy
-from fleetsim.runtime.exchange import (
-    Progress,
-    exchange,
-    headers_of,
-    is_usable,
-    is_writable,
-    quieten_libraries,
-    where_of,
-)
-from fleetsim.runtime.http_dial import new_session, progress_of
-from fleetsim.runtime.http_errors import FOREIGN, translate
+from fleetsim.runtime.body import Room, read_whole, too_large
+from fleetsim.runtime.exchange import PORTS, Origin, Progress, is_usable, origin_of, quieten_libraries, where_of
+from fleetsim.runtime.http_connection import PIECE_BYTES, ArrivingResponse, Connection
+from fleetsim.runtime.http_dial import dial
+from fleetsim.runtime.http_errors import broken, unusable, unwritable
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Resolver
 
 EXCHANGES_MAX = 2_000
 """A last bound only. Who calls agents decides how many at once: a hub's gate lets one call to each of 1,000 through."""
 
 STREAMS_MAX = 1_000
-PIECE_BYTES = 256 * 1024
+KEEP_ALIVE_S = 4.0
+"""Below the 5 s after which uvicorn and node drop an idle connection, so that a POST seldom meets that race."""
+
+READ_BYTES = 64 * 1024
+HEADERS = {"user-agent": f"fleetsim/{__version__}", "accept-encoding": "identity"}
 
 
 class HttpTransport:
@@ -59,7 +59,10 @@ class HttpTransport:
         self._exchanges_max, self._streams_max = exchanges_max, streams_max
         self._exchange_gate = asyncio.Semaphore(exchanges_max)
         self._stream_gate = asyncio.Semaphore(streams_max)
-        self._session: aiohttp.ClientSession | None = None
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._open: set[Connection] = set()
+        self._idle: defaultdict[Origin, list[Connection]] = defaultdict(list)
+        self._sweep_timer: asyncio.TimerHandle | None = None
         self._guarded: dict[AddressPolicy, HttpTransport] = {}
         self._closed = False
 
@@ -80,86 +83,166 @@ class HttpTransport:
         self._closed = True
         for guarded in self._guarded.values():
             await guarded.aclose()
-        if self._session is not None:
-            await self._session.close()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for connection in tuple(self._open):
+            connection.fail(broken(connection.where))
+        await asyncio.sleep(0)  # in which the loop closes their sockets
 
-    async def exchange(self, request: Request) -> Reply:
+    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
         """Send and read the whole response under ``request.limits``. Raises as ``open`` does."""
-        return await exchange(self.open, request)
+        async with self._stream_gate if request.streaming else self._exchange_gate:
+            response, progress = await self._ask(request, whole=True)
+            try:
+                if response.complete:
+                    body = response.take()
+                    if len(body) > request.limits.body_bytes_max:
+                        raise too_large(response.where, request.limits)
+                else:  # it is large
+                    incoming = progress.arriving(response.status, response.headers, response)
+                    body = await read_whole(incoming.chunks, room or Room(), owner=response.where)
+                return Reply(status=response.status, headers=response.headers, body=body)
+            finally:
+                self._release(response.connection)
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncIterator[IncomingResponse]:
         """Send, and hand over the response as it arrives; leaving drops the connection. Raises as the port says."""
         async with self._stream_gate if request.streaming else self._exchange_gate:
-            if self._closed:
-                raise Unreachable("the transport is closed")
-            progress = Progress(request.limits)
-            response = await self._send(request, progress)
+            response, progress = await self._ask(request, whole=False)
             try:
-                headers = headers_of(response.raw_headers)
-                yield progress.arriving(response.status, headers, _Chunks(response.content, progress.where))
+                yield progress.arriving(response.status, response.headers, response)
             finally:
-                response.close()
+                self._release(response.connection)
 
-    async def _send(self, request: Request, progress: Progress) -> aiohttp.ClientResponse:
-        token = progress_of.set(progress)
+    async def _ask(self, request: Request, *, whole: bool) -> tuple[ArrivingResponse, Progress]:
+        """Send, and wait for the head, or for all of a response that is small."""
+        if self._closed:
+            raise Unreachable("the transport is closed")
+        place = _place_of(request.url)
+        head = _head_of(request, place)
+        progress = Progress(request.limits)
+        progress.where = place.where
+        connection = self._kept(place.origin) or await self._connect(place, progress)
+        response = ArrivingResponse(connection, request.limits, whole=whole, bodiless=request.method == "HEAD")
+
+        def look() -> None:
+            if (error := progress.late(answering=response.status > 0)) is not None:
+                connection.fail(error)
+
+        progress.connected()
+        progress.deadline.start(look)
         try:
-            if not is_usable(request.url):
-                raise aiohttp.InvalidURL("")
-            progress.where = where_of(request.url)
-            if not is_writable(request.headers):
-                raise ValueError
-            if self._session is None:  # not sooner: a session belongs to the loop it is made in
-                self._session = new_session(self._resolver, self._policy, self._tls or authorities(), HEADERS)
-            async with progress.deadline:
-                headers: Mapping[str, str] = request.headers
-                body: bytes | AsyncIterator[bytes] | None = request.body or None
-                if len(request.body) > PIECE_BYTES:  # in pieces, so that writing it does not hold up the loop
-                    headers, body = {**headers, "content-length": str(len(request.body))}, _pieces(request.body)
-                url = request.url.replace(" ", "%20")  # which it would write as "+" in a query
-                return await self._session.request(
-                    request.method, url, headers=headers, data=body, allow_redirects=False
-                )
-        except FOREIGN as error:
-            if progress.deadline.expired():
-                raise progress.timed_out() from error
-            raise translate(error, where=progress.where, sent=progress.sent) from error
+            connection.ask(head, request.body, response)
+            if len(request.body) > PIECE_BYTES:
+                await connection.upload(request.body)
+            await response.head()
+        except BaseException:
+            connection.close()
+            raise
         finally:
-            progress_of.reset(token)
+            progress.deadline.stop()
+        return response, progress
 
+    # -- the pool
 
-HEADERS = {"user-agent": f"fleetsim/{__version__}", "accept-encoding": "identity"}
+    def _kept(self, origin: Origin) -> Connection | None:
+        """A connection that waits for its next request, the one that waits the shortest."""
+        idle = self._idle.get(origin)
+        while idle:
+            connection = idle.pop()
+            if not connection.closed and asyncio.get_running_loop().time() - connection.idle_since < KEEP_ALIVE_S:
+                return connection
+            connection.close()
+        return None
 
-
-class _Chunks(AsyncIterator[bytes]):
-    """A body as it comes, its errors ours."""
-
-    def __init__(self, content: aiohttp.StreamReader, where: str) -> None:
-        self._content = content
-        self._where = where
-
-    async def __anext__(self) -> bytes:
+    async def _connect(self, place: _Place, progress: Progress) -> Connection:
+        origin = place.origin
         try:
-            chunk = await self._content.readany()
-        except FOREIGN as error:
-            raise translate(error, where=self._where, sent=True) from error
-        if not chunk:
-            raise StopAsyncIteration
-        return chunk
+            async with progress.deadline:
+                connection = await dial(
+                    origin,
+                    lambda: Connection(origin, place.where, self._buffer, self._open.discard),
+                    where=place.where,
+                    resolver=self._resolver,
+                    policy=self._policy,
+                    tls=self._tls,
+                )
+        except TimeoutError as error:
+            raise progress.timed_out() from error
+        if self._closed:
+            connection.close()
+            raise Unreachable("the transport is closed")
+        if connection.closed:
+            raise Unreachable(f"{place.where}: the connection was closed before anything was sent")
+        self._open.add(connection)
+        return connection
+
+    def _release(self, connection: Connection) -> None:
+        if not connection.release() or self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle[connection.origin].append(connection)
+        if self._sweep_timer is None:
+            self._sweep_timer = loop.call_later(KEEP_ALIVE_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what has waited too long."""
+        loop = asyncio.get_running_loop()
+        for origin, idle in tuple(self._idle.items()):
+            for connection in idle:
+                if loop.time() - connection.idle_since >= KEEP_ALIVE_S:
+                    connection.close()
+            self._idle[origin] = [connection for connection in idle if not connection.closed]
+            if not self._idle[origin]:
+                del self._idle[origin]
+        self._sweep_timer = loop.call_later(KEEP_ALIVE_S, self._sweep) if self._idle else None
 
 
-async def _pieces(body: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), PIECE_BYTES):
-        yield body[start : start + PIECE_BYTES]
+# -- a request's head --------------------------------------------------------------------------------------------
+
+BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
+"""Methods whose requests say no length where they have no body (RFC 9110 section 8.6)."""
+
+_SAFE = "/?%:@!$&'()*+,;=~[]"
 
 
-@cache
-def authorities() -> ssl.SSLContext:
-    """Whose certificates count: certifi's list, unless SSL_CERT_FILE or SSL_CERT_DIR names another.
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a URL says: whom to connect to, how to name it in messages and in ``Host``, and what to ask it for."""
 
-    One context for the process: loading it takes a tenth of a second.
-    """
-    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    if not file and folder:
-        return ssl.create_default_context(capath=folder)
-    return ssl.create_default_context(cafile=file or certifi.where())
+    origin: Origin
+    where: str
+    host: str
+    target: str
+
+
+@lru_cache(1_024)
+def _place_of(url: str) -> _Place:
+    """Raises Unreachable: it is no address that everybody reads alike."""
+    if not is_usable(url):
+        raise unusable("the address")
+    where, origin, parts = where_of(url), origin_of(url), urlsplit(url)
+    if not origin.host.isascii():
+        try:
+            origin = replace(origin, host=idna.encode(origin.host, uts46=True).decode())
+        except idna.IDNAError:
+            raise unusable(where) from None
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host.rstrip(".")
+    host = host if origin.port == PORTS[origin.scheme] else f"{host}:{origin.port}"
+    target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
+    return _Place(origin, where, host, target)
+
+
+def _head_of(request: Request, place: _Place) -> bytes:
+    """Request line and headers. Raises Unreachable: one would not stay on its line."""
+    fields = {"host": place.host, **HEADERS, **{name.lower(): value for name, value in request.headers.items()}}
+    if request.body or request.method not in BODILESS:
+        fields["content-length"] = str(len(request.body))
+    lines = [f"{name}: {value}\r\n" for name, value in fields.items()]
+    text = f"{request.method} {place.target} HTTP/1.1\r\n{''.join(lines)}\r\n"
+    breaks = len(lines) + 2
+    if not text.isascii() or "\0" in text or text.count("\n") != breaks or text.count("\r") != breaks:
+        raise unwritable(place.where, ValueError(), sent=False)
+    return text.encode()

@@ -19,6 +19,7 @@ import httpx
 
 from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, Unreachable
 from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.body import Room
 from fleetsim.runtime.exchange import (
     Progress,
     exchange,
@@ -72,9 +73,9 @@ class GivenTransport:
     async def aclose(self) -> None:
         """Nothing: the client is its owner's."""
 
-    async def exchange(self, request: Request) -> Reply:
+    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
         """Send and read the whole response under ``request.limits``. Raises as ``open`` does."""
-        return await exchange(self.open, request)
+        return await exchange(self.open, request, room)
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncIterator[IncomingResponse]:

@@ -134,8 +134,11 @@ class Transport(Protocol):
         """
         ...
 
-    async def exchange(self, request: Request) -> Reply:
-        """Send and read the whole response under ``request.limits``. Raises as ``open`` does."""
+    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
+        """Send and read the whole response under ``request.limits``; a large one takes its place in ``room``.
+
+        Raises as ``open`` does.
+        """
         ...
 
     def guarded(self, policy: AddressPolicy) -> Transport:

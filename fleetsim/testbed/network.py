@@ -28,6 +28,7 @@ from fleetsim.testbed.simulated_exchange import SeenRequest, SimulatedExchange, 
 
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
+    from fleetsim.runtime.body import Room
 
 SPEC_VERSION = "2.3"
 """The ASGI version announced, as uvicorn announces it; with "2.4" a departed client is an OSError in send."""
@@ -136,8 +137,8 @@ class MemoryNetwork:
     def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
         return self._open(request, "", None)
 
-    async def exchange(self, request: Request) -> Reply:
-        return await exchange(self.open, request)
+    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
+        return await exchange(self.open, request, room)
 
     def guarded(self, policy: AddressPolicy) -> NetworkLink:
         return NetworkLink(self, "", policy)
@@ -219,8 +220,8 @@ class NetworkLink:
     def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
         return self._network._open(request, self._source, self._policy)
 
-    async def exchange(self, request: Request) -> Reply:
-        return await exchange(self.open, request)
+    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
+        return await exchange(self.open, request, room)
 
     def guarded(self, policy: AddressPolicy) -> NetworkLink:
         return NetworkLink(self._network, self._source, policy)

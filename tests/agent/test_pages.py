@@ -96,6 +96,6 @@ def test_what_brings_pytest_is_named_where_pytest_is_needed() -> None:
 
 
 def test_the_names_of_a_skill_cost_nothing_until_they_are_used() -> None:
-    code = "import sys, fleetsim; fleetsim.DataPart; print('textual' in sys.modules, 'aiohttp' in sys.modules)"
+    code = "import sys, fleetsim; fleetsim.DataPart; print('textual' in sys.modules, 'httptools' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=TOP)
     assert done.stdout == "False False\n"

@@ -22,6 +22,7 @@ from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.model.work import SkillRequest
+from fleetsim.runtime.body import Room
 from fleetsim.runtime.exchange import exchange
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request
 from fleetsim.runtime.real import running_runtime
@@ -70,8 +71,8 @@ class Endless:
             "result": {"kind": "task", "id": task, "contextId": f"context-of-{task}", "status": status},
         }
 
-    async def exchange(self, request: Request) -> Reply:
-        return await exchange(self.open, request)
+    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
+        return await exchange(self.open, request, room)
 
     def guarded(self, policy: object) -> Endless:
         return self

@@ -15,6 +15,7 @@ from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.inprocess import ALLOW, check_app
 from fleetsim.check.report import Report
 from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.body import Room
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Transport
 from tests.volume import some
 
@@ -44,8 +45,8 @@ class SpoiledTransport:
     def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
         return self._inner.open(replace(request, body=self._edit(request.body)))
 
-    async def exchange(self, request: Request) -> Reply:
-        return await self._inner.exchange(replace(request, body=self._edit(request.body)))
+    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
+        return await self._inner.exchange(replace(request, body=self._edit(request.body)), room)
 
     def guarded(self, policy: AddressPolicy) -> SpoiledTransport:
         return SpoiledTransport(self._inner.guarded(policy), self._edit)

@@ -240,7 +240,7 @@ def test_unused_it_changes_nothing_and_imports_nothing(pytester: pytest.Pytester
         def test_nothing_is_there():
             ours = {name for name in sys.modules if name.startswith("fleetsim")}
             assert ours == {"fleetsim", "fleetsim.pytest_plugin", "fleetsim.pytest_plugin.plugin"}
-            assert not {"httpx", "aiohttp", "starlette", "uvicorn", "textual"} & set(sys.modules)
+            assert not {"httpx", "httptools", "starlette", "uvicorn", "textual"} & set(sys.modules)
         """
     )
     run(pytester).assert_outcomes(passed=1)

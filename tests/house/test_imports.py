@@ -16,7 +16,7 @@ from tests.house.tree import TOP, parsed, shown, sources
 
 pytestmark = pytest.mark.slow
 
-HEAVY = ("textual", "rich", "starlette", "uvicorn", "aiohttp", "httpx", "pydantic", "sqlite3", "hypothesis", "pytest")
+HEAVY = ("textual", "rich", "starlette", "uvicorn", "httptools", "httpx", "pydantic", "sqlite3", "hypothesis", "pytest")
 ONLY_WITH_A_HUB = ("textual", "pydantic", "httpx", "fleetsim.caller.events", "fleetsim.client.hub_client")
 """What `fleetsim send URL` can do without: each adds to the time before the first byte goes out."""
 
@@ -35,9 +35,12 @@ def loaded_by(statement: str) -> set[str]:
     [
         ("fleetsim", HEAVY),
         ("fleetsim.model.task", (*HEAVY, "asyncio", "random", "socket")),
-        ("fleetsim.wire.dialect", ("textual", "rich", "starlette", "uvicorn", "aiohttp", "httpx", "asyncio", "socket")),
-        ("fleetsim.caller.step", ("textual", "starlette", "uvicorn", "aiohttp", "httpx")),
-        ("fleetsim.dashboard.view", ("textual", "rich", "starlette", "uvicorn", "aiohttp", "httpx")),
+        (
+            "fleetsim.wire.dialect",
+            ("textual", "rich", "starlette", "uvicorn", "httptools", "httpx", "asyncio", "socket"),
+        ),
+        ("fleetsim.caller.step", ("textual", "starlette", "uvicorn", "httptools", "httpx")),
+        ("fleetsim.dashboard.view", ("textual", "rich", "starlette", "uvicorn", "httptools", "httpx")),
         ("fleetsim.cli.main", ("textual", "hypothesis", "pytest")),
         ("fleetsim.cli.send", ONLY_WITH_A_HUB),
         ("fleetsim.cli.direct", ONLY_WITH_A_HUB),

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 WORDS = """
     account actor address app authenticator axis base behaviour body box breaker bucket buckets builder bulkhead
     capabilities cause change changes chat choice chunks claim claims client clients clock clocks column condition
-    config connector contents controls counters credential cron database deadline decision delivery delta desk
+    config contents controls counters credential cron database deadline decision delivery delta desk
     detail dir document editor ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
     forger formatter frame grid group guard health hint interface internals job journal keys kit labels layout lifespan
     limiter limits line link listener lock mark marks member meter metrics migration mode mount note notes notice

@@ -13,7 +13,7 @@ import pytest
 from tests.house.tree import TOP, parsed, shown, sources
 
 DIALLING = {
-    "aiohttp", "httpx", "httpx_sse", "httpcore", "requests", "urllib3", "socket", "ssl", "ftplib",
+    "aiohappyeyeballs", "aiohttp", "httpx", "httpx_sse", "httpcore", "requests", "urllib3", "socket", "ssl", "ftplib",
     "smtplib", "telnetlib", "imaplib", "poplib", "urllib.request", "http.client", "xmlrpc.client", "webbrowser",
     "multiprocessing.connection", "asyncio.streams",
 }  # fmt: skip
@@ -27,7 +27,7 @@ CALLS = {
 ALLOWED: dict[str, str] = {
     "fleetsim/runtime/http.py": "the one way out of the product",
     "fleetsim/runtime/http_dial.py": "where its sockets are made, vetted and checked",
-    "fleetsim/runtime/http_errors.py": "aiohttp's errors, to be told as ours",
+    "fleetsim/runtime/http_errors.py": "what the system and TLS say went wrong, to be told as ours",
     "fleetsim/runtime/http_given.py": "a client that a program of its own hands in; nothing in the product does",
     "fleetsim/runtime/body.py": "the decoder of event streams; opens nothing",
     "fleetsim/runtime/real.py": "name resolution, and the operating system's certificates",

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from fleetsim.check.listener import Listener, ReceivedWebhook, Sink
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
+from fleetsim.runtime.body import Room
 from fleetsim.runtime.exchange import exchange
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Transport
 
@@ -72,9 +73,9 @@ class Recorder:
                 call["broke"] = [now(), str(error)]
             raise
 
-    async def exchange(self, request: Request) -> Reply:
+    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
         """As ``Transport.exchange``."""
-        return await exchange(self.open, request)
+        return await exchange(self.open, request, room)
 
     def guarded(self, policy: Any) -> Transport:
         """Not wanted of a check."""
@@ -124,9 +125,9 @@ class Player:
         await asyncio.sleep(call["after"])
         yield IncomingResponse(status=call["status"], headers=call["headers"], chunks=_chunks(call, began))
 
-    async def exchange(self, request: Request) -> Reply:
+    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
         """As ``Transport.exchange``."""
-        return await exchange(self.open, request)
+        return await exchange(self.open, request, room)
 
     def guarded(self, policy: Any) -> Transport:
         """Not wanted of a check."""

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleetsim.model.errors import LimitReached, TransportError, Unreachable
+from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, Unreachable, WireError
+from fleetsim.runtime import http
 from fleetsim.runtime.http import HttpTransport
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import SystemResolver
@@ -129,3 +130,213 @@ async def test_closing_ends_what_is_under_way_and_refuses_what_comes_after(trans
         after = await fails(transport, post(server.url))
         assert isinstance(after, Unreachable)
         assert "closed" in str(after)
+
+
+# -- bodies, and where they end ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 2",
+        b"Content-Length: 2\r\nContent-Length: 3",
+        b"Content-Length: 2\r\nContent-Length: 2",
+        b"Content-Length: 2, 2",
+        b"Content-Length: +2",
+        b"Content-Length: 0x2",
+        b"Content-Length: 99999999999999999999999",
+        b"Content-Length:",
+        b"Transfer-Encoding: gzip, chunked",
+        b"Transfer-Encoding: chunked, chunked",
+        b"Transfer-Encoding: identity",
+        b"Transfer-Encoding: xchunked",
+        b"Content-Length : 2",
+        b"X: a\r\n b\r\nContent-Length: 2",
+        b"X\x00: a\r\nContent-Length: 2",
+    ],
+)
+async def test_a_body_whose_length_two_readers_could_take_differently_is_refused(
+    transport: HttpTransport, framing: bytes
+) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n\r\n2\r\nok\r\n0\r\n\r\n")
+
+    async with raw_server(handler) as server:
+        assert isinstance(await fails(transport, post(server.url)), WireError)
+        async with asyncio.timeout(60):
+            await server.gone.wait()
+
+
+FORGED = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.05])
+@pytest.mark.parametrize("more", [FORGED, FORGED[:20], b"junk", b"0"])
+async def test_what_comes_behind_an_answer_is_never_the_answer_to_another_request(
+    transport: HttpTransport, more: bytes, after_s: float
+) -> None:
+    async def handler(peer: Peer) -> None:
+        behind = more if len(server.requests) == 1 else b""
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + (b"" if after_s else behind))
+        if behind and after_s:
+            await asyncio.sleep(after_s)
+            await peer.send(behind)
+
+    async with raw_server(handler) as server:
+        assert (await transport.exchange(post(server.url))).body == b"ok"
+        await asyncio.sleep(2 * after_s)
+        assert (await transport.exchange(post(server.url))).body == b"ok"
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize("opening", [b"2;x=", b"2\r\nok\r\n0\r\nX: ", b"2\r\nok\r\n0\r\nX"])
+async def test_a_chunks_extensions_and_trailers_are_bounded(transport: HttpTransport, opening: bytes) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + opening)
+        while True:
+            await peer.send(b"x" * 16_384)
+            await asyncio.sleep(0)
+
+    async with raw_server(handler) as server:
+        assert isinstance(await fails(transport, post(server.url)), LimitReached)
+        assert await server.requests[0].left()
+
+
+async def test_a_hundred_trailers_pass_and_are_no_headers(transport: HttpTransport) -> None:
+    trailers = b"".join(b"X-%d: 1\r\n" % n for n in range(100))
+
+    async def handler(peer: Peer) -> None:
+        more = b"X: 1\r\n" if peer.path == "/more" else b""
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        await peer.send(head + b"2 ;x=y\r\nok\r\n0\r\n" + trailers + more + b"\r\n")
+
+    async with raw_server(handler) as server:
+        for _ in range(2):
+            reply = await transport.exchange(post(server.url))
+            assert (reply.body, [*reply.headers]) == (b"ok", ["transfer-encoding"])
+        assert server.connections == 1
+        assert isinstance(await fails(transport, post(server.url + "/more")), LimitReached)
+
+
+async def test_an_answer_to_head_has_no_body_whatever_its_length_says(transport: HttpTransport) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n")
+
+    async with raw_server(handler) as server:
+        for _ in range(2):
+            reply = await transport.exchange(Request(method="HEAD", url=server.url, limits=PATIENT))
+            assert (reply.status, reply.body, reply.headers["content-length"]) == (200, b"", "6")
+
+
+async def test_lines_may_end_without_a_carriage_return(transport: HttpTransport) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\nContent-Length: 2\nX-Empty:\n\nok")
+
+    async with raw_server(handler) as server:
+        reply = await transport.exchange(post(server.url))
+        assert (reply.body, reply.headers["x-empty"]) == (b"ok", "")
+
+
+# -- connections -------------------------------------------------------------------------------------------------
+
+
+async def test_a_connection_is_kept_for_its_next_request_and_no_longer(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "KEEP_ALIVE_S", 0.2)
+
+    async def handler(peer: Peer) -> None:
+        await peer.reply()
+
+    async with raw_server(handler) as server:
+        for _ in range(2):
+            await transport.exchange(post(server.url))
+        assert server.connections == 1
+        async with asyncio.timeout(60):
+            await server.gone.wait()  # closed by us, without another request
+        await transport.exchange(post(server.url))
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.0 200 OK\r\n", b"HTTP/1.1 200 OK\r\nConnection: close\r\n"])
+async def test_a_server_that_will_close_gets_no_other_request_on_that_connection(
+    transport: HttpTransport, answer: bytes
+) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.send(answer + b"Content-Length: 2\r\n\r\nok")
+
+    async with raw_server(handler) as server:
+        for _ in range(2):
+            assert (await transport.exchange(post(server.url))).body == b"ok"
+        assert server.connections == 2
+
+
+async def test_a_connection_whose_upload_was_broken_off_is_not_used_again(transport: HttpTransport) -> None:
+    async def early(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        assert await peer.left()
+
+    async with raw_server(early, on_connect=early) as server:
+        for number in (1, 2):
+            reply = await transport.exchange(replace(post(server.url), body=b"x" * 8_000_000))
+            assert (reply.status, server.connections) == (413, number)
+
+
+async def test_a_sender_waits_for_a_reader_who_does_not_read(transport: HttpTransport) -> None:
+    sent = 0
+
+    async def handler(peer: Peer) -> None:
+        nonlocal sent
+        await peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        while sent < 64 * 1024 * 1024:
+            await peer.send(b"x" * 65_536)
+            sent += 65_536
+
+    async with raw_server(handler) as server:
+        request = post(server.url, streaming=True, limits=replace(PATIENT, total_s=None, body_bytes_max=2**30))
+        async with transport.open(request) as incoming:
+            await anext(incoming.chunks)
+            before = -1
+            while before < sent:
+                before = sent
+                await asyncio.sleep(0.2)
+            assert sent < 32 * 1024 * 1024
+            assert await anext(incoming.chunks), "and goes on when he does"
+
+
+async def test_a_body_that_is_read_on_after_it_was_left_is_a_lost_connection(transport: HttpTransport) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+        await peer.left()
+
+    async with raw_server(handler) as server:
+        async with transport.open(post(server.url)) as incoming:
+            assert await anext(incoming.chunks) == b"hello"
+        with pytest.raises(ConnectionLost):
+            await anext(incoming.chunks)
+
+
+@pytest.mark.parametrize("size", [256 * 1024, 256 * 1024 + 1, 3_000_000])
+async def test_a_large_answer_comes_whole_and_its_connection_serves_again(transport: HttpTransport, size: int) -> None:
+    body = bytes(n % 251 for n in range(size))
+
+    async def handler(peer: Peer) -> None:
+        await peer.reply(body)
+
+    async with raw_server(handler) as server:
+        for _ in range(3):
+            limits = replace(PATIENT, body_bytes_max=size)
+            assert (await transport.exchange(post(server.url, limits=limits))).body == body
+        assert server.connections == 1
+
+
+async def test_a_large_answer_that_stops_half_way_ends_at_the_total_deadline(transport: HttpTransport) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + b"x" * 1_000_000)
+        await peer.left()
+
+    async with raw_server(handler) as server:
+        limits = replace(PATIENT, total_s=0.5, body_bytes_max=10_000_000)
+        error = await fails(transport, post(server.url, limits=limits))
+        assert "not complete within 0.5 s" in str(error)

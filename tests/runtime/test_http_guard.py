@@ -11,7 +11,8 @@ import pytest
 
 from fleetsim.model.errors import BlockedAddress, FleetsimError, Unreachable
 from fleetsim.runtime.address import AddressPolicy
-from fleetsim.runtime.http import HttpTransport, authorities
+from fleetsim.runtime.http import HttpTransport
+from fleetsim.runtime.http_dial import authorities
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import SystemResolver
 from tests.runtime.addresses import ALLOWED, DENIED
@@ -152,6 +153,8 @@ async def test_a_peer_other_than_the_one_dialled_gets_no_byte(monkeypatch: pytes
         monkeypatch.setattr(loop, "sock_connect", divert)
         guarded = HttpTransport(resolver=Names(("8.8.8.8",))).guarded(AddressPolicy(ports=frozenset({server.port})))
         assert isinstance(await outcome(guarded, f"http://name.example:{server.port}/"), BlockedAddress)
+        async with asyncio.timeout(60):
+            await server.gone.wait()
         assert server.requests == []
 
 

@@ -20,6 +20,7 @@ from fleetsim.model.call import Call, SetPush
 from fleetsim.model.errors import BlockedAddress, TransportError
 from fleetsim.model.task import Task, TaskState
 from fleetsim.runtime.address import AddressPolicy, WebhookUrl, parse_webhook_url
+from fleetsim.runtime.body import Room
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Transport
 from fleetsim.runtime.retry import DELAYS_S
 from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
@@ -200,8 +201,8 @@ class _Following:
         async with self._inner.open(replace(request, url=there)) as incoming:
             yield incoming
 
-    async def exchange(self, request: Request) -> Reply:
-        return await self._inner.exchange(request)
+    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
+        return await self._inner.exchange(request, room)
 
     def guarded(self, policy: AddressPolicy) -> Transport:
         return _Following(self._inner.guarded(policy))
