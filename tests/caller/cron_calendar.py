@@ -73,34 +73,31 @@ REASONS = {
     "minute star": "counts real hours also where only the minute field begins with a star",
     "stepped range": "takes an hour field like 1-23/2 for wall times",
     "half an hour": "drops a slot after a clock that is put back by half an hour",
-    "past midnight": "loses its way where a clock is set at one minute past midnight",
     "no midnight": "takes the first minute of a day without midnight for a slot",
-    "within an hour": "drops slots in the two hours after a clock that is put forward within an hour",
+    "within an hour": "loses its way where a clock is set within an hour",
 }
 """What cronsim does otherwise; docs/reference/cron.md says why we do not."""
 
 
 def reason(text: str, window: Window, theirs: Sequence[datetime] | None) -> str | None:
     """Which of the reasons explains that cronsim says something else; None: no reason is known."""
-    past_midnight = window.set_at.time() == time(0, 1)
+    within_an_hour = window.set_at.minute != 0
     if theirs is None:
         if any("-" in item and _wraps(item) for field in text.split() for item in field.split(",")):
             return "wraps"
-        return "past midnight" if past_midnight else None
+        return "within an hour" if within_an_hour else None
     minute, hour, *_ = text.split()
     fixed = not set("*/") & set(hour)
     if fixed and minute.startswith("*"):
         return "minute star"
     if not fixed and not hour.startswith("*"):
         return "stepped range"
-    if past_midnight:
-        return "past midnight"
     wanted = set(window.slots(Expression.of(text)))
     added, dropped = set(theirs) - wanted, wanted - set(theirs)
     if window.moved > timedelta(0) and window.set_at.time() == time(0, 0) and added == {window.change}:
         return "no midnight"
     soon = {at for at in dropped if timedelta(0) <= at - window.change < timedelta(hours=2)}
-    if window.moved > timedelta(0) and window.set_at.minute and not added and dropped == soon:
+    if within_an_hour and not added and dropped == soon:
         return "within an hour"
     return "half an hour" if hour.startswith("*") and abs(window.moved) == timedelta(minutes=30) else None
 
