@@ -106,6 +106,7 @@ class Simulation:
         self._session: DiskSession | None = None
         self._slower: dict[str, float] = dict.fromkeys(self.agents, 1.0)
         self._deaths: dict[str, int] = dict.fromkeys(self.agents, 0)
+        self._dead: set[str] = set()
         self._over = False
         self._engines: dict[str, Engine] = {}
         self._stalled_s = 0.0
@@ -195,11 +196,13 @@ class Simulation:
         self._engines[name] = agent.engine()
         self.network.mount(origin, agent.mount(self._engines[name]))
 
-    async def _kill_agent(self, name: str) -> None:
-        """It is gone at once, with all its tasks: nothing that it still tries leaves it."""
+    async def _kill_agent(self, name: str) -> int:
+        """It is gone at once, with all its tasks: nothing that it still tries leaves it. Which of its deaths it is."""
         self.network.fault(faults.Refuse(), Match(source=f"{name}#{self._deaths[name]}"))
-        self._deaths[name] += 1
+        self._deaths[name] = death = self._deaths[name] + 1
+        self._dead.add(name)
         await self.network.crash(origin_of(name))
+        return death
 
     async def _start_hub(self) -> None:
         """Start it, if it does not run."""
@@ -302,11 +305,9 @@ class Simulation:
             case "agent-down":
                 for name in names:
                     self.network.down(origin_of(name))
-                await self._for(lasts, partial(self._each, names, lambda name: self.network.up(origin_of(name))))
+                await self._for(lasts, partial(self._reconnect, names))
             case "agent-restart":
-                for name in names:
-                    await self._kill_agent(name)
-                dead = {name: self._deaths[name] for name in names}
+                dead = {name: await self._kill_agent(name) for name in names}
                 await self._for(lasts if trouble.lasts is not None else 1.0, partial(self._revive, dead))
             case "hub-restart" | "hub-dies-writing":
                 if trouble.fault == "hub-dies-writing":
@@ -345,11 +346,14 @@ class Simulation:
         """Mount those again that did not die once more meanwhile: whoever killed them last brings them back."""
         for name, deaths in dead.items():
             if self._deaths[name] == deaths:
+                self._dead.discard(name)
                 self._mount(name)
 
-    def _each(self, names: tuple[str, ...], do: Callable[[str], None]) -> None:
+    def _reconnect(self, names: tuple[str, ...]) -> None:
+        """The network reaches those again that were not killed meanwhile."""
         for name in names:
-            do(name)
+            if name not in self._dead:
+                self.network.up(origin_of(name))
 
     async def _every(self, pause_s: float, seconds: float, do: Callable[[], Awaitable[None]]) -> None:
         """Do it again and again for so long."""

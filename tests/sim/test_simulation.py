@@ -49,6 +49,16 @@ def test_the_same_seed_gives_the_same_run_in_any_process_and_another_seed_anothe
     assert digests != {run_of(scenario(duration=300.0, seed=2))[1] + "\n"}
 
 
+@pytest.mark.parametrize("meanwhile", ["agent-restart", "agent-down"])
+def test_an_agent_that_is_killed_in_the_middle_of_other_trouble_comes_back_once(meanwhile: str) -> None:
+    weather = [
+        Trouble.model_validate({"fault": fault, "at": "2m", "lasts": lasts})
+        for fault, lasts in (("agent-restart", "30s"), (meanwhile, "5s"))
+    ]
+    found = report(scenario(duration=300.0, weather=weather))
+    assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
+
+
 @pytest.mark.parametrize("fault", sorted(KINDS))
 def test_under_each_trouble_every_request_still_has_its_one_outcome(fault: str) -> None:
     trouble = Trouble.model_validate({"fault": fault, "at": "2m", "lasts": "5m"})
