@@ -20,7 +20,7 @@ from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, not_t
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.model.task import TERMINAL
-from fleetsim.runtime.body import SseEvent, StreamLimits, load_decoder, read_events
+from fleetsim.runtime.body import SseEvent, StreamLimits, read_events
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request
 
 T = TypeVar("T")
@@ -41,7 +41,6 @@ class Session:
     """What a probe is given: calls and streams in one dialect, fixtures, and what is known of the agent."""
 
     def __init__(self, agent: AgentUnderTest, dialect: str) -> None:
-        load_decoder()
         self.agent = agent
         self.dialect = RawDialect(dialect)
         self.options = agent.options

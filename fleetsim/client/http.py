@@ -24,7 +24,7 @@ from fleetsim.model.changing import replace
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpRefused, WireError
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import BoundedChunks, StreamLimits, Turns, deadline_of, load_decoder, read_events, read_whole
+from fleetsim.runtime.body import BoundedChunks, StreamLimits, Turns, deadline_of, read_events, read_whole
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
 from fleetsim.runtime.ports import Reply as HttpReply
 from fleetsim.runtime.retry import retry_after_s
@@ -263,7 +263,6 @@ class AgentHttp:
         turns: Turns | None,
     ) -> AsyncIterator[EventStream]:
         """The stream of a call. JSON where a stream was expected is an error, or one event (interop.md section 7)."""
-        load_decoder()
         whole = self.limits.for_call(None)
         allowed = replace(whole, total_s=None, body_bytes_max=limits.stream_bytes_max)
         request, asked = self._request(runtime, call, choice, headers, allowed, streaming=True)

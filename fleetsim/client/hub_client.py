@@ -37,7 +37,7 @@ from fleetsim.model.limits import WIRE_BYTES_MAX, TooMuch
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID
 from fleetsim.model.work import ceremony_id as valid_id
-from fleetsim.runtime.body import StreamLimits, load_decoder, read_events
+from fleetsim.runtime.body import StreamLimits, read_events
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.runtime.real import SystemResolver, real_runtime
 from fleetsim.wire.json import dump, parse_untrusted
@@ -382,7 +382,6 @@ class HubClient(BlockingHubCalls):
 
         Events that were lost because this reader was too slow are told as one of topic ``events.dropped``.
         """
-        load_decoder()
         path = "/events" + (f"?after={after}" if after is not None else "")
         limits = StreamLimits(stream_bytes_max=2**40, events_max=2**40, lines_max=2**40)
         await self._require_proof()

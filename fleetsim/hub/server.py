@@ -22,7 +22,6 @@ from fleetsim.hub.hub import Hub, Tracing
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.state import A2A_FILE, StateDir
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.body import load_decoder
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.server import is_loopback, listen, serving
@@ -60,7 +59,6 @@ async def running_hub(
     if not allow_remote and not is_loopback(host):
         hint = "bind to 127.0.0.1, or say --allow-remote and put TLS in front"
         raise ConfigError(f"{host} can be reached from other machines", hint=hint)
-    load_decoder()
     keys = state.keys(runtime.ids) if state else HubKeys.fresh(runtime.ids)
     listener = listen(host, port)
     try:

@@ -1,9 +1,7 @@
 """Reading a body from outside, whole or as server-sent events: bounded in bytes, in memory and in time.
 
 The time in which we ourselves were late is never the sender's: neither while the event loop was held up, nor while
-there was no room for a large document, nor while others had their turn. httpx-sse decodes events, behind a guard that
-counts: the decoder alone believes anyone. It buffers endless lines, loses the first event after a byte order mark and
-has no idea of time.
+there was no room for a large document, nor while others had their turn.
 """
 
 from __future__ import annotations
@@ -11,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fleetsim.model.errors import LimitReached, TimedOut, WireError
 from fleetsim.model.limits import WIRE_BYTES_MAX
@@ -52,7 +49,7 @@ class Deadline:
 
     def __init__(self, at: float | None) -> None:
         self.put_off_s = 0.0
-        self._at = at
+        self.at = at
         self._loop = asyncio.get_running_loop()
         self._expire: Callable[[], object] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -82,7 +79,7 @@ class Deadline:
     def start(self, expire: Callable[[], object]) -> None:
         """Call ``expire`` when it passes. It may be rescheduled then."""
         self._expire = expire
-        self.reschedule(self._at)
+        self.reschedule(self.at)
 
     def stop(self) -> None:
         self._expire = None
@@ -91,7 +88,7 @@ class Deadline:
 
     def reschedule(self, at: float | None) -> None:
         """Another moment, on the loop's clock."""
-        self._at = at
+        self.at = at
         if self._timer is not None:
             self._timer.cancel()
         if at is None or self._expire is None:
@@ -103,18 +100,18 @@ class Deadline:
         self._arm(now)
 
     def _arm(self, now: float) -> None:
-        assert self._at is not None
-        due = min(self._at, now + self._step_s) if self._step_s else now
+        assert self.at is not None
+        due = min(self.at, now + self._step_s) if self._step_s else now
         self._timer = self._loop.call_at(due, self._look, due)
 
     def _look(self, due: float) -> None:
-        assert self._at is not None
+        assert self.at is not None
         now = self._loop.time()
         if now - due > LATE_S and self.put_off_s < self._put_off_max_s:
             late_s = max(now - due, AGAIN_S)
             self.put_off_s += late_s
-            self._at += late_s
-        if self._at > now:
+            self.at += late_s
+        if self.at > now:
             self._arm(now)
         elif self._expire is not None:
             self._expire()
@@ -316,8 +313,7 @@ class StreamLimits:
     large_event_s: float | None = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SseEvent:
+class SseEvent(NamedTuple):
     """One event. ``event`` is "message" unless the stream named it."""
 
     data: str
@@ -331,15 +327,6 @@ class Turns(Protocol):
     async def turn(self, events: int = 0) -> float:
         """So many events were read; returns once more may be read, and how many seconds that took."""
         ...
-
-
-def load_decoder() -> None:
-    """Import what decodes streams; to be called before one is asked for.
-
-    Commands that stream nothing do without: it is a quarter of the time in which they begin. Left until the first
-    event is there, it would hold up that event and everything else, for a second or more where nothing is compiled.
-    """
-    import httpx_sse  # noqa: F401
 
 
 async def read_events(
@@ -365,126 +352,195 @@ async def read_events(
     content_type = incoming.headers.get("content-type", "")
     if incoming.status != 200 or content_type.partition(";")[0].strip().lower() != "text/event-stream":
         raise WireError(f"not an event stream: status {incoming.status}, type {one_line(content_type, 80)!r}")
-    document = document or Room().document("")
-    guard = _Guard(incoming.chunks, limits or StreamLimits(), turns, document)
-    import httpx
-    from httpx_sse import EventSource
+    limits, document = limits or StreamLimits(), document or Room().document("")
+    reader, wait = _EventReader(limits), _StreamWait(incoming.chunks, limits, document)
+    with document, wait:
+        while (chunk := await wait.next()) is not None:
+            # No more at a time than is read in a turn, whatever lines it is made of.
+            short = (chunk.count(b"\n") + chunk.count(b"\r")) * _SHORT_LINE_BYTES > len(chunk)
+            size = PIECE_BYTES // 16 if short else PIECE_BYTES
+            for at in range(0, len(chunk), size):
+                events = reader.read(chunk[at : at + size])
+                wait.pardon(await document.grow(reader.held))
+                for event in events:
+                    if event.data.strip() == "[DONE]":
+                        return
+                    wait.note_event()
+                    yield event
+                    if turns is not None:
+                        wait.pardon(await turns.turn(1))
+                if turns is not None and not events:  # each event had a turn
+                    wait.pardon(await turns.turn())
 
-    headers = {"content-type": "text/event-stream; charset=utf-8"}
-    with document:
-        async with (
-            aclosing(guard.chunks()) as chunks,
-            aclosing(EventSource(httpx.Response(200, headers=headers, content=chunks)).aiter_sse()) as events,
-        ):
-            async for event in events:
-                if not event.data:
-                    continue
-                if event.data.strip() == "[DONE]":
-                    return
-                guard.count_event()
-                yield SseEvent(event=event.event, data=event.data, id=event.id)
-                if turns is not None:
-                    guard.pardon(await turns.turn(1))
 
+class _EventReader:
+    """Events as the HTML standard has them (section 9.2.6), read as bytes and counted before they are kept.
 
-class _Guard:
-    """Counts what passes. Lines end at CR, LF or CRLF, wherever the chunks are cut."""
+    Lines end at CR, LF or CRLF, wherever the pieces are cut.
+    """
 
-    def __init__(
-        self, chunks: AsyncIterator[bytes], limits: StreamLimits, turns: Turns | None, document: BodyPlace
-    ) -> None:
-        self._chunks = chunks
-        self._document = document
+    def __init__(self, limits: StreamLimits) -> None:
+        self.held = 0
+        """Bytes of the event, or of the comment, that is not whole yet."""
         self._limits = limits
-        self._turns = turns
-        self._bytes = self._line = self._event = self._lines = self._events = 0
-        self._comment = False
+        self._bytes = self._lines = self._event_bytes = 0
         self._after_cr = False
-        self._started = self._last_event = asyncio.get_running_loop().time()
+        self._mark: bytes | None = b""
+        self._line: list[bytes] = []
+        self._line_bytes = 0
+        self._name, self._id = "", ""
+        self._data: list[bytes] = []
 
-    def count_event(self) -> None:
-        self._events += 1
-        self._last_event = asyncio.get_running_loop().time()
-        if self._events > self._limits.events_max:
+    def read(self, piece: bytes) -> list[SseEvent]:
+        """The events that are whole with this piece. Raises LimitReached."""
+        limits = self._limits
+        self._bytes += len(piece)
+        if self._bytes > limits.stream_bytes_max:
+            raise LimitReached(f"the stream is larger than {limits.stream_bytes_max} bytes")
+        if self._mark is not None:
+            piece = self._unmarked(piece)
+        if self._after_cr and piece:
+            piece, self._after_cr = piece.removeprefix(b"\n"), False
+        if b"\r" in piece:
+            self._after_cr = piece.endswith(b"\r")
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, rest = piece.split(b"\n")
+        self._lines += len(lines)
+        if self._lines > limits.lines_max:
+            raise LimitReached(f"the stream has more than {limits.lines_max} lines")
+        events = []
+        for line in lines:
+            if self._line:
+                line = b"".join((*self._line, line))
+                self._line, self._line_bytes = [], 0
+            if not line:
+                self._event_bytes = 0
+                if (event := self._event()) is not None:
+                    events.append(event)
+                continue
+            self._count(line, len(line))
+            if line.startswith(b"data: "):
+                self._data.append(line[6:])
+            elif not line.startswith(b":"):
+                self._field(*line.split(b":", 1))
+        if rest:
+            self._line.append(rest)
+            self._line_bytes += len(rest)
+            before = self._event_bytes
+            self._count(self._line[0], self._line_bytes)
+            self.held, self._event_bytes = max(self._line_bytes, self._event_bytes), before
+        else:
+            self.held = self._event_bytes
+        return events
+
+    def _unmarked(self, piece: bytes) -> bytes:
+        """Without the byte order mark in front of the stream, b"" while there may be one."""
+        assert self._mark is not None
+        head = self._mark + piece
+        self._mark = head if len(head) < len(_BOM) and _BOM.startswith(head) else None
+        return head.removeprefix(_BOM) if self._mark is None else b""
+
+    def _count(self, line: bytes, size: int) -> None:
+        if size > self._limits.line_bytes_max:
+            raise LimitReached(f"a line of the stream is longer than {self._limits.line_bytes_max} bytes")
+        if not line.startswith(b":"):
+            self._event_bytes += size
+            if self._event_bytes > self._limits.event_bytes_max:
+                raise LimitReached(f"an event of the stream is larger than {self._limits.event_bytes_max} bytes")
+
+    def _field(self, name: bytes, value: bytes = b"") -> None:
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+        elif name == b"event":
+            self._name = value.decode("utf-8", "replace")
+        elif name == b"id" and b"\0" not in value:
+            self._id = value.decode("utf-8", "replace")
+
+    def _event(self) -> SseEvent | None:
+        """What an empty line ends; None if it has no data."""
+        name, lines = self._name, self._data
+        self._name, self._data = "", []
+        data = lines[0] if len(lines) == 1 else b"\n".join(lines)
+        return SseEvent(data.decode("utf-8", "replace"), name or "message", self._id) if data else None
+
+
+class _StreamWait:
+    """The chunks of a stream, waited for by the first of four deadlines, under one timer for all of them.
+
+    The timer looks no seldomer than the shortest of them lasts, so that each is seen to the moment when it is due.
+    """
+
+    def __init__(self, chunks: AsyncIterator[bytes], limits: StreamLimits, document: BodyPlace) -> None:
+        self.events = 0
+        self._chunks, self._limits, self._document = chunks, limits, document
+        self._loop = asyncio.get_running_loop()
+        self._began = self._last_event = self._waits_since = self._loop.time()
+        self._waiting: asyncio.Timeout | None = None
+        self._why = ""
+        spans = (limits.idle_s, limits.first_event_s, limits.idle_event_s, limits.total_s, limits.large_event_s)
+        self._look_s = min((seconds for seconds in spans if seconds is not None), default=None)
+        self._deadline = Deadline(None)
+
+    def __enter__(self) -> None:
+        self._deadline.start(self._look)
+
+    def __exit__(self, *_: object) -> None:
+        self._deadline.stop()
+
+    def note_event(self) -> None:
+        self.events += 1
+        self._last_event = self._loop.time()
+        if self.events > self._limits.events_max:
             raise LimitReached(f"the stream has more than {self._limits.events_max} events")
 
     def pardon(self, waited_s: float) -> None:
         """We did not read for so long: no time that the sender was silent."""
-        self._started += waited_s
+        self._began += waited_s
         self._last_event += waited_s
 
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """What arrives, no more of it at a time than is read in a turn, whatever lines it is made of."""
-        head: bytes | None = b""
-        while (chunk := await self._next()) is not None:
-            short = (chunk.count(b"\n") + chunk.count(b"\r")) * _SHORT_LINE_BYTES > len(chunk)
-            size = PIECE_BYTES // 16 if short else PIECE_BYTES
-            for at in range(0, len(chunk), size):
-                piece, events = chunk[at : at + size], self._events
-                self._count(piece)
-                self.pardon(await self._document.grow(max(self._line, self._event)))
-                if head is not None:
-                    head += piece
-                    if len(head) < len(_BOM) and _BOM.startswith(head):
-                        continue
-                    piece, head = head.removeprefix(_BOM), None
-                if piece:
-                    yield piece
-                if self._turns is not None and self._events == events:  # each event that came of it had a turn
-                    self.pardon(await self._turns.turn())
-        if head:
-            yield head
+    async def next(self) -> bytes | None:
+        """What arrives next, None at the end. Raises TimedOut."""
+        self._waits_since = self._loop.time()
+        if self._deadline.at is None or self._deadline.at <= self._waits_since:
+            self._look_at(self._due())
+        try:
+            async with asyncio.timeout(None) as self._waiting:
+                return await anext(self._chunks, None)
+        except TimeoutError as error:
+            raise TimedOut(f"the stream was given up: {self._why}") from error
+        finally:
+            self._waiting = None
 
-    async def _next(self) -> bytes | None:
-        """What arrives next, None at the end; by the first of four deadlines."""
+    def _look(self) -> None:
+        if self._waiting is None:
+            return  # we ourselves are at work; the next wait sets the time anew
+        at = self._due()
+        if at is not None and at <= self._loop.time():
+            self._waiting.reschedule(at)
+        else:
+            self._look_at(at)
+
+    def _look_at(self, at: float | None) -> None:
+        """Look again then, or sooner: meanwhile there may be another deadline."""
+        if self._look_s is not None:
+            soon = self._loop.time() + self._look_s
+            self._deadline.reschedule(soon if at is None else min(at, soon))
+
+    def _due(self) -> float | None:
+        """When the first deadline passes."""
         limits = self._limits
-        event_s = limits.first_event_s if self._events == 0 and limits.first_event_s else limits.idle_event_s
+        event_s = limits.first_event_s if self.events == 0 and limits.first_event_s else limits.idle_event_s
         dated = [
             (since + seconds, why, seconds)
             for since, seconds, why in (
-                (asyncio.get_running_loop().time(), limits.idle_s, "nothing arrived for {:g} s"),
+                (self._waits_since, limits.idle_s, "nothing arrived for {:g} s"),
                 (self._last_event, event_s, "no event for {:g} s"),
-                (self._started, limits.total_s, "not over after {:g} s"),
+                (self._began, limits.total_s, "not over after {:g} s"),
                 (self._document.since, limits.large_event_s, "a large event was not whole after {:g} s"),
             )
             if since is not None and seconds is not None
         ]
         at, why, seconds = min(dated, default=(None, "", 0.0))
-        try:
-            async with Deadline(at):
-                return await anext(self._chunks, None)
-        except TimeoutError as error:
-            raise TimedOut(f"the stream was given up: {why.format(seconds)}") from error
-
-    def _count(self, chunk: bytes) -> None:
-        self._bytes += len(chunk)
-        if self._bytes > self._limits.stream_bytes_max:
-            raise LimitReached(f"the stream is larger than {self._limits.stream_bytes_max} bytes")
-        if not chunk:
-            return
-        text = chunk[1:] if self._after_cr and chunk.startswith(b"\n") else chunk
-        self._after_cr = chunk.endswith(b"\r")
-        first, *rest = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self._extend(first)
-        for line in rest:
-            self._end_line()
-            self._extend(line)
-
-    def _extend(self, piece: bytes) -> None:
-        if not self._line and piece:
-            self._comment = piece.startswith(b":")
-        self._line += len(piece)
-        if self._line > self._limits.line_bytes_max:
-            raise LimitReached(f"a line of the stream is longer than {self._limits.line_bytes_max} bytes")
-        if not self._comment:
-            self._event += len(piece)
-            if self._event > self._limits.event_bytes_max:
-                raise LimitReached(f"an event of the stream is larger than {self._limits.event_bytes_max} bytes")
-
-    def _end_line(self) -> None:
-        self._lines += 1
-        if self._lines > self._limits.lines_max:
-            raise LimitReached(f"the stream has more than {self._limits.lines_max} lines")
-        if not self._line:
-            self._event = 0
-        self._line, self._comment = 0, False
+        self._why = why.format(seconds)
+        return at

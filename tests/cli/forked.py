@@ -26,7 +26,7 @@ OUT, ERR, IN = "out", "err", "in"
 def _server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     verbs = {place.partition(":")[0] for place, _ in VERBS.values()} - {"fleetsim.cli.up", "fleetsim.cli.demo"}
-    context.set_forkserver_preload([*sorted(verbs), "fleetsim.cli.through_hub", "httpx_sse", "tests.cli.forked"])
+    context.set_forkserver_preload([*sorted(verbs), "fleetsim.cli.through_hub", "tests.cli.forked"])
     return context
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.house.tree import TOP, parsed, shown, sources
+from tests.house.tree import parsed, shown, sources
 
 DIALLING = {
     "aiohappyeyeballs", "aiohttp", "httpx", "httpx_sse", "httpcore", "requests", "urllib3", "socket", "ssl", "ftplib",
@@ -29,7 +27,6 @@ ALLOWED: dict[str, str] = {
     "fleetsim/runtime/http_dial.py": "where its sockets are made, vetted and checked",
     "fleetsim/runtime/http_errors.py": "what the system and TLS say went wrong, to be told as ours",
     "fleetsim/runtime/http_given.py": "a client that a program of its own hands in; nothing in the product does",
-    "fleetsim/runtime/body.py": "the decoder of event streams; opens nothing",
     "fleetsim/runtime/real.py": "name resolution, and the operating system's certificates",
     "fleetsim/runtime/programs.py": "starts the programs that the operator's file names, and nothing else does",
     "fleetsim/runtime/server.py": "the listening socket",
@@ -77,17 +74,3 @@ def test_the_rule_sees_each_way_out(line: str, tmp_path: Path) -> None:
     path = tmp_path / "stray.py"
     path.write_text(f"async def f(loop, os, asyncio, a, b):\n    {line}\n")
     assert list(_found(path))
-
-
-def test_the_stream_decoder_is_new_enough_to_keep_json_whole() -> None:
-    """Before 0.4.2 it split data at U+2028."""
-    asked = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["dependencies"]
-    (line,) = [line for line in asked if line.startswith("httpx-sse")]
-    least = re.search(r">=(\d+)\.(\d+)\.(\d+)", line)
-    assert least is not None
-    assert tuple(map(int, least.groups())) >= (0, 4, 2)
-    for lock in ("run", "dev"):
-        (pinned,) = re.findall(
-            r"^httpx-sse==([\d.]+)", (TOP / "requirements" / f"{lock}.txt").read_text(), re.MULTILINE
-        )
-        assert tuple(map(int, pinned.split("."))) >= (0, 4, 2)

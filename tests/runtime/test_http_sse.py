@@ -375,3 +375,20 @@ async def test_a_comment_may_be_as_long_as_a_line_and_ends_with_it() -> None:
     assert str(error) == "an event of the stream is larger than 300 bytes"
     _, error = await collect_until_error([b":" + b"x" * 99, b"x"], SMALL)
     assert str(error) == "a line of the stream is longer than 100 bytes"
+
+
+@pytest.mark.parametrize(
+    ("limits", "chunks", "at_s"),
+    [
+        (StreamLimits(idle_s=None, first_event_s=100, idle_event_s=10), [1.0, b"data: 1\n\n", 500.0], 11.0),
+        (StreamLimits(idle_s=100, large_event_s=7), [3.0, b"data: " + b"x" * 300_000, 500.0], 10.0),
+        (StreamLimits(idle_s=20, total_s=50), [b":\n", 15.0, b":\n", 19.0, b":\n", 500.0], 50.0),
+        (StreamLimits(idle_s=20, total_s=90), [b":\n", 15.0, b":\n", 19.0, b":\n", 500.0], 54.0),
+    ],
+)
+async def test_a_deadline_that_begins_under_way_passes_to_the_moment(
+    limits: StreamLimits, chunks: list[bytes | float], at_s: float
+) -> None:
+    _, error = await collect_until_error(chunks, limits)
+    assert isinstance(error, TimedOut)
+    assert asyncio.get_running_loop().time() == pytest.approx(at_s)
