@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
-from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetsim.agent.app import Engine, Runtimes, build_app
@@ -21,6 +20,7 @@ from fleetsim.agent.skills import Skill, SkillChoice, SkillFunction, choose_skil
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import JsonObject
 from fleetsim.runtime import server
+from fleetsim.runtime.collector import collect_seldom
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.webhook import WebhookSender
@@ -103,7 +103,7 @@ class Agent:
         resumes: bool = False,
     ) -> None:
         self._runtime = runtime
-        self._served: Starlette | None = None
+        self._served: ASGIApp | None = None
         self._settings = AgentSettings(
             name=name,
             description=description,
@@ -189,11 +189,11 @@ class Agent:
         """A fresh, unstarted engine of this agent. Raises ConfigError if the card would mislead."""
         return Engine(self._settings, self._runtime)
 
-    def app(self) -> Starlette:
+    def app(self) -> ASGIApp:
         """A fresh ASGI application with its own tasks. Raises ConfigError if the card would mislead."""
         return self.mount(self.engine())
 
-    def mount(self, engine: Engine) -> Starlette:
+    def mount(self, engine: Engine) -> ASGIApp:
         """The application over an engine of this agent; a subclass may put something in front of it."""
         return build_app(engine)
 
@@ -229,7 +229,12 @@ class Agent:
             log.warning("%s listens on %s without a key: whoever reaches it can use it", self._settings.name, host)
         log.info("%s serves A2A at http://%s:%d%s", self._settings.name, host, bound, self._settings.path)
         app, limits = self.mount(engine), self._settings.limits
-        server.serve(app, limits, listener, on_start=engine.start, on_stop=engine.stop)
+
+        async def start() -> None:
+            await engine.start()
+            collect_seldom()
+
+        server.serve(app, limits, listener, on_start=start, on_stop=engine.stop)
 
     def replace(self, **changes: Any) -> Agent:
         """A copy with some settings changed, or another ``runtime``. Raises ConfigError for an unknown one."""

@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from functools import reduce
+from typing import cast
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetsim.agent.cards import CardEndpoint, build_card
 from fleetsim.agent.durable import TaskFile
@@ -195,8 +197,11 @@ class Engine:
         await self.stop()
 
 
-def build_app(engine: Engine) -> Starlette:
-    """Mount an engine. It starts with the lifespan, or with the first request where there is none."""
+def build_app(engine: Engine) -> ASGIApp:
+    """Mount an engine. It starts with the lifespan, or with the first request where there is none.
+
+    A call goes to its endpoint at once: looking for it among routes would be a tenth of what a send costs.
+    """
     settings, extended_card = engine.settings, engine.settings.extended_card
     guard = RequestGuard(settings.authenticator(), settings.limits)
     card = CardEndpoint(engine.card, settings.url, settings.path)
@@ -221,18 +226,20 @@ def build_app(engine: Engine) -> Starlette:
         async with engine:
             yield
 
+    paths = dict.fromkeys((settings.path, settings.path.rstrip("/") + "/"))
     routes = [
         *(Route(path, card.answer, methods=["GET", "OPTIONS"]) for path in CARD_PATHS),
-        *(
-            Route(path, call, methods=["POST"])
-            for path in dict.fromkeys((settings.path, settings.path.rstrip("/") + "/"))
-        ),
+        *(Route(path, call, methods=["POST"]) for path in paths),
     ]
     if settings.rest and WIRE.name in settings.dialects:
         routes += RestEndpoint(lambda: engine.operations, engine.start, guard, settings).routes()
-    return Starlette(
-        routes=routes,
-        lifespan=lifespan,
-        exception_handlers={404: nothing_here, 405: wrong_method},
-        middleware=[Middleware(wrap) for wrap in settings.middleware],
-    )
+    others = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: nothing_here, 405: wrong_method})
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] in paths and scope["method"] == "POST":
+            request = Request(scope, receive, send)
+            await (await call(request))(scope, receive, send)
+        else:
+            await others(scope, receive, send)
+
+    return reduce(lambda inner, wrap: wrap(inner), reversed(settings.middleware), cast(ASGIApp, app))

@@ -37,7 +37,7 @@ def test_every_profile_makes_an_agent_that_starts(name: str) -> None:
     agent = profile_agent(name)
     assert isinstance(agent, Agent)
     assert agent.settings.name == name
-    assert agent.app()
+    assert callable(agent.app())
 
 
 # -- quinn ---------------------------------------------------------------------------------------------

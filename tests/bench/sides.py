@@ -378,6 +378,7 @@ async def agent(_: str, around: Around) -> AsyncIterator[Side]:
                 assert b'"error"' not in await reply.read()
 
         await in_flight(around.stored, fill)
+        collect_seldom()  # as ``Agent.serve`` does
         yield Side(facts={"url": url})
 
 
