@@ -117,7 +117,7 @@ class Engine:
         # Left in the opposite order: webhooks, housekeeping, and the file when nobody writes any more.
         file = None
         if settings.state is not None:
-            file = TaskFile(settings.state)
+            file = TaskFile(settings.state, store.read)
             records = await file.open()
             self._stack.push_async_callback(file.close)
             store.restore(records)
@@ -126,7 +126,6 @@ class Engine:
         housekeeping = await self._stack.enter_async_context(Workers(f"{settings.name}/housekeeping"))
         deliveries = await self._stack.enter_async_context(Workers(f"{settings.name}/webhooks"))
         self._skills = Workers(f"{settings.name}/skills")
-        flush = file.flush if file else None
         sender = settings.webhook_sender(runtime, self._policy, deliveries_max=limits.notices_in_flight_max)
         self._notifier = notifier = Notifier(
             store=store,
@@ -137,7 +136,7 @@ class Engine:
             rate=TokenBucket(runtime.clock, per_s=limits.notices_per_s_max, burst=limits.notices_burst_max),
             behaviours=settings.behaviours,
             drop_failed=settings.drop_failed_webhooks,
-            flush=flush,
+            file=file,
         )
         self._runner = Runner(store=store, workers=self._skills, rng=runtime.rng, limits=limits)
         store.listeners.append(notifier.on_transition)
@@ -149,7 +148,7 @@ class Engine:
             notifier=notifier,
             sender=sender,
             ids=runtime.ids,
-            flush=flush,
+            file=file,
             extended_card=(lambda: self.card(self._url or "", extended=True)) if settings.extended_card else None,
         )
         self._operations: Operations = service

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.tasks import PushTarget, Record, TaskKey
@@ -48,14 +48,26 @@ class StateUnwritable(AtCapacity):
     """What was done could not be put on disk; it is tried again, and new work waits until it works."""
 
 
-class TaskFile:
-    """One agent's state file. ``open`` before use; one process at a time."""
+class TaskStorage(Protocol):
+    """What keeps tasks, as those see it who tell of them. ``failing``: the last write did not go through."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    failing: bool
+
+    async def flush(self, key: TaskKey | None = None) -> None:
+        """Return once everything noted so far, or what was noted of one task, is on disk. Raises StateUnwritable."""
+        ...
+
+
+class TaskFile:
+    """One agent's state file. ``open`` before use; one process at a time. ``read`` gives a task as it is now."""
+
+    def __init__(self, path: Path, read: Callable[[TaskKey], Record]) -> None:
+        self._path, self._read = path, read
         self._connection: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-state")
-        self._pending: dict[TaskKey, bytes | None] = {}
+        self._pending: dict[TaskKey, bool] = {}  # false: gone
+        self._under_way: dict[TaskKey, bool] = {}
+        self.failing = False
         self._noted = asyncio.Event()
         self._writing = asyncio.Lock()
 
@@ -74,33 +86,42 @@ class TaskFile:
             ) from None
         return tuple(record for row in rows if (record := _read(row)) is not None)
 
-    def note(self, record: Record) -> None:
-        """Have a task kept as it is now."""
-        self._pending[record.key] = _written(record)
+    def note(self, key: TaskKey) -> None:
+        """Have a task kept as it is when it is written; what it was before, nobody needs any more."""
+        self._pending[key] = True
         self._noted.set()
 
     def forget(self, key: TaskKey) -> None:
         """Have a task removed."""
-        self._pending[key] = None
+        self._pending[key] = False
         self._noted.set()
 
-    async def flush(self) -> None:
-        """Return once everything noted so far is on disk. Raises StateUnwritable."""
+    async def flush(self, key: TaskKey | None = None) -> None:
+        """As ``TaskStorage.flush``."""
+        if key is not None and key not in self._pending and key not in self._under_way:
+            return
         if not self._pending and not self._writing.locked():
             return
         async with self._writing:
             batch, self._pending = self._pending, {}
             if not batch:
                 return
+            self._under_way = batch
+            kept = [self._read(key) for key, stays in batch.items() if stays]
+            gone = [key for key, stays in batch.items() if not stays]
             try:
-                await self._run(lambda: self._write(batch))
+                await self._run(lambda: self._write(kept, gone))
+                self.failing = False
             except BaseException as error:
+                self.failing = True
                 self._pending = {**batch, **self._pending}
                 self._noted.set()
                 if isinstance(error, sqlite3.Error):
                     log.error("the state file cannot be written: %s", error)
                     raise StateUnwritable("the agent cannot keep its state now") from None
                 raise
+            finally:
+                self._under_way = {}
 
     async def keep_writing(self) -> None:
         """Write what nobody waits for, as long as the agent runs."""
@@ -155,15 +176,14 @@ class TaskFile:
         self._connection = connection
         return rows
 
-    def _write(self, batch: dict[TaskKey, bytes | None]) -> None:
+    def _write(self, records: list[Record], gone: list[TaskKey]) -> None:
+        rows = [(*record.key, _written(record)) for record in records]
         failpoint("agent.before_write")
         connection = self._connection
         assert connection is not None, "the state file is not open"
         connection.execute("BEGIN IMMEDIATE")
         try:
-            kept = [(*key, body) for key, body in batch.items() if body is not None]
-            gone = [key for key, body in batch.items() if body is None]
-            connection.executemany("REPLACE INTO tasks (owner, task_id, body) VALUES (?, ?, ?)", kept)
+            connection.executemany("REPLACE INTO tasks (owner, task_id, body) VALUES (?, ?, ?)", rows)
             connection.executemany("DELETE FROM tasks WHERE owner = ? AND task_id = ?", gone)
             connection.execute("COMMIT")
         except BaseException:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from fleetsim.agent.durable import TaskStorage
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.settings import DialectBehaviour
 from fleetsim.agent.store import Store
@@ -49,7 +50,7 @@ class _NoticeQueue:
 class Notifier:
     """Tells webhooks of a store's moves. ``workers`` owns the deliveries, so none can be collected away.
 
-    ``flush`` is awaited before a notice leaves, so that nothing is told that could be forgotten, and ``rate``
+    ``file`` is awaited before a notice leaves, so that nothing is told that could be forgotten, and ``rate``
     before that: many tasks must not make one agent a flood (T-23). ``drop_failed`` removes a config whose receiver did
     not take a notice in all its tries.
     """
@@ -65,10 +66,10 @@ class Notifier:
         rate: TokenBucket,
         behaviours: Mapping[str, DialectBehaviour],
         drop_failed: bool = False,
-        flush: Callable[[], Awaitable[None]] | None = None,
+        file: TaskStorage | None = None,
     ) -> None:
         self._store, self._sender, self._workers, self._limits = store, sender, workers, limits
-        self._breaker, self._rate, self._flush = breaker, rate, flush
+        self._breaker, self._rate, self._file = breaker, rate, file
         self._behaviours, self._drop_failed = behaviours, drop_failed
         self._queues: dict[tuple[TaskKey, str], _NoticeQueue] = {}
         self._busy: dict[TaskKey, int] = {}
@@ -79,10 +80,11 @@ class Notifier:
 
     def on_transition(self, transition: Transition) -> None:
         """Queue the notices of one move. A task is not announced to those who sent it: submitted is no news."""
-        if transition.update.status.state is TaskState.SUBMITTED:
+        if not transition.pushes or transition.state is TaskState.SUBMITTED:
             return
-        for push in transition.record.pushes:
-            self._enqueue(transition.record, push, transition.update)
+        record, update = transition.record, transition.update
+        for push in record.pushes:
+            self._enqueue(record, push, update)
 
     def on_registration(self, record: Record, config_id: str) -> None:
         """A webhook was registered after the send: tell it at once how the task stands, if it has moved."""
@@ -166,8 +168,8 @@ class Notifier:
             )
             return
         await self._rate.turn()
-        if self._flush is not None:
-            await self._flush()
+        if self._file is not None:
+            await self._file.flush(queue.key)
         result = await self._sender.deliver(
             Delivery(
                 url=config.url,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeAlias
 
+from fleetsim.agent.durable import TaskStorage
 from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.notify import Notifier
 from fleetsim.agent.runner import Runner
@@ -114,8 +115,8 @@ class Interceptor:
 class Service:
     """The agent's operations over one store.
 
-    ``flush`` puts on disk what was done; it is awaited before anything is acknowledged. ``extended_card`` is None where
-    there is none.
+    ``file`` keeps what was done; it is awaited before anything is acknowledged. ``extended_card`` is None where there
+    is none.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Service:
         notifier: Notifier,
         sender: WebhookSender,
         ids: Ids,
-        flush: Callable[[], Awaitable[None]] | None = None,
+        file: TaskStorage | None = None,
         extended_card: Callable[[], AgentCard] | None = None,
     ) -> None:
         self._settings, self._limits = settings, settings.limits
@@ -135,7 +136,7 @@ class Service:
         self._default_skill = settings.first_skill() if settings.skills else ""
         self._store, self._runner = store, runner
         self._notifier, self._sender, self._ids = notifier, sender, ids
-        self._flush, self._extended_card = flush, extended_card
+        self._file, self._extended_card = file, extended_card
         self.slots = StreamSlots(settings.limits)
         self.stopping = False
 
@@ -169,8 +170,8 @@ class Service:
                 reply = self._extended_card()
             case SubscribeToTask():
                 raise UnsupportedOperation
-        if self._flush is not None:
-            await self._flush()
+        if self._file is not None:
+            await self._file.flush((caller.owner, reply.task_id) if isinstance(reply, Task) else None)
         return reply
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
@@ -182,8 +183,8 @@ class Service:
             if isinstance(call, SendMessage):
                 record = await self._accept(call, caller)
                 watch = self._watch(record, caller, slot, call.history_length)
-                if self._flush is not None:
-                    await self._flush()
+                if self._file is not None:
+                    await self._file.flush(record.key)
                 return watch
             record = self._store.read((caller.owner, call.task_id))
             refused = caller.behaviour.finished_subscribe
@@ -210,8 +211,8 @@ class Service:
             raise InvalidParams(str(error)) from None
         if self.stopping:
             raise AtCapacity("the agent is shutting down")
-        if self._flush is not None:
-            await self._flush()  # no new work while the last cannot be kept
+        if self._file is not None and self._file.failing:
+            await self._file.flush()  # no new work while the last cannot be kept
         named = call.task_id if behaviour.client_names_task else None
         task_id = message.task_id or named
         self._check_id(task_id, "taskId")
@@ -242,9 +243,9 @@ class Service:
             metadata=self._settings.task_metadata(),
             pushes=[] if call.push is None else [self._registration(call.push, task_id, caller)],
         )
-        if self._flush is not None:
+        if self._file is not None:
             try:
-                await self._flush()
+                await self._file.flush(record.key)
             except BaseException:
                 self._store.drop(record.key)  # it did not get to the disk: it is gone, and no skill has begun
                 raise
@@ -252,7 +253,8 @@ class Service:
             if record.task.terminal:
                 return record  # cancelled, or the agent was stopped, while the disk was at it
         if skill is None:
-            return self._store.finish(record.key, behaviour.refused, reason=self._no_skill(metadata))
+            self._store.finish(record.key, behaviour.refused, reason=self._no_skill(metadata))
+            return self._store.read(record.key)
         placed = replace(message, task_id=task_id, context_id=record.task.context_id)
         self._runner.start(record, skill, placed, metadata, refused=behaviour.refused, traceparent=caller.traceparent)
         return record

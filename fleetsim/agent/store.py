@@ -47,14 +47,14 @@ _REACHED_ITS_LIFE = "the task was open for too long and was given up"
 class Store:
     """All tasks of one agent, in memory.
 
-    ``listeners`` are called inside each move with the frozen ``Transition``, ``keepers`` inside each change
-    worth keeping with the ``Record``; they must only take note. ``retention`` decides which tasks stay.
+    ``listeners`` are called inside each move with the ``Transition``, ``keepers`` inside each change worth keeping with
+    the task's key; they must only take note. ``retention`` decides which tasks stay.
     """
 
     def __init__(self, *, clock: Clock, ids: Ids, limits: AgentLimits, keep_transitions: bool = False) -> None:
         self.retention = Retention(limits)
         self.listeners: list[Callable[[Transition], None]] = []
-        self.keepers: list[Callable[[Record], None]] = []
+        self.keepers: list[Callable[[TaskKey], None]] = []
         self._clock, self._ids, self._limits = clock, ids, limits
         self._keep_transitions = keep_transitions
         self._changes = count()
@@ -159,10 +159,10 @@ class Store:
         self.retention.chars += entry.remember(message, self._limits)
         entry.sequence = next(self._changes)
         self.retention.add(entry)
-        self._touch(entry)
-        return self._announce(entry)
+        self._announce(entry)
+        return entry.snapshot()
 
-    def move(self, key: TaskKey, state: TaskState, text: str | None = None) -> Record:
+    def move(self, key: TaskKey, state: TaskState, text: str | None = None) -> None:
         """Move an open task to a state that is not terminal, with what the agent says about it.
 
         Raises:
@@ -176,7 +176,6 @@ class Store:
         advance(entry.state, state)
         status = self._status(entry, state, text)
         self._commit(entry, status, [entry.update(status)])
-        return entry.snapshot()
 
     def note(self, key: TaskKey, text: str) -> None:
         """Keep what the skill says it is doing on the task (seed "Persist tool-progress"). Raises TaskEnded."""
@@ -195,7 +194,7 @@ class Store:
         self.retention.chars += entry.results.chars - before
         self._commit(entry, entry.status, [entry.chunk(artifact, append=append, last_chunk=last_chunk)])
 
-    def finish(self, key: TaskKey, state: TaskState, text: str | None = None, *, reason: str | None = None) -> Record:
+    def finish(self, key: TaskKey, state: TaskState, text: str | None = None, *, reason: str | None = None) -> None:
         """End a task: ``text`` replaces what was said on the way, ``reason`` goes into the status.
 
         The feed gets the closing pair, the full artifact and then the final status.
@@ -213,14 +212,14 @@ class Store:
         self.retention.chars += entry.results.chars - before
         status = self._status(entry, state, reason)
         self._commit(entry, status, [*entry.closing(ending), entry.update(status)])
-        return entry.snapshot()
 
     def cancel(self, key: TaskKey) -> Record:
         """Cancel in one step, whatever runs meanwhile. Raises TaskNotFound or TaskNotCancelable."""
         try:
-            return self.finish(key, TaskState.CANCELED)
+            self.finish(key, TaskState.CANCELED)
         except TaskEnded:
             raise TaskNotCancelable(f"the task is already {self.state(key)}") from None
+        return self.read(key)
 
     def add_message(self, key: TaskKey, message: Message) -> bool:
         """Add a message of the caller; a waiting task goes on. False if the message was known already.
@@ -256,7 +255,8 @@ class Store:
         known = {p.config_id for p in entry.pushes}
         replaced = tuple(push if p.config_id == push.config_id else p for p in entry.pushes)
         entry.pushes = replaced if push.config_id in known else (*others, push)
-        return self._keep(entry)
+        self._keep(entry)
+        return entry.snapshot()
 
     def delete_push(self, key: TaskKey, config_id: str) -> None:
         """Forget a webhook if it is there; nothing more is sent to it. Raises TaskNotFound."""
@@ -348,23 +348,17 @@ class Store:
         if moved:
             self._announce(entry)
 
-    def _announce(self, entry: Entry) -> Record:
-        """Hand the move to every listener, frozen: artifacts beside the status once the task is over."""
-        record = entry.snapshot()
-        artifacts = record.task.artifacts if entry.state in TERMINAL else ()
-        transition = Transition(record=record, update=entry.update(entry.status, artifacts))
-        for keep in self.keepers:
-            keep(record)
+    def _announce(self, entry: Entry) -> None:
+        """Tell every listener of the move."""
+        self._keep(entry)
+        transition = Transition(entry)
         for listener in self.listeners:
             listener(transition)
-        return record
 
-    def _keep(self, entry: Entry) -> Record:
-        """Have the entry's present form kept, where a keeper listens; returns it."""
-        record = entry.snapshot()
+    def _keep(self, entry: Entry) -> None:
+        """Have the entry kept as it is now, where a keeper listens."""
         for keep in self.keepers:
-            keep(record)
-        return record
+            keep(entry.key)
 
     def _touch(self, entry: Entry) -> None:
         entry.touched_s = self._clock.monotonic()

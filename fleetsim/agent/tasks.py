@@ -91,14 +91,6 @@ class Record:
         return self.task.task_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
-    """One move of a task, with everything as it was right after it. Never rebuilt later (U23)."""
-
-    record: Record
-    update: StatusUpdate
-
-
 MAIN_NAME = "response"
 
 
@@ -334,6 +326,35 @@ def _appended_to(event: TaskEvent) -> str | None:
         return None
     parts = event.artifact.parts
     return event.artifact.artifact_id if len(parts) == 1 and isinstance(parts[0], TextPart) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One move of a task, for those it is told to while they are told: what they keep of it is frozen (U23).
+
+    Most moves are nobody's business, and a copy of the task for each would be a tenth of what a send costs.
+    """
+
+    _entry: Entry
+
+    @property
+    def state(self) -> TaskState:
+        return self._entry.state
+
+    @property
+    def pushes(self) -> tuple[PushTarget, ...]:
+        return self._entry.pushes
+
+    @property
+    def record(self) -> Record:
+        """The task as it is right after the move."""
+        return self._entry.snapshot()
+
+    @property
+    def update(self) -> StatusUpdate:
+        """What is told of it: artifacts beside the status once the task is over."""
+        entry = self._entry
+        return entry.update(entry.status, entry.results.artifacts() if entry.state in TERMINAL else ())
 
 
 TRANSITIONS_MAX = 200

@@ -18,7 +18,7 @@ from fleetsim.agent.service import Operations, Principal, Service
 from fleetsim.agent.settings import BEHAVIOURS
 from fleetsim.agent.skills import Skill, SkillContext, skill
 from fleetsim.agent.store import Store
-from fleetsim.agent.tasks import ANYONE
+from fleetsim.agent.tasks import ANYONE, TaskKey
 from fleetsim.model.call import (
     PushConfig,
     SendMessage,
@@ -87,6 +87,19 @@ def said(text: str, *parts: Part, message_id: str = "m", **fields: Any) -> Messa
 Benches = Callable[..., Awaitable[Bench]]
 
 
+@dataclass
+class Settling:
+    """A storage whose flush is the test's."""
+
+    settle: Callable[[], Awaitable[None]]
+    failing: bool = False
+
+    async def flush(self, key: TaskKey | None = None) -> None:
+        self.failing = True
+        await self.settle()
+        self.failing = False
+
+
 @pytest.fixture
 async def bench() -> AsyncIterator[Benches]:
     """Make services: options of ``Agent``, with ``flush`` and ``limits``."""
@@ -120,7 +133,7 @@ async def bench() -> AsyncIterator[Benches]:
                 ),
                 sender=sender,
                 ids=runtime.ids,
-                flush=flush,
+                file=None if flush is None else Settling(flush),
             )
             operations: Operations = service
             for intercept in settings.interceptors:

@@ -82,8 +82,12 @@ def kept(task_id: str) -> Record:
     )
 
 
+def kept_now(key: tuple[str, str]) -> Record:
+    return kept(key[1])
+
+
 async def test_a_write_that_failed_is_undone_and_made_again_with_the_rest(tmp_path: Path) -> None:
-    file = TaskFile(tmp_path / "s.db")
+    file = TaskFile(tmp_path / "s.db", kept_now)
     await file.open()
     await file.close()
     with sqlite3.connect(tmp_path / "s.db", isolation_level=None) as other:
@@ -91,25 +95,25 @@ async def test_a_write_that_failed_is_undone_and_made_again_with_the_rest(tmp_pa
             "CREATE TRIGGER no BEFORE INSERT ON tasks WHEN NEW.task_id = 'b' BEGIN SELECT RAISE(ABORT, 'no'); END"
         )
     other.close()
-    file = TaskFile(tmp_path / "s.db")
+    file = TaskFile(tmp_path / "s.db", kept_now)
     await file.open()
     for name in "abc":
-        file.note(kept(name))
+        file.note(("ada", name))
     with pytest.raises(StateUnwritable):
         await file.flush()
     file.forget(("ada", "b"))
-    file.note(kept("d"))
+    file.note(("ada", "d"))
     await file.flush()
     await file.close()
-    again = TaskFile(tmp_path / "s.db")
+    again = TaskFile(tmp_path / "s.db", kept_now)
     assert {record.task_id for record in await again.open()} == {"a", "c", "d"}
     await again.close()
 
 
 async def test_who_leaves_while_the_disk_writes_is_gone_and_what_was_noted_is_written(tmp_path: Path) -> None:
-    file = TaskFile(tmp_path / "s.db")
+    file = TaskFile(tmp_path / "s.db", kept_now)
     await file.open()
-    file.note(kept("a"))
+    file.note(("ada", "a"))
     waiting = asyncio.ensure_future(file.flush())
     await asyncio.sleep(0)
     waiting.cancel()
@@ -117,7 +121,7 @@ async def test_who_leaves_while_the_disk_writes_is_gone_and_what_was_noted_is_wr
         await waiting
     await file.flush()
     await file.close()
-    again = TaskFile(tmp_path / "s.db")
+    again = TaskFile(tmp_path / "s.db", kept_now)
     assert [record.task_id for record in await again.open()] == ["a"]
     await again.close()
 
@@ -125,9 +129,9 @@ async def test_who_leaves_while_the_disk_writes_is_gone_and_what_was_noted_is_wr
 async def test_a_write_that_fails_when_nobody_waits_any_more_is_made_again_without_a_word_of_an_error_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = TaskFile(tmp_path / "s.db")
+    file = TaskFile(tmp_path / "s.db", kept_now)
     await file.open()
-    file.note(kept("a"))
+    file.note(("ada", "a"))
     with at("agent.before_write", full):
         waiting = asyncio.ensure_future(file.flush())
         await asyncio.sleep(0)
@@ -138,7 +142,7 @@ async def test_a_write_that_fails_when_nobody_waits_any_more_is_made_again_witho
     gc.collect()
     assert caplog.records == []
     await file.close()
-    again = TaskFile(tmp_path / "s.db")
+    again = TaskFile(tmp_path / "s.db", kept_now)
     assert [record.task_id for record in await again.open()] == ["a"]
     await again.close()
 
@@ -146,9 +150,9 @@ async def test_a_write_that_fails_when_nobody_waits_any_more_is_made_again_witho
 async def test_a_file_that_is_closed_or_could_not_be_had_keeps_no_thread_and_no_descriptor(tmp_path: Path) -> None:
     (tmp_path / "foreign.db").write_bytes(b"not a database" * 50)
     before = (threading.active_count(), len(os.listdir("/proc/self/fd")))
-    mine, foreign = TaskFile(tmp_path / "s.db"), TaskFile(tmp_path / "foreign.db")
+    mine, foreign = TaskFile(tmp_path / "s.db", kept_now), TaskFile(tmp_path / "foreign.db", kept_now)
     await mine.open()
-    mine.note(kept("a"))
+    mine.note(("ada", "a"))
     with pytest.raises(ConfigError):
         await foreign.open()
     await mine.close()
@@ -156,11 +160,11 @@ async def test_a_file_that_is_closed_or_could_not_be_had_keeps_no_thread_and_no_
 
 
 async def test_who_noted_nothing_still_waits_for_what_is_being_written(tmp_path: Path) -> None:
-    file = TaskFile(tmp_path / "s.db")
+    file = TaskFile(tmp_path / "s.db", kept_now)
     await file.open()
     go_on = threading.Event()
     with at("agent.before_write", lambda: go_on.wait(10)):
-        file.note(kept("a"))
+        file.note(("ada", "a"))
         first = asyncio.ensure_future(file.flush())
         await asyncio.sleep(0)
         second = asyncio.ensure_future(file.flush())
@@ -174,9 +178,9 @@ async def test_who_noted_nothing_still_waits_for_what_is_being_written(tmp_path:
 
 @pytest.mark.parametrize("gone", [False, True])
 async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gone: bool) -> None:
-    file = TaskFile(tmp_path / "s.db")
+    file = TaskFile(tmp_path / "s.db", kept_now)
     await file.open()
-    file.note(kept("a"))
+    file.note(("ada", "a"))
     await file.flush()
     loop, written = asyncio.get_running_loop(), asyncio.Event()
     with at("agent.after_write", lambda: loop.call_soon_threadsafe(written.set)):
@@ -185,13 +189,13 @@ async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gon
         if gone:
             file.forget(("ada", "a"))
         else:
-            file.note(kept("b"))
+            file.note(("ada", "b"))
         async with asyncio.timeout(10):
             await written.wait()
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
     await file.close()
-    again = TaskFile(tmp_path / "s.db")
+    again = TaskFile(tmp_path / "s.db", kept_now)
     assert {record.task_id for record in await again.open()} == (set() if gone else {"a", "b"})
     await again.close()
 
@@ -366,7 +370,7 @@ async def test_an_agent_that_cannot_start_lets_its_file_go(tmp_path: Path) -> No
     settings = Agent("x", skills=builtin_skills(), state=tmp_path / "s.db", interceptors=[broken]).settings
     with pytest.raises(ZeroDivisionError):
         await Engine(settings, virtual_runtime()).start()
-    file = TaskFile(tmp_path / "s.db")
+    file = TaskFile(tmp_path / "s.db", kept_now)
     assert await file.open() == ()
     await file.close()
 
@@ -375,7 +379,7 @@ async def test_the_file_is_for_its_owner_alone_and_for_one_process(tmp_path: Pat
     async with running(tmp_path / "s.db"):
         assert stat.S_IMODE((tmp_path / "s.db").stat().st_mode) == 0o600
         with pytest.raises(ConfigError, match="cannot be used"):
-            await TaskFile(tmp_path / "s.db").open()
+            await TaskFile(tmp_path / "s.db", kept_now).open()
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 50, None])
@@ -389,7 +393,7 @@ async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path, content:
         path.write_bytes(content)
     before = path.read_bytes()
     with pytest.raises(ConfigError):
-        await TaskFile(path).open()
+        await TaskFile(path, kept_now).open()
     assert path.read_bytes() == before
 
 

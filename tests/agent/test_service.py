@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fleetsim.agent.durable import StateUnwritable
 from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.profiles.quirks import ForgetsTasks, NeedsText, by_words
 from fleetsim.agent.service import Interceptor, Principal, Reply
@@ -266,12 +267,32 @@ async def test_no_call_is_answered_before_all_it_did_is_kept(bench: Benches) -> 
 
     made = await bench(flush=settled)
     await made.send("x")
-    assert log == [0, 1, 1], "before any work, before the skill begins, and before the answer"
+    assert log == [1, 1], "before the skill begins, and before the answer"
     await made.call(ListTasks())
-    assert log == [0, 1, 1, 1]
+    assert log == [1, 1, 1]
     watch = await made.service.stream(SendMessage(message=said("x")), V03)
-    assert log == [0, 1, 1, 1, 1, 2, 2]
+    assert log == [1, 1, 1, 2, 2]
     watch.close()
+
+
+async def test_while_the_last_cannot_be_kept_no_message_is_taken(bench: Benches) -> None:
+    full = False
+
+    async def settled() -> None:
+        if full:
+            raise StateUnwritable
+
+    made = await bench(flush=settled)
+    task = await made.send("x", skill="work")
+    full = True
+    for number in "23":
+        with pytest.raises(StateUnwritable):
+            await made.send("more", message={"task_id": task.task_id, "message_id": number})
+    full = False
+    seen = await made.call(GetTask(task_id=task.task_id))
+    assert [turn.message_id for turn in seen.history] == [task.history[0].message_id, "2"], (
+        "the second was refused before anything was done"
+    )
 
 
 async def test_a_task_cancelled_before_it_was_kept_never_begins(bench: Benches) -> None:

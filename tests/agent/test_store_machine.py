@@ -113,7 +113,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = Store(clock=self.hands, ids=self.hands, limits=OURS)
         self.store.retention.busy = lambda key: key in self.model.busy
         self.store.retention.forgotten.append(self.forgotten.append)
-        self.store.keepers.append(lambda record: self.kept.update({record.key: record}))
+        self.store.keepers.append(lambda key: self.kept.update({key: self.store.read(key)}))
         self.service = Service(
             Agent("x", limits=OURS).settings,
             store=self.store,

@@ -154,7 +154,8 @@ async def test_a_watch_of_a_question_goes_on_or_ends_there(runtime: Runtime, joi
 @pytest.mark.parametrize("repeats", [True, False])
 async def test_a_finished_task_is_told_whole_and_then_its_end(runtime: Runtime, repeats: bool) -> None:
     store, key = begun(runtime)
-    task = store.finish(key, TaskState.COMPLETED, "done").task
+    store.finish(key, TaskState.COMPLETED, "done")
+    task = store.read(key).task
     snapshot, *pair = await read(watching(store, key, repeats_artifact=repeats))
     assert snapshot == Snapshot(task=task)
     update = StatusUpdate(task_id=key[1], context_id=task.context_id, status=task.status, final=True)

@@ -514,8 +514,8 @@ async def test_streams_and_waiting_calls_end_as_the_hub_stops_and_the_task_does_
 @asynccontextmanager
 async def on_disk(t: Town, path: Path) -> AsyncIterator[Store]:
     """The tasks in the state file of a hub that is not running."""
-    file = TaskFile(path)
     store = Store(clock=t.runtime.clock, ids=t.runtime.ids, limits=AgentLimits())
+    file = TaskFile(path, store.read)
     store.restore(await file.open())
     store.keepers.append(file.note)
     try:
