@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from math import exp
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.fleet_events import BreakerClosed, BreakerOpened
 from fleetsim.caller.meter import Meter
 from fleetsim.model.errors import FleetsimError, HttpRefused, NotAccepting, TransportError, Unreachable
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Clock, Runtime
 
 
 @dataclass(slots=True)
@@ -246,35 +247,79 @@ class Bulkhead:
 
 
 POLLS_PER_S = 400
+"""So many may go out however few fell due."""
+
+HEADROOM, SPREAD_S = 1.4, 30.0
+"""Beyond that: so many times what is expected to fall due in a second, or did in one of so many seconds."""
+
 TICK_S = 0.05
 
 
 class PollPacer:
     """A pace for polls: whatever falls due at once (a restart, a host that slept) goes out spread over time.
 
-    At most ``per_s`` in any second, oldest first (reliability F-42); an idle pacer lets one go at once. Sends, answers
-    and webhooks do not pass through here: work keeps priority over watching.
+    The pace follows what falls due (``expected_per_s``, or what did lately), so that polls of however many tasks keep
+    up, and a crowd is spread over ``SPREAD_S``; an idle pacer lets one go at once (reliability F-42). Of one agent's
+    ``per_agent`` are under way at most, since it would not be asked for more: the others wait for those, and nobody
+    waits for them. Sends, answers and webhooks do not pass through here: work keeps priority over watching.
     """
 
-    def __init__(self, *, per_s: int = POLLS_PER_S) -> None:
-        self._per_tick = max(1, round(per_s * TICK_S))
-        self._queue: deque[str] = deque()
+    def __init__(
+        self, clock: Clock, *, per_agent: int, per_s: int = POLLS_PER_S, expected_per_s: Callable[[], float] = float
+    ) -> None:
+        self._clock = clock
+        self._expected_per_s = expected_per_s
+        self._per_agent = per_agent
+        self._per_s = per_s
+        self._queue: deque[tuple[str, str]] = deque()
+        self._under_way: Counter[str] = Counter()
+        self._held: dict[str, deque[str]] = {}
+        self._due_per_s, self._counted_at = 0.0, float("-inf")
         self._running = False
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + sum(map(len, self._held.values()))
 
-    def put(self, correlation_id: str) -> bool:
+    def put(self, agent: str, correlation_id: str) -> bool:
         """Queue a request's poll; true if nobody iterates the pacer, and whoever put this one is to."""
-        self._queue.append(correlation_id)
+        self._due_per_s = self._due_lately() + 1 / SPREAD_S
+        if self._under_way[agent] >= self._per_agent:
+            self._held.setdefault(agent, deque()).append(correlation_id)
+            return False
+        self._under_way[agent] += 1
+        return self._queued(agent, correlation_id)
+
+    def over(self, agent: str) -> bool:
+        """One that went out is over, however it went: the agent's next may go. True as for ``put``."""
+        held = self._held.get(agent)
+        if held is None:
+            self._under_way[agent] -= 1
+            if not self._under_way[agent]:
+                del self._under_way[agent]
+            return False
+        correlation_id = held.popleft()
+        if not held:
+            del self._held[agent]
+        return self._queued(agent, correlation_id)
+
+    def _due_lately(self) -> float:
+        """How many a second; what fell due longer ago counts for less."""
+        now, before = self._clock.monotonic(), self._counted_at
+        if now > before:
+            self._due_per_s, self._counted_at = self._due_per_s * exp((before - now) / SPREAD_S), now
+        return self._due_per_s
+
+    def _queued(self, agent: str, correlation_id: str) -> bool:
+        self._queue.append((agent, correlation_id))
         idle, self._running = not self._running, True
         return idle
 
-    async def __aiter__(self) -> AsyncIterator[str]:
-        """The requests whose turn has come, until none is left."""
+    async def __aiter__(self) -> AsyncIterator[tuple[str, str]]:
+        """The agents and requests whose turn has come, until none is left. Each is owed an ``over``."""
         try:
             while self._queue:
-                for _ in range(min(self._per_tick, len(self._queue))):
+                per_s = max(self._per_s, HEADROOM * max(self._expected_per_s(), self._due_lately()))
+                for _ in range(min(max(1, round(per_s * TICK_S)), len(self._queue))):
                     yield self._queue.popleft()
                 await asyncio.sleep(TICK_S)
         finally:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Protocol
 
 from fleetsim.caller.agent_limiter import PollPacer
@@ -55,6 +56,7 @@ from fleetsim.caller.signals import (
 from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.step.ending import outcome_of
+from fleetsim.caller.timing_wheel import TimingWheel
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
 from fleetsim.caller.webhook_arrival import EarlyLimits, EarlyWebhooks, PushWatch
 from fleetsim.model.asking import check_answer
@@ -85,6 +87,8 @@ LAST_WORDS_S = 3.0
 RECORD_PATIENCE_S = 2.0
 """How long a webhook may wait for what it changed to be on record."""
 
+LATE_S, LATE_TOLD_EVERY_S = 5.0, 60.0
+"""Polls that go out so late are told of, so often."""
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +98,14 @@ class OutcomeListener(Protocol):
 
     def __call__(self, outcome: Outcome, /) -> object:
         """Take one outcome, just decided. What is returned is for others."""
+        ...
+
+
+class LatenessListener(Protocol):
+    """Whoever is told how late polls go out."""
+
+    def __call__(self, seconds: float, /) -> object:
+        """Take one poll's, which goes out now."""
         ...
 
 
@@ -113,6 +125,8 @@ class Tracker:
         *,
         settled: Iterable[OutcomeListener] = (),
         early: EarlyLimits | None = None,
+        polls_per_agent: int = 8,
+        late: LatenessListener = lambda _: None,
     ) -> None:
         self._runtime = runtime
         self._executor = executor
@@ -123,13 +137,18 @@ class Tracker:
         self._rng = runtime.rng.stream("tracker")
         self._workers = Workers("tracker")
         self._tracks: dict[str, Track] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._wheel = TimingWheel(lambda correlation_id: self.signal(correlation_id, Due()))
         self._waiters: dict[str, asyncio.Future[Outcome]] = {}
         self._closing: dict[str, asyncio.Task[Any]] = {}
         self._sends: dict[str, asyncio.Task[Any]] = {}
         self._broken: LedgerBroken | None = None
         self._writer = RecordWriter(ledger, events, self._workers, self._tracks)
-        self._pacer = PollPacer()
+        self._pacer = PollPacer(
+            runtime.clock,
+            per_agent=polls_per_agent,
+            expected_per_s=lambda: len(self._tracks) / self.rules.poll_interval_s,
+        )
+        self._late, self._late_told = late, float("-inf")
         self._push_watch = PushWatch(events)
         self._early = EarlyWebhooks(ledger, early)
         self._by_task: dict[tuple[str, str], str] = {}
@@ -183,7 +202,7 @@ class Tracker:
         """How much is kept of requests in flight, by name: nothing once they have all ended and are on record."""
         return {
             "tracks": len(self._tracks),
-            "timers": len(self._timers),
+            "timers": len(self._wheel),
             "waiters": len(self._waiters),
             "outcomes to record": len(self._closing),
             "sends": len(self._sends),
@@ -336,7 +355,7 @@ class Tracker:
             new = self._tracks[correlation_id] = replace(new, outcome=outcome, timers={})
             effects = (Close(outcome=outcome),)
         self._carry_out(correlation_id, new, effects)
-        self._rearm(correlation_id, new)
+        self._wheel.move(correlation_id, track.wake, new.wake)
 
     def _moment(self) -> Now:
         clock = self._runtime.clock
@@ -374,23 +393,40 @@ class Tracker:
                         send.cancel()  # its time is over: what still waits for a slot must not leave any more
                     self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
                 case Poll():
-                    if self._pacer.put(cid):
+                    if self._pacer.put(record.agent, cid):
                         self._workers.start(self._poll_in_turn(), name="pace")
                 case _:
                     self._reach_out(cid, record, effect)
 
     async def _poll_in_turn(self) -> None:
-        async for cid in self._pacer:
+        async for agent, cid in self._pacer:
             track = self._tracks.get(cid)
-            if track is not None and track.outcome is None:  # the request may have ended while it waited
-                self._reach_out(cid, track.record, Poll())
+            if track is None or track.outcome is not None:  # the request ended while it waited
+                self._polled(agent)
+                continue
+            self._note_lateness(track)
+            self._reach_out(cid, track.record, Poll()).add_done_callback(partial(self._polled, agent))
 
-    def _reach_out(self, cid: str, record: RequestRecord, effect: Effect) -> None:
+    def _note_lateness(self, track: Track) -> None:
+        """A poll goes out now."""
+        now = self._runtime.clock.monotonic()
+        late_s = 0.0 if track.polling.began is None else now - track.polling.began
+        self._late(late_s)
+        if late_s > LATE_S and now > self._late_told + LATE_TOLD_EVERY_S:
+            self._late_told = now
+            log.warning("polls go out %.0f s late: more of them fall due than this hub can carry out", late_s)
+
+    def _polled(self, agent: str, _: object = None) -> None:
+        if self._pacer.over(agent) and not self._ending:
+            self._workers.start(self._poll_in_turn(), name="pace")
+
+    def _reach_out(self, cid: str, record: RequestRecord, effect: Effect) -> asyncio.Task[None]:
         """Have an effect carried out at the agent's expense, for the request that ``record`` is now."""
         work = self._executor.charged(record.agent, self._call(cid, record, effect))
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
         if isinstance(effect, Send):
             self._sends[cid] = worker
+        return worker
 
     async def _call(self, cid: str, record: RequestRecord, effect: Effect) -> None:
         """Carry out an effect that reaches out to the agent.
@@ -462,20 +498,6 @@ class Tracker:
         await self._ledger.update(replace(track.record if track else record, phase=Phase.SENDING))
         failpoint("before_send")
 
-    def _rearm(self, cid: str, track: Track) -> None:
-        timer, wake = self._timers.get(cid), min(track.timers.values(), default=None)
-        if timer is not None:
-            if wake is not None and timer.when() == wake:
-                return
-            timer.cancel()
-            del self._timers[cid]
-        if wake is not None and not self._ending:
-            self._timers[cid] = asyncio.get_running_loop().call_at(wake, self._due, cid)
-
-    def _due(self, correlation_id: str) -> None:
-        self._timers.pop(correlation_id, None)
-        self.signal(correlation_id, Due())
-
     # ------------------------------------------------------------------ the end of a request
 
     async def _close(self, track: Track, outcome: Outcome) -> None:
@@ -530,8 +552,7 @@ class Tracker:
 
     async def __aexit__(self, *_: object) -> None:
         self._ending = True  # what is heard from here on is recorded, and makes nothing fall due any more
-        for timer in self._timers.values():
-            timer.cancel()
+        self._wheel.close()
         await self._last_words()
         await self._workers.close()
         for waiter in self._waiters.values():

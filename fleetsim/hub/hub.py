@@ -154,7 +154,16 @@ class Hub:
             observed=self.metrics.calling if tracing is None else both(self.metrics.calling, tracing.calling),
         )
         listeners = [self.health.fold, *settled]
-        self.tracker = Tracker(runtime, executor, ledger, self.events, _rules_of(settings), settled=listeners)
+        self.tracker = Tracker(
+            runtime,
+            executor,
+            ledger,
+            self.events,
+            _rules_of(settings),
+            settled=listeners,
+            polls_per_agent=settings.calls_per_agent_max,
+            late=self.metrics.poll_late,
+        )
         self.dispatcher = Dispatcher(
             runtime,
             ledger,

@@ -54,6 +54,7 @@ CEREMONIES_MAX = 1_000
 LABEL_CHARS_MAX = 64
 
 SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+LATE_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 ACK_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _REASONS = {401: "token", 413: "size"}
 _ENDS = {QuestionExpired: "expired", QuestionWithdrawn: "withdrawn"}
@@ -144,6 +145,9 @@ class Metrics:
         self._question_ends = counter("question_ends_total", "What became of questions.", "agent", "end")
         self._runs = counter("ceremony_runs_total", "Runs of ceremonies, by how they ended.", "ceremony", "outcome")
         self._lateness = histogram("ceremony_lateness_seconds", "How late ceremonies fired.", SECONDS)
+        self._poll_lateness = histogram(
+            "poll_lateness_seconds", "How long polls that fell due waited for the pace.", LATE_SECONDS
+        )
         self._notices = counter("notices_total", "Notices to people, by sink.", "channel", "result")
         # Names that are in no event: what nobody did yet is 0 and not missing, where that can be told beforehand.
         for reason in _REASONS.values():
@@ -165,6 +169,10 @@ class Metrics:
             raise
         finally:
             self._calls.labels(self._agents(record.agent), operation.value, result).inc()
+
+    def poll_late(self, seconds: float) -> None:
+        """Count a poll that goes out so long after it fell due."""
+        self._poll_lateness.observe(seconds)
 
     # ------------------------------------------------------------------ events
 
