@@ -96,7 +96,7 @@ def reason(text: str, window: Window, theirs: Sequence[datetime] | None) -> str 
     added, dropped = set(theirs) - wanted, wanted - set(theirs)
     if window.moved > timedelta(0) and window.set_at.time() == time(0, 0) and added == {window.change}:
         return "no midnight"
-    soon = {at for at in dropped if timedelta(0) <= at - window.change < timedelta(hours=2)}
+    soon = {at for at in dropped if timedelta(0) <= at - window.change < window.moved + timedelta(hours=1)}
     if within_an_hour and not added and dropped == soon:
         return "within an hour"
     return "half an hour" if hour.startswith("*") and abs(window.moved) == timedelta(minutes=30) else None
