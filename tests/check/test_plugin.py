@@ -1,4 +1,4 @@
-"""The pytest plugin as a user has it: a pytest of its own, and a real agent on a socket."""
+"""The pytest plugin as a user has it: sessions of its own, some each in a process, and a real agent on a socket."""
 
 from __future__ import annotations
 
@@ -72,6 +72,12 @@ def healthy(**options: object) -> Agent:
 
 
 def run(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
+    """A session within ours: to start Python and import everything takes most of one of its own."""
+    return pytester.runpytest_inprocess(*QUIET, *words)
+
+
+def start(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
+    """A session in a process of its own, as a user begins one."""
     return pytester.runpytest_subprocess(*QUIET, *words)
 
 
@@ -85,7 +91,7 @@ def test_a_healthy_agent_passes_and_what_was_not_looked_at_is_skipped_with_its_r
     pytester: pytest.Pytester,
 ) -> None:
     with served(healthy()) as url:
-        told = run(pytester, "--fleetsim-agent", url, "--fleetsim-only", "C-0[1-4]", "--fleetsim-only", "P-15", "-rs")
+        told = start(pytester, "--fleetsim-agent", url, "--fleetsim-only", "C-0[1-4]", "--fleetsim-only", "P-15", "-rs")
     told.assert_outcomes(passed=4, skipped=1)
     told.stdout.fnmatch_lines(["*not tested: no webhook listener*"])
     told.stdout.fnmatch_lines(["fleetsim: reference speaks A2A *"])
@@ -174,8 +180,8 @@ def test_an_agent_of_ones_own_is_run_for_the_check_and_looked_into(pytester: pyt
     place = free_place()
     pytester.makepyfile(my_agent=APP.replace("PLACE", place))
     words = ("--fleetsim-app", "my_agent:app", "--fleetsim-only", "C-04", "--fleetsim-only", "H-07")
-    run(pytester, *words, "--fleetsim-webhook-listen", place, "-rs").assert_outcomes(passed=2)
-    elsewhere = run(pytester, *words, "--fleetsim-agent", "http://127.0.0.1:9")
+    start(pytester, *words, "--fleetsim-webhook-listen", place, "-rs").assert_outcomes(passed=2)
+    elsewhere = start(pytester, *words, "--fleetsim-agent", "http://127.0.0.1:9")
     assert elsewhere.ret == 3
     assert "a path, as /a2a" in elsewhere.stdout.str() + elsewhere.stderr.str()
 
@@ -187,7 +193,7 @@ def test_an_agent_that_cannot_be_run_ends_the_run_with_the_reason(pytester: pyte
 
 
 def test_an_agent_that_is_not_there_ends_the_run_with_the_reason(pytester: pytest.Pytester) -> None:
-    told = run(pytester, "--fleetsim-agent", "http://127.0.0.1:9")
+    told = start(pytester, "--fleetsim-agent", "http://127.0.0.1:9")
     assert told.ret == 3
     assert "fleetsim cannot check http://127.0.0.1:9" in told.stdout.str() + told.stderr.str()
 
@@ -202,7 +208,7 @@ def test_the_page_shows_tests_that_pass(pytester: pytest.Pytester) -> None:
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     pytester.makepyfile("\n\n".join(blocks))
     (pytester.mkdir("scenarios") / "our-day.yaml").write_text(SCENARIO)
-    run(pytester).assert_outcomes(passed=5)
+    start(pytester).assert_outcomes(passed=5)
 
 
 def test_fixtures_give_a_fleet_on_virtual_time(pytester: pytest.Pytester) -> None:
@@ -243,7 +249,7 @@ def test_unused_it_changes_nothing_and_imports_nothing(pytester: pytest.Pytester
             assert not {"httpx", "httptools", "starlette", "uvicorn", "textual"} & set(sys.modules)
         """
     )
-    run(pytester).assert_outcomes(passed=1)
+    start(pytester).assert_outcomes(passed=1)
 
 
 def test_importing_the_plugin_is_quick() -> None:
@@ -293,7 +299,7 @@ def test_a_scenario_is_played_from_the_tests_folder_and_fails_with_its_report(py
             fleet.sim("quiet-dai")
     """
     (folder / "test_sim.py").write_text(textwrap.dedent(code))
-    told = run(pytester, "--fleetsim-seed", "7")
+    told = start(pytester, "--fleetsim-seed", "7")
     told.assert_outcomes(passed=2, failed=3)
     told.stdout.fnmatch_lines(
         [
