@@ -25,6 +25,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests import warm
+
 SHARES = 6
 """A worker is handed one in so many, times the number of workers, of the tests that are left."""
 
@@ -40,6 +42,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     count = session.config.getoption("--forks")
     if not count or session.testsfailed or session.config.option.collectonly:
         return None
+    if any(item.get_closest_marker("sockets") for item in session.items):
+        warm.start()  # one for all
     with TemporaryDirectory(prefix="fleetsim-tests-") as folder:
         _Pool(session, count, Path(folder)).run()
     return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.sim.recording import lines_of
 from tests.cli.world import Shell
 from tests.dashboard.stage import SetClock
+from tests.warm import WarmProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 
@@ -47,15 +47,8 @@ async def url() -> AsyncIterator[str]:
 
 
 @contextmanager
-def recording(shell: Shell) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        shell.command("record", "--out", "day.jsonl"),
-        cwd=shell.home,
-        env=shell.environment(),
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def recording(shell: Shell) -> Iterator[WarmProcess]:
+    process = WarmProcess(("record", "--out", "day.jsonl"), cwd=shell.home, env=shell.environment())
     assert process.stderr is not None
     try:
         assert process.stderr.readline().startswith("recording the hub at http://127.0.0.1:")
@@ -66,7 +59,7 @@ def recording(shell: Shell) -> Iterator[subprocess.Popen[str]]:
         process.stderr.close()
 
 
-def stopped(process: subprocess.Popen[str]) -> str:
+def stopped(process: WarmProcess) -> str:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 0, said

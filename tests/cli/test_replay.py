@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.forked import run
 from tests.dashboard.recordings import a_run, write
+from tests.warm import run
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from subprocess import PIPE
 import pytest
 
 from fleetsim.caller.recording_lines import FORMAT
-from tests.cli.forked import run
+from tests.warm import run
 
 pytestmark = pytest.mark.slow
 

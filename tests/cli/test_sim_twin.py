@@ -10,8 +10,8 @@ import pytest
 
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.sim.scenario import parse_scenario
-from tests.cli.forked import run
 from tests.cli.world import Shell
+from tests.warm import run
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from fleetsim.sim.recording import lines_of
-from tests.cli.forked import run
 from tests.cli.test_sim import MINE, written
+from tests.warm import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 
