@@ -113,5 +113,6 @@ async def test_real_agents_are_asked_so_many_times_as_fast(shell: Shell) -> None
     assert "1 agents of agents.yaml are really asked" in done.stderr
     told = json.loads(done.stdout)
     assert told["clock"] == "x120"
-    assert told["ceremonies"][0]["due"] == told["ceremonies"][0]["fired"] == len(asked) == 2
+    # An agent that is late for two seconds of the machine's is late for minutes of the run's, and is asked again.
+    assert told["ceremonies"][0]["due"] == told["ceremonies"][0]["fired"] == 2 <= len(asked)
     assert told["ceremonies"][0]["ended"] == {"success": 2}

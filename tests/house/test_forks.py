@@ -73,4 +73,4 @@ def test_each_test_is_told_once_and_one_that_dies_has_failed(tmp_path: Path) -> 
 def test_the_first_failure_ends_the_run_if_one_is_enough(tmp_path: Path) -> None:
     told = forked(tmp_path, "-x")
     assert "stopping after 1 failures" in told
-    assert "1 failed, " in told
+    assert ("1 failed" in told) != ("1 error" in told), "whichever comes first"

@@ -48,7 +48,7 @@ async def test_a_hub_on_a_real_socket_is_found_used_and_closed_by_another_client
             assert (row["state"], row["text"]) == ("completed", "you said hi")
         async with asyncio.timeout(60):
             topics = [event["topic"] async for event in events]
-        assert topics[-1] == "hub.stopping"
+        assert "hub.stopping" in topics  # and after it what was under way
         assert state.find() is None
 
 
