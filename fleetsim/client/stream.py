@@ -10,13 +10,14 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
+from json import JSONDecoder
 from typing import Any
 
 from fleetsim.model.call import Operation
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
-from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus
+from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import SseEvent
 from fleetsim.wire.dialect import Dialect
@@ -77,11 +78,11 @@ class EventStream(AsyncIterator[TaskEvent]):
     async def _read(
         self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest
     ) -> AsyncGenerator[TaskEvent, None]:
-        messages = _Messages()
+        messages, reader = _Messages(), FrameReader(asked)
         try:
             while (frame := await self._next(frames, messages)) is not None:
                 try:
-                    event = read_frame(frame.data, asked)
+                    event = reader.read(frame.data)
                 except WireError as error:
                     self.skipped += 1
                     why = one_line(str(error))
@@ -180,13 +181,65 @@ class _Messages:
         return replace(status, message=reply.message)
 
 
-def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:
-    """One frame's event, in its JSON-RPC envelope or, as some 0.1 agents send it, bare.
+_JSON = JSONDecoder()
 
-    Raises:
-        WireError: no event, or one that answers another request.
-        RpcError: an error frame.
+
+class FrameReader:
+    """Frames of one stream, each an event in its JSON-RPC envelope or, as some 0.1 agents send it, bare.
+
+    An answer that is told bit by bit comes in frames that differ in one text alone. Such a frame is that text in the
+    frame that was read before it: what was checked of that one is true of it, whatever the text is, as long as it is
+    one whole JSON string.
     """
+
+    def __init__(self, asked: AnswerRequest) -> None:
+        self._asked = asked
+        self._head = self._tail = ""
+        self._alike: ArtifactUpdate | None = None
+
+    def read(self, data: str) -> TaskEvent:
+        """One frame's event.
+
+        Raises:
+            WireError: no event, or one that answers another request.
+            RpcError: an error frame.
+        """
+        if self._alike is not None and (text := self._only_text(data)) is not None:
+            return _with_text(self._alike, text)
+        event = read_frame(data, self._asked)
+        if isinstance(event, ArtifactUpdate):
+            self._keep(data, event)
+        return event
+
+    def _only_text(self, data: str) -> str | None:
+        """The text in which ``data`` differs from the frame that was kept; None if that is not all."""
+        begin, end = len(self._head), len(data) - len(self._tail)
+        if not data.startswith(self._head) or not data.endswith(self._tail):
+            return None
+        if "\\u" in data:
+            return None  # half characters are mended where JSON is read
+        try:
+            text, after = _JSON.raw_decode(data, begin - 1)  # the head ends with the text's quotation mark
+        except ValueError:
+            return None
+        return text if after == end + 1 else None
+
+    def _keep(self, data: str, event: ArtifactUpdate) -> None:
+        """Note the frame if its one text stands in it once, as it is: then what is around it is known."""
+        match event.artifact.parts:
+            case (TextPart(text=text),) if text and "\\" not in data and data.count(text) == 1:
+                self._head, _, self._tail = data.partition(text)
+                self._alike = _with_text(event, "")
+
+
+def _with_text(event: ArtifactUpdate, text: str) -> ArtifactUpdate:
+    (part,) = event.artifact.parts
+    assert isinstance(part, TextPart)
+    return replace(event, artifact=replace(event.artifact, parts=(replace(part, text=text),)))
+
+
+def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:
+    """One frame by itself; as ``FrameReader.read``."""
     frame = data.encode()
     value: Any = parse_untrusted(frame, bytes_max=len(frame))  # its size was bounded while it was read
     if isinstance(value, dict) and "jsonrpc" not in value and not {"result", "error"} & value.keys():
