@@ -174,6 +174,7 @@ class _Forged(_Line):
 class _Edited(_Line):
     file: str
     what: str
+    zone: str = ""
 
 
 class _Repeated(_Line):
@@ -201,6 +202,11 @@ class _Late(_Line):
     stalled: _Amount
 
 
+class _Keys(_Line):
+    carried: _Count
+    strayed: list[str]
+
+
 class _Killed(_Line):
     journalled: int
 
@@ -212,6 +218,7 @@ class _Health(_Line):
 
 class _Due(_Line):
     slots: dict[str, _Count]
+    schedules: dict[str, list[str]] = {}
 
 
 class _Asked(_Line):
@@ -296,6 +303,7 @@ _LINES: Mapping[str, type[BaseModel]] = {
     "ledger": _Ledger,
     "kept": _Kept,
     "late": _Late,
+    "keys": _Keys,
     "health": _Health,
     "due": _Due,
     "asked": _Asked,

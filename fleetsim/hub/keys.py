@@ -14,6 +14,8 @@ from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.runtime.ports import Ids
 
 API_KEY_HEADER = "x-api-key"
+EPOCHS_KEPT = 2
+"""How many epochs of webhook keys are good at a time."""
 KEY = re.compile(r"[\x21-\x7e]{16,512}")
 """What a key of the API may be: printable ASCII, at least 16 characters. Anything shorter, "" first of all, is none."""
 
@@ -38,6 +40,12 @@ class HubKeys:
 
     def tokens(self) -> CallbackTokens:
         return CallbackTokens(self.callback, current=self.epoch)
+
+
+def next_epoch(epoch: int, callback: Mapping[int, bytes], ids: Ids) -> tuple[int, dict[int, bytes]]:
+    """A new epoch of webhook keys after ``epoch``, and all that are good then: tokens of the one before stay valid."""
+    kept = {n: callback[n] for n in sorted(callback)[-(EPOCHS_KEPT - 1) :]}
+    return epoch + 1, {**kept, epoch + 1: ids.secret().encode()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetsim.client.hub_client import HubClient
-from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.keys import HubKeys, next_epoch
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Ids, Runtime
 
@@ -32,7 +32,6 @@ HUB_FILE = "hub.json"
 DEMO_FILE = "demo.json"
 LEDGER_FILE = "ledger.db"
 A2A_FILE = "a2a-tasks.db"
-EPOCHS_KEPT = 2
 _BYTES_MAX = 64 * 1024
 
 
@@ -128,10 +127,9 @@ class StateDir:
 
     def rotate_callback_key(self, ids: Ids) -> int:
         """Start a new epoch of webhook keys and return it; tokens of the one before stay valid."""
-        epoch, keys = self._callback_keys(ids)
-        kept = {n: keys[n] for n in sorted(keys)[-(EPOCHS_KEPT - 1) :]}
-        self._write(CALLBACK_KEYS_FILE, _encode_keys(epoch + 1, {**kept, epoch + 1: ids.secret().encode()}))
-        return epoch + 1
+        epoch, keys = next_epoch(*self._callback_keys(ids), ids)
+        self._write(CALLBACK_KEYS_FILE, _encode_keys(epoch, keys))
+        return epoch
 
     def announce(self, url: str, pid: int, proof: str) -> None:
         """Let other processes find the hub. The file stays locked until ``withdraw``, or this process's end.

@@ -11,11 +11,12 @@ from typing import Protocol
 
 from fleetsim.agent import Agent, AgentLimits, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.app import Engine
+from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.skills import Skill, skill
 from fleetsim.sim.quantities import draw
 from fleetsim.sim.scenario import SimulatedAgent, SkillBehaviour
 
-__all__ = ["Engine", "Plan", "TaskTruth", "Witness", "kept_by", "simulated_agent"]
+__all__ = ["AgentDoor", "Engine", "Plan", "TaskTruth", "Witness", "kept_by", "simulated_agent"]
 
 LIMITS = AgentLimits(drain_s=0.0, stop_s=1.0, tasks_per_caller_max=10_000)
 _WORDS = ("looked", "at", "the", "open", "work", "and", "found", "nothing", "that", "cannot", "wait")
@@ -87,6 +88,17 @@ class Witness(Protocol):
     def slowness(self, agent: str) -> float:
         """How many times slower it works now; 1 as usual."""
         ...
+
+
+class AgentDoor(Authenticator):
+    """Lets in who has the one key that an agent asks for now."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(api_keys={"hub": key}, bearers={})
+
+    def change(self, key: str) -> None:
+        """Ask for another one."""
+        super().__init__(api_keys={"hub": key}, bearers={})
 
 
 def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, url: str | None, life: int) -> Agent:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
+from fleetsim.hub.keys import EPOCHS_KEPT
 from fleetsim.model.task import TERMINAL
 from fleetsim.sim.evidence import Evidence, Line, Violation, broken, invariant
 
@@ -26,6 +27,20 @@ def _forged(e: Evidence) -> Iterator[Violation | None]:
     for line in e.forged:
         said = f"a webhook with {line['how']} was taken with {line['status']}"
         yield broken("I-08", line, said) if 200 <= line["status"] < 300 else None
+
+
+@invariant("I-32", "what an agent truly tells is let in, though webhook keys were changed meanwhile")
+def _let_in(e: Evidence) -> Iterator[Violation | None]:
+    """Beside the numbered invariants. Two epochs of keys are good at a time."""
+    agents = {row["agent"] for row in e.start.get("agents", ())}
+    for call in e.calls:
+        truths = e.truths.get((call["source"], call["task_id"]), ())
+        if call["method"] == "webhook" and call["source"] in agents and truths:
+            changes = sum(truths[0]["begun_s"] - RECORDED_WITHIN_S < at <= call["t"] for at in e.rekeyed_s)
+            wrong = call["status"] == 401 and changes < EPOCHS_KEPT
+            yield (
+                broken("I-32", {**call, "agent": call["source"]}, "a webhook of its own was refused") if wrong else None
+            )
 
 
 @invariant("I-09", "webhooks that come again, in any order, change nothing that is on record")

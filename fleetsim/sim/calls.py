@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from fleetsim.runtime.exchange import origin_of
+from fleetsim.sim.keys import FleetKeys
 from fleetsim.testbed.simulated_exchange import SeenRequest
 
 WEBHOOKS_KEPT = 100
@@ -27,19 +28,21 @@ class CallListener(Protocol):
 class CallWitness:
     """Told of each request that is over, it tells ``tell`` of it; of a card being read it only keeps that it was.
 
-    ``places`` names who is at an origin. ``reached`` is every pair of who called and the origin, ``webhooks`` the last
-    ones that the hub took.
+    ``places`` names who is at an origin, ``keys`` are looked for in all that passes. ``reached`` is every pair of who
+    called and the origin, ``webhooks`` the last ones that the hub took.
     """
 
-    def __init__(self, tell: CallListener, places: Mapping[str, str]) -> None:
+    def __init__(self, tell: CallListener, places: Mapping[str, str], keys: FleetKeys) -> None:
         self._tell = tell
         self._places = places
+        self._keys = keys
         self.reached: set[tuple[str, str]] = set()
         self.webhooks: deque[SeenRequest] = deque(maxlen=WEBHOOKS_KEPT)
 
     def __call__(self, seen: SeenRequest) -> None:
         source, origin = seen.source.partition("#")[0], str(origin_of(seen.url))
         self.reached.add((source, origin))
+        self._keys.look_at(seen.request, self._places.get(origin, origin))
         if seen.method == "GET":
             return
         webhook = not seen.rpc_method

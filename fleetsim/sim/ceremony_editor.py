@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 
@@ -9,6 +10,7 @@ from fleetsim.sim.calls import CallListener
 from fleetsim.testbed.files import MemoryFiles
 
 EDITS = ("disabled", "deleted", "half written", "as it was")
+_ZONE = re.compile(rb"^timezone:.*\n", re.MULTILINE)
 
 
 class CeremonyEditor:
@@ -25,6 +27,18 @@ class CeremonyEditor:
         if self._whole:
             await self._make(rng.choice(sorted(self._whole)), rng.choice(EDITS))
 
+    async def move(self, rng: Random, zone: str) -> Path | None:
+        """Let one ceremony go by the clock of ``zone``; which file says so."""
+        if not self._whole:
+            return None
+        path = rng.choice(sorted(self._whole))
+        await self._make(path, "as it was", zone)
+        return path
+
+    async def move_back(self, path: Path) -> None:
+        """Let it go by its own clock again."""
+        await self._make(path, "as it was")
+
     async def put_back(self) -> bool:
         """Make every file what it was; whether one was not."""
         edited = sorted(self._edited)
@@ -32,8 +46,10 @@ class CeremonyEditor:
             await self._make(path, "as it was")
         return bool(edited)
 
-    async def _make(self, path: Path, what: str) -> None:
+    async def _make(self, path: Path, what: str, zone: str = "") -> None:
         whole = self._whole[path]
+        if zone:
+            whole = _ZONE.sub(b"", whole) + f"timezone: {zone}\n".encode()
         match what:
             case "deleted":
                 await self._files.remove(path)
@@ -43,5 +59,5 @@ class CeremonyEditor:
                 self._files.put(path, whole[: len(whole) // 2])
             case _:
                 self._files.put(path, whole)
-        (self._edited.discard if what == EDITS[-1] else self._edited.add)(path)
-        self._tell("edited", file=path.stem, what=what)
+        (self._edited.discard if what == EDITS[-1] and not zone else self._edited.add)(path)
+        self._tell("edited", file=path.stem, what=what, zone=zone)

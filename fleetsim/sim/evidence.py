@@ -54,6 +54,9 @@ class Evidence:
     stalled: list[Line] = field(default_factory=list)
     restarts: list[tuple[float, str]] = field(default_factory=list)
     disk_full: bool = False
+    keys: Line | None = None
+    rekeyed_s: list[float] = field(default_factory=list)
+    schedules: dict[str, list[str]] = field(default_factory=dict)
     reached: tuple[str, ...] = ()
     troubles: set[str] = field(default_factory=set)
     calm_s: float | None = None
@@ -89,12 +92,18 @@ class Evidence:
                 self.troubles.add(line["fault"])
                 if line["fault"] == "agent-restart" and line["phase"] == "begins":
                     self.restarts.append((line["t"], line["agent"] or ""))
+                if line["fault"] == "new-webhook-keys" and line["phase"] == "begins":
+                    self.rekeyed_s.append(line["t"])
                 if line["fault"] == "disk-full":
                     self.disk_full = line["phase"] == "begins"
                 elif line["fault"] == "stall" and line["phase"] == "begins":
                     self.stalled.append({"t": line["t"], "ends_s": line["t"]})
                 elif line["fault"] == "stall":
                     self.stalled[-1] = {**self.stalled[-1], "ends_s": line["t"]}
+            case "keys":
+                self.keys = line
+            case "due":
+                self.schedules = line.get("schedules", {})
             case "reached":
                 self.reached = tuple(line["origins"])
             case "calm":

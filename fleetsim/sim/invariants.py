@@ -1,8 +1,7 @@
 """What must be true of every run, whatever the weather: one function each, over the recording and the agents' truth.
 
-Numbers are those of the invariants that caller and agent are held to; those over what passed on the network stand in
-``call_invariants``. I-16, that no key leaves its origin, is not among them: simulated agents ask for none. The tests of
-the threats hold it (docs/reference/threats.md).
+Numbers are those of the invariants that caller and agent are held to, and from I-27 on our own; those over what passed
+on the network stand in ``call_invariants``.
 """
 
 from __future__ import annotations
@@ -12,12 +11,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from fleetsim.ceremony.cron import next_slot, parse_cron
+from fleetsim.ceremony.file import zone_of
 from fleetsim.sim import call_invariants  # noqa: F401 - the rules in it
 from fleetsim.sim.evidence import RULES, Evidence, Invariant, Line, Violation, broken, invariant
 
 KNOWN_WITHIN_S = 900.0
 """A look every interval, of 30 seconds by default, and twice as long after one that failed; agents that have just come
 back are called slowly."""
+ZONE_SEEN_S = 900.0
+"""A file is seen within seconds; a hub that was down meanwhile catches up on ten minutes."""
 EDIT_SEEN_S = 15.0
 """A look every five seconds, and what a host may sleep meanwhile."""
 KEPT_BESIDE = 5
@@ -150,6 +153,23 @@ def _edits_hold(e: Evidence) -> Iterator[Violation | None]:
             yield broken("I-07", {"t": fired[0]}, f"{name} was {edit['what']}, and fired") if fired else None
 
 
+@invariant("I-31", "a ceremony fires when its file says so, on the clock of the zone that is named there")
+def _on_schedule(e: Evidence) -> Iterator[Violation | None]:
+    """Beside the numbered invariants. What was moved to another zone is seen, and caught up on, some minutes later."""
+    for (name, scheduled_at), at in e.slot_at.items():
+        if name not in e.schedules:
+            continue
+        schedule, zone = e.schedules[name]
+        edits = (edit for edit in e.edited.get(name, ()) if edit["what"] in {"as it was", "disabled"})
+        moves = [(0.0, zone), *((edit["t"], edit.get("zone") or zone) for edit in edits)]
+        before = [zone for moved_s, zone in moves if moved_s <= at - ZONE_SEEN_S]
+        zones = {before[-1] if before else zone, *(zone for moved_s, zone in moves if at - ZONE_SEEN_S < moved_s <= at)}
+        slot, cron = datetime.fromisoformat(scheduled_at), parse_cron(schedule)
+        due = any(next_slot(cron, slot - timedelta(seconds=1), zone_of(named)) == slot for named in zones)
+        said = f"{name} fired for {scheduled_at}, which is no slot of it in {', '.join(sorted(zones))}"
+        yield None if due else broken("I-31", {"t": at}, said)
+
+
 @invariant("I-11", "what is shown as the answer is what the agent said, whole")
 def _whole_text(e: Evidence) -> Iterator[Violation | None]:
     for rows in e.outcomes.values():
@@ -199,6 +219,12 @@ def _bounded(e: Evidence) -> Iterator[Violation | None]:
         too_many = [what for what, count in kept.items() if count > few * (PER_REQUEST if what == "workers" else 1)]
         said = f"{in_flight} requests in flight, and {', '.join(f'{kept[what]} {what}' for what in too_many)}"
         yield broken("I-15", line, said) if too_many else None
+
+
+@invariant("I-16", "an agent's key is sent to that agent alone, and stands in nothing that is kept")
+def _keys_stay(e: Evidence) -> Iterator[Violation | None]:
+    if e.keys is not None and e.keys["carried"]:
+        yield broken("I-16", e.keys, e.keys["strayed"][0]) if e.keys["strayed"] else None
 
 
 @invariant("I-17", "nobody is called who is not in the fleet")

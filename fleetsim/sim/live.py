@@ -74,7 +74,7 @@ def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Ite
         met = real if trouble.agent is None else real & {trouble.agent}
         why = ""
         if trouble.kind.on == "process" and trouble.fault not in PROCESSES:
-            why = "nobody is killed, and no disk filled, in real time"
+            why = "nobody is killed, no disk filled and no key changed, in real time"
         elif trouble.fault == "slower" and met:
             why = "a real agent is as fast as it is"
         elif trouble.kind.on == "webhook" and (trouble.agent is not None or real):

@@ -26,6 +26,7 @@ from fleetsim.runtime.yaml import load
 from fleetsim.sim.agents import TaskTruth
 from fleetsim.sim.ceremony_span import due_in
 from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.keys import MARK
 from fleetsim.sim.report import Report
 from fleetsim.sim.scenario import Scenario
 
@@ -38,7 +39,8 @@ VIOLATIONS_MAX = 20
 class Recorder:
     """Writes a recording as it happens. ``digest`` is of all of it: two runs are the same if theirs are.
 
-    ``progress`` is told the second of the run and the number of lines, now and then.
+    ``progress`` is told the second of the run and the number of lines, now and then. ``with_keys`` counts the lines in
+    which an agent's key stands.
     """
 
     def __init__(self, file: IO[str], progress: Callable[[float, int], None] = lambda at_s, lines: None) -> None:
@@ -47,6 +49,7 @@ class Recorder:
         self._hash = hashlib.sha256()
         self._last_s = 0.0
         self.lines = 0
+        self.with_keys = 0
 
     @property
     def digest(self) -> str:
@@ -55,6 +58,7 @@ class Recorder:
     def write(self, at_s: float, kind: str, **members: Any) -> None:
         """One line."""
         line = json.dumps({"t": round(at_s, 6), "kind": kind, **members}, ensure_ascii=False, separators=(",", ":"))
+        self.with_keys += MARK in line
         self._hash.update(line.encode("utf-8", "surrogatepass"))
         self._file.write(line + "\n")
         self._last_s = at_s
@@ -84,7 +88,8 @@ class Recorder:
         if ceremonies:
             read = [parse_ceremony(load(text, name)) for name, text in ceremonies.items()]
             ends = scenario.start + timedelta(seconds=scenario.duration)
-            self.write(0.0, "due", slots=due_in(read, scenario.start, ends))
+            schedules = {c.ceremony_id: [c.schedule.written, c.timezone] for c in read if c.schedule is not None}
+            self.write(0.0, "due", slots=due_in(read, scenario.start, ends), schedules=schedules)
 
     def look(self, at_s: float) -> None:
         """Tell of the progress, though nothing may have happened."""

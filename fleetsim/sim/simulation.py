@@ -24,7 +24,7 @@ from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.caller.ledger.storage import InlineStorage
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
-from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.keys import HubKeys, next_epoch
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
@@ -35,11 +35,13 @@ from fleetsim.sim.ceremony_editor import CeremonyEditor
 from fleetsim.sim.clocks import ClockRate, RunClock
 from fleetsim.sim.complaints import complaints_told
 from fleetsim.sim.disk import DiskSession, SimulatedDisk
+from fleetsim.sim.keys import FleetKeys
 from fleetsim.sim.recording import Recorder
 from fleetsim.sim.scenario import Mix, Scenario
 from fleetsim.sim.traffic_source import TrafficSource
 from fleetsim.sim.troubles import MixedTroubles, Trouble, match_of, standard_mix
 from fleetsim.sim.webhook_forger import WebhookForger
+from fleetsim.sim.zones import ZONES, host_in
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match
 from fleetsim.testbed.files import MemoryFiles
@@ -91,7 +93,8 @@ class Simulation:
         self.network.addresses[str(urlsplit(HUB).hostname)] = (HUB_ADDRESS,)
         self.network.seen = deque(maxlen=0)  # each request is told of when it is over
         places = {origin_of(name): name for name, _ in scenario.agents} | {HUB: "hub"}
-        self.calls = CallWitness(self.tell, places)
+        self.keys = FleetKeys((name for name, _ in scenario.agents), Random(f"{scenario.seed}/keys"))
+        self.calls = CallWitness(self.tell, places, self.keys)
         self.network.witnesses.append(self.calls)
         self.forger = WebhookForger(self.network, self.tell)
         files = MemoryFiles({str(FOLDER / "README.md"): "about"})
@@ -100,7 +103,7 @@ class Simulation:
         self.editor = CeremonyEditor(files, FOLDER, self.tell)
         self.runtime = virtual_runtime(scenario.seed, self.network, scenario.start, name="hub", files=files)
         self.disk = SimulatedDisk(InlineStorage(lambda: open_memory(scenario.start)))
-        self.keys = HubKeys.fresh(self.runtime.ids)
+        self.hub_keys = HubKeys.fresh(self.runtime.ids)
         self.agents = dict(scenario.agents)
         self.hub: Hub | None = None
         self._session: DiskSession | None = None
@@ -139,6 +142,9 @@ class Simulation:
             await self._hear_webhooks_again(self.hub, {outcome.correlation_id: outcome for outcome in outcomes})
             self._tell_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
             self._tell_kept(self.hub)
+            self.keys.look_for(await self.disk.storage.read(lambda connection: connection.serialize()), "the ledger")
+            told = [f"a key stood in {self.recorder.with_keys} lines of the recording"] * bool(self.recorder.with_keys)
+            self.tell("keys", carried=self.keys.carried, strayed=[*self.keys.strayed, *told])
             self.tell("reached", origins=sorted(f"{source} {origin}" for source, origin in self.calls.reached))
             self._over = True
             self.tell("end", kept={what: count for what, count in self.hub.tracker.kept().items() if count})
@@ -192,7 +198,7 @@ class Simulation:
         life = self._deaths[name]
         runtime = virtual_runtime(self.scenario.seed, self.network, self.scenario.start, name=f"{name}#{life}")
         agent = simulated_agent(name, self.agents[name], self, url=origin, life=life)
-        agent = agent.replace(runtime=runtime)
+        agent = agent.replace(runtime=runtime, callers=self.keys.door(name))
         self._engines[name] = agent.engine()
         self.network.mount(origin, agent.mount(self._engines[name]))
 
@@ -215,12 +221,17 @@ class Simulation:
         ledger = Ledger(self._session, KEEP_ALL)
         entries = tuple(
             # The cards of 0.1 do not say what they speak: whoever lists such an agent does.
-            AgentEntry(name=name, url=f"{origin_of(name)}/a2a", wire="0.1" if agent.dialect == "0.1" else None)
+            AgentEntry(
+                name=name,
+                url=f"{origin_of(name)}/a2a",
+                auth=self.keys.entry(name),
+                wire="0.1" if agent.dialect == "0.1" else None,
+            )
             for name, agent in self.agents.items()
         )
         settings = self.scenario.settings
         config = FleetConfig(agents=entries, settings=replace(settings, base_url=settings.base_url or HUB))
-        hub = Hub(config, self.runtime, ledger, keys=self.keys, url=HUB, ceremonies=FOLDER)
+        hub = Hub(config, self.runtime, ledger, keys=self.hub_keys, url=HUB, ceremonies=FOLDER)
         self.network.mount(HUB, build_app(hub))
         # Listening begins before the hub does, so that nothing it says is missed.
         self._around_hub.start(self._listen(hub), name="events")
@@ -309,9 +320,12 @@ class Simulation:
             case "agent-restart":
                 dead = {name: await self._kill_agent(name) for name in names}
                 await self._for(lasts if trouble.lasts is not None else 1.0, partial(self._revive, dead))
-            case "hub-restart" | "hub-dies-writing":
+            case "hub-restart" | "hub-dies-writing" | "new-webhook-keys":
                 if trouble.fault == "hub-dies-writing":
                     await self._written()
+                if trouble.fault == "new-webhook-keys":
+                    epoch, callback = next_epoch(self.hub_keys.epoch, self.hub_keys.callback, self.runtime.ids)
+                    self.hub_keys = replace(self.hub_keys, epoch=epoch, callback=callback)
                 await self._kill_hub()
                 await asyncio.sleep(lasts if trouble.lasts is not None else 1.0)
                 await self._start_hub()
@@ -322,6 +336,16 @@ class Simulation:
             case "clock-jump":
                 assert isinstance(self.runtime.clock, VirtualClock)
                 self.runtime.clock.jump(trouble.how_much)
+            case "new-api-keys":
+                for name in names:
+                    self.keys.change(name)
+                await self._for(trouble.how_much, partial(self.keys.hand_over, *names))
+            case "new-zone":
+                with host_in(zone := self._stream("zones").choice(ZONES)):
+                    moved = await self.editor.move(self._stream("editor"), zone)
+                    await asyncio.sleep(lasts)
+                    if moved is not None:
+                        await self.editor.move_back(moved)
             case "disk-error":
                 self.disk.failures += round(trouble.how_much)
             case "slow-disk":
@@ -451,7 +475,10 @@ def play(scenario: Scenario, recorder: Recorder, ceremonies: Mapping[str, bytes]
         finally:
             seconds = simulation.now
 
-    with complaints_told(lambda said: recorder.write(simulation.now, "complaint", said=said)):
+    with (
+        simulation.keys.handed_over(),
+        complaints_told(lambda said: recorder.write(simulation.now, "complaint", said=said)),
+    ):
         try:
             run(main, seed=scenario.seed, start=scenario.start, shuffle=True)
         except (Deadlock, LeftOver, Spinning) as error:

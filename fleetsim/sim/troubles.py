@@ -133,6 +133,24 @@ KINDS: Mapping[str, Kind] = {
         mix_per_hour=1.0,
         mix_lasts=(30.0, 300.0),
     ),
+    "new-api-keys": Kind(
+        about="the agent asks for a new API key, which the hub has amount seconds later",
+        on="process",
+        amount=4.0,
+        mix_per_hour=1 / 24,
+    ),
+    "new-webhook-keys": Kind(
+        about="the hub is restarted with a new epoch of webhook keys; those of the one before are still good",
+        on="process",
+        mix_per_hour=1 / 12,
+        mix_lasts=(1.0, 60.0),
+    ),
+    "new-zone": Kind(
+        about="the hub's host moves to another time zone, and so does a ceremony's file",
+        on="process",
+        mix_per_hour=1 / 6,
+        mix_lasts=(600.0, 3_600.0),
+    ),
     "hang": Kind(
         about="the agent takes calls and answers none",
         on="agent",
@@ -263,7 +281,7 @@ KINDS: Mapping[str, Kind] = {
 }
 """Every kind, by the name a scenario has for it."""
 
-OF_AGENTS = {"agent-down", "agent-restart", "slower"}
+OF_AGENTS = {"agent-down", "agent-restart", "slower", "new-api-keys"}
 """The kinds that befall an agent's process; all others are the hub's."""
 
 FaultName: TypeAlias = Literal[tuple(KINDS)]  # type: ignore[valid-type]

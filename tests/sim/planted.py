@@ -45,7 +45,7 @@ settings: {task_limit_s: 7200}
 mix:
   scale: 12
   without: [slower, lost-sends, disk-error, slow-disk, stall, ceremony-edits, forged-webhooks, busy, redirects,
-            stalled-bodies, doubled-events]
+            stalled-bodies, doubled-events, new-api-keys, new-webhook-keys, new-zone]
 """
 """Much trouble of the kinds that kill, lose and cut: what it hides, the one below shows."""
 
@@ -74,12 +74,30 @@ settings: {task_limit_s: 7200, question_ttl_s: 120}
 mix:
   scale: 3
   without: [hub-restart, hub-dies-writing, agent-restart, agent-down, hub-unreachable, junk, bad-gateway, lost-request,
-            lost-reply, lost-sends, slow-answers, failing-polls, card-gone, card-junk]
+            lost-reply, lost-sends, slow-answers, failing-polls, card-gone, card-junk, new-api-keys, new-webhook-keys,
+            new-zone]
 weather:
   - {fault: ceremony-edits}
   - {fault: forged-webhooks}
   - {fault: clock-jump, at: 7m, amount: -300}
 """
+MOVES = b"""
+name: moves
+duration: 80m
+fleet:
+  scribe:
+    dialect: "1.0"
+    skills:
+      note: {takes: {low: 2s, high: 10m}, chunks: 3}
+traffic:
+  - {skill: note, rate: 20/h}
+ceremonies: theirs
+weather:
+  - {fault: new-zone, at: 1m, lasts: 75m}
+  - {fault: new-webhook-keys, at: 30m, lasts: 2s}
+  - {fault: new-api-keys, at: 50m, amount: 3}
+"""
+
 
 CEREMONIES = {
     f"{name}.yaml": f"id: {name}\nname: {name}\nschedule: '*/2 * * * *'\nskill: note\ntargets: [scribe]\n".encode()
@@ -313,6 +331,37 @@ DEFECTS: tuple[Planted, ...] = (
         seed=1,
         scenario=DRIZZLE,
     ),
+    Planted(
+        name="zone",
+        wrong="a ceremony fires by UTC whatever zone its file names",
+        file="ceremony/file.py",
+        old="    return next_slot(ceremony.schedule, after, zone_of(ceremony.timezone))\n",
+        new="    return next_slot(ceremony.schedule, after)\n",
+        found_by="I-31",
+        seed=3,
+        scenario=MOVES,
+    ),
+    Planted(
+        name="epoch",
+        wrong="with new webhook keys those of the epoch before are no good any more",
+        file="hub/keys.py",
+        old="    return epoch + 1, {**kept, epoch + 1: ids.secret().encode()}\n",
+        new="    return epoch + 1, {epoch + 1: ids.secret().encode()}\n",
+        found_by="I-32",
+        seed=1,
+        scenario=MOVES,
+    ),
+    Planted(
+        name="key",
+        wrong="the first agent's key is shown to all of them",
+        file="caller/fleet.py",
+        old="        return Credential(scheme=self.scheme, env=self.env)\n",
+        new="        first = getattr(AuthEntry, 'first', None) or Credential(scheme=self.scheme, env=self.env)\n"
+        "        AuthEntry.first = first\n        return first\n",
+        found_by="I-16",
+        seed=1,
+        scenario=DRIZZLE,
+    ),
 )
 
 CANARIES = tuple(
@@ -326,7 +375,7 @@ CANARIES = tuple(
         seed=1,
         scenario=scenario,
     )
-    for name, scenario in (("canary", STORM), ("canary-drizzle", DRIZZLE))
+    for name, scenario in (("canary", STORM), ("canary-drizzle", DRIZZLE), ("canary-moves", MOVES))
 )
 """They must not be found: that the others are, is then no chance."""
 

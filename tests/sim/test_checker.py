@@ -89,6 +89,25 @@ def test_an_end_that_is_told_nobody_is_found_unless_the_hub_took_nothing_lately(
 
 
 @pytest.mark.slow
+def test_a_genuine_webhook_that_is_refused_is_found_unless_its_keys_are_of_two_epochs_ago() -> None:
+    notice = next(call for call in calls("webhook") if call["state"] == "completed" and call["source"] == "quinn")
+    lines = [{**line, "status": 401} if dict(line) == notice else dict(line) for line in calm()]
+    changed = {"kind": "trouble", "fault": "new-webhook-keys", "agent": None, "said": "", "t": 1.0, "phase": "begins"}
+    assert "I-32" in broken(lines)
+    assert "I-32" in broken([lines[0], changed, *lines[1:]])
+    assert "I-32" not in broken([lines[0], changed, changed, *lines[1:]])
+
+
+@pytest.mark.slow
+def test_a_ceremony_that_fires_off_its_schedule_is_found() -> None:
+    fired = next(dict(line) for line in calm() if line.get("type") == "CeremonyFired")
+    payload = {**fired["event"]["payload"]}
+    payload["scheduledAt"] = payload["scheduledAt"].replace(":00.000Z", ":30.000Z")
+    wrong = {**fired, "event": {**fired["event"], "payload": payload}}
+    assert broken([wrong if dict(line) == fired else dict(line) for line in calm()]) == {"I-31"}
+
+
+@pytest.mark.slow
 def test_a_request_that_was_accepted_and_is_not_on_record_is_found() -> None:
     assert broken(with_lines({"t": 400.0, "kind": "submitted", "correlation_id": "nobody"})) == {"I-22"}
 
@@ -119,6 +138,7 @@ def test_an_answer_of_500_is_found() -> None:
         ({"kind": "kept", "hub": {}, "agents": {"quinn": {"tasks": 3, "open": 1, "oldest_s": 90_000.0}}}, "I-20"),
         ({"kind": "ledger", "damage": "row 1 is not what was written"}, "I-21"),
         ({"kind": "late", "seconds": 2.0, "stalled": 1.0}, "I-30"),
+        ({"kind": "keys", "carried": 9, "strayed": ["the key of quinn was sent to herald"]}, "I-16"),
         ({"kind": "played", "source": "x", "digest": "a", "again": "b", "wall_s": 0.0, "cpu_s": 0.0}, "I-25"),
     ],
 )
@@ -172,3 +192,10 @@ def test_where_nothing_is_planted_nothing_is_found(canary: Planted) -> None:
 def test_what_no_seed_met_is_named() -> None:
     missed = Coverage().never_met()
     assert set(missed) == {*KINDS, *(invariant.number for invariant in INVARIANTS)}
+
+
+def test_each_of_the_26_invariants_has_its_rule_and_its_reason() -> None:
+    numbers = [invariant.number for invariant in INVARIANTS]
+    assert {f"I-{number:02}" for number in range(1, 27)} <= set(numbers)
+    assert len(numbers) == len(set(numbers))
+    assert all(len(invariant.rule) > 20 for invariant in INVARIANTS)

@@ -137,6 +137,30 @@ traffic:
     assert max(ends.values()) <= 4
 
 
+def test_a_ceremony_that_is_moved_to_another_zone_fires_by_the_clock_there_and_back_again() -> None:
+    each_hour = b'id: round\nname: Round\nschedule: "0 * * * *"\nskill: review\ntargets: [quinn]\n'
+    moved = Trouble.model_validate({"fault": "new-zone", "at": "1h30m", "lasts": "3h"})
+    lines, _ = run_of(scenario(duration=6.5 * 3_600, weather=[moved], traffic=[]), {"round.yaml": each_hour})
+    fired = [line["event"]["payload"]["scheduledAt"][11:16] for line in lines if line.get("type") == "CeremonyFired"]
+    minutes = [at[3:] for at in fired]
+    assert (minutes[0], minutes[-1]) == ("00", "00")
+    assert {"15", "30", "45"} & set(minutes)
+    assert report_of(lines).result is Result.OK
+    assert "TZ" not in os.environ
+
+
+def test_after_new_keys_no_request_is_lost_and_what_was_under_way_is_told_of() -> None:
+    weather = [
+        Trouble.model_validate({"fault": "new-webhook-keys", "at": "10m", "lasts": "2s"}),
+        Trouble.model_validate({"fault": "new-api-keys", "at": "20m", "amount": 2}),
+    ]
+    lines, _ = run_of(scenario(duration=1_800.0, weather=weather))
+    assert report_of(lines).result is Result.OK
+    (keys,) = (line for line in lines if line["kind"] == "keys")
+    assert keys["carried"] > 50
+    assert {line["outcome"] for line in lines if line["kind"] == "outcome"} <= {"completed", "failed"}
+
+
 def test_ceremonies_end_with_the_traffic_and_each_slot_until_then_is_told_of() -> None:
     each_minute = b'id: round\nname: Round\nschedule: "* * * * *"\nskill: review\ntargets: [quinn]\n'
     lines, _ = run_of(scenario(duration=290.0), {"round.yaml": each_minute})

@@ -1,0 +1,66 @@
+"""The keys of a run's agents: let in by one door each, and told of wherever they stray."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from fleetsim.runtime.ports import Request
+from fleetsim.sim.keys import FleetKeys
+from fleetsim.sim.recording import Recorder
+
+
+@pytest.fixture
+def keys() -> FleetKeys:
+    return FleetKeys(["quinn", "herald"], Random(1))
+
+
+def key_of(keys: FleetKeys, agent: str) -> str:
+    (value,) = keys.entry(agent).credential().headers().values()
+    return value
+
+
+def test_each_agent_lets_in_who_has_its_own_key_and_the_hub_finds_them_in_the_environment(keys: FleetKeys) -> None:
+    with keys.handed_over():
+        shown = [(b"x-api-key", key_of(keys, "quinn").encode())]
+        assert keys.door("quinn").admit(shown) == "hub"
+        assert keys.door("herald").admit(shown) is None
+        before = dict(os.environ)
+    assert {name for name in before if name not in os.environ} == {keys.entry("quinn").env, keys.entry("herald").env}
+
+
+def test_a_new_key_is_asked_for_before_the_hub_has_it(keys: FleetKeys) -> None:
+    with keys.handed_over():
+        keys.change("quinn")
+        assert keys.door("quinn").admit([(b"x-api-key", key_of(keys, "quinn").encode())]) is None
+        keys.hand_over("quinn")
+        assert keys.door("quinn").admit([(b"x-api-key", key_of(keys, "quinn").encode())]) == "hub"
+
+
+def test_a_key_that_strays_is_told_of_and_one_in_its_place_is_not(keys: FleetKeys) -> None:
+    with keys.handed_over():
+        key = key_of(keys, "quinn")
+    call = Request(method="POST", url="http://quinn.sim:8000/a2a", headers={"x-api-key": key})
+    keys.look_at(call, "quinn")
+    keys.look_at(replace(call, headers={}), "hub")
+    keys.look_for(b"no key", "the ledger")
+    assert (keys.carried, keys.strayed) == (1, [])
+    keys.look_at(call, "herald")
+    keys.look_at(replace(call, url=f"http://quinn.sim:8000/a2a?key={key}"), "quinn")
+    keys.look_at(replace(call, body=key.encode()), "quinn")
+    keys.look_at(replace(call, headers={"x-note": key}), "quinn")
+    keys.look_for(f"... {key}".encode(), "the ledger")
+    stood = "a key stood in a request to quinn, and not in the header for it"
+    assert keys.strayed == ["the key of quinn was sent to herald", stood, stood, stood, "a key stood in the ledger"]
+
+
+def test_a_recording_counts_the_lines_in_which_a_key_stands(keys: FleetKeys) -> None:
+    recorder = Recorder(io.StringIO())
+    with keys.handed_over():
+        recorder.write(1.0, "complaint", said=f"{key_of(keys, 'quinn')} was refused")
+    recorder.write(2.0, "complaint", said="nothing")
+    assert recorder.with_keys == 1
