@@ -5,14 +5,48 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import report_files
 from fleetsim.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fleetsim.caller.fleet import FleetConfig
+    from fleetsim.sim.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanOptions:
+    """What a person said on the command line; the options of ``play`` say what each means."""
+
+    ceremony_ids: tuple[str, ...]
+    begins: str
+    ends: str
+    zone: str
+    speed: str
+    folder: Path | None
+    scenario: str | None
+    expected: tuple[str, ...]
+    seed: int
+    settle: str
+    record: Path | None
+    reports: tuple[str, ...]
+    verbose: bool
+
+    def command(self, config: Path | None, folder: Path) -> str:
+        """What plays the same span again."""
+        words = ["fleetsim", *(["--config", str(config)] if config else []), "ceremony", "play", *self.ceremony_ids]
+        words += ["--from", self.begins, "--to", self.ends, "--tz", self.zone]
+        words += ["--speed", self.speed, "--folder", str(folder)]
+        words += ["--scenario", self.scenario] if self.scenario else []
+        words += [word for text in self.expected for word in ("--expect", text)]
+        return shlex.join([*words, "--seed", str(self.seed)])
 
 
 @click.command("play")
@@ -42,22 +76,7 @@ from fleetsim.model.errors import ConfigError
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=PATH", help="junit, html or json (repeatable).")
 @click.option("--verbose", is_flag=True, help="Name every rule and how often it was looked at.")
 @click.pass_obj
-def play(
-    common: CommonOptions,
-    ceremony_ids: tuple[str, ...],
-    begins: str,
-    ends: str,
-    zone: str,
-    speed: str,
-    folder: Path | None,
-    scenario: str | None,
-    expected: tuple[str, ...],
-    seed: int,
-    settle: str,
-    record: Path | None,
-    reports: tuple[str, ...],
-    verbose: bool,
-) -> int:
+def play(common: CommonOptions, /, **options: Any) -> int:
     """Fire all that is due between two moments, and say what became of every slot.
 
     \b
@@ -73,34 +92,27 @@ def play(
     Exit codes: 0 as expected, 1 an expectation is broken, 2 a file or time is wrong, 8 a rule was broken that must
     hold in any run: a defect of fleetsim's.
     """
-    from fleetsim.caller.config import load_fleet
+    return _play(common, SpanOptions(**options))
+
+
+def _play(common: CommonOptions, options: SpanOptions) -> int:
     from fleetsim.caller.expectation import Expectation
     from fleetsim.cli import ceremony_files
-    from fleetsim.cli.sim import play_and_tell, read_option
-    from fleetsim.runtime.files import DiskFiles
-    from fleetsim.sim import shipped
+    from fleetsim.cli.sim_play import play_and_tell, read_option
     from fleetsim.sim.ceremony_span import read_folder, span_scenario
     from fleetsim.sim.clocks import ClockRate
     from fleetsim.sim.files import FORMATS
     from fleetsim.sim.quantities import seconds_of
-    from fleetsim.sim.scenario import parse_scenario, with_seed
+    from fleetsim.sim.scenario import with_seed
 
-    clock, settle_s = read_option("--speed", ClockRate.read, speed), read_option("--settle", seconds_of, settle)
-    expect = [read_option("--expect", Expectation.read, text) for text in expected]
-    files, place = report_files(reports, FORMATS), ceremony_files.zone_of(zone)
-    first, last = (ceremony_files.parse_moment(text, place).astimezone(UTC) for text in (begins, ends))
-    where = folder or common.agents_yaml.parent / "ceremonies"
-    texts, ceremonies = read_folder(where, ceremony_ids)
-    fleet = None
-    if scenario is not None:
-        if not clock.virtual:
-            hint = "with xN the agents of agents.yaml are asked; --config FILE names another"
-            raise ConfigError("--scenario is for --speed virtual", hint=hint)
-        source, text, _ = shipped.read(scenario)
-        fleet = parse_scenario(text, source)[0]
-    config = None
-    if fleet is None and (not clock.virtual or common.agents_yaml.exists()):
-        config = asyncio.run(load_fleet(common.require_agents_yaml(), files=DiskFiles(), env=os.environ))
+    clock = read_option("--speed", ClockRate.read, options.speed)
+    settle_s = read_option("--settle", seconds_of, options.settle)
+    expect = [read_option("--expect", Expectation.read, text) for text in options.expected]
+    files, place = report_files(options.reports, FORMATS), ceremony_files.zone_of(options.zone)
+    first, last = (ceremony_files.parse_moment(text, place).astimezone(UTC) for text in (options.begins, options.ends))
+    where = options.folder or common.agents_yaml.parent / "ceremonies"
+    texts, ceremonies = read_folder(where, options.ceremony_ids)
+    fleet, config = _fleet(common, options.scenario, virtual=clock.virtual)
     entries = () if config is None else config.enabled
     wanted = span_scenario(
         ceremonies,
@@ -112,33 +124,36 @@ def play(
         expect=expect,
         nobody_answers=not clock.virtual,
     )
-    words = [
-        "fleetsim",
-        *(["--config", str(common.config)] if common.config else []),
-        "ceremony",
-        "play",
-        *ceremony_ids,
-        "--from",
-        begins,
-        "--to",
-        ends,
-        "--tz",
-        zone,
-    ]
-    words += ["--speed", speed, "--folder", str(where), *(["--scenario", scenario] if scenario else [])]
-    words += [word for text in expected for word in ("--expect", text)]
     if not clock.virtual:
         common.note(f"{len(entries)} agents of {common.agents_yaml} are really asked")
     return play_and_tell(
         common,
-        with_seed(wanted, seed),
+        with_seed(wanted, options.seed),
         texts,
         source=str(where),
-        record=record,
+        record=options.record,
         files=files,
         clock=clock,
         settle_s=settle_s,
-        verbose=verbose,
+        verbose=options.verbose,
         entries=() if clock.virtual else entries,
-        command=shlex.join([*words, "--seed", str(seed)]),
+        command=options.command(common.config, where),
     )
+
+
+def _fleet(common: CommonOptions, scenario: str | None, *, virtual: bool) -> tuple[Scenario | None, FleetConfig | None]:
+    """Who is asked: the fleet of a scenario, or that of agents.yaml; on virtual time there may be neither."""
+    from fleetsim.caller.config import load_fleet
+    from fleetsim.runtime.files import DiskFiles
+    from fleetsim.sim import shipped
+    from fleetsim.sim.scenario import parse_scenario
+
+    if scenario is not None:
+        if not virtual:
+            hint = "with xN the agents of agents.yaml are asked; --config FILE names another"
+            raise ConfigError("--scenario is for --speed virtual", hint=hint)
+        source, text, _ = shipped.read(scenario)
+        return parse_scenario(text, source)[0], None
+    if virtual and not common.agents_yaml.exists():
+        return None, None
+    return None, asyncio.run(load_fleet(common.require_agents_yaml(), files=DiskFiles(), env=os.environ))

@@ -8,7 +8,7 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,12 +22,12 @@ from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import with_scheme
 from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError
-from fleetsim.sim.quantities import in_words, seconds_of
 
 if TYPE_CHECKING:
     from fleetsim.client.hub_client import HubClient
     from fleetsim.sim.comparison import Comparison
     from fleetsim.sim.observed import Observed
+    from fleetsim.sim.twin import Twin
 
 LEDGER_MAGIC = b"SQLite format 3\x00"
 PAGE = 1_000
@@ -49,6 +49,8 @@ SETTINGS = (
 
 
 def _span(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    from fleetsim.sim.quantities import seconds_of
+
     try:
         return None if text is None else seconds_of(text)
     except ValueError as error:
@@ -109,7 +111,7 @@ def init(
     """
     from fleetsim.caller.fleet import FleetSettings
     from fleetsim.sim import shipped
-    from fleetsim.sim.observed import of_recording
+    from fleetsim.sim.quantities import in_words
     from fleetsim.sim.scenario import parse_scenario
     from fleetsim.sim.twin import twin_of
     from fleetsim.sim.twin_text import twin_text
@@ -121,10 +123,7 @@ def init(
             f"{out} is there already; nothing was written", hint="--out OTHER, or --force to write over it"
         )
     folder = _ceremonies(common, ceremonies)
-    if recording is not None:
-        seen = of_recording(recording)
-    else:
-        seen = asyncio.run(_of_hub(common, hub, since) if ledger is None else _of_ledger(ledger, since))
+    seen = _seen(common, hub, ledger, recording, since)
     settings = _settings(common)
     twin = twin_of(seen, with_ceremonies=folder is not None, poll_interval_s=FleetSettings(**settings).poll_interval_s)
     relative = None if folder is None else os.path.relpath(folder, out.resolve().parent)
@@ -134,14 +133,9 @@ def init(
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{out}: {error.strerror}") from None
-    for what in left_out:
-        common.note(f"left out, since a scenario has no such name: {what}")
-    few = [f"{a}/{s} ({fit.tasks})" for a, agent in twin.agents.items() for s, fit in agent.skills.items() if fit.few]
-    if few:
-        common.note(f"few tasks, so that shares and times are guesses: {', '.join(few)}")
-    if no_check:
-        comparison = None
-    else:
+    _warn_of(common, twin, left_out)
+    comparison = None
+    if not no_check:
         common.note(f"{out} is written; playing it to see how well it fits ({in_words(wanted.duration)} of the fleet)")
         comparison = _compare(seen, _played(common, wanted, shipped.ceremonies_of(wanted, written, out.parent), out))
     if common.as_json:
@@ -153,6 +147,26 @@ def init(
         _show_fit(comparison)
     common.note(f"  next: fleetsim sim {out}")
     return Exit.OK
+
+
+def _seen(
+    common: CommonOptions, hub: str | None, ledger: Path | None, recording: Path | None, since_s: float
+) -> Observed:
+    """What is to be seen of the fleet at the one place that was named."""
+    from fleetsim.sim.observed import of_recording
+
+    if recording is not None:
+        return of_recording(recording)
+    return asyncio.run(_of_hub(common, hub, since_s) if ledger is None else _of_ledger(ledger, since_s))
+
+
+def _warn_of(common: CommonOptions, twin: Twin, left_out: Sequence[str]) -> None:
+    """Say what the twin has not, and where it was fitted to too little."""
+    for what in left_out:
+        common.note(f"left out, since a scenario has no such name: {what}")
+    few = [f"{a}/{s} ({fit.tasks})" for a, agent in twin.agents.items() for s, fit in agent.skills.items() if fit.few]
+    if few:
+        common.note(f"few tasks, so that shares and times are guesses: {', '.join(few)}")
 
 
 def _ceremonies(common: CommonOptions, given: Path | None) -> Path | None:
@@ -232,7 +246,7 @@ def _played(common: CommonOptions, scenario: Any, ceremonies: Mapping[str, bytes
     """Play a scenario, and take what is to be seen of it."""
     from dataclasses import replace
 
-    from fleetsim.cli.sim import progress_of
+    from fleetsim.cli.sim_play import progress_of
     from fleetsim.sim.clocks import VIRTUAL
     from fleetsim.sim.observed import of_recording
     from fleetsim.sim.played import played
