@@ -17,6 +17,7 @@ from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.caller.track import Rules
+from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Reply, Request
@@ -74,6 +75,23 @@ async def test_a_genuine_webhook_ends_the_request() -> None:
         assert reply.status == 200
         outcome = await f.tracker.wait(cid)
         assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "real")
+
+
+async def test_a_webhook_that_comes_while_the_ledger_cannot_be_read_is_asked_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(_: str) -> None:
+        raise NotAccepting("the ledger is locked")
+
+    async with fleet(slow("scout")) as f:
+        cid, task_id, token = await under_way(f)
+        for expected in (200, 503, 200):
+            with monkeypatch.context() as locked:
+                if expected == 503:
+                    locked.setattr(f.ledger, "request", refuse)  # of a request that has ended, the ledger is asked
+                reply = await post(f, cid, update(task_id), authorization=f"Bearer {token}")
+            assert (reply.status, reply.headers.get("retry-after")) == (expected, "5" if expected == 503 else None)
+            await f.tracker.wait(cid)
 
 
 @pytest.mark.parametrize("header", ["authorization", "x_a2a_notification_token"])
