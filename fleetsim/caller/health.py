@@ -1,23 +1,24 @@
 """Fleet health: outcomes of the last 24 hours, folded one by one, read at any moment. Pure.
 
-The numbers are Workstacean's, each defined in docs/reference/health.md, its faults repaired: an outcome counts once
-per correlation id and for the agent that did the work; whoever asked is counted beside it; success rate
-and latency are taken over outcomes the agent answers for. They are kept as sums while outcomes come and go: reading
-never walks the rows, and times and durations are kept sorted.
+The numbers are Workstacean's, each defined in docs/reference/health.md, its faults repaired: an outcome counts once per
+correlation id and for the agent that did the work; whoever asked is counted beside it; success rate and latency are
+over outcomes the agent answers for. They are kept as sums while outcomes come and go: reading never walks the rows.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field
 
+from fleetsim.caller.durations import Durations
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.registry import weight
 from fleetsim.model.errors import Blame
@@ -145,6 +146,9 @@ def _at(row: OutcomeRow) -> float:
     return row.at
 
 
+_insort_row = partial(insort, key=_at)
+
+
 class FailureRate(NamedTuple):
     """Outcomes that an agent answers for, and how many of them it failed at."""
 
@@ -165,19 +169,21 @@ class Bucket:
         self.failures: list[OutcomeRow] = []
         self.answered_at: list[float] = []
         self.success_at: list[float] = []
-        self.durations: list[int] = []
+        self.durations = Durations()
         self.sums: Counter[str] = Counter()
 
     def add(self, row: OutcomeRow) -> None:
         """Count a row, in whatever order rows arrive."""
-        insort(self.rows, row, key=_at)
+        late = bool(self.rows) and row.at < self.rows[-1].at
+        put_row, put_time = (_insort_row, insort) if late else (list.append, list.append)
+        put_row(self.rows, row)
         if row.answered:
-            insort(self.answered_at, row.at)
-            insort(self.durations, row.agent_ms)
+            put_time(self.answered_at, row.at)
+            self.durations.add(row.agent_ms)
         if row.success:
-            insort(self.success_at, row.at)
+            put_time(self.success_at, row.at)
         else:
-            insort(self.failures, row, key=_at)
+            put_row(self.failures, row)
         self._count(row, 1)
 
     def drop_before(self, cutoff: float) -> list[OutcomeRow]:
@@ -189,24 +195,23 @@ class Bucket:
         for times in (self.answered_at, self.success_at):
             del times[: bisect_left(times, cutoff)]
         del self.failures[: bisect_left(self.failures, cutoff, key=_at)]
-        if len(gone) > len(self.rows) // 8:
-            self.durations = sorted(r.agent_ms for r in self.rows if r.answered)
-        else:
-            for row in gone:
-                if row.answered:
-                    self.durations.pop(bisect_left(self.durations, row.agent_ms))
+        if not self.rows:
+            self.durations, self.sums = Durations(), Counter()
+            return gone
         for row in gone:
             self._count(row, -1)
+            if row.answered:
+                self.durations.drop(row.agent_ms)
         return gone
 
     def _count(self, row: OutcomeRow, by: int) -> None:
         sums = self.sums
         sums["kind:" + row.kind] += by
         sums["via:" + row.via] += by
-        sums["cost"] += by * row.cost_nano_usd
-        if row.answered:
-            sums["own cost"] += by * row.cost_nano_usd
-        else:
+        if row.cost_nano_usd:
+            sums["cost"] += by * row.cost_nano_usd
+            sums["own cost"] += by * row.cost_nano_usd * row.answered
+        if not row.answered:
             sums["beside:" + row.blame] += by
         if row.usage is not None:
             sums["input"] += by * row.usage.input_tokens
@@ -278,9 +283,10 @@ class Bucket:
         answered = len(self.answered_at) - bisect_left(self.answered_at, cutoff)
         return FailureRate(answered, answered - (len(self.success_at) - bisect_left(self.success_at, cutoff)))
 
-    def _quantile(self, share: float) -> int:
-        """Value at index floor(n × share) of the sorted durations, for a share below 1."""
-        return self.durations[int(len(self.durations) * share)] if self.durations else 0
+    def _latencies(self) -> tuple[int, ...]:
+        """The median, the 95th percentile (at index floor(n × share) of the durations in order), and the longest."""
+        n = len(self.durations)
+        return self.durations.at(int(n * 0.5), int(n * 0.95), n - 1) if n else (0, 0, 0)
 
     def _trend(self, now: float) -> tuple[TrendBucket, ...]:
         width = WINDOW.total_seconds() / TREND_BUCKETS
@@ -296,6 +302,7 @@ class Bucket:
         """All figures at ``now``, in seconds since 1970."""
         last = self.rows[-1] if self.rows else None
         rated = self.sums["confident"]
+        p50_ms, p95_ms, max_ms = self._latencies()
         return OutcomeStats(
             total_outcomes=len(self.rows),
             answered_outcomes=len(self.answered_at),
@@ -305,9 +312,9 @@ class Bucket:
             unknown_count=self.sums["kind:" + OutcomeKind.UNKNOWN],
             undeliverable_count=self.sums["kind:" + OutcomeKind.UNDELIVERABLE],
             success_rate=self.rate(),
-            p50_latency_ms=self._quantile(0.5),
-            p95_latency_ms=self._quantile(0.95),
-            max_latency_ms=self.durations[-1] if self.durations else 0,
+            p50_latency_ms=p50_ms,
+            p95_latency_ms=p95_ms,
+            max_latency_ms=max_ms,
             total_cost_usd=self.cost_usd(),
             cost_per_successful_outcome=self.cost_per_success(),
             input_tokens=self.sums["input"],
@@ -449,9 +456,9 @@ class FleetHealth:
     def __init__(self, *, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX) -> None:
         self.thresholds = thresholds or Thresholds()
         self._outcomes_max = outcomes_max
-        self._agents: dict[str, Bucket] = {}
-        self._skills: dict[tuple[str, str], Bucket] = {}
-        self._actors: dict[str, Bucket] = {}
+        self._agents: defaultdict[str, Bucket] = defaultdict(Bucket)
+        self._skills: defaultdict[tuple[str, str], Bucket] = defaultdict(Bucket)
+        self._actors: defaultdict[str, Bucket] = defaultdict(Bucket)
         self._known: set[str] = set()
         self._shed = 0
 
@@ -464,9 +471,9 @@ class FleetHealth:
             return False
         self._known.add(outcome.correlation_id)
         row = row_of(outcome)
-        self._agents.setdefault(outcome.agent, Bucket()).add(row)
-        self._skills.setdefault((outcome.agent, outcome.skill), Bucket()).add(row)
-        self._actors.setdefault(outcome.system_actor, Bucket()).add(row)
+        self._agents[outcome.agent].add(row)
+        self._skills[outcome.agent, outcome.skill].add(row)
+        self._actors[outcome.system_actor].add(row)
         if len(self._known) > self._outcomes_max:
             self._shed_oldest()
         return True
@@ -536,14 +543,16 @@ class FleetHealth:
         self._shed += before - len(self._known)
 
     def _drop_before(self, cutoff: float) -> None:
+        if all(bucket.rows[0].at >= cutoff for bucket in self._agents.values()):
+            return
         for bucket in self._agents.values():
             self._known.difference_update(row.correlation_id for row in bucket.drop_before(cutoff))
         for others in (self._skills, self._actors):
             for bucket in others.values():
                 bucket.drop_before(cutoff)
-        self._agents = {k: b for k, b in self._agents.items() if b.rows}
-        self._skills = {k: b for k, b in self._skills.items() if b.rows}
-        self._actors = {k: b for k, b in self._actors.items() if b.rows}
+        self._agents = defaultdict(Bucket, ((k, b) for k, b in self._agents.items() if b.rows))
+        self._skills = defaultdict(Bucket, ((k, b) for k, b in self._skills.items() if b.rows))
+        self._actors = defaultdict(Bucket, ((k, b) for k, b in self._actors.items() if b.rows))
 
 
 class Verdict(NamedTuple):

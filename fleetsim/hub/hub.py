@@ -71,6 +71,7 @@ from fleetsim.runtime.workers import Workers
 log = logging.getLogger(__name__)
 
 UNANNOUNCED_BATCH = 1_000
+FORGET_EVERY_S = 60.0
 _NO_TASK = "fleetsim-credential-check"
 
 
@@ -297,6 +298,7 @@ class Hub:
         await enter(self.a2a)
         # Only now may agents.yaml change under the work: what was open was taken up as the file was at the start.
         self._workers.start(self._keep_config(), name="config")
+        self._workers.start(self._forget_old(), name="old outcomes")
         if self.scheduler is not None:
             await enter(self.scheduler)
         self.running = True
@@ -410,6 +412,12 @@ class Hub:
                         case CardFetched() if agent in self._notes.auth_refused:
                             self._workers.start(self._try_credential(agent), name=f"credential:{agent}")
                     self._notes.take(agent, event)
+
+    async def _forget_old(self) -> None:
+        """A minute's outcomes at a time: a day of them at once, when somebody looks, would hold everybody up."""
+        while True:
+            await asyncio.sleep(FORGET_EVERY_S)
+            self.health.prune(self.runtime.clock.now())
 
     async def _try_credential(self, agent: str) -> None:
         """Routing leaves out who refuses our key, so no work would tell when it is taken again.
