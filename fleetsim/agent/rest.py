@@ -18,6 +18,7 @@ from fleetsim.agent.guard import RequestGuard, json_response, problem_of
 from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.service import Operations, Principal
 from fleetsim.agent.settings import AgentSettings
+from fleetsim.agent.streams import EventFrames
 from fleetsim.model.call import Call, Operation, SendMessage, SubscribeToTask
 from fleetsim.model.errors import (
     InternalError,
@@ -33,8 +34,8 @@ from fleetsim.runtime.inbound import Refusal, traceparent_of
 from fleetsim.runtime.responses import EventStreamResponse
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import dialect
-from fleetsim.wire.json import parse_untrusted
-from fleetsim.wire.sse import KEEPALIVE, frame_in_pieces
+from fleetsim.wire.json import dump, parse_untrusted
+from fleetsim.wire.sse import KEEPALIVE
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class RestEndpoint:
 
     async def _stream(self, request: Request, caller: Principal) -> Response:
         call = self._call(Operation.STREAM, await self._params(request))
-        return await self._watch(call, caller, lambda event: jsonrpc.result(None, WIRE.encode_event(event)))
+        return await self._watch(call, caller, dump(jsonrpc.result(None, None)).removesuffix(b"null}"), b"}")
 
     async def _get(self, request: Request, caller: Principal) -> Response:
         length = request.query_params.get("historyLength")
@@ -117,7 +118,7 @@ class RestEndpoint:
 
     async def _subscribe(self, request: Request, caller: Principal) -> Response:
         call = self._call(Operation.SUBSCRIBE, {"id": request.path_params["task_id"]})
-        return await self._watch(call, caller, WIRE.encode_event)
+        return await self._watch(call, caller, b"", b"")
 
     async def _set_push(self, request: Request, caller: Principal) -> Response:
         params = await self._params(request)
@@ -131,12 +132,12 @@ class RestEndpoint:
         call = self._call(operation, params)
         return json_response(WIRE.encode_reply(call, await self._operations().call(call, caller)), status=status)
 
-    async def _watch(self, call: Call, caller: Principal, encode: Callable[[TaskEvent], dict[str, Any]]) -> Response:
+    async def _watch(self, call: Call, caller: Principal, before: bytes, after: bytes) -> Response:
         assert isinstance(call, SendMessage | SubscribeToTask), "the streaming operations have no other calls"
         watch = await self._operations().stream(call, caller)
         return EventStreamResponse[TaskEvent](
             watch,
-            lambda event: frame_in_pieces(encode(event)),
+            EventFrames(WIRE, watch, before, after).write,
             keepalive=KEEPALIVE,
             write_s=self._limits.stream_write_s,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,7 +10,7 @@ from starlette.responses import Response
 from fleetsim.agent.guard import RequestGuard, error_response, json_response, problem_of
 from fleetsim.agent.service import Operations, Principal
 from fleetsim.agent.settings import AgentSettings
-from fleetsim.agent.streams import DirectWatch, Watch
+from fleetsim.agent.streams import DirectWatch, EventFrames, Watch
 from fleetsim.model.call import STREAMING, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.errors import InternalError, InvalidRequest, RpcError
 from fleetsim.model.event import TaskEvent
@@ -20,7 +19,7 @@ from fleetsim.runtime.responses import EVENT_STREAM_HEADERS, EventStreamResponse
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import VERSION_HEADER, Dialect, error_dialect, older_namesake, served
 from fleetsim.wire.json import dump
-from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame, frame_in_pieces
+from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +88,7 @@ class RpcEndpoint:
         return error_response(refusal, request_id=asked.id, dialect=dialect.name)
 
     def _streamed(self, watch: Watch | DirectWatch, dialect: Dialect, asked: jsonrpc.RpcRequest) -> Response:
-        def write(event: TaskEvent) -> Iterator[bytes]:
-            result = jsonrpc.result(asked.id, dialect.encode_event(event))
-            return frame_in_pieces(result, event=dialect.event_name(event))
-
+        envelope = dump(jsonrpc.result(asked.id, None))
+        write = EventFrames(dialect, watch, envelope.removesuffix(b"null}"), b"}").write
         write_s = self._limits.stream_write_s
         return EventStreamResponse[TaskEvent](watch, write, keepalive=KEEPALIVE, write_s=write_s)

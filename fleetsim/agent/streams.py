@@ -2,14 +2,14 @@
 
 The list of events only grows and a reader keeps a cursor into it, so a slow reader misses nothing and costs no buffer
 of its own. It starts from a frozen snapshot and the place in the feed that belongs to it, so it sees each change after
-that exactly once, suffixes only, and the closing pair however slowly it reads (U22). Knows nothing of HTTP or dialects.
+that exactly once, suffixes only, and the closing pair however slowly it reads (U22). Knows nothing of HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity
@@ -18,6 +18,9 @@ from fleetsim.model.changing import replace
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, Message, Task, TextPart
 from fleetsim.model.text import one_line
+from fleetsim.wire.dialect import Dialect
+from fleetsim.wire.json import dump
+from fleetsim.wire.sse import LONG_CHARS, is_long, json_in_pieces
 
 
 class StreamSlots:
@@ -74,7 +77,8 @@ class Watch:
     """One stream of one task. Whoever is given it must ``close`` it; iterate ``events`` at most once.
 
     ``joins_question`` false ends a stream that joins a task while it waits for an answer. ``repeats_artifact``
-    false keeps it from sending again what it has told (``DialectBehaviour``).
+    false keeps it from sending again what it has told (``DialectBehaviour``). ``ready`` says that what comes next is
+    there already, another event or the end.
     """
 
     record: Record
@@ -84,6 +88,7 @@ class Watch:
     keepalive_s: float
     joins_question: bool
     repeats_artifact: bool
+    ready: bool = False
 
     @property
     def about(self) -> str:
@@ -95,6 +100,7 @@ class Watch:
 
     async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
         """The snapshot, then what follows, to the end of the task or its next question; None keeps alive."""
+        self.ready = self.record.task.terminal or (self.record.task.state in INTERRUPTED and not self.joins_question)
         yield Snapshot(task=self.task)
         if self.record.task.terminal:
             for event in closing_pair(self.record.task) if self.repeats_artifact else (_last_status(self.record.task),):
@@ -104,19 +110,24 @@ class Watch:
             yield _last_status(self.record.task)
             return
         told = {artifact.artifact_id for artifact in self.task.artifacts}
-        cursor = self.record.cursor
-        while not (self.feed.closed and cursor >= len(self.feed)):
-            try:
-                async with asyncio.timeout(self.keepalive_s):
-                    await self.feed.beyond(cursor)
-            except TimeoutError:
-                yield None
-                continue
-            events, cursor = self.feed.since(cursor)
-            for event in events:
-                yield self._as_told(event, told) if isinstance(event, ArtifactUpdate) else event
-                if isinstance(event, StatusUpdate) and event.final:
-                    return
+        cursor, feed = self.record.cursor, self.feed
+        with _Pulse(self.keepalive_s) as pulse:
+            while not (feed.closed and cursor >= len(feed)):
+                if cursor >= len(feed):
+                    await feed.wait(pulse.news())
+                    if cursor >= len(feed):
+                        if not feed.closed:
+                            yield None
+                        continue
+                events, cursor = feed.since(cursor)
+                left = len(events)
+                for event in events:
+                    left -= 1
+                    final = isinstance(event, StatusUpdate) and event.final
+                    self.ready = left > 0 or final
+                    yield self._as_told(event, told) if isinstance(event, ArtifactUpdate) else event
+                    if final:
+                        return
 
     def _as_told(self, event: ArtifactUpdate, told: set[str]) -> ArtifactUpdate:
         """``event`` for a reader who was told of the artifacts in ``told`` by this stream.
@@ -127,11 +138,44 @@ class Watch:
         artifact = event.artifact
         if artifact.artifact_id not in told:
             told.add(artifact.artifact_id)
-            return replace(event, append=False)
+            return replace(event, append=False) if event.append else event
         if isinstance(event, ClosingUpdate) and event.added is not None and not self.repeats_artifact:
             rest = replace(artifact, parts=event.added or (TextPart(text=""),))
             return replace(event, artifact=rest, append=True)
         return event
+
+
+class _Pulse:
+    """Rings when nothing was told for so many seconds: one timer for a whole stream, which looks when it could be."""
+
+    __slots__ = ("_every_s", "_loop", "_news", "_since", "_timer")
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        self._news: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> _Pulse:
+        self._timer = self._loop.call_later(self._every_s, self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def news(self) -> asyncio.Future[None]:
+        """What to wait for now."""
+        self._since = self._loop.time()
+        self._news = self._loop.create_future()
+        return self._news
+
+    def _look(self) -> None:
+        due, now = self._since + self._every_s, self._loop.time()
+        if due <= now:
+            due = now + self._every_s
+            if self._news is not None and not self._news.done():
+                self._news.set_result(None)
+        self._timer = self._loop.call_at(due, self._look)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +184,7 @@ class DirectWatch:
 
     message: Message
     about: str = "a direct reply"
+    ready: bool = True
 
     def close(self) -> None:
         """Nothing is held."""
@@ -159,3 +204,41 @@ def closing_pair(task: Task) -> tuple[TaskEvent, ...]:
 
 def _last_status(task: Task) -> StatusUpdate:
     return StatusUpdate(task_id=task.task_id, context_id=task.context_id, status=task.status, final=True)
+
+
+class EventFrames:
+    """Writes a watch's events as one reader has them: each in the reader's envelope, ``before`` and ``after`` it.
+
+    What readers of one dialect are told at the same time is encoded once for all of them.
+    """
+
+    __slots__ = ("_after", "_before", "_dialect", "_name", "_shared")
+
+    def __init__(self, dialect: Dialect, watch: Watch | DirectWatch, before: bytes, after: bytes) -> None:
+        self._dialect, self._name = dialect, dialect.name
+        self._before, self._after = b"data: " + before, after + b"\n\n"
+        self._shared = watch.feed.shared if isinstance(watch, Watch) else {}
+
+    def write(self, event: TaskEvent) -> Iterable[bytes]:
+        """One frame, in pieces if a text in it is long: those are not kept."""
+        name = self._dialect.event_name(event)
+        opening = self._before if name is None else b"event: %b\n%b" % (name.encode(), self._before)
+        place = (self._name, id(event))
+        known = self._shared.get(place)
+        if known is not None and known[0] is event:
+            return (opening + known[1] + self._after,)
+        value = self._dialect.encode_event(event)
+        if not _is_short(event) and is_long(value):
+            return json_in_pieces(value, opening, self._after)
+        written = dump(value)
+        if isinstance(event, StatusUpdate | ArtifactUpdate):
+            self._shared[place] = (event, written)
+        return (opening + written + self._after,)
+
+
+def _is_short(event: TaskEvent) -> bool:
+    """Whether it is a short piece of text, as nearly every event is: its JSON need not be walked for a long one."""
+    if not isinstance(event, ArtifactUpdate) or event.artifact.metadata:
+        return False
+    parts = event.artifact.parts
+    return len(parts) == 1 and isinstance(parts[0], TextPart) and len(parts[0].text) < LONG_CHARS

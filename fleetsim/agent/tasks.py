@@ -272,14 +272,19 @@ class ClosingUpdate(ArtifactUpdate):
 
 
 class TaskFeed:
-    """One task's events. Only the store tells; ``closed`` means nothing will follow."""
+    """One task's events. Only the store tells; ``closed`` means nothing will follow.
 
-    __slots__ = ("_changed", "_events", "closed")
+    ``shared`` is for what readers make of the events that were read last: most of them read the same at the same time.
+    """
+
+    __slots__ = ("_events", "_read", "_waiting", "closed", "shared")
 
     def __init__(self) -> None:
         self._events: list[TaskEvent] = []
-        self._changed = asyncio.Event()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._read: tuple[int, int, tuple[TaskEvent, ...]] = (0, 0, ())
         self.closed = False
+        self.shared: dict[tuple[str, int], tuple[TaskEvent, Any]] = {}
 
     def __len__(self) -> int:
         return len(self._events)
@@ -288,17 +293,31 @@ class TaskFeed:
         """Add events and wake every reader."""
         self._events.extend(events)
         self.closed = self.closed or closes
-        woken, self._changed = self._changed, asyncio.Event()
-        woken.set()
+        woken, self._waiting = self._waiting, set()
+        for waiting in woken:
+            if not waiting.done():
+                waiting.set_result(None)
 
     async def beyond(self, cursor: int) -> None:
         """Wait until there is an event at ``cursor`` or the feed is closed."""
         while cursor >= len(self._events) and not self.closed:
-            await self._changed.wait()
+            await self.wait(asyncio.get_running_loop().create_future())
+
+    async def wait(self, news: asyncio.Future[None]) -> None:
+        """Wait until something is told, or somebody else rings ``news``."""
+        self._waiting.add(news)
+        try:
+            await news
+        finally:
+            self._waiting.discard(news)
 
     def since(self, cursor: int) -> tuple[tuple[TaskEvent, ...], int]:
         """The events from ``cursor`` on, adjoining text deltas joined, and the next cursor."""
-        return _joined(self._events[cursor:]), len(self._events)
+        end = len(self._events)
+        if self._read[:2] != (cursor, end):
+            self._read = (cursor, end, _joined(self._events[cursor:]))
+            self.shared.clear()
+        return self._read[2], end
 
     def ended(self) -> TaskFeed:
         """A closed feed in place of this one, so that a finished task does not keep what readers still hold."""
@@ -309,6 +328,8 @@ class TaskFeed:
 
 def _joined(events: list[TaskEvent]) -> tuple[TaskEvent, ...]:
     """Join runs of appended text to the same artifact; nothing else is touched or reordered."""
+    if len(events) == 1:
+        return (events[0],)
     joined: list[TaskEvent] = []
     for target, run in groupby(events, key=_appended_to):
         first, *more = run

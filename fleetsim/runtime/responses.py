@@ -99,10 +99,17 @@ class PacedResponse(Response):
 
 
 class EventSource(Protocol[EventT_co]):
-    """What a stream tells. ``about`` is what log lines call it; ``close`` may be called again."""
+    """What a stream tells. ``about`` is what log lines call it; ``close`` may be called again.
+
+    ``ready`` says, after an event, that what comes next is there already, another one or the end: they are written
+    together.
+    """
 
     @property
     def about(self) -> str: ...
+
+    @property
+    def ready(self) -> bool: ...
 
     def events(self) -> AsyncGenerator[EventT_co | None, None]:
         """Everything there is to say; None keeps the connection alive."""
@@ -139,14 +146,13 @@ class EventStreamResponse(Response, Generic[EventT]):
         async def until_left() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            log.info("stream of %s: the client left", about)
-            writer.cancel()
+            raise ConnectionResetError
 
         try:
             async with asyncio.TaskGroup() as group:
-                writer = group.create_task(self._write_all(send))
                 ear = group.create_task(until_left())
-                writer.add_done_callback(lambda _done: ear.cancel())
+                await self._write_all(send)
+                ear.cancel()
         except* SlowReader:
             log.info("stream of %s dropped: not read within %g s", about, self._write_s)
             drop(scope)
@@ -157,8 +163,15 @@ class EventStreamResponse(Response, Generic[EventT]):
 
     async def _write_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with PiecesSender(send, self._write_s) as pieces, aclosing(self._source.events()) as events:
+        source, held = self._source, b""
+        async with PiecesSender(send, self._write_s) as pieces, aclosing(source.events()) as events:
             async for event in events:
                 for piece in (self._keepalive,) if event is None else self._write(event):
-                    await pieces.send(piece, more=True)
-            await pieces.send(b"", more=False)
+                    if held and len(held) + len(piece) > PIECE_BYTES:
+                        await pieces.send(held, more=True)
+                        held = b""
+                    held += piece
+                if held and not source.ready:
+                    await pieces.send(held, more=True)
+                    held = b""
+            await pieces.send(held, more=False)

@@ -32,19 +32,13 @@ def frame(data: str, *, event: str | None = None, comment: str | None = None, ev
     return ("\n".join(lines) + "\n\n").encode("utf-8", "replace")
 
 
-def frame_in_pieces(value: Any, *, event: str | None = None) -> Iterator[bytes]:
-    """One event with ``value`` as its JSON data, long texts in pieces: a hundred readers share one text."""
-    opening, _, closing = frame("{}", event=event).partition(b"{}")
-    return json_in_pieces(value, opening, closing)
-
-
 def json_in_pieces(value: Any, before: bytes, after: bytes) -> Iterator[bytes]:
     """``before``, the JSON of ``value`` and ``after``; each long text is escaped piece by piece, as it goes out.
 
     Long texts are left out at first, each leaving a hole. Should something in ``value`` look like a hole,
     everything is written at once.
     """
-    if not _is_long(value):
+    if not is_long(value):
         yield before + dump(value) + after
         return
     long: list[str] = []
@@ -62,13 +56,13 @@ def json_in_pieces(value: Any, before: bytes, after: bytes) -> Iterator[bytes]:
     yield rest
 
 
-def _is_long(value: Any) -> bool:
+def is_long(value: Any) -> bool:
     """Whether a long text is in it: asked of every event of every stream, so without a loop of our own."""
     if isinstance(value, str):
         return len(value) > LONG_CHARS
     if isinstance(value, dict):
-        return any(map(_is_long, value.values()))
-    return isinstance(value, list | tuple) and any(map(_is_long, value))
+        return any(map(is_long, value.values()))
+    return isinstance(value, list | tuple) and any(map(is_long, value))
 
 
 def _hollow(value: Any, long: list[str]) -> Any:

@@ -9,11 +9,13 @@ import pytest
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.store import Store
-from fleetsim.agent.streams import DirectWatch, StreamSlots, Watch, closing_pair
+from fleetsim.agent.streams import DirectWatch, EventFrames, StreamSlots, Watch, closing_pair
 from fleetsim.agent.tasks import ANYONE, ClosingUpdate, TaskFeed, TaskKey
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, Part, TaskState, TextPart
 from fleetsim.runtime.ports import Runtime
+from fleetsim.wire.dialect import dialect
+from fleetsim.wire.v0_3 import V03
 from tests.agent.rigs import said
 
 # -- a feed --------------------------------------------------------------------------------------------
@@ -202,6 +204,55 @@ async def test_a_watch_of_a_feed_that_closes_without_a_word_ends(runtime: Runtim
     await asyncio.sleep(1)
     feed.publish([chunk("1")], closes=True)
     assert [type(event) for event in await reading] == [Snapshot, ArtifactUpdate]
+
+
+@pytest.mark.parametrize("readers", [1, 10])
+async def test_what_many_readers_are_told_at_once_is_encoded_once(runtime: Runtime, readers: int) -> None:
+    encoded: list[Any] = []
+
+    class Counting(V03):
+        def encode_event(self, event: Any) -> dict[str, Any]:
+            encoded.append(event)
+            return super().encode_event(event)
+
+    store, key = begun(runtime)
+    store.move(key, TaskState.WORKING)
+    watches = [watching(store, key) for _ in range(readers)]
+    frames = [EventFrames(Counting(), watch, b"<%d " % at, b">") for at, watch in enumerate(watches)]
+
+    async def read_by(at: int) -> list[bytes]:
+        return [b"".join(frames[at].write(event)) async for event in watches[at].events() if event is not None]
+
+    reading = [asyncio.ensure_future(read_by(at)) for at in range(readers)]
+    for letter in "abcd":
+        await asyncio.sleep(1)
+        store.put(key, Artifact(artifact_id=key[1], parts=(TextPart(text=letter),)), append=True, last_chunk=False)
+    await asyncio.sleep(1)
+    store.finish(key, TaskState.COMPLETED)
+    everything = await asyncio.gather(*reading)
+    plain = [
+        [frame.replace(b"data: <%d " % at, b"data: <") for frame in frames] for at, frames in enumerate(everything)
+    ]
+    assert [len(frames) for frames in plain] == [1 + 4 + 2] * readers
+    assert all(frames == plain[0] for frames in plain)
+    own = [
+        event
+        for event in encoded
+        if isinstance(event, Snapshot) or (event.__class__ is ArtifactUpdate and not event.append)
+    ]
+    assert len(own) == 2 * readers, "each reader's snapshot, and its first piece, which appends to nothing"
+    assert len(encoded) - len(own) == 3 + 2
+
+
+async def test_what_was_encoded_is_kept_no_longer_than_it_is_told(runtime: Runtime) -> None:
+    store, key = begun(runtime)
+    watch = watching(store, key)
+    frames, events = EventFrames(dialect("0.3"), watch, b"", b""), watch.events()
+    frames.write(await anext(events))  # type: ignore[arg-type]
+    for letter in "abcd":
+        store.put(key, Artifact(artifact_id=key[1], parts=(TextPart(text=letter),)), append=True, last_chunk=False)
+        frames.write(await anext(events))  # type: ignore[arg-type]
+        assert len(watch.feed.shared) == 1
 
 
 def test_a_watch_gives_its_seat_back_once(runtime: Runtime) -> None:
