@@ -362,6 +362,8 @@ class AgentClient(BlockingCalls):
         outgoing = OutgoingMessage(
             text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata or {}, push=push
         )
+        if not wait and timeout_s is None:  # the client's limits are enough: there is nothing to follow
+            return SentTask.of(*await self.call_raw(outgoing.call(self.runtime.ids.new()), headers=headers))
         allowed = WAIT_S if timeout_s is None and wait else timeout_s
         following = Following(self, outgoing, headers=headers, answers=answers, timeout_s=allowed)
         return await (following.end() if wait else following.first())

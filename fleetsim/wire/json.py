@@ -37,7 +37,11 @@ def parse_untrusted(data: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> Any:
         raise WireError(f"JSON is larger than {bytes_max} bytes")
     _weigh(data)
     try:
-        value = _STRICT.decode(data.removeprefix(_BOM).decode())
+        text = data.removeprefix(_BOM).decode()
+        # As ``decode`` does, which looks for blanks on both sides with two patterns.
+        value, end = _STRICT.raw_decode(text) if text[:1] in {"{", "["} else (_STRICT.decode(text), len(text))
+        if end != len(text) and text[end:].strip(" \t\n\r"):
+            raise WireError("not JSON")
     except UnicodeDecodeError:
         raise WireError("JSON is not UTF-8") from None
     except RecursionError:
@@ -54,7 +58,7 @@ def _weigh(data: bytes) -> None:
     """
     times = max(1, -(-len(data) // WIRE_BYTES_MAX))
     opened = data.count(b"[") + data.count(b"{")
-    if opened <= DEPTH_MAX and opened + data.count(b",") <= VALUES_MAX:
+    if opened <= DEPTH_MAX and (len(data) <= VALUES_MAX or opened + data.count(b",") <= VALUES_MAX):
         return
     bare = _without_text(data)
     opened = bare.count(b"[") + bare.count(b"{")
@@ -121,11 +125,12 @@ def dump(value: Any) -> bytes:
         WireError: the value holds something JSON has no form for.
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
+        text = _COMPACT.encode(value)
     except (TypeError, ValueError, RecursionError):
         raise WireError("value has no JSON form") from None
-    for character, escape in _LINE_BREAKS.items():
-        text = text.replace(character, escape)
+    if not text.isascii():
+        for character, escape in _LINE_BREAKS.items():
+            text = text.replace(character, escape)
     return text.encode("utf-8", "replace")
 
 
@@ -135,10 +140,13 @@ def _plain(value: Any) -> Any:
     raise TypeError
 
 
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
+
+
 def present(**members: Any) -> dict[str, Any]:
     """The members that are neither None nor empty; zero, false and the empty string are kept."""
     return {
         name: value
         for name, value in members.items()
-        if value is not None and not (isinstance(value, Mapping | list | tuple) and not value)
+        if value or (value is not None and not isinstance(value, Mapping | list | tuple))
     }

@@ -122,7 +122,10 @@ def count(obj: JsonObject, name: str, *, low: int = 0, high: int = 2**31 - 1) ->
 
 def texts(obj: JsonObject, *names: str) -> tuple[str, ...]:
     """An optional list of strings; absent means empty."""
-    values = sequence(member(obj, *names), names[0])
+    values = member(obj, *names)
+    if values is None:
+        return ()
+    values = sequence(values, names[0])
     if not all(isinstance(value, str) for value in values):
         raise WireError(f"{names[0]} must hold strings only")
     return tuple(values)

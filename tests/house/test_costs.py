@@ -18,7 +18,7 @@ import pytest
 from fleetsim.testbed import run
 from tests.bench import walks
 
-CALLS = {"request": 205, "outcome": 1_190, "webhook": 300, "agent": 195, "client": 150, "draw": 150, "redraw": 1_170}
+CALLS = {"request": 170, "outcome": 1_190, "webhook": 275, "agent": 182, "client": 138, "draw": 150, "redraw": 1_170}
 """Calls of functions of ours, and resumptions of those that waited, by row of ``tests.bench.walks``."""
 
 STATEMENTS = 25
