@@ -43,7 +43,7 @@ from fleetsim.runtime.ports import Clock
 
 log = logging.getLogger(__name__)
 
-DRAWS_PER_S = 8
+DRAWS_PER_S = 4
 SAID_S = 8.0
 NOTE_S = 20.0
 """How long a message, and the note at the start, stay in the status line."""
