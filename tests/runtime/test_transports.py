@@ -1,6 +1,6 @@
 """What every form of the Transport keeps to against servers that misbehave, on loopback sockets: one suite for both.
 
-aiohttp is the way out of the hub, the client and the agent; httpx is what a program hands in. What only ours promises
+Ours is the way out of the hub, the client and the agent; httpx is what a program hands in. What only ours promises
 is in ``test_http`` and ``test_http_guard``, and both keep what the network in memory does (``test_transports_agree``).
 """
 
@@ -27,12 +27,12 @@ from fleetsim.model.errors import (
 )
 from fleetsim.runtime.ports import Limits, Transport
 from tests.runtime.rawserver import Handler, Peer, free_port, raw_server
-from tests.runtime.ways_out import FAST, PATIENT, fails, over_aiohttp, over_httpx, post
+from tests.runtime.ways_out import FAST, PATIENT, fails, over_httpx, over_ours, post
 
 pytestmark = pytest.mark.sockets
 
 
-@pytest.fixture(params=[over_aiohttp, over_httpx], ids=["aiohttp", "httpx"])
+@pytest.fixture(params=[over_ours, over_httpx], ids=["ours", "httpx"])
 async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
     form: Any = request.param
     async with form() as made:

@@ -19,7 +19,7 @@ FAST = replace(PATIENT, first_byte_s=0.3)
 
 
 @asynccontextmanager
-async def over_aiohttp() -> AsyncIterator[Transport]:
+async def over_ours() -> AsyncIterator[Transport]:
     async with running_runtime() as runtime:
         yield runtime.transport
 
