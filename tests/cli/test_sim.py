@@ -146,6 +146,19 @@ def test_many_seeds_are_played_and_what_they_met_is_added_up_and_the_unexpected_
     assert "  lost-webhooks                  0        0         0" in done.stdout
 
 
+def test_what_many_seeds_never_met_is_named_and_fails_where_they_were_to_cover_all(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fleetsim", "sim", written(tmp_path, MINE.replace("> 5", ">= 0")), "--seeds", "1"]
+    plain, covered = (
+        subprocess.run([*command, *more], capture_output=True, text=True, check=False, timeout=120)
+        for more in ((), ("--covered",))
+    )
+    assert (plain.returncode, covered.returncode) == (0, 1)
+    for done in (plain, covered):
+        (named,) = (line for line in done.stdout.splitlines() if line.startswith("never met or looked at: "))
+        assert "agent-down, agent-restart, hub-restart" in named
+        assert "I-08" in named
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl_c", "sigterm"])
 def test_many_seeds_that_are_stopped_say_what_was_played_and_leave_nobody_behind(
     tmp_path: Path, number: signal.Signals

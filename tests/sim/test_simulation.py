@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -10,9 +12,11 @@ from dataclasses import replace
 
 import pytest
 
+from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.quantities import Moment
 from fleetsim.sim.report import Result, report_of
 from fleetsim.sim.scenario import Mix, People
+from fleetsim.sim.simulation import Simulation
 from fleetsim.sim.troubles import KINDS, Trouble
 from tests.sim.scenes import report, run_of, scenario
 
@@ -135,6 +139,22 @@ traffic:
     assert took[-1] > 80
     ends = Counter(round(line["ended_s"]) for line in lines if line["kind"] == "task")
     assert max(ends.values()) <= 4
+
+
+def test_a_run_in_which_nothing_can_happen_any_more_is_a_deadlock_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait_for_nobody(simulation: Simulation) -> None:
+        simulation.recorder.start(simulation.scenario, ClockRate(), {})
+        await asyncio.sleep(30.0)
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(Simulation, "play", wait_for_nobody)
+    found, (lines, _) = {}, run_of(scenario())
+    for verdict in report_of(lines).verdicts:
+        found[verdict.invariant.number] = [violation.said for violation in verdict.violations]
+    (said,) = found["I-24"]
+    assert re.match(r"Deadlock: at 30.0 s nothing is ready and nothing is scheduled; waiting: \S+ \(.*:\d+", said)
+    assert found["I-26"] == ["the run itself did not come to its end"]
+    assert report_of(lines).result is Result.VIOLATED
 
 
 def test_a_ceremony_that_is_moved_to_another_zone_fires_by_the_clock_there_and_back_again() -> None:
