@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fleetsim.caller.events import EPOCH
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.hub import Hub
@@ -29,14 +28,16 @@ from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen
 from fleetsim.runtime.workers import Workers
 from fleetsim.runtime.yaml import YamlDocument
-from fleetsim.sim.agents import TaskTruth, simulated_agent
+from fleetsim.sim.agents import simulated_agent
 from fleetsim.sim.clocks import ClockRate, PacedClock, RunClock
 from fleetsim.sim.complaints import complaints_told
 from fleetsim.sim.recording import Recorder
 from fleetsim.sim.scenario import Scenario
+from fleetsim.sim.scenario_run import ScenarioRun
 from fleetsim.sim.simulation import HEALTH_LOOKS_MIN, KEEP_ALL
 from fleetsim.sim.traffic_source import TrafficSource
 from fleetsim.sim.troubles import Trouble, match_of
+from fleetsim.testbed.active_faults import Weather
 from fleetsim.testbed.proxy import FaultProxy
 
 SETTLE_S = 300.0
@@ -86,7 +87,7 @@ def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Ite
             yield written.error(("weather", at, "fault"), f"'{trouble.fault}' with --clock {rate}: {why}", hint=hint)
 
 
-class LiveSimulation:
+class LiveSimulation(ScenarioRun):
     """One run of a scenario in real time; ``play`` is all of it. ``folder`` is an empty one, for the hub's files.
 
     ``entries`` are real agents as agents.yaml has them: they stand for all of the scenario's.
@@ -103,16 +104,12 @@ class LiveSimulation:
         entries: Sequence[AgentEntry] = (),
         settle_s: float,
     ) -> None:
-        self.scenario = scenario
-        self.recorder = recorder
+        agents = {} if entries else dict(scenario.agents)
+        super().__init__(scenario, recorder, RunClock(rate), ceremonies=ceremonies, agents=agents)
         self.folder = folder
-        self.clock = RunClock(rate)
-        self.ceremonies = ceremonies
-        self.agents = {} if entries else dict(scenario.agents)
         self._entries = entries
         self._settle_s = settle_s
         self._paced = PacedClock(scenario.start, self.clock)
-        self._slower: dict[str, float] = dict.fromkeys(self.agents, 1.0)
         self._proxies: dict[str, FaultProxy] = {}
         self._webhooks: FaultProxy | None = None
         self._workers = Workers("live simulation")
@@ -162,9 +159,7 @@ class LiveSimulation:
                 await self._for(scenario.duration / self.clock.rate.times)
             await self._settle(hub, traffic)
             self._tell_health(hub)
-            for outcome in await hub.ledger.outcomes(since=EPOCH, limit=10_000_000):
-                intent = await hub.ledger.request(outcome.correlation_id)
-                self.recorder.outcome(self.now, outcome, accepted=intent is not None)
+            await self._tell_outcomes(hub)
             await self._workers.close()
             self.tell("end", kept={what: count for what, count in hub.tracker.kept().items() if count})
 
@@ -248,29 +243,21 @@ class LiveSimulation:
 
     # ------------------------------------------------------------------ what befalls them
 
-    async def _befall(self, trouble: Trouble) -> None:
-        await self.clock.sleep(trouble.begins_s(self.scenario.start))
-        names = self.scenario.replicas_of(trouble.agent) if trouble.agent else tuple(self.agents)
-        lasts = self.scenario.duration if trouble.lasts is None else trouble.lasts
-        self.tell("trouble", fault=trouble.fault, agent=trouble.agent, phase="begins", said=trouble.in_words)
-        try:
-            if trouble.kind.fault is not None:
-                await self._over_messages(trouble, names, lasts)
-            elif trouble.fault == "agent-down":
+    async def _over_processes(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
+        match trouble.fault:
+            case "agent-down":
                 await self._down(names, lasts)
-            elif trouble.fault == "clock-jump":
+            case "clock-jump":
                 self._paced.jump(trouble.how_much)
-            else:
+            case "slower":
                 for name in names:
                     self._slower[name] *= trouble.how_much
                 try:
                     await self.clock.sleep(lasts)
                 finally:
                     self._slower.update(dict.fromkeys(names, 1.0))
-        finally:
-            self.tell("trouble", fault=trouble.fault, agent=trouble.agent, phase="ends")
 
-    async def _over_messages(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
+    def _put_up(self, trouble: Trouble, names: tuple[str, ...]) -> list[Weather]:
         assert trouble.kind.fault is not None
         fault = trouble.kind.fault(trouble.how_much)
         if trouble.kind.on == "webhook":
@@ -278,17 +265,11 @@ class LiveSimulation:
             proxies = [self._webhooks]
         else:
             proxies = [self._proxies[name] for name in names]
-        up = [
+        return [
             proxy.fault(fault, match, probability=trouble.share)
             for proxy in proxies
             for match in match_of(trouble, proxy.target, proxy.target)
         ]
-        try:
-            await self.clock.sleep(lasts)
-        finally:
-            for one in up:
-                one.lift()
-            self.tell("hits", fault=trouble.fault, hits=sum(one.hits for one in up))
 
     async def _down(self, names: tuple[str, ...], lasts: float) -> None:
         for name in names:
@@ -301,30 +282,6 @@ class LiveSimulation:
 
     # ------------------------------------------------------------------ what is told
 
-    @property
-    def now(self) -> float:
-        return self.clock.now
-
-    def ended(self, truth: TaskTruth) -> None:
-        self.recorder.task(self.now, truth)
-
-    def slowness(self, agent: str) -> float:
-        return self._slower[agent]
-
-    def tell(self, kind: str, **members: object) -> None:
-        self.recorder.write(self.now, kind, **members)
-
-    async def _listen(self, hub: Hub) -> None:
-        async with hub.events.subscribe(after_seq=0, keep_max=10_000_000) as events:
-            try:
-                async for batch in events:
-                    for event in batch:
-                        self.recorder.event(self.now, event)
-            finally:
-                while events.behind:
-                    for event in await events.next_batch():
-                        self.recorder.event(self.now, event)
-
     async def _tell_progress(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
@@ -334,16 +291,6 @@ class LiveSimulation:
         while True:
             await self.clock.sleep(self.scenario.duration / HEALTH_LOOKS_MIN)
             self._tell_health(hub)
-
-    def _tell_health(self, hub: Hub) -> None:
-        rows = hub.snapshot().agents
-        self.tell(
-            "health",
-            now=hub.runtime.clock.now().isoformat(),
-            agents={
-                row.agent_name: {"health": row.health.value, "outcomes": row.figures.total_outcomes} for row in rows
-            },
-        )
 
 
 def play_live(

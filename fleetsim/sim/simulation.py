@@ -16,7 +16,6 @@ from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from urllib.parse import urlsplit
 
-from fleetsim.caller.events import EPOCH
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.file import open_memory
 from fleetsim.caller.ledger.recovery.verify import row_damage
@@ -38,11 +37,13 @@ from fleetsim.sim.disk import DiskSession, SimulatedDisk
 from fleetsim.sim.keys import FleetKeys
 from fleetsim.sim.recording import Recorder
 from fleetsim.sim.scenario import Mix, Scenario
+from fleetsim.sim.scenario_run import ScenarioRun
 from fleetsim.sim.traffic_source import TrafficSource
 from fleetsim.sim.troubles import MixedTroubles, Trouble, match_of, standard_mix
 from fleetsim.sim.webhook_forger import WebhookForger
 from fleetsim.sim.zones import ZONES, host_in
 from fleetsim.testbed import faults
+from fleetsim.testbed.active_faults import Weather
 from fleetsim.testbed.faults import Match
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.loop import Deadlock, LeftOver, Spinning, VirtualLoop, run
@@ -82,13 +83,11 @@ def mixed(scenario: Scenario, mix: Mix) -> MixedTroubles:
     )
 
 
-class Simulation:
+class Simulation(ScenarioRun):
     """One run of a scenario; ``play`` is all of it. ``ceremonies`` are the files of its folder, by name."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder, ceremonies: Mapping[str, bytes]) -> None:
-        self.scenario = scenario
-        self.recorder = recorder
-        self.ceremonies = ceremonies
+        super().__init__(scenario, recorder, RunClock(ClockRate()), ceremonies=ceremonies, agents=dict(scenario.agents))
         self.network = MemoryNetwork(seed=scenario.seed)
         self.network.addresses[str(urlsplit(HUB).hostname)] = (HUB_ADDRESS,)
         self.network.seen = deque(maxlen=0)  # each request is told of when it is over
@@ -104,10 +103,8 @@ class Simulation:
         self.runtime = virtual_runtime(scenario.seed, self.network, scenario.start, name="hub", files=files)
         self.disk = SimulatedDisk(InlineStorage(lambda: open_memory(scenario.start)))
         self.hub_keys = HubKeys.fresh(self.runtime.ids)
-        self.agents = dict(scenario.agents)
         self.hub: Hub | None = None
         self._session: DiskSession | None = None
-        self._slower: dict[str, float] = dict.fromkeys(self.agents, 1.0)
         self._deaths: dict[str, int] = dict.fromkeys(self.agents, 0)
         self._dead: set[str] = set()
         self._over = False
@@ -116,8 +113,7 @@ class Simulation:
         self._around_hub = Workers("hub's surroundings")
         self._hub_changes = asyncio.Lock()
         self._workers = Workers("simulation")
-        clock = RunClock(ClockRate())
-        self.traffic = TrafficSource(scenario, recorder, self.runtime, clock, self._workers, hub=lambda: self.hub)
+        self.traffic = TrafficSource(scenario, recorder, self.runtime, self.clock, self._workers, hub=lambda: self.hub)
 
     # ------------------------------------------------------------------ the run
 
@@ -135,11 +131,7 @@ class Simulation:
             await self._settle()
             assert self.hub is not None
             self._tell_health(self.hub)
-            outcomes = await self.hub.ledger.outcomes(since=EPOCH, limit=10_000_000)
-            for outcome in outcomes:
-                intent = await self.hub.ledger.request(outcome.correlation_id)
-                self.recorder.outcome(self.now, outcome, accepted=intent is not None)
-            await self._hear_webhooks_again(self.hub, {outcome.correlation_id: outcome for outcome in outcomes})
+            await self._hear_webhooks_again(self.hub, await self._tell_outcomes(self.hub))
             self._tell_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
             self._tell_kept(self.hub)
             self.keys.look_for(await self.disk.storage.read(lambda connection: connection.serialize()), "the ledger")
@@ -264,17 +256,6 @@ class Simulation:
             self.tell("killed", journalled=await Ledger(self.disk.session(), KEEP_ALL).last_seq())
             self._tell_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
 
-    async def _listen(self, hub: Hub) -> None:
-        async with hub.events.subscribe(after_seq=0, keep_max=10_000_000) as events:
-            try:
-                async for batch in events:
-                    for event in batch:
-                        self.recorder.event(self.now, event)
-            finally:
-                while events.behind:
-                    for event in await events.next_batch():
-                        self.recorder.event(self.now, event)
-
     async def _cards_read(self) -> None:
         """Traffic begins once every agent is known, as it would with a fleet that runs."""
         hub = self.hub
@@ -283,33 +264,14 @@ class Simulation:
 
     # ------------------------------------------------------------------ what befalls them
 
-    async def _befall(self, trouble: Trouble) -> None:
-        await asyncio.sleep(trouble.begins_s(self.scenario.start))
-        names = self.scenario.replicas_of(trouble.agent) if trouble.agent else tuple(self.agents)
-        self.tell("trouble", fault=trouble.fault, agent=trouble.agent, phase="begins", said=trouble.in_words)
-        lasts = self.scenario.duration if trouble.lasts is None else trouble.lasts
-        try:
-            if trouble.kind.fault is not None:
-                await self._over_messages(trouble, names, lasts)
-            else:
-                await self._over_processes(trouble, names, lasts)
-        finally:
-            self.tell("trouble", fault=trouble.fault, agent=trouble.agent, phase="ends")
-
-    async def _over_messages(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
+    def _put_up(self, trouble: Trouble, names: tuple[str, ...]) -> list[Weather]:
         assert trouble.kind.fault is not None
         fault = trouble.kind.fault(trouble.how_much)
         everywhere = trouble.kind.on == "webhook" and trouble.agent is None
         matches = [
             match for name in (names[:1] if everywhere else names) for match in match_of(trouble, origin_of(name), HUB)
         ]
-        up = [self.network.fault(fault, match, probability=trouble.share) for match in matches]
-        try:
-            await asyncio.sleep(lasts)
-        finally:
-            for one in up:
-                one.lift()
-            self.tell("hits", fault=trouble.fault, hits=sum(one.hits for one in up))
+        return [self.network.fault(fault, match, probability=trouble.share) for match in matches]
 
     async def _over_processes(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
         match trouble.fault:
@@ -399,20 +361,12 @@ class Simulation:
             truth.ended = "killed"
         elif self._over:
             truth.ended = "open"  # it is ended because the run is
-        self.recorder.task(self.now, truth)
-
-    def slowness(self, agent: str) -> float:
-        return self._slower[agent]
-
-    def tell(self, kind: str, **members: object) -> None:
-        self.recorder.write(self.now, kind, **members)
+        super().ended(truth)
 
     async def _hear_webhooks_again(self, hub: Hub, before: Mapping[str, Outcome]) -> None:
         """The last webhooks once more, in another order: what is on record must not change."""
         arrived = await self.forger.repeat(tuple(self.calls.webhooks), self._stream("repeat"))
-        after = {
-            outcome.correlation_id: outcome for outcome in await hub.ledger.outcomes(since=EPOCH, limit=10_000_000)
-        }
+        after = await self._outcomes(hub)
         changed = sorted(cid for cid in before.keys() | after.keys() if before.get(cid) != after.get(cid))
         self.tell("repeated", webhooks=arrived, changed=changed)
 
@@ -441,22 +395,8 @@ class Simulation:
                 self._tell_health(self.hub)
                 self._tell_kept(self.hub)
 
-    def _tell_health(self, hub: Hub) -> None:
-        self.tell(
-            "health",
-            now=self.runtime.clock.now().isoformat(),
-            agents={
-                row.agent_name: {"health": row.health.value, "outcomes": row.figures.total_outcomes}
-                for row in hub.snapshot().agents
-            },
-        )
-
     def _stream(self, owner: str) -> Random:
         return self.runtime.rng.stream(f"sim/{owner}")
-
-    @property
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
 
 
 def play(scenario: Scenario, recorder: Recorder, ceremonies: Mapping[str, bytes] | None = None) -> None:

@@ -1,0 +1,122 @@
+"""What every run of a scenario has, on whichever clock: who is told of what happens, and trouble at its time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from fleetsim.caller.events import EPOCH
+from fleetsim.hub.hub import Hub
+from fleetsim.model.work import Outcome
+from fleetsim.sim.agents import TaskTruth
+from fleetsim.sim.clocks import RunClock
+from fleetsim.sim.recording import Recorder
+from fleetsim.sim.scenario import Scenario, SimulatedAgent
+from fleetsim.sim.troubles import Trouble
+from fleetsim.testbed.active_faults import Weather
+
+OUTCOMES_MAX = 10_000_000
+
+
+class ScenarioRun(ABC):
+    """One run, told to ``recorder``. ``ceremonies`` are the files of the scenario's folder, by name; ``agents`` its
+    simulated ones.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder,
+        clock: RunClock,
+        *,
+        ceremonies: Mapping[str, bytes],
+        agents: Mapping[str, SimulatedAgent],
+    ) -> None:
+        self.scenario = scenario
+        self.recorder = recorder
+        self.clock = clock
+        self.ceremonies = ceremonies
+        self.agents = dict(agents)
+        self._slower: dict[str, float] = dict.fromkeys(self.agents, 1.0)
+
+    # ------------------------------------------------------------------ what befalls them
+
+    async def _befall(self, trouble: Trouble) -> None:
+        """One trouble, from its beginning to its end."""
+        await self.clock.sleep(trouble.begins_s(self.scenario.start))
+        names = self.scenario.replicas_of(trouble.agent) if trouble.agent else tuple(self.agents)
+        self.tell("trouble", fault=trouble.fault, agent=trouble.agent, phase="begins", said=trouble.in_words)
+        lasts = self.scenario.duration if trouble.lasts is None else trouble.lasts
+        try:
+            if trouble.kind.fault is not None:
+                await self._over_messages(trouble, names, lasts)
+            else:
+                await self._over_processes(trouble, names, lasts)
+        finally:
+            self.tell("trouble", fault=trouble.fault, agent=trouble.agent, phase="ends")
+
+    async def _over_messages(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
+        up = self._put_up(trouble, names)
+        try:
+            await self.clock.sleep(lasts)
+        finally:
+            for one in up:
+                one.lift()
+            self.tell("hits", fault=trouble.fault, hits=sum(one.hits for one in up))
+
+    @abstractmethod
+    def _put_up(self, trouble: Trouble, names: tuple[str, ...]) -> Sequence[Weather]:
+        """Have a trouble meet messages of these agents from now on."""
+
+    @abstractmethod
+    async def _over_processes(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
+        """Have a trouble befall processes, clocks or storage for so many of the run's seconds."""
+
+    # ------------------------------------------------------------------ what is told
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
+
+    def ended(self, truth: TaskTruth) -> None:
+        self.recorder.task(self.now, truth)
+
+    def slowness(self, agent: str) -> float:
+        return self._slower[agent]
+
+    def tell(self, kind: str, **members: object) -> None:
+        self.recorder.write(self.now, kind, **members)
+
+    async def _listen(self, hub: Hub) -> None:
+        """Tell all that a hub says, to its last word."""
+        async with hub.events.subscribe(after_seq=0, keep_max=10_000_000) as events:
+            try:
+                async for batch in events:
+                    for event in batch:
+                        self.recorder.event(self.now, event)
+            finally:
+                while events.behind:
+                    for event in await events.next_batch():
+                        self.recorder.event(self.now, event)
+
+    def _tell_health(self, hub: Hub) -> None:
+        self.tell(
+            "health",
+            now=hub.runtime.clock.now().isoformat(),
+            agents={
+                row.agent_name: {"health": row.health.value, "outcomes": row.figures.total_outcomes}
+                for row in hub.snapshot().agents
+            },
+        )
+
+    async def _tell_outcomes(self, hub: Hub) -> Mapping[str, Outcome]:
+        """Tell what is on record in the end; returned by correlation id."""
+        outcomes = await self._outcomes(hub)
+        for outcome in outcomes.values():
+            intent = await hub.ledger.request(outcome.correlation_id)
+            self.recorder.outcome(self.now, outcome, accepted=intent is not None)
+        return outcomes
+
+    async def _outcomes(self, hub: Hub) -> Mapping[str, Outcome]:
+        outcomes = await hub.ledger.outcomes(since=EPOCH, limit=OUTCOMES_MAX)
+        return {outcome.correlation_id: outcome for outcome in outcomes}
