@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from fleetsim.caller.track import Rules
 from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import zone_of
-from fleetsim.sim import call_invariants  # noqa: F401 - the rules in it
+from fleetsim.sim import call_invariants
 from fleetsim.sim.evidence import RULES, Evidence, Invariant, Line, Violation, broken, invariant
 
 KNOWN_WITHIN_S = 900.0
@@ -329,6 +330,10 @@ def _due_s(e: Evidence, cid: str, line: Line, stalled_s: float) -> float:
         return e.last_s
     if payload["cause"] == "unanswered" and e.questions.get(cid):
         return float(e.questions[cid][-1]["t"] + e.start["rules"]["question_ttl_s"])
+    if payload["cause"] == "cancel_unconfirmed":
+        task_id = line["event"]["taskId"]
+        asked = (c["began_s"] for c in e.calls if c["method"] in call_invariants.CANCELS and c["task_id"] == task_id)
+        return float(min(asked, default=stalled_s)) + Rules().cancel_patience_s
     return stalled_s
 
 

@@ -147,14 +147,24 @@ def test_what_a_line_tells_that_must_not_be_is_found(line: dict[str, Any], rule:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stalled_s", "found"), [(1.5, True), (0.9, False)])
+@pytest.mark.parametrize(
+    ("stalled_s", "cause", "found"),
+    [
+        (1.5, "task_deadline", True),
+        (0.9, "task_deadline", False),
+        (4.0, "cancel_unconfirmed", True),  # asked for 30 s before the stall's first second
+        (4.5, "cancel_unconfirmed", False),  # and here before its last
+    ],
+)
 def test_a_request_that_ends_of_what_passed_in_a_stall_is_found_unless_that_was_short(
-    stalled_s: float, found: bool
+    stalled_s: float, cause: str, found: bool
 ) -> None:
     decided = next(dict(line) for line in calm() if line.get("type") == "OutcomeDecided")
-    expired = {**decided["event"]["payload"], "kind": "expired", "cause": "task_deadline"}
+    expired = {**decided["event"]["payload"], "kind": "expired", "cause": cause}
     stall = {"kind": "trouble", "fault": "stall", "agent": None, "said": ""}
-    lines = []
+    asked_s = decided["t"] - 30.0 - (3.0 if found else 0.5)
+    cancel = {**calls("tasks/get")[0], "method": "tasks/cancel", "task_id": decided["event"]["taskId"]}
+    lines: list[dict[str, Any]] = [{**cancel, "t": asked_s, "began_s": asked_s}]
     for line in calm():
         if dict(line) == decided:
             lines.append({**stall, "t": line["t"] - stalled_s, "phase": "begins"})
