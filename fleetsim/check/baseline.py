@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from fleetsim.check.report import Report
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.verdict import Verdict
-from fleetsim.runtime.yaml import load
 
 BYTES_MAX = 256 * 1024
 _KEY = re.compile(r"([A-Z]-[0-9]{2})(@[0-9]\.[0-9])?", re.ASCII)
@@ -22,6 +21,8 @@ def read(text: str | bytes, source: str) -> Mapping[str, str]:
     Raises:
         ConfigError: it is no such file, names no row, or gives no reason.
     """
+    from fleetsim.runtime.yaml import load  # its parser is for those who have such a file
+
     document = load(text, source, bytes_max=BYTES_MAX)
     accepted = document.value.get("accepted") if isinstance(document.value, dict) else None
     if not isinstance(accepted, dict):

@@ -16,7 +16,6 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import neutralise
 from fleetsim.runtime.limits import ServerLimits
-from fleetsim.runtime.server import listen, serving
 
 LISTEN = "127.0.0.1:9199"
 """A listener's address that can be written into an agent's allow-list, which one on a free port cannot."""
@@ -172,6 +171,8 @@ async def socket_listener(
     Raises:
         ConfigError: the address cannot be had.
     """
+    from fleetsim.runtime.server import listen, serving  # a third of the time that ``check --help`` would take
+
     sink = Sink()
     async with serving(sink, ServerLimits(), listen(host, port)) as url:
         yield Listener((seen_as or url).rstrip("/"), sink)
@@ -179,6 +180,8 @@ async def socket_listener(
 
 def usual_listener() -> AbstractAsyncContextManager[Listener]:
     """Where webhooks of an agent that is run here may go: the usual place, or any if somebody else is there."""
+    from fleetsim.runtime.server import listen
+
     host, _, port = LISTEN.rpartition(":")
     with suppress(ConfigError):
         listen(host, int(port)).close()

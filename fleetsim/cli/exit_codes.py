@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
@@ -12,6 +11,7 @@ from fleetsim.model.errors import (
     HttpRefused,
     TimedOut,
     TransportError,
+    UnfitAnswer,
     UnknownTarget,
 )
 from fleetsim.model.limits import TooMuch

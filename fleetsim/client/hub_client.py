@@ -20,7 +20,6 @@ from fleetsim.api.proof import prove
 from fleetsim.client.address import check_url
 from fleetsim.client.blocking import BlockingHubCalls
 from fleetsim.client.credential import Credential
-from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
@@ -29,6 +28,7 @@ from fleetsim.model.errors import (
     LimitReached,
     NotAccepting,
     TimedOut,
+    UnfitAnswer,
     UnknownTarget,
     Unreachable,
     WireError,

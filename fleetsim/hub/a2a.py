@@ -36,9 +36,8 @@ from fleetsim.caller.tracker import Tracker
 from fleetsim.hub.endpoints import A2A_PATH
 from fleetsim.hub.keys import Keyring, Principal
 from fleetsim.hub.ownership import Ownership
-from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.call import Call, SendMessage
-from fleetsim.model.errors import FleetsimError, InvalidParams, NotAccepting, TaskNotFound, UnknownTarget
+from fleetsim.model.errors import FleetsimError, InvalidParams, NotAccepting, TaskNotFound, UnfitAnswer, UnknownTarget
 from fleetsim.model.hops import HOPS_HEADER, HOPS_KEY, HOPS_MAX, hops_in, hops_of
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, Role, TaskState, TextPart
 from fleetsim.model.text import one_line

@@ -24,8 +24,15 @@ from fleetsim.caller.dispatcher import TaskBusy
 from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.endpoints import Endpoint, Who, endpoints_at
 from fleetsim.hub.keys import Keyring, Principal
-from fleetsim.model.asking import UnfitAnswer
-from fleetsim.model.errors import ConfigError, FleetsimError, LimitReached, NotAccepting, UnknownTarget, WireError
+from fleetsim.model.errors import (
+    ConfigError,
+    FleetsimError,
+    LimitReached,
+    NotAccepting,
+    UnfitAnswer,
+    UnknownTarget,
+    WireError,
+)
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.inbound import BodyReader, Refusal

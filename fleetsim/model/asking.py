@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import UnfitAnswer
 from fleetsim.model.extensions import is_payload
 from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.parts import ListedPart, answer_parts, listed_part, size_of, without_content
@@ -26,10 +26,6 @@ KEY_CHARS = 24
 
 _SCHEMA_CHARS = 500
 """Characters of a schema that an error shows."""
-
-
-class UnfitAnswer(FleetsimError):
-    """The data of an answer is not what the question's schema asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@
     FleetsimError            .blame  .retryable  .hint
       ConfigError            a file or flag a person wrote; says file:line and the nearest valid key
       UnknownTarget          no such agent or skill
+      UnfitAnswer            an answer's data is not what the question's schema asks for
       NotAccepting           the hub cannot accept work now (disk full, shutting down)
       InvalidMove            a state change the table does not allow
       WireError              what arrived is not the protocol (bytes, JSON, shape)
@@ -62,6 +63,10 @@ class ConfigError(FleetsimError):
 
 class UnknownTarget(FleetsimError):
     """No agent of that name, or none that offers the skill."""
+
+
+class UnfitAnswer(FleetsimError):
+    """The data of an answer is not what the question's schema asks for."""
 
 
 class NotAccepting(FleetsimError):

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from fleetsim.client import AgentClient, SentTask
-from fleetsim.model.asking import UnfitAnswer
-from fleetsim.model.errors import EmptyStream, FleetsimError, InternalError, MethodNotFound, TimedOut
+from fleetsim.model.errors import EmptyStream, FleetsimError, InternalError, MethodNotFound, TimedOut, UnfitAnswer
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.faults import CutAfter, Match, Stall

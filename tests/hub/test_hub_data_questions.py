@@ -15,8 +15,7 @@ from fleetsim.cli.dashboard import HubControls
 from fleetsim.cli.through_hub import until_news
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
-from fleetsim.model.asking import UnfitAnswer
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import FleetsimError, UnfitAnswer
 from fleetsim.model.task import DataPart, FilePart
 from tests.dashboard.stage import fold_view
 from tests.hub.town import Town, town

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleetsim.model.asking import DATA_BYTES_MAX, SILENT, UnfitAnswer, answer_schema, asking_of, check_answer, key_of
+from fleetsim.model.asking import DATA_BYTES_MAX, SILENT, answer_schema, asking_of, check_answer, key_of
+from fleetsim.model.errors import UnfitAnswer
 from fleetsim.model.extensions import COST_TYPE
 from fleetsim.model.task import (
     Artifact,
