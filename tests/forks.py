@@ -21,6 +21,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
+from shutil import disk_usage
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -29,6 +30,8 @@ from tests import warm
 
 SHARES = 6
 """A worker is handed one in so many, times the number of workers, of the tests that are left."""
+
+ROOM_BYTES = 4 * 1024**3
 
 FORK, GONE = get_context("fork"), object()
 
@@ -44,9 +47,15 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None
     if any(item.get_closest_marker("sockets") for item in session.items):
         warm.start()  # one for all
-    with TemporaryDirectory(prefix="fleetsim-tests-") as folder:
+    with TemporaryDirectory(prefix="fleetsim-tests-", dir=_in_memory()) as folder:
         _Pool(session, count, Path(folder)).run()
     return True
+
+
+def _in_memory() -> str | None:
+    """A folder in memory, if it has room: ledgers sync their files thousands of times, and no test cuts the power."""
+    folder = Path("/dev/shm")
+    return str(folder) if folder.is_dir() and disk_usage(folder).free > ROOM_BYTES else None
 
 
 @dataclass(eq=False)
