@@ -1,0 +1,264 @@
+"""The sides that nobody calls: what the hub keeps of its work, and looks at from time to time.
+
+Polls of many tasks that never end, through a transport without sockets; when each falls due, alone; durable steps of
+the ledger; health over a day of outcomes. Beside them what each costs at least, or as others do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import random
+import sqlite3
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import aiosqlite
+
+from fleetsim.caller.health import FleetHealth
+from fleetsim.caller.ledger import Phase
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.caller.ledger.tables import encode
+from fleetsim.caller.timing_wheel import TimingWheel
+from fleetsim.model.work import Outcome
+from fleetsim.runtime.real import running_runtime
+from tests.bench.ledger_bench import TABLES
+from tests.bench.polls import followed
+from tests.bench.sides import TEXT, Around, Side, in_flight
+from tests.caller import ledgers as make
+
+TRACKS, POLLS_PER_S = 10_000, 1_000
+OUTCOMES = 100_000
+
+
+# ------------------------------------------------------------------ polls
+
+
+@asynccontextmanager
+async def polls(_: str, __: Around) -> AsyncIterator[Side]:
+    """A hub that follows ``TRACKS`` tasks, of which ``POLLS_PER_S`` are to be looked at each second."""
+    async with followed(TRACKS, POLLS_PER_S) as found:
+
+        async def finish(units: int) -> None:
+            upto = found.endless.polls + units
+            while found.endless.polls < upto:  # noqa: ASYNC110 - a thousand bells a second, and each would cost
+                await asyncio.sleep(0.05)
+
+        yield Side(finish)
+
+
+@asynccontextmanager
+async def wheel(_: str, __: Around) -> AsyncIterator[Side]:
+    """When polls fall due, and nothing else: each is told of once, as many as ``TRACKS`` at a time."""
+    loop, left, done, rng = asyncio.get_running_loop(), 0, asyncio.Event(), random.Random(1)
+
+    def due(name: str) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done.set()
+
+    timing = TimingWheel(due)
+
+    async def finish(units: int) -> None:
+        nonlocal left
+        left, now = units, loop.time()
+        done.clear()
+        for number in range(units):
+            timing.move(str(number), None, now + 1 + rng.random() * units / 10_000)
+        await done.wait()
+
+    yield Side(finish)
+
+
+@asynccontextmanager
+async def loop_timers(_: str, __: Around) -> AsyncIterator[Side]:
+    """The same with a timer of the event loop for each."""
+    loop, left, done, rng = asyncio.get_running_loop(), 0, asyncio.Event(), random.Random(1)
+
+    def due(name: str) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done.set()
+
+    async def finish(units: int) -> None:
+        nonlocal left
+        left, now = units, loop.time()
+        done.clear()
+        timers = {str(n): loop.call_at(now + 1 + rng.random() * units / 10_000, due, str(n)) for n in range(units)}
+        await done.wait()
+        assert len(timers) == units
+
+    yield Side(finish)
+
+
+# ------------------------------------------------------------------ durable steps
+
+Steps = Callable[[str], tuple[Callable[[], Awaitable[object]], ...]]
+
+
+def in_steps(steps: Steps) -> Side:
+    """Requests in three steps each, many at a time, every step awaited until it is durable."""
+    numbers = itertools.count()
+
+    async def one(_: int) -> None:
+        for step in steps(f"{next(numbers):036d}"):
+            await step()
+
+    return Side(lambda units: in_flight(units // 3, one))
+
+
+@asynccontextmanager
+async def steps(_: str, __: Around) -> AsyncIterator[Side]:
+    """Our ledger."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-")))
+        runtime = await stack.enter_async_context(running_runtime())
+        ledger = await stack.enter_async_context(open_ledger(folder / "ledger.db", clock=runtime.clock))
+
+        def steps(name: str) -> tuple[Callable[[], Awaitable[object]], ...]:
+            record, done = make.record(name, text=TEXT), make.outcome(name, text=TEXT)
+            bound = replace(record, phase=Phase.ACCEPTED, task=make.task(TEXT))
+            return (lambda: ledger.accept([record]), lambda: ledger.update(bound), lambda: ledger.close(done))
+
+        yield in_steps(steps)
+
+
+@asynccontextmanager
+async def aiosqlite_steps(_: str, __: Around) -> AsyncIterator[Side]:
+    """aiosqlite with one statement at a time; no sums, no chain, no witness."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-")))
+        base = await stack.enter_async_context(aiosqlite.connect(folder / "theirs.db", isolation_level=None))
+        await base.execute("PRAGMA journal_mode = WAL")
+        await base.execute("PRAGMA synchronous = FULL")
+        await base.executescript(TABLES)
+
+        def steps(name: str) -> tuple[Callable[[], Awaitable[object]], ...]:
+            first, second, third = written(name)
+            return tuple(lambda s=s: base.execute(*s) for s in (first, second, third))
+
+        yield in_steps(steps)
+
+
+@asynccontextmanager
+async def grouped_steps(_: str, __: Around) -> AsyncIterator[Side]:
+    """A thread that commits whatever has gathered, by hand; no sums, no chain, no witness."""
+    loop, jobs = (
+        asyncio.get_running_loop(),
+        queue.SimpleQueue[tuple[tuple[str, tuple[str, ...]], asyncio.Future[None]]](),
+    )
+    with tempfile.TemporaryDirectory(prefix="cost-") as folder:
+
+        def write() -> None:
+            base = sqlite3.connect(Path(folder) / "grouped.db", isolation_level=None)
+            base.execute("PRAGMA journal_mode = WAL")
+            base.execute("PRAGMA synchronous = FULL")
+            base.executescript(TABLES)
+            while True:
+                group = [jobs.get()]
+                with suppress(queue.Empty):
+                    while len(group) < 256:
+                        group.append(jobs.get_nowait())
+                base.execute("BEGIN")
+                for statement, _ in group:
+                    base.execute(*statement)
+                base.execute("COMMIT")
+                loop.call_soon_threadsafe(told, [done for _, done in group])
+
+        def told(done: list[asyncio.Future[None]]) -> None:
+            for future in done:
+                future.set_result(None)
+
+        def submit(statement: tuple[str, tuple[str, ...]]) -> asyncio.Future[None]:
+            done: asyncio.Future[None] = loop.create_future()
+            jobs.put((statement, done))
+            return done
+
+        threading.Thread(target=write, daemon=True).start()
+        yield in_steps(lambda name: tuple(lambda s=s: submit(s) for s in written(name)))
+
+
+def written(name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The three steps as statements, of values encoded as ours are."""
+    record = make.record(name, text=TEXT)
+    bound = replace(record, phase=Phase.ACCEPTED, task=make.task(TEXT))
+    yield "INSERT INTO requests (correlation_id, phase, body) VALUES (?, 'intent', ?)", (name, encode(record))
+    yield "UPDATE requests SET phase = 'accepted', body = ? WHERE correlation_id = ?", (encode(bound), name)
+    yield (
+        "INSERT INTO outcomes (correlation_id, ended_at, body) VALUES (?, 0, ?)",
+        (name, encode(make.outcome(name, text=TEXT))),
+    )
+
+
+# ------------------------------------------------------------------ health
+
+
+def day(count: int) -> Iterator[Outcome]:
+    """Outcomes of ten agents, as they end over a day."""
+    rng, base = random.Random(1), make.outcome("x", text="done")
+    for n in range(count):
+        ended = base.ended_at + timedelta(seconds=n * 80_000 / OUTCOMES)
+        yield replace(
+            base, correlation_id=f"{n:036d}", agent=f"agent-{n % 10}", ended_at=ended,
+            duration_ms=int(rng.lognormvariate(7, 1)), agent_ms=None,
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def health_folds(_: str, __: Around) -> AsyncIterator[Side]:
+    """Outcomes taken into a day of ``OUTCOMES``."""
+    health, outcomes = FleetHealth(), day(2 * OUTCOMES)
+    for outcome in itertools.islice(outcomes, OUTCOMES):
+        health.fold(outcome)
+    ready: list[Outcome] = list(outcomes)
+    ready.reverse()
+
+    async def finish(units: int) -> None:
+        for _ in range(units):
+            health.fold(ready.pop())
+
+    yield Side(finish)
+
+
+@asynccontextmanager
+async def health_reads(_: str, __: Around) -> AsyncIterator[Side]:
+    """Fleet health with ``OUTCOMES`` in its day."""
+    health, outcomes = FleetHealth(), list(day(OUTCOMES))
+    for outcome in outcomes:
+        health.fold(outcome)
+    now = outcomes[-1].ended_at
+
+    async def finish(units: int) -> None:
+        for _ in range(units):
+            assert health.snapshot(now).total_outcomes == OUTCOMES
+
+    yield Side(finish)
+
+
+@asynccontextmanager
+async def counting(_: str, __: Around) -> AsyncIterator[Side]:
+    """A dictionary that counts: what taking anything in costs at least."""
+    counts: dict[str, int] = {}
+
+    async def finish(units: int) -> None:
+        for n in range(units):
+            name = f"agent-{n % 10}"
+            counts[name] = counts.get(name, 0) + 1
+
+    yield Side(finish)
+
+
+KEPT_SIDES = {
+    side.__name__: side
+    for side in (
+        polls, wheel, loop_timers, steps, aiosqlite_steps, grouped_steps, health_folds, health_reads, counting,
+    )
+}  # fmt: skip
