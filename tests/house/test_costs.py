@@ -18,13 +18,13 @@ import pytest
 from fleetsim.testbed import run
 from tests.bench import walks
 
-CALLS = {"request": 170, "outcome": 1_190, "webhook": 275, "agent": 182, "client": 138, "draw": 150, "redraw": 1_170}
+CALLS = {"request": 170, "outcome": 1_100, "webhook": 275, "agent": 182, "client": 138, "draw": 150, "redraw": 1_170}
 """Calls of functions of ours, and resumptions of those that waited, by row of ``tests.bench.walks``."""
 
 STATEMENTS = 25
 """Calls of the ledger to SQLite for one streamed request, from its acceptance until a minute after its outcome."""
 
-WAKE_UPS = 14
+WAKE_UPS = 13
 """Turns of the event loop from the acceptance of a streamed request of four events to its outcome."""
 
 MODULES = {("--version",): 131, ("send", "--help"): 297, ("check", "--help"): 340, ("sim", "--help"): 215}
