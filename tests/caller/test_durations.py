@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleetsim.caller.durations import EXACT_MAX, Durations
 
-MS = st.integers(0, 200) | st.integers(0, 10**9)
+MS = st.integers(0, 200) | st.integers(1_000, 1_020) | st.integers(0, 10**9)
 
 
 @given(st.lists(MS, min_size=1, max_size=80), st.randoms(use_true_random=False))
@@ -26,6 +26,18 @@ def test_each_place_is_that_of_the_sorted_list_whatever_came_and_went(given_: li
     assert len(found) == len(kept)
     assert found.at(*range(len(kept))) == tuple(sorted(kept))
     assert found.at(*range(0, len(kept), 3)) == tuple(sorted(kept)[::3]), "and once more"
+
+
+def test_of_durations_that_are_nearly_alike_what_has_gone_is_in_no_place() -> None:
+    rng, kept, found = random.Random(5), list[int](), Durations()
+    for _ in range(300):
+        ms = rng.randint(1_000, 1_020)
+        found.add(ms)
+        kept.append(ms)
+        if rng.random() < 0.7:
+            found.drop(gone := rng.choice(kept))
+            kept.remove(gone)
+    assert found.at(*range(len(kept))) == tuple(sorted(kept))
 
 
 def test_beyond_what_is_kept_exactly_a_quantile_is_right_to_a_hundredth_and_exact_again_once_all_is_gone() -> None:
