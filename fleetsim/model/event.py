@@ -124,7 +124,7 @@ def _put(task: Task, artifact: Artifact) -> Task:
 
 def _grow(task: Task, more: Artifact) -> Task:
     """Append the parts of ``more``; adjoining text becomes one part, so that text stays linear in size."""
-    for old in task.artifacts:
+    for at, old in enumerate(task.artifacts):
         if old.artifact_id != more.artifact_id:
             continue
         parts = old.parts
@@ -134,8 +134,11 @@ def _grow(task: Task, more: Artifact) -> Task:
                 parts = (*parts[:-1], _joined(last, part))
             else:
                 parts = (*parts, part)
-        extensions = (*old.extensions, *(uri for uri in more.extensions if uri not in old.extensions))
-        return _put(task, replace(old, parts=parts, extensions=extensions, metadata={**old.metadata, **more.metadata}))
+        grown = replace(old, parts=parts)
+        if more.extensions or more.metadata:
+            extensions = (*old.extensions, *(uri for uri in more.extensions if uri not in old.extensions))
+            grown = replace(grown, extensions=extensions, metadata={**old.metadata, **more.metadata})
+        return replace(task, artifacts=(*task.artifacts[:at], grown, *task.artifacts[at + 1 :]))
     return _put(task, more)
 
 

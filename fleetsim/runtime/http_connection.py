@@ -48,8 +48,7 @@ class ArrivingResponse(AsyncIterator[bytes]):
         self.whole, self.bodiless = whole, bodiless
         self.status = 0
         self.headers: dict[str, str] = {}
-        self.pieces: list[bytes] = []
-        self.held = 0
+        self.body = bytearray()  # not a list of pieces: each byte may come as a chunk of its own
         self.complete = False
         self.error: FleetsimError | None = None
         self._loop = asyncio.get_running_loop()
@@ -68,7 +67,7 @@ class ArrivingResponse(AsyncIterator[bytes]):
             raise self.error
 
     async def __anext__(self) -> bytes:
-        while not self.pieces:
+        while not self.body:
             if self.error is not None:
                 raise self.error
             if self.complete:
@@ -78,8 +77,8 @@ class ArrivingResponse(AsyncIterator[bytes]):
 
     def take(self) -> bytes:
         """All of the body that waits to be read."""
-        taken = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
-        self.pieces, self.held = [], 0
+        taken = bytes(self.body)
+        self.body.clear()
         self.connection.resume()
         return taken
 
@@ -253,9 +252,8 @@ class Connection(asyncio.BufferedProtocol):
         response = self._response
         assert response is not None
         self._quiet = 0
-        response.pieces.append(body)
-        response.held += len(body)
-        if response.held > (SMALL_BYTES if response.whole else HELD_BYTES) and not self._paused:
+        response.body += body
+        if len(response.body) > (SMALL_BYTES if response.whole else HELD_BYTES) and not self._paused:
             response.whole = False
             self._paused = True
             self._transport.pause_reading()
