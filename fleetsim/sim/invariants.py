@@ -135,6 +135,9 @@ def _health_counts(e: Evidence) -> Iterator[Violation | None]:
 
 @invariant("I-06", "a ceremony fires at most once for each of its slots")
 def _slots_once(e: Evidence) -> Iterator[Violation | None]:
+    """That a slot fires at all where a hub is up is not asked for: a full disk, a run that overlaps and an edited file
+    may each keep one back, and only the hub knows why. The report has a table of them, the scheduler's tests the rest.
+    """
     for slot, times in e.slots.items():
         line = {"t": e.slot_at[slot]}
         yield None if times == 1 else broken("I-06", line, f"{slot[0]} fired {times} times for {slot[1]}")
@@ -224,6 +227,9 @@ def _bounded(e: Evidence) -> Iterator[Violation | None]:
 
 @invariant("I-16", "an agent's key is sent to that agent alone, and stands in nothing that is kept")
 def _keys_stay(e: Evidence) -> Iterator[Violation | None]:
+    """Looked for in requests, the ledger and the recording; a run has no terminal and no log files, where the tests of
+    the threats look (docs/reference/threats.md).
+    """
     if e.keys is not None and e.keys["carried"]:
         yield broken("I-16", e.keys, e.keys["strayed"][0]) if e.keys["strayed"] else None
 
@@ -270,6 +276,7 @@ def _same_again(e: Evidence) -> Iterator[Violation | None]:
 
 @invariant("I-26", "once the weather is calm, everything comes to its end")
 def _nothing_left(e: Evidence) -> Iterator[Violation | None]:
+    """Whether an agent counts as healthy then is not asked for: that is told from the outcomes of a whole day."""
     if e.end is None:
         yield broken("I-26", {"t": e.last_s}, "the run itself did not come to its end")
         return
