@@ -208,7 +208,7 @@ DEFECTS: tuple[Planted, ...] = (
         file="caller/tracker.py",
         old="        if self._by_task.get((agent, task_id)) == correlation_id:\n",
         new="        if False:\n",
-        found_by="I-26",
+        found_by="I-15",
         seed=1,
     ),
     Planted(
@@ -296,16 +296,15 @@ DEFECTS: tuple[Planted, ...] = (
         body = self._body(Notice(event=replace(notice.event, status=live.status), task=live), push)
         if body""",
         found_by="I-18",
-        seed=14,
+        seed=2,
         scenario=DRIZZLE,
     ),
     Planted(
         name="U24",
         wrong="a cancel is told twice: by who was asked for it, and by whose work it was",
         file="agent/notify.py",
-        old="        for push in transition.record.pushes:\n",
-        new="        twice = transition.update.status.state is TaskState.CANCELED\n"
-        "        for push in transition.record.pushes * (1 + twice):\n",
+        old="        for push in record.pushes:\n",
+        new="        for push in record.pushes * (1 + (transition.state is TaskState.CANCELED)):\n",
         found_by="I-18",
         seed=1,
         scenario=DRIZZLE,
