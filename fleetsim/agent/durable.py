@@ -14,7 +14,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -58,6 +58,23 @@ class TaskStorage(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """Which one it was of all, and whether it is of a task that is gone."""
+
+    number: int
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One write: of which notes, up to which of all, and what came of it: None, or an error."""
+
+    notes: dict[TaskKey, _Note]
+    upto: int
+    done: asyncio.Future[BaseException | None]
+
+
 class TaskFile:
     """One agent's state file. ``open`` before use; one process at a time. ``read`` gives a task as it is now."""
 
@@ -65,11 +82,12 @@ class TaskFile:
         self._path, self._read = path, read
         self._connection: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-state")
-        self._pending: dict[TaskKey, bool] = {}  # false: gone
-        self._under_way: dict[TaskKey, bool] = {}
         self.failing = False
+        self._notes = 0  # so many were taken, and so many of them are on disk
+        self._kept = 0
+        self._pending: dict[TaskKey, _Note] = {}
+        self._under_way: _Write | None = None
         self._noted = asyncio.Event()
-        self._writing = asyncio.Lock()
 
     async def open(self) -> tuple[Record, ...]:
         """Open or make the file, and read every task in it.
@@ -88,40 +106,52 @@ class TaskFile:
 
     def note(self, key: TaskKey) -> None:
         """Have a task kept as it is when it is written; what it was before, nobody needs any more."""
-        self._pending[key] = True
-        self._noted.set()
+        self._note(key, gone=False)
 
     def forget(self, key: TaskKey) -> None:
         """Have a task removed."""
-        self._pending[key] = False
+        self._note(key, gone=True)
+
+    def _note(self, key: TaskKey, *, gone: bool) -> None:
+        self._notes += 1
+        self._pending[key] = _Note(self._notes, gone)
         self._noted.set()
 
     async def flush(self, key: TaskKey | None = None) -> None:
-        """As ``TaskStorage.flush``."""
-        if key is not None and key not in self._pending and key not in self._under_way:
-            return
-        if not self._pending and not self._writing.locked():
-            return
-        async with self._writing:
-            batch, self._pending = self._pending, {}
-            if not batch:
-                return
-            self._under_way = batch
-            kept = [self._read(key) for key, stays in batch.items() if stays]
-            gone = [key for key, stays in batch.items() if not stays]
-            try:
-                await self._run(lambda: self._write(kept, gone))
-                self.failing = False
-            except BaseException as error:
-                self.failing = True
-                self._pending = {**batch, **self._pending}
-                self._noted.set()
-                if isinstance(error, sqlite3.Error):
-                    log.error("the state file cannot be written: %s", error)
-                    raise StateUnwritable("the agent cannot keep its state now") from None
-                raise
-            finally:
-                self._under_way = {}
+        """As ``TaskStorage.flush``. Who waits for the same write goes on in the same moment."""
+        wanted = self._notes if key is None else self._last_note(key)
+        while self._kept < wanted:
+            write = self._under_way or self._begin_write()
+            error = await asyncio.shield(write.done)
+            if error is not None and wanted <= write.upto:
+                raise StateUnwritable("the agent cannot keep its state now") from error
+
+    def _last_note(self, key: TaskKey) -> int:
+        """Which note of a task is not on disk; 0 if none is."""
+        under_way = self._under_way.notes if self._under_way else {}
+        note = self._pending.get(key) or under_way.get(key)
+        return note.number if note else 0
+
+    def _begin_write(self) -> _Write:
+        """Have all that is noted written, whether somebody waits for it or not."""
+        notes, self._pending = self._pending, {}
+        kept = [self._read(key) for key, note in notes.items() if not note.gone]
+        gone = [key for key, note in notes.items() if note.gone]
+        loop = asyncio.get_running_loop()
+        self._under_way = write = _Write(notes, self._notes, loop.create_future())
+        doing = loop.run_in_executor(self._thread, self._write, kept, gone)
+        doing.add_done_callback(lambda doing: self._end_write(write, doing.exception()))
+        return write
+
+    def _end_write(self, write: _Write, error: BaseException | None) -> None:
+        self._under_way = None
+        self.failing = error is not None
+        if error is None:
+            self._kept = write.upto
+        else:
+            self._pending = {**write.notes, **self._pending}
+            self._noted.set()
+        write.done.set_result(error)
 
     async def keep_writing(self) -> None:
         """Write what nobody waits for, as long as the agent runs."""
@@ -130,7 +160,8 @@ class TaskFile:
             self._noted.clear()
             try:
                 await self.flush()
-            except StateUnwritable:
+            except StateUnwritable as error:
+                log.error("the state file cannot be written: %s", error.__cause__)
                 await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:

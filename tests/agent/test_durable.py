@@ -176,6 +176,34 @@ async def test_who_noted_nothing_still_waits_for_what_is_being_written(tmp_path:
     await file.close()
 
 
+async def test_all_who_came_during_a_write_are_in_the_next_one_and_go_on_with_it(tmp_path: Path) -> None:
+    file = TaskFile(tmp_path / "s.db", kept_now)
+    await file.open()
+    writes: list[int] = []
+    go_on = threading.Event()
+
+    def wait() -> None:
+        writes.append(len(writes))
+        go_on.wait(10)
+
+    async def keep(name: str) -> None:
+        file.note(("ada", name))
+        await file.flush(("ada", name))
+        file.note(("ada", name))  # what comes after is nobody's business: no other waits for it
+
+    with at("agent.before_write", wait):
+        first = asyncio.ensure_future(keep("first"))
+        await asyncio.sleep(0)
+        others = [asyncio.ensure_future(keep(str(at))) for at in range(20)]
+        await asyncio.sleep(0)
+        await file.flush(("ada", "unknown"))
+        assert not any(other.done() for other in others)
+        go_on.set()
+        await asyncio.gather(first, *others)
+        assert len(writes) == 2
+    await file.close()
+
+
 @pytest.mark.parametrize("gone", [False, True])
 async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gone: bool) -> None:
     file = TaskFile(tmp_path / "s.db", kept_now)
