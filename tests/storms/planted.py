@@ -156,9 +156,9 @@ DEFECTS = (
     Planted(
         "U13",
         "redirects are followed",
-        "runtime/http.py",
-        "allow_redirects=False",
-        "allow_redirects=True",
+        "client/http.py",
+        '        if not said or AgentUrl.parse(there.partition("#")[0]).origin != address.origin:\n',
+        "        if said:\n            return there\n        if not said:\n",
         "tests/client/test_client_sockets.py -k redirect",
     ),
     Planted(
