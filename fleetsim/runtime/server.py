@@ -2,7 +2,7 @@
 
 uvicorn has no setting for how long a request's head may take, for connections per peer or for the number of
 headers; half-open connections would stay open until the process ends (docs/reference/limits.md). Its protocols are not
-used: ``runtime.connection`` has ours.
+used: ``runtime.protocol`` has ours.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from itertools import pairwise
 
+import httpx
 import pytest
+from httpx_sse import EventSource
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -96,6 +98,19 @@ LINES = st.sampled_from(
 STREAMS = st.lists(st.tuples(LINES, st.sampled_from([b"\n", b"\r\n", b"\r"])), max_size=14).map(
     lambda lines: b"".join(line + end for line, end in lines)
 )
+
+
+PLAIN = st.sampled_from(
+    ["data: a", "data:b", "data", "data: \u00e9 {}", "event: x", "id: 7", ": hm", "retry: 5", "", ""]
+)
+
+
+@pytest.mark.slow
+@given(st.lists(PLAIN, max_size=14).map(lambda lines: "".join(f"{line}\n" for line in lines).encode()))
+def test_what_httpx_sse_reads_is_read_alike(stream: bytes) -> None:
+    response = httpx.Response(200, headers=SSE, content=stream)
+    theirs = [(event.event, event.data, event.id) for event in EventSource(response).iter_sse() if event.data]
+    assert [(event.event, event.data, event.id) for event in run(lambda: collect([stream]))] == theirs
 
 
 @pytest.mark.slow
