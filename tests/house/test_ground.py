@@ -116,3 +116,9 @@ def test_the_package_is_what_pyproject_says() -> None:
         f"## [{PROJECT['version']}]" in (TOP / "CHANGELOG.md").read_text()
         or "## [Unreleased]" in (TOP / "CHANGELOG.md").read_text()
     )
+
+
+def test_the_environment_of_check_app_is_asked_for_what_the_project_needs() -> None:
+    needed = PROJECT["dependencies"]
+    asked = (TOP / "tests" / "interop" / "peers" / "app10" / "requirements.in").read_text().split("\n")
+    assert sorted(needed) == sorted(line for line in asked if line and not line.startswith("a2a-sdk"))
