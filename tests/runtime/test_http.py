@@ -11,6 +11,7 @@ import pytest
 from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, Unreachable, WireError
 from fleetsim.runtime import http
 from fleetsim.runtime.http import HttpTransport
+from fleetsim.runtime.http_connection import PIECE_BYTES
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import SystemResolver
 from tests.runtime.rawserver import Peer, raw_server
@@ -270,6 +271,16 @@ async def test_a_server_that_will_close_gets_no_other_request_on_that_connection
         for _ in range(2):
             assert (await transport.exchange(post(server.url))).body == b"ok"
         assert server.connections == 2
+
+
+async def test_a_connection_serves_again_after_a_large_upload(transport: HttpTransport) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.reply()
+
+    async with raw_server(handler) as server:
+        for _ in range(3):
+            await transport.exchange(replace(post(server.url), body=b"x" * (2 * PIECE_BYTES + 1)))
+        assert server.connections == 1
 
 
 async def test_a_connection_whose_upload_was_broken_off_is_not_used_again(transport: HttpTransport) -> None:
