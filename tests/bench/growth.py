@@ -139,7 +139,8 @@ def table_of(found: Mapping[str, Points]) -> str:
     for name, points in found.items():
         curve, told = CURVES[name], list(figures(points))
         sizes = ", ".join(f"{point:,}: {ms:.3f}" for point, ms, _ in told)
-        lines.append(f"| {curve.says} | {ROWS[curve.row].unit} | {sizes} | {told[-1][2]:.2f} |")
+        unit = ROWS[curve.row].unit.removesuffix(", 64 in flight")
+        lines.append(f"| {curve.says} | {unit} | {sizes} | {told[-1][2]:.2f} |")
     rounds = len(next(iter(next(iter(found.values())).values())))
     facts = f"{os.cpu_count()} processors, Python {platform.python_version()}, {rounds} rounds in turn"
     return "\n".join([*lines, "", f"CPU-ms of the measured process, medians; {facts}."])
