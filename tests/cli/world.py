@@ -40,7 +40,7 @@ class Shell:
         return [sys.executable, "-m", "fleetsim", *args]
 
     def run(self, *args: str, stdin: str = "", timeout: float = 40.0) -> subprocess.CompletedProcess[str]:
-        if self.just_up and "send" in args:
+        if self.just_up and {"send", "run"} & set(args):
             self.just_up = False
             self._wait_for_cards()
         return warm.run(args, self.home, self.environment(), stdin, timeout)
