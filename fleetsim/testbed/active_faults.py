@@ -39,6 +39,7 @@ class ActiveFaults:
         self._weather: list[Weather] = []
 
     def put_up(self, weather: Weather) -> Weather:
+        # What was lifted goes now: a day of a storm puts up hundreds, and each request is held against all there are.
         self._weather = [*(other for other in self._weather if not other.lifted), weather]
         return weather
 
