@@ -114,8 +114,9 @@ class WarmProcess:
         return None, "" if self.stderr is None else self.stderr.read()
 
     def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
+        with suppress(ProcessLookupError):  # it has ended, and its exit code is on the way
+            if self.poll() is None:
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
