@@ -200,6 +200,14 @@ class EventLog:
         self._holding = False
         self._hand_out(self._seq)
 
+    async def settle(self) -> None:
+        """Wait until all that has happened up to now is in the journal, or nothing can be recorded for now."""
+        last = self._seq
+        if self._held:
+            async with self.subscribe(after_seq=self._held[0].seq - 1, recorded=True) as reader:
+                while (await reader.next_batch())[-1].seq < last:
+                    pass
+
     def _hand_out(self, upto_seq: int) -> None:
         while self._held and self._held[0].seq <= upto_seq:
             self._readers_of_record.tell(self._held.popleft())

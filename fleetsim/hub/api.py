@@ -179,9 +179,10 @@ class Api:
         return answer(list(self._hub.channels.rows()))
 
     async def journal(self, request: Request) -> Response:
-        """Recorded events after ``?after=SEQ``, oldest first."""
+        """Recorded events after ``?after=SEQ``, oldest first: of all that happened before it was asked for."""
         after = number(request, "after", 0, 2**53)
         limit = number(request, "limit", 200, PAGE_MAX)
+        await self._hub.events.settle()
         return answer([to_wire(event) for event in await self._hub.ledger.events(after_seq=after, limit=limit)])
 
     # ------------------------------------------------------------------ doing

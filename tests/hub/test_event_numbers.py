@@ -160,6 +160,18 @@ async def test_while_nothing_can_be_recorded_events_are_told_as_they_happen_and_
         await again.close()
 
 
+async def test_who_asks_for_the_journal_is_given_all_that_happened_before() -> None:
+    async with place() as p:
+        for at in range(1, 4):
+            p.t.hub.events.publish(StreamBroken(why=f"t.{at}"))
+            page = await p.t.remote.get("/journal", after=0, limit=1_000)
+            assert page[-1]["payload"]["why"] == f"t.{at}"
+        p.disk.full = True
+        p.t.hub.events.publish(StreamBroken(why="t.unwritten"))
+        assert (await p.t.remote.get("/journal", after=0, limit=1_000))[-1]["payload"]["why"] == "t.3"
+        p.disk.full = False
+
+
 async def test_a_disk_that_takes_long_keeps_nothing_from_a_reader_for_long() -> None:
     async with place() as p:
         reader = Reader(p.t)
