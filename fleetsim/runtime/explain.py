@@ -16,6 +16,8 @@ from fleetsim.model.text import one_line
 from fleetsim.runtime.yaml import Path, YamlDocument
 
 PROBLEMS_MAX = 20
+WORDS_LISTED_MAX = 8
+"""Of how many words that a value may be all are told, even if one of them is near."""
 
 DECLARED = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 """For dataclasses whose values people write: no unknown key, and what editors show is the text below a member."""
@@ -163,7 +165,13 @@ def _one(document: YamlDocument, problem: dict[str, Any], path: Path, model: typ
         meant = f"is {near!r} meant to be it? " if near else ""
         return document.error(path, f"{name} has no {tag} ({meant}one of {', '.join(_tags(model, path))})")
     said = problem.get("said") or in_words(problem)
-    text = f"{name} {said}{_shown(path, value, problem)}"
+    meant = ""
+    if kind == "literal_error" and isinstance(value, str):
+        words = re.findall(r"'([^']+)'", problem["ctx"]["expected"])
+        if (near := nearest(value, words)) is not None:
+            meant = f" (did you mean {near!r}?)"
+            said = said if len(words) <= WORDS_LISTED_MAX else f"must be one of {len(words)} words"
+    text = f"{name} {said}{_shown(path, value, problem)}{meant}"
     wants_text = kind == "string_type" and isinstance(value, (int, float))
     return document.error(path, text, hint="put it in quotes to make it text" if wants_text else None)
 

@@ -72,7 +72,7 @@ def junit(report: Report, lines: Lines) -> str:
             failures += 1
             message = f"{rule}: broken in {len(verdict.violations)} of {verdict.cases:,} cases"
             body = ET.SubElement(case, "failure", type="violation", message=xml_text(message))
-            body.text = xml_text("\n".join([message, *violations(verdict), _again(report)]))
+            body.text = xml_text("\n".join([message, *violations(report.start, verdict), _again(report)]))
         elif not verdict.cases:
             skipped += 1
             ET.SubElement(case, "skipped", message="nothing in this run to hold it to")
@@ -118,7 +118,7 @@ def _page(report: Report, timeline: Timeline) -> Iterator[str]:
 def _expectations(report: Report) -> Iterator[str]:
     if not report.expectations:
         return
-    yield '<h2>Expected</h2><p class="dim">Moments in words count from the start of the run.</p>'
+    yield "<h2>Expected</h2>"
     yield "<table><tr><th></th><th>Expectation</th><th>It is</th></tr>"
     for expectation, figure, holds in report.expectations:
         word = "holds" if holds else "broken"
@@ -140,7 +140,7 @@ def _rules(report: Report) -> Iterator[str]:
     for verdict in broken:
         times = f"{len(verdict.violations)} of {verdict.cases:,} cases"
         rule = f"{verdict.invariant.number} {verdict.invariant.rule}: {times}"
-        yield f'<h2 class="broken">Broken: {html_text(rule)}</h2>{_told(violations(verdict))}'
+        yield f'<h2 class="broken">Broken: {html_text(rule)}</h2>{_told(violations(report.start, verdict))}'
     cases = sum(verdict.cases for verdict in report.verdicts)
     held = sum(1 for verdict in report.verdicts if verdict.cases and not verdict.violations)
     word = f"{held} of {len(report.verdicts)} held, {cases:,} cases"

@@ -102,6 +102,7 @@ class Report:
     scenario: str
     source: str
     seed: int
+    start: datetime
     duration_s: float
     digest: str
     figures: Mapping[str, Mapping[str, float | None]]
@@ -196,6 +197,7 @@ def report_of(lines: Iterable[Mapping[str, Any]]) -> Report:
         scenario=start["scenario"],
         source=made["source"],
         seed=start["seed"],
+        start=datetime.fromisoformat(start["start"]),
         duration_s=rows[-1]["t"] if of_hub else start["duration_s"],
         digest=made["digest"],
         figures=figures,

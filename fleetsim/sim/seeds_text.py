@@ -9,7 +9,7 @@ from fleetsim.model.text import one_line
 from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.seeds import Coverage
-from fleetsim.sim.text import SHOWN_MAX, moment
+from fleetsim.sim.text import SHOWN_MAX
 
 SCHEMA = "fleetsim-sim-seeds/1"
 
@@ -27,7 +27,7 @@ def render(coverage: Coverage, name: str, *, wanted: int, wall_s: float) -> Iter
         first = run.violations[0]
         who = " ".join(part for part in (first.agent, first.correlation_id) if part)
         yield f"  BROKEN {first.invariant} on seed {run.seed}, {len(run.violations)} times"
-        yield f"         {moment(first.at_s)} {who}: {one_line(first.said, 120)}"
+        yield f"         after {in_words(first.at_s)}, {who}: {one_line(first.said, 120)}"
     if coverage.unexpected:
         yield f"  {len(coverage.unexpected):,} seeds were not as expected:"
         broken = sorted({text for run in coverage.unexpected for text in run.broken})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from heapq import nlargest
 
 from fleetsim.caller.expectation import FLEET, METRICS, Expectation, Unit, shown
@@ -27,11 +27,10 @@ RESULTS = {
 """A result in words."""
 
 
-def moment(at_s: float) -> str:
-    """A second of the run, as ``1d 02:03:04``."""
-    days, rest = divmod(int(at_s), 86_400)
-    clock = str(timedelta(seconds=rest)).rjust(8, "0")
-    return f"{days}d {clock}" if days else clock
+def moment(start: datetime, at_s: float) -> str:
+    """A second of a run that began then, as the time that its scenario's trouble goes by; later with its day."""
+    at = start + timedelta(seconds=at_s)
+    return f"{at:%H:%M:%S}" if at.date() == start.date() else f"{at:%a %d %b %H:%M:%S}"
 
 
 def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
@@ -92,29 +91,31 @@ def endings_about(report: Report, expectation: Expectation) -> Iterator[str]:
     ]
     if expectation.unit is Unit.SECONDS:
         whole = metric.startswith(("duration", "response"))
-        yield from _most(mine, lambda e: e.duration_s if whole else e.agent_s or 0.0, in_words)
+        yield from _most(report.start, mine, lambda e: e.duration_s if whole else e.agent_s or 0.0, in_words)
     elif expectation.unit is Unit.DOLLARS:
-        yield from _most(mine, lambda e: e.cost_usd, lambda usd: shown(Unit.DOLLARS, usd))
+        yield from _most(report.start, mine, lambda e: e.cost_usd, lambda usd: shown(Unit.DOLLARS, usd))
     elif metric in {*OutcomeKind} - {OutcomeKind.COMPLETED}:
-        yield from _grouped([ending for ending in mine if ending.outcome == metric])
+        yield from _grouped(report.start, [ending for ending in mine if ending.outcome == metric])
     elif metric in {"success_rate", "successes", "failures", OutcomeKind.COMPLETED}:
-        yield from _grouped([ending for ending in mine if not ending.success])
+        yield from _grouped(report.start, [ending for ending in mine if not ending.success])
 
 
-def _most(endings: list[Ending], amount: Callable[[Ending], float], words: Callable[[float], str]) -> Iterator[str]:
+def _most(
+    start: datetime, endings: list[Ending], amount: Callable[[Ending], float], words: Callable[[float], str]
+) -> Iterator[str]:
     for ending in nlargest(SLOWEST_MAX, endings, key=amount):
         if amount(ending):
-            yield f"{words(amount(ending))} at {ending.agent}, ended {moment(ending.at_s)}{_amid(ending)}"
+            yield f"{words(amount(ending))} at {ending.agent}, ended {moment(start, ending.at_s)}{_amid(ending)}"
             yield f"  {ending.skill} {ending.correlation_id}: {ending.outcome}"
 
 
-def _grouped(endings: list[Ending]) -> Iterator[str]:
+def _grouped(start: datetime, endings: list[Ending]) -> Iterator[str]:
     groups: dict[tuple[str, str], list[Ending]] = {}
     for ending in endings:
         groups.setdefault((ending.agent, ending.outcome), []).append(ending)
     for (agent, outcome), group in list(groups.items())[:SHOWN_MAX]:
         first = group[0]
-        yield f"{len(group)} x {outcome} at {agent}, first at {moment(first.at_s)}{_amid(first)}"
+        yield f"{len(group)} x {outcome} at {agent}, first at {moment(start, first.at_s)}{_amid(first)}"
         yield f"  {first.skill} {first.correlation_id}: {one_line(first.reason, 90)}"
 
 
@@ -141,14 +142,14 @@ def _invariants(report: Report, verbose: bool) -> Iterator[str]:
     for v in report.verdicts:
         if v.violations:
             yield f"  BROKEN {v.invariant.number} {v.invariant.rule}: {len(v.violations)} times"
-            yield from (f"         {line}" for line in violations(v))
+            yield from (f"         {line}" for line in violations(report.start, v))
 
 
-def violations(verdict: Verdict) -> Iterator[str]:
+def violations(start: datetime, verdict: Verdict) -> Iterator[str]:
     """When, who and what, of the first violations."""
     for wrong in verdict.violations[:SHOWN_MAX]:
         who = " ".join(part for part in (wrong.agent, wrong.correlation_id) if part)
-        yield f"{moment(wrong.at_s)} {who}: {one_line(wrong.said, 120)}"
+        yield f"{moment(start, wrong.at_s)} {who}: {one_line(wrong.said, 120)}"
 
 
 def figure_rows(report: Report) -> list[list[str]]:

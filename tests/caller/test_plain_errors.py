@@ -96,6 +96,7 @@ def test_no_mistake_in_a_ceremony_is_told_in_a_validators_words() -> None:
         ({"catchUp": 86_401}, "'catchUp' must be at most 86400, not 86401"),
         ({"catchUp": -1}, "'catchUp' must be at least 0, not -1"),
         ({"overlap": "maybe"}, "'overlap' must be 'skip', 'queue' or 'allow', not 'maybe'"),
+        ({"overlap": "skp"}, "'overlap' must be 'skip', 'queue' or 'allow', not 'skp' (did you mean 'skip'?)"),
         ({"id": "a b"}, "'id' must be 1 to 128 ASCII letters, digits, dots, dashes or underscores"),
     ],
 )

@@ -108,6 +108,16 @@ def test_a_broken_expectation_says_who_and_when_and_amid_what(expect: str, first
     assert re.match(r"  \w+ [0-9a-f-]{36}: ", next(lines))
 
 
+def test_moments_are_on_the_clock_of_the_scenario_and_have_a_day_where_it_is_another() -> None:
+    lines: list[dict[str, Any]] = json.loads(json.dumps(run()))
+    for start, told in (
+        ("2026-03-02T23:45:00Z", "first at 23:5"),
+        ("2026-03-02T23:55:00Z", "first at Tue 03 Mar 00:0"),
+    ):
+        lines[0]["start"] = start
+        assert told in next(endings_about(report(lines), Expectation.read("success_rate == 100%")))
+
+
 def test_an_agent_whose_name_only_looks_like_a_replicas_is_counted_by_itself() -> None:
     lines: list[dict[str, Any]] = json.loads(json.dumps(run()).replace('"archivist"', '"quinn-2"'))
     expect = Expectation.read("quinn.p95 < 1s")
