@@ -209,15 +209,17 @@ def _last_status(task: Task) -> StatusUpdate:
 class EventFrames:
     """Writes a watch's events as one reader has them: each in the reader's envelope, ``before`` and ``after`` it.
 
-    What readers of one dialect are told at the same time is encoded once for all of them.
+    What readers of one dialect are told at the same time is encoded once for all of them. Pieces of an answer differ in
+    their text alone, so that of the next one only the text is written (``_TextTemplate``).
     """
 
-    __slots__ = ("_after", "_before", "_dialect", "_name", "_shared")
+    __slots__ = ("_after", "_before", "_dialect", "_name", "_shared", "_template")
 
     def __init__(self, dialect: Dialect, watch: Watch | DirectWatch, before: bytes, after: bytes) -> None:
         self._dialect, self._name = dialect, dialect.name
         self._before, self._after = b"data: " + before, after + b"\n\n"
         self._shared = watch.feed.shared if isinstance(watch, Watch) else {}
+        self._template: _TextTemplate | None = None
 
     def write(self, event: TaskEvent) -> Iterable[bytes]:
         """One frame, in pieces if a text in it is long: those are not kept."""
@@ -227,18 +229,58 @@ class EventFrames:
         known = self._shared.get(place)
         if known is not None and known[0] is event:
             return (opening + known[1] + self._after,)
-        value = self._dialect.encode_event(event)
-        if not _is_short(event) and is_long(value):
-            return json_in_pieces(value, opening, self._after)
-        written = dump(value)
+        if isinstance(event, ArtifactUpdate) and _is_short_text(event):
+            written = self._write_text(event)
+        else:
+            value = self._dialect.encode_event(event)
+            if is_long(value):
+                return json_in_pieces(value, opening, self._after)
+            written = dump(value)
         if isinstance(event, StatusUpdate | ArtifactUpdate):
             self._shared[place] = (event, written)
         return (opening + written + self._after,)
 
+    def _write_text(self, event: ArtifactUpdate) -> bytes:
+        if self._template is None or not self._template.fits(event):
+            self._template = _TextTemplate(self._dialect, event)
+        return self._template.write(event)
 
-def _is_short(event: TaskEvent) -> bool:
-    """Whether it is a short piece of text, as nearly every event is: its JSON need not be walked for a long one."""
-    if not isinstance(event, ArtifactUpdate) or event.artifact.metadata:
+
+_HOLE = "\x00text\x00"
+
+
+class _TextTemplate:
+    """The JSON around the text of an update, for all that are like it but for their text."""
+
+    __slots__ = ("_around", "_dialect", "_like")
+
+    def __init__(self, dialect: Dialect, like: ArtifactUpdate) -> None:
+        self._dialect, self._like = dialect, like
+        hollow = replace(like, artifact=replace(like.artifact, parts=(TextPart(text=_HOLE),)))
+        self._around = dump(dialect.encode_event(hollow)).split(dump(_HOLE))
+
+    def fits(self, event: ArtifactUpdate) -> bool:
+        """Whether ``event``, of the same task, differs in its text alone."""
+        like, artifact, other = self._like, event.artifact, self._like.artifact
+        return (
+            event.append is like.append
+            and event.last_chunk is like.last_chunk
+            and artifact.artifact_id == other.artifact_id
+            and artifact.name == other.name
+            and artifact.description == other.description
+        )
+
+    def write(self, event: ArtifactUpdate) -> bytes:
+        if len(self._around) != 2:  # an id looks like the hole
+            return dump(self._dialect.encode_event(event))
+        before, after = self._around
+        return before + dump(event.artifact.text) + after
+
+
+def _is_short_text(event: ArtifactUpdate) -> bool:
+    """Whether it is a short piece of plain text and nothing else, as nearly every event is."""
+    artifact = event.artifact
+    if len(artifact.parts) != 1 or artifact.metadata or artifact.extensions or event.metadata:
         return False
-    parts = event.artifact.parts
-    return len(parts) == 1 and isinstance(parts[0], TextPart) and len(parts[0].text) < LONG_CHARS
+    part = artifact.parts[0]
+    return isinstance(part, TextPart) and len(part.text) < LONG_CHARS and not part.metadata and not part.media_type
