@@ -15,9 +15,7 @@ import contextlib
 import contextvars
 import gc
 import heapq
-import math
 import random
-import selectors
 from asyncio import base_events
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -32,6 +30,9 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 """The wall time at loop time zero, unless told otherwise: a Thursday, at midnight."""
 
 _ASYNCIO = PurePath(base_events.__file__).parent
+
+CANCELED_TIMERS_MAX = 100
+"""Of canceled timers so many stay where they are, as in asyncio; more go when they are half of all."""
 
 SPINS_MAX = 1_000_000
 """Rounds of the loop at one and the same instant before ``Spinning`` is raised."""
@@ -64,35 +65,6 @@ class _Worker(asyncio.Task[Any]):
         return self._birth
 
 
-class _Timer(asyncio.TimerHandle):
-    """A timer that, among those of one instant, fires in the order it was set."""
-
-    __slots__ = ("_birth",)
-    _scheduled: bool
-    _when: float
-
-    def __init__(self, birth: int, *handle: Any) -> None:
-        super().__init__(*handle)
-        self._birth = birth
-
-    def __lt__(self, other: asyncio.TimerHandle) -> bool:
-        # The loop makes no other timers, and this is its most frequent call.
-        assert isinstance(other, _Timer)
-        return self._when < other._when or (self._when == other._when and self._birth < other._birth)
-
-
-class _Jump(selectors.SelectSelector):
-    """A selector that watches nothing and never blocks; "wait until" becomes "it is now"."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._loop._turn(timeout)
-        return []
-
-
 class VirtualLoop(base_events.BaseEventLoop):
     """The loop on virtual time. ``time()`` starts at 0.0 seconds; ``now()`` is ``start`` plus that.
 
@@ -102,8 +74,7 @@ class VirtualLoop(base_events.BaseEventLoop):
     """
 
     _ready: deque[asyncio.Handle]
-    _scheduled: list[_Timer]
-    _clock_resolution: float
+    _stopping: bool
 
     def __init__(self, *, seed: int = 0, start: datetime = START, shuffle: bool = False) -> None:
         super().__init__()
@@ -115,9 +86,10 @@ class VirtualLoop(base_events.BaseEventLoop):
         self._time = 0.0
         self._spins = 0
         self._births = 0
+        # Timers by their moment and, within one, in the order they were set.
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._canceled_timers = 0
         self._order = random.Random(f"{seed}/ready-queue") if shuffle else None
-        self._selector = _Jump(self)
-        self._clock_resolution = math.ulp(0.0)
         self.set_task_factory(_make_worker)  # type: ignore[arg-type]
 
     def time(self) -> float:
@@ -129,12 +101,7 @@ class VirtualLoop(base_events.BaseEventLoop):
 
     def hold_up(self, seconds: float) -> None:
         """Let so much time pass in the call that is under way, as work does that blocks the loop, or a host asleep."""
-        self._move(self._time + seconds)
-
-    def _move(self, to: float) -> None:
-        self._time = to
-        # One float past now, so that a timer of this very instant is due however late it is.
-        self._clock_resolution = math.ulp(to)
+        self._time += seconds
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
@@ -143,29 +110,51 @@ class VirtualLoop(base_events.BaseEventLoop):
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
         self._births += 1
-        timer = _Timer(self._births, when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        heapq.heappush(self._timers, (when, self._births, timer))
         return timer
 
-    def _turn(self, timeout: float | None) -> None:
-        if timeout == 0:
+    def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:
+        self._canceled_timers += timer._scheduled  # type: ignore[attr-defined]
+
+    def _run_once(self) -> None:
+        """One round: jump to the next timer if nothing is ready, then run what is ready, and the timers that are due.
+
+        In place of asyncio's, which asks a selector for sockets that there are none of, and compares timers in Python.
+        """
+        timers, ready = self._timers, self._ready
+        if self._canceled_timers > CANCELED_TIMERS_MAX and self._canceled_timers * 2 > len(timers):
+            timers[:] = [timer for timer in timers if not timer[2]._cancelled]
+            heapq.heapify(timers)
+            self._canceled_timers = 0
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+            self._canceled_timers -= 1
+        if ready or self._stopping or (timers and timers[0][0] <= self._time):
             self._spins += 1
             if self._spins > SPINS_MAX:
                 self._spins = 0  # closing needs a few rounds too
                 raise Spinning(f"{SPINS_MAX} rounds at {self._time} s without time moving; {self._who_waits()}")
-        elif self._scheduled:
+        elif timers:
             self._spins = 0
             self.jumps += 1
-            # The timer's own instant, not time + timeout: sums of floats drift.
-            self._move(max(self._time, self._scheduled[0].when()))
+            self._time = timers[0][0]
         else:
             raise Deadlock(f"at {self._time} s nothing is ready and nothing is scheduled; {self._who_waits()}")
-        if self._order is not None and len(self._ready) > 1:
-            ready = list(self._ready)
-            self._order.shuffle(ready)
-            self._ready.clear()
-            self._ready.extend(ready)
+        if self._order is not None and len(ready) > 1:
+            shuffled = list(ready)
+            self._order.shuffle(shuffled)
+            ready.clear()
+            ready.extend(shuffled)
+        while timers and timers[0][0] <= self._time:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False  # type: ignore[attr-defined]
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
     def _who_waits(self) -> str:
         waiting = sorted(f"{task.get_name()} ({where(task)})" for task in asyncio.all_tasks(self))
@@ -196,14 +185,10 @@ class VirtualLoop(base_events.BaseEventLoop):
     def close(self) -> None:
         """Close. Raises ``LeftOver`` if an error was lost while the loop ran."""
         super().close()
+        self._timers.clear()
         complaints, self.complaints = self.complaints, []
         if complaints:
             raise LeftOver("; ".join(complaints)) from (self._causes[0] if self._causes else None)
-
-    # What BaseEventLoop asks of a loop that has a selector.
-
-    def _process_events(self, event_list: list[Any]) -> None:
-        """There are no events of sockets."""
 
     def _write_to_self(self) -> None:
         """Nothing to wake: the loop never blocks."""

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 import time
+import weakref
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -92,6 +93,17 @@ async def test_sleepers_wake_in_order_of_their_instant() -> None:
         for seconds in (40, 3, 17, 1):
             group.create_task(sleeper(seconds))
     assert woken == [(1, 1.0), (3, 3.0), (17, 17.0), (40, 40.0)]
+
+
+async def test_canceled_timers_are_let_go_long_before_they_are_due() -> None:
+    loop = asyncio.get_running_loop()
+    timers = [loop.call_later(86_400, print) for _ in range(1_000)]
+    refs = [weakref.ref(timer) for timer in timers]
+    for timer in timers:
+        timer.cancel()
+    del timers, timer
+    await asyncio.sleep(0)
+    assert not any(ref() for ref in refs)
 
 
 def test_a_deadlock_names_who_waits_and_where() -> None:
