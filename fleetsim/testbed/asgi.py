@@ -147,6 +147,15 @@ class AsgiCall:
         self._wake()
         return sent_at, chunk
 
+    def whole(self, bytes_max: int) -> bytes | None:
+        """All of the body, if it is there already and no larger; None otherwise, with nothing taken."""
+        if not self._complete or self._lost is not None or self._buffered_bytes > bytes_max:
+            return None
+        body = b"".join(chunk for _, chunk in self._buffer)
+        self._buffer.clear()
+        self._buffered_bytes = 0
+        return body
+
     def leave(self, reason: str = "the connection was closed") -> None:
         """Drop the connection: the application reads ``http.disconnect``, a reader ConnectionLost."""
         if not self._left:

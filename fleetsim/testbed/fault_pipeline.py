@@ -39,6 +39,11 @@ class FaultPipeline:
         self._faults = tuple(faults)
         self._where = where
 
+    @property
+    def calm(self) -> bool:
+        """Whether nothing happens on the way."""
+        return not self._faults
+
     async def connect(self) -> None:
         """Raises Unreachable if a fault refuses."""
         for fault, moment in self._faults:

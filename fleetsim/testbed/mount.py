@@ -25,6 +25,12 @@ class Mount:
         self.calls: dict[int, AsgiCall] = {}
         self._births = 0
 
+    @property
+    def started(self) -> bool:
+        """Whether a request can be made now, without waiting for the start."""
+        lifespan = self.lifespan
+        return lifespan is not None and lifespan.started.is_set() and lifespan.failure is None
+
     async def start(self, spec_version: str) -> None:
         """Start the application, or wait until it has. Raises Unreachable if it fails."""
         if self.lifespan is None:

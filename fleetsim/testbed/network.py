@@ -11,13 +11,15 @@ import contextlib
 import ipaddress
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
-from fleetsim.runtime.exchange import Origin, exchange, origin_of
+from fleetsim.runtime.body import Room, read_whole
+from fleetsim.runtime.exchange import Origin, origin_of, where_of
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.active_faults import ActiveFaults, Weather
@@ -28,7 +30,6 @@ from fleetsim.testbed.simulated_exchange import SeenRequest, SimulatedExchange, 
 
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
-    from fleetsim.runtime.body import Room
 
 SPEC_VERSION = "2.3"
 """The ASGI version announced, as uvicorn announces it; with "2.4" a departed client is an OSError in send."""
@@ -101,6 +102,10 @@ class MemoryNetwork:
 
     async def resolve(self, host: str, port: int) -> tuple[str, ...]:
         """What ``addresses`` says, or the mounted host's own address. Raises Unreachable."""
+        return self.addresses_of(host)
+
+    def addresses_of(self, host: str) -> tuple[str, ...]:
+        """As ``resolve``."""
         addresses = self._known(host.lower())
         if not addresses:
             raise Unreachable(f"{one_line(host)}: no such name")
@@ -135,10 +140,10 @@ class MemoryNetwork:
     # The Transport port.
 
     def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
-        return self._open(request, "", None)
+        return OpenExchange(self, request, "", None)
 
     async def exchange(self, request: Request, room: Room | None = None) -> Reply:
-        return await exchange(self.open, request, room)
+        return await OpenExchange(self, request, "", None).whole(room)
 
     def guarded(self, policy: AddressPolicy) -> NetworkLink:
         return NetworkLink(self, "", policy)
@@ -163,23 +168,11 @@ class MemoryNetwork:
         self._entered = False
         await self.aclose()
 
-    @asynccontextmanager
-    async def _open(
-        self, request: Request, source: str, policy: AddressPolicy | None
-    ) -> AsyncIterator[IncomingResponse]:
-        simulated = SimulatedExchange(self, request, source, policy)
-        self.seen.append(simulated.seen)
-        try:
-            mount = await simulated.connect(self.spec_version)
-            start, chunks = await simulated.converse(mount, self._scope(request, source, mount), self._own)
-            yield simulated.incoming(start, chunks)
-        except BaseException as error:
-            simulated.seen.error = type(error).__name__
-            raise
-        finally:
-            simulated.leave()
-            for witness in self.witnesses:
-                witness(simulated.seen)
+    async def carry(self, simulated: SimulatedExchange, request: Request) -> IncomingResponse:
+        """Have a request answered; the response as it arrives. Raises as ``Transport.open`` does."""
+        mount = await simulated.connect(self.spec_version)
+        scope = self._scope(request, simulated.seen.source, mount)
+        return simulated.incoming(*await simulated.converse(mount, scope, self._own))
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """What listens at one of ``addresses`` on the origin's port. Raises Unreachable."""
@@ -209,6 +202,52 @@ class MemoryNetwork:
         return mount
 
 
+class OpenExchange(AbstractAsyncContextManager[IncomingResponse]):
+    """A request under way: ``async with`` for the response as it arrives, ``whole`` for all of it."""
+
+    def __init__(self, network: MemoryNetwork, request: Request, source: str, policy: AddressPolicy | None) -> None:
+        self._network = network
+        self._request = request
+        self._source = source
+        self._policy = policy
+
+    async def whole(self, room: Room | None) -> Reply:
+        """The whole response. What is there at once, as it is where no weather is, is taken as it stands."""
+        incoming = await self.__aenter__()
+        try:
+            body = self._simulated.whole()
+            if body is None:
+                body = await read_whole(incoming.chunks, room or Room(), owner=where_of(self._request.url))
+        except BaseException as error:
+            self._over(error)
+            raise
+        self._over(None)
+        return Reply(status=incoming.status, headers=incoming.headers, body=body)
+
+    async def __aenter__(self) -> IncomingResponse:
+        network = self._network
+        self._simulated = SimulatedExchange(network, self._request, self._source, self._policy)
+        network.seen.append(self._simulated.seen)
+        try:
+            return await network.carry(self._simulated, self._request)
+        except BaseException as error:
+            self._over(error)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over(error)
+
+    def _over(self, error: BaseException | None) -> None:
+        seen = self._simulated.seen
+        if error is not None:
+            seen.error = type(error).__name__
+        self._simulated.leave()
+        for witness in self._network.witnesses:
+            witness(seen)
+
+
 class NetworkLink:
     """A ``Transport`` onto a network: under a sender's name, or through an address policy."""
 
@@ -218,10 +257,10 @@ class NetworkLink:
         self._policy = policy
 
     def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
-        return self._network._open(request, self._source, self._policy)
+        return OpenExchange(self._network, request, self._source, self._policy)
 
     async def exchange(self, request: Request, room: Room | None = None) -> Reply:
-        return await exchange(self.open, request, room)
+        return await OpenExchange(self._network, request, self._source, self._policy).whole(room)
 
     def guarded(self, policy: AddressPolicy) -> NetworkLink:
         return NetworkLink(self._network, self._source, policy)

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from fleetsim.model.errors import TimedOut, Unreachable
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import BoundedChunks, deadline_of
+from fleetsim.runtime.body import SMALL_BYTES, BoundedChunks, deadline_of
 from fleetsim.runtime.exchange import Origin, check_head, origin_of
 from fleetsim.runtime.ports import IncomingResponse, Request
 from fleetsim.runtime.workers import Workers
@@ -42,7 +42,9 @@ class SeenRequest:
 class NetworkPort(Protocol):
     """What an exchange asks of its network."""
 
-    async def resolve(self, host: str, port: int) -> tuple[str, ...]: ...
+    def addresses_of(self, host: str) -> tuple[str, ...]:
+        """Where the host is. Raises Unreachable."""
+        ...
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """Who listens there."""
@@ -74,14 +76,16 @@ class SimulatedExchange:
 
     async def connect(self, spec_version: str) -> Mount:
         """Resolve, ask the policy, meet the weather, find who listens."""
+        origin = self._origin
+        addresses = self._network.addresses_of(origin.host)
+        if self._policy is not None:
+            self._policy.require(origin.host, origin.port, addresses)
+        self.seen.address = addresses[0]
+        if self._pipeline.calm and (mount := self._network.mount_at(origin, addresses)).started:
+            return mount  # nothing was waited for, so that nothing needs a limit
         limit_s = self._within(self._request.limits.connect_s)
         try:
             async with asyncio.timeout(limit_s) as limit:
-                origin = self._origin
-                addresses = await self._network.resolve(origin.host, origin.port)
-                if self._policy is not None:
-                    self._policy.require(origin.host, origin.port, addresses)
-                self.seen.address = addresses[0]
                 await self._pipeline.connect()
                 mount = self._network.mount_at(origin, addresses)
                 await mount.start(spec_version)
@@ -116,6 +120,12 @@ class SimulatedExchange:
         check_head(start.headers, self._request.limits, self._where)
         bounded = BoundedChunks(chunks, limits=self._request.limits, deadline=self._deadline, where=self._where)
         return IncomingResponse(status=start.status, headers=start.headers, chunks=bounded)
+
+    def whole(self) -> bytes | None:
+        """The body, if all of it is there, takes no room and meets no weather; None if it is to be waited for."""
+        if self._call is None or not self._pipeline.calm:
+            return None
+        return self._call.whole(min(SMALL_BYTES, self._request.limits.body_bytes_max))
 
     def leave(self) -> None:
         """Drop the connection, if there still is one."""
