@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from pydantic_core import from_json
+
 from fleetsim.runtime.exchange import origin_of
 from fleetsim.sim.keys import FleetKeys
 from fleetsim.testbed.simulated_exchange import SeenRequest
@@ -68,9 +70,9 @@ def _said(body: bytes) -> dict[str, str]:
     ``body`` stands for all of it.
     """
     try:
-        whole = json.loads(body)
-    except (ValueError, RecursionError):
-        whole = None
+        whole = from_json(body)
+    except ValueError:
+        whole = _odd(body)
     part = _mapping(_mapping(whole).get("params", whole))
     told = next((_mapping(part[key]) for key in ("statusUpdate", "artifactUpdate", "task") if key in part), part)
     message, status = _mapping(part.get("message")), _mapping(told.get("status"))
@@ -82,6 +84,14 @@ def _said(body: bytes) -> dict[str, str]:
         "state": state,
         "body": hashlib.sha256(body).hexdigest()[:16],
     }
+
+
+def _odd(body: bytes) -> Any:
+    """What json alone reads, such as halves of characters; None if it is no JSON at all."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from fleetsim.sim.agents import AgentDoor
 
 MARK = "simulated-key-"
 """What every key begins with, so that one is found wherever it stands."""
+MARK_BYTES = MARK.encode()
 
 
 class FleetKeys:
@@ -66,12 +67,12 @@ class FleetKeys:
         if key in self._owners and self._owners[key] != target:
             self.strayed.append(f"the key of {self._owners[key]} was sent to {target}")
         others = (value for name, value in request.headers.items() if name != API_KEY_HEADER)
-        if MARK in request.url or MARK.encode() in request.body or any(MARK in value for value in others):
+        if MARK in request.url or MARK_BYTES in request.body or any(MARK in value for value in others):
             self.strayed.append(f"a key stood in a request to {target}, and not in the header for it")
 
     def look_for(self, kept: bytes, where: str) -> None:
         """Note whether a key stands in what is kept."""
-        if MARK.encode() in kept:
+        if MARK_BYTES in kept:
             self.strayed.append(f"a key stood in {where}")
 
     def _new(self, agent: str) -> str:

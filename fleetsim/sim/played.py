@@ -43,7 +43,8 @@ def played(
     """
     began, began_cpu = time.perf_counter(), time.process_time()
     try:
-        with record.open("w", encoding="utf-8", buffering=1) as file:  # each line at once, for who follows it
+        # In real time each line at once, for who follows it; on virtual time many of them come in a moment.
+        with record.open("w", encoding="utf-8", buffering=-1 if rate.virtual else 1) as file:
             recorder = Recorder(file, progress)
             again = ""
             if rate.virtual:
@@ -58,6 +59,7 @@ def played(
                 command=command,
                 again=again,
             )
+            file.flush()
             report = report_of(lines_of(record))
             recorder.verdict(report)
             return report

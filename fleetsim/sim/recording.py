@@ -15,6 +15,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet_events import HubStarted
@@ -26,7 +28,7 @@ from fleetsim.runtime.yaml import load
 from fleetsim.sim.agents import TaskTruth
 from fleetsim.sim.ceremony_span import due_in
 from fleetsim.sim.clocks import ClockRate
-from fleetsim.sim.keys import MARK
+from fleetsim.sim.keys import MARK_BYTES
 from fleetsim.sim.report import Report
 from fleetsim.sim.scenario import Scenario
 
@@ -57,10 +59,14 @@ class Recorder:
 
     def write(self, at_s: float, kind: str, **members: Any) -> None:
         """One line."""
-        line = json.dumps({"t": round(at_s, 6), "kind": kind, **members}, ensure_ascii=False, separators=(",", ":"))
-        self.with_keys += MARK in line
-        self._hash.update(line.encode("utf-8", "surrogatepass"))
-        self._file.write(line + "\n")
+        written = {"t": round(at_s, 6), "kind": kind, **members}
+        try:
+            line = to_json(written)
+        except PydanticSerializationError:  # a text that is not Unicode, which json alone writes
+            line = json.dumps(written, separators=(",", ":")).encode()
+        self.with_keys += MARK_BYTES in line
+        self._hash.update(line)
+        self._file.write(line.decode() + "\n")
         self._last_s = at_s
         self.lines += 1
         if self.lines % LINES_PER_LOOK == 0:
