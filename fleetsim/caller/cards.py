@@ -8,7 +8,7 @@ and credentials, limits and trace go with every fetch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -33,6 +33,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.text import one_line
+from fleetsim.model.work import ALL
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire.choice import Choice, origin_of
@@ -42,6 +43,10 @@ T = TypeVar("T")
 
 RETRY_WAITS_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Pauses after failed fetches; the last one repeats."""
+
+FIRST_READ_S_MAX = 10.0
+"""How long work waits for cards that nobody has looked at yet: less than those who ask the hub wait for its reply, even
+where an entry's ``timeoutMs`` gives its agent minutes."""
 
 FORMER_KEPT_S = 60.0
 """How long a place where an agent was is kept once no work is there."""
@@ -161,6 +166,8 @@ class CardBroker:
             entry.name: _Desk(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
             for entry in config.agents
         }
+        self._unread: dict[str, _Desk] = {}
+        self._was_read = asyncio.Event()
         self._former: dict[tuple[str, tuple[str, str, int] | None], _Former] = {}
         self._replaced: list[tuple[float, AgentClient]] = []
 
@@ -205,6 +212,54 @@ class CardBroker:
     def disabled(self) -> Mapping[str, str]:
         """Why each of the other agents takes no work, at any moment."""
         return _ByAgent(self._desks, _why_disabled)
+
+    # ------------------------------------------------------------------ first reads
+
+    def reading(self, skill: str | None, targets: Sequence[str]) -> bool:
+        """Whether a card is being read for the first time that may change who such a request goes to, or how.
+
+        What agents.yaml and cards of earlier runs list is known before: not how an agent without a card is called, nor
+        what needs a person's word there, nor whether a skill has come since.
+        """
+        if not self._unread or not (skill or targets):
+            return False
+        if ALL in targets:
+            asked = list(self._unread.values())
+        elif targets:
+            asked = [self._unread[name] for name in targets if name in self._unread]
+        else:
+            offering = [desk for desk in self._desks.values() if desk.view.entry.enabled and skill in desk.view.skills]
+            asked = [desk for desk in offering or self._unread.values() if desk.view.tried_at is None]
+        return any(desk.view.card is None or not (skill is None or skill in desk.view.skills) for desk in asked)
+
+    async def until_read(self, skill: str | None, targets: Sequence[str]) -> None:
+        """Wait until no such card is left: each first read ends by its own deadline, the wait after 10 s."""
+        if not self.reading(skill, targets):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_READ_S_MAX):
+                while self.reading(skill, targets):
+                    await self._was_read.wait()
+
+    def stop_waiting(self) -> None:
+        """Let nobody wait for cards any more: the hub closes."""
+        self._unread = {}
+        self._wake_waiting()
+
+    def _find_unread(self) -> None:
+        """Follow who there is: work waits for nobody who is gone or disabled."""
+        self._unread = {
+            name: desk for name, desk in self._desks.items() if desk.view.entry.enabled and desk.view.tried_at is None
+        }
+        self._wake_waiting()
+
+    def _was_tried(self, desk: _Desk) -> None:
+        if self._unread.pop(desk.view.entry.name, None) is not None:
+            self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
+        self._was_read.set()
+        self._was_read = asyncio.Event()
 
     # ------------------------------------------------------------------ fetching
 
@@ -259,6 +314,7 @@ class CardBroker:
 
     async def __aenter__(self) -> CardBroker:
         await self._remember()
+        self._find_unread()
         for desk in self._desks.values():
             self._attend(desk)
         return self
@@ -287,6 +343,7 @@ class CardBroker:
             self._attend(desk)
         for old in before.values():
             self._dismiss(old)
+        self._find_unread()
 
     def _successor(self, entry: AgentEntry, old: _Desk | None) -> _Desk:
         """The desk of a new or changed entry. At the same address what its card said holds until the next one."""
@@ -363,6 +420,7 @@ class CardBroker:
             unreachable_since=None,
         )
         self._say_fetched(before, desk.view)
+        self._was_tried(desk)
         if self._ledger is not None and (before.card != card or before.choice != desk.view.choice):
             snapshot = CardSnapshot(
                 agent=before.entry.name,
@@ -420,6 +478,7 @@ class CardBroker:
                 stale=view.card is not None,
             )
         )
+        self._was_tried(desk)
 
     # ------------------------------------------------------------------ parts
 

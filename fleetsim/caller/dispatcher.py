@@ -12,6 +12,7 @@ from fleetsim.caller.events import RequestAccepted, RequestRefused
 from fleetsim.caller.follow_up import follow_up
 from fleetsim.caller.ledger import OtherWay, RequestRecord, RunRecord
 from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.registry import CardReader
 from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.changing import replace
@@ -83,6 +84,7 @@ class Dispatcher:
         events: EventLog,
         tracker: Tracker,
         *,
+        cards: CardReader,
         resolve: TargetResolver,
         route: RouteFinder,
         cooldowns_s: Mapping[str, float] | None = None,
@@ -92,6 +94,7 @@ class Dispatcher:
         self._ledger = ledger
         self._events = events
         self._tracker = tracker
+        self._cards = cards
         self._resolve = resolve
         self._route = route
         self.cooldowns_s = cooldowns_s or {}
@@ -102,6 +105,7 @@ class Dispatcher:
     async def submit(self, request: SkillRequest) -> tuple[str, ...]:
         """Accept a request, durably, and return one correlation id per target.
 
+        While cards are read for the first time, it waits for those that may change what becomes of it.
         A follow-up (``task_id``) on a task whose open request waits for an answer is that answer: the id
         returned is the open request's, which goes on. On any other task it is a request of its own.
 
@@ -112,6 +116,7 @@ class Dispatcher:
             TooManyParts: its files, data and metadata are more than one message may carry.
             NotAccepting: the ledger cannot record it, or the hub is closing; nothing was sent.
         """
+        await self._cards.until_read(request.skill, request.targets)
         if request.task_id is not None:
             return (await self._follow_up(request, request.task_id),)
         records = self.plan(request)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.text import one_line
@@ -21,6 +21,18 @@ Judge: TypeAlias = Callable[[str, str], str]
 _Fleet: TypeAlias = tuple[Mapping[str, Collection[str]], frozenset[str], Mapping[str, str]]
 
 _NAMES_SHOWN = 12
+
+
+class CardReader(Protocol):
+    """Reads agents' cards: before a card was looked at, nobody can say what its agent offers."""
+
+    def reading(self, skill: str | None, targets: Sequence[str], /) -> bool:
+        """Whether a card is being read for the first time that may change who such a request goes to, or how."""
+        ...
+
+    async def until_read(self, skill: str | None, targets: Sequence[str], /) -> None:
+        """Wait until none is, or for as long as it may last."""
+        ...
 
 
 class Registry:

@@ -237,8 +237,10 @@ class FleetProxy:
         cid = str(self.engine.store.read(key).task.metadata[CORRELATION_KEY])
         try:
             if await self._ledger.request(cid) is None:
+                asked = await self._place_before(task, key, self._request(task, cid))
+                await self._broker.until_read(asked.skill, asked.targets)
                 # Not ended half way: what a cancel finds is a request that was accepted, or one that never will be.
-                refused = await asyncio.shield(self._workers.start(self._submit(task, key, cid), name=f"submit:{cid}"))
+                refused = await asyncio.shield(self._workers.start(self._submit(asked, key), name=f"submit:{cid}"))
                 if refused is not None:
                     raise refused
             outcome = await self._followed(task, key, cid)
@@ -247,10 +249,10 @@ class FleetProxy:
             raise
         return await self._ended(task, key, outcome)
 
-    async def _submit(self, task: SkillContext, key: TaskKey, cid: str) -> Exception | None:
-        """Have the request accepted; what comes back is how the skill ends if it is not."""
+    @staticmethod
+    def _request(task: SkillContext, cid: str) -> SkillRequest:
         hint = task.metadata.get("skillHint", task.metadata.get("skillId"))
-        request = SkillRequest(
+        return SkillRequest(
             correlation_id=cid,
             text=task.message.text,
             parts=tuple(part for part in task.message.parts if not isinstance(part, TextPart)),
@@ -259,35 +261,37 @@ class FleetProxy:
             metadata={name: value for name, value in task.metadata.items() if name not in _OURS},
             traceparent=task.traceparent,
         )
-        agent, context = await self._place_before(task, key, request.skill)
-        if agent is not None:
-            request = replace(request, targets=(agent,), context_id=context)
-        principal = Principal(None if task.caller == OWNER else task.caller)
+
+    async def _submit(self, request: SkillRequest, key: TaskKey) -> Exception | None:
+        """Have the request accepted; what comes back is how the skill ends if it is not."""
+        principal = Principal(None if key[0] == OWNER else key[0])
         try:
             await self._dispatcher.submit(await self._ownership.stamped(request, principal, given_id=False))
         except NotAccepting as error:
             return SkillFailed(_in_words(error))
         except FleetsimError as error:
             return SkillRejected(_in_words(error))
-        self._cancel_if_over(key, cid)
+        self._cancel_if_over(key, request.correlation_id)
         return None
 
-    async def _place_before(self, task: SkillContext, key: TaskKey, skill: str | None) -> tuple[str | None, str | None]:
-        """Where the conversation was last: the agent, and the context there, of the caller's own task before in it.
-
-        None where it begins, or goes on with what that agent does not offer.
+    async def _place_before(self, task: SkillContext, key: TaskKey, request: SkillRequest) -> SkillRequest:
+        """The request to where the conversation was last: the agent, and the context there, of the caller's own task
+        before in it; as it is where it begins, or goes on with what that agent does not offer.
         """
         store = self.engine.store
-        offers = {view.entry.name: view.skills for view in self._broker.views() if view.entry.enabled}
         before = [other for _, other in store.select(key[0], context_id=task.context_id) if other != key]
         for other in before[:_TURNS_LOOKED_AT]:
             cid = str(store.read(other).task.metadata.get(CORRELATION_KEY))
             record = await self._ledger.request(cid)
-            if record is not None and record.task is not None and record.agent in offers:
-                if skill is not None and skill not in offers[record.agent]:
-                    break
-                return record.agent, record.task.context_id
-        return None, None
+            if record is None or record.task is None:
+                continue
+            await self._broker.until_read(request.skill, (record.agent,))
+            if (skills := self._broker.offers().get(record.agent)) is None:
+                continue
+            if request.skill is not None and request.skill not in skills:
+                break
+            return replace(request, targets=(record.agent,), context_id=record.task.context_id)
+        return request
 
     def _cancel_if_over(self, key: TaskKey, cid: str) -> None:
         """The task was cancelled, or given up: so is its request. A hub that stops leaves both as they are."""

@@ -82,7 +82,9 @@ class CeremonyApi:
         ceremony_id = request.path_params["id"]
         self._require(principal_of(request), ceremony_id)
         if body.dry_run:
-            return answer(dry_run(self._store().get(ceremony_id).ceremony, self._hub.registry.resolve))
+            ceremony = self._store().get(ceremony_id).ceremony
+            await self._hub.broker.until_read(ceremony.skill, ceremony.targets)
+            return answer(dry_run(ceremony, self._hub.registry.resolve))
         run_id = await self._hub.require_scheduler().run_now(ceremony_id)
         return answer({"runId": run_id}, message=f'Ceremony "{one_line(ceremony_id, 128)}" triggered')
 

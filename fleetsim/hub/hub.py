@@ -170,6 +170,7 @@ class Hub:
             ledger,
             self.events,
             self.tracker,
+            cards=self.broker,
             resolve=self.registry.resolve,
             route=self._route,
             cooldowns_s=settings.cooldowns_s,
@@ -250,14 +251,14 @@ class Hub:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop_streams()
-        self.dispatcher.accepting = False
         await self._stack.aclose()
 
     async def stop_streams(self) -> None:
         """Let event streams and waiting readers end; they would hold their connections open."""
         if not self.closing.is_set():
-            self.running = False
+            self.running = self.dispatcher.accepting = False
             self.closing.set()
+            self.broker.stop_waiting()
             self.a2a.end_streams()
             self.events.publish(HubStopping())
 
@@ -444,6 +445,7 @@ class Hub:
             self.events,
             self.ledger,
             folder,
+            cards=self.broker,
             dispatch=self.dispatcher.submit_run,
             wait=self.tracker.wait,
             resolve=self.registry.resolve,

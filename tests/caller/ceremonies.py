@@ -16,12 +16,13 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import RequestRecord, RunRecord
 from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
-from fleetsim.caller.registry import Judge, judge, resolve
+from fleetsim.caller.registry import CardReader, Judge, judge, resolve
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.runtime import VirtualClock, virtual_runtime
+from tests.caller.fleet import CardsRead
 
 FOLDER = Path("ceremonies")
 OFFERS = {"quinn": {"report"}, "ava": {"report", "sitrep"}}
@@ -113,6 +114,7 @@ class Ground:
         unread: Callable[[], Collection[str]] = tuple,
         judges: Callable[[], Judge] | None = None,
         folder: CeremonyFolder | None = None,
+        cards: CardReader | None = None,
     ) -> Scheduler:
         desk = desk or self.desk
         return Scheduler(
@@ -120,6 +122,7 @@ class Ground:
             self.events,
             self.ledger,
             folder or CeremonyFolder(self.files, FOLDER),
+            cards=cards or CardsRead(),
             dispatch=desk.dispatch,
             wait=desk.wait,
             poll_s=poll_s,

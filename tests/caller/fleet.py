@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,6 +34,16 @@ from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 
 HUB = "http://hub.example:8080"
+
+
+class CardsRead:
+    """Of a fleet whose cards were all looked at."""
+
+    def reading(self, skill: str | None, targets: Sequence[str]) -> bool:
+        return False
+
+    async def until_read(self, skill: str | None, targets: Sequence[str]) -> None:
+        return
 
 
 class Clients:
@@ -212,7 +222,9 @@ async def fleet(
                 records=ledger,
             )
             network.mount(HUB, Starlette(routes=receiver.routes()))
-            return tracker, Dispatcher(runtime, ledger, events, tracker, resolve=lambda _, targets: targets, route=way)
+            return tracker, Dispatcher(
+                runtime, ledger, events, tracker, cards=CardsRead(), resolve=lambda _, targets: targets, route=way
+            )
 
         tracker, dispatcher = assemble()
         found = Fleet(network, runtime, events, ledger, tracker, dispatcher, tokens, clients, executor, made, assemble)

@@ -26,7 +26,7 @@ from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.task import TextPart
 from fleetsim.model.work import SkillRequest, Source
 from fleetsim.testbed.loop import START
-from tests.caller.fleet import Fleet, fleet
+from tests.caller.fleet import CardsRead, Fleet, fleet
 
 PLAIN = AgentRoute(
     agent="scout", dialect="1.0", url="http://scout.example:8000", rpc_url="http://scout.example:8000/a2a"
@@ -88,6 +88,7 @@ class Door:
             self.disk,
             f.events,
             f.tracker,
+            cards=CardsRead(),
             resolve=self._resolve,
             route=lambda agent, request: self.ways.get(agent, replace(PLAIN, agent=agent)),
             cooldowns_s=self.cooldowns_s,

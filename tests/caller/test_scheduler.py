@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -640,6 +641,35 @@ async def test_a_skill_is_not_doubted_before_the_card_is_read() -> None:
             await asyncio.sleep(10)
             assert "does not offer the skill “sweep”" in scheduler.rows()[0].warnings[0]
             assert len(g.said("ceremony.loaded")) == 2
+
+
+class CardsComing:
+    """Cards of ``agents`` are being read for the first time."""
+
+    def __init__(self, *agents: str) -> None:
+        self.agents = set(agents)
+
+    def reading(self, skill: str | None, targets: Sequence[str]) -> bool:
+        return bool(self.agents & set(targets))
+
+    async def until_read(self, skill: str | None, targets: Sequence[str]) -> None:
+        raise AssertionError("what falls due is looked at again")
+
+
+async def test_a_slot_waits_for_the_first_cards_of_its_agents_and_no_other_ceremony_does() -> None:
+    async with ground() as g:
+        g.put(yaml())
+        g.put(yaml(id_="other", targets="[ava]"), "b.yaml")
+        cards = CardsComing("quinn")
+        async with g.scheduler(cards=cards):
+            await asyncio.sleep(38)
+            assert [run.claim.ceremony_id for _, run, _ in g.desk.fired] == ["other"]
+            cards.agents.clear()
+            await asyncio.sleep(1)
+            assert [run.claim.ceremony_id for _, run, _ in g.desk.fired] == ["other", "tick"]
+            await asyncio.sleep(MINUTE)
+        assert sorted(g.desk.slots()) == ["01-01T00:01"] * 2 + ["01-01T00:02"] * 2
+        assert not [run for run in await g.ledger.runs() if run.late or run.count > 1]
 
 
 async def test_a_folder_that_is_made_later_is_taken_up() -> None:

@@ -9,14 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fleetsim.hub.state import StateDir
 from tests import warm
 from tests.warm import WarmProcess
 
@@ -30,7 +28,6 @@ class Shell:
     said: str = ""
     """What the hub that was up last told on stderr."""
     told: list[str] = field(default_factory=list)
-    just_up: bool = False
 
     def environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if k in {"PATH", "LANG", "LC_ALL", "PYTHONPATH"}}
@@ -40,22 +37,7 @@ class Shell:
         return [sys.executable, "-m", "fleetsim", *args]
 
     def run(self, *args: str, stdin: str = "", timeout: float = 40.0) -> subprocess.CompletedProcess[str]:
-        if self.just_up and {"send", "run"} & set(args):
-            self.just_up = False
-            self._wait_for_cards()
         return warm.run(args, self.home, self.environment(), stdin, timeout)
-
-    def _wait_for_cards(self) -> None:
-        """A hub is up before it has its agents' cards, and refuses a skill that it has not read of."""
-        hub = StateDir(self.home / "state").find() if (self.home / "state").is_dir() else None
-        for _ in range(200 if hub else 0):
-            assert hub is not None
-            asked = urllib.request.Request(f"{hub.url}/api/agents", headers={"x-api-key": hub.api_key})
-            with urllib.request.urlopen(asked, timeout=20) as reply:
-                rows = json.load(reply)["data"]
-            if all(not row["enabled"] or row["fetchedAt"] or row["staleReason"] for row in rows):
-                return
-            signal.sigtimedwait([], 0.05)
 
     async def arun(self, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return await asyncio.to_thread(self.run, *args, stdin=stdin)
@@ -85,7 +67,6 @@ class Shell:
             else:
                 raise AssertionError("the hub did not start:\n" + "".join(told))
             reader.start()
-            self.just_up = True
             yield hub
         finally:
             hub.send_signal(signal.SIGTERM)

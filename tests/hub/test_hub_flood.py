@@ -53,11 +53,6 @@ async def hub_at_work(tmp_path: Path) -> AsyncIterator[tuple[Hub, Runtime]]:
             entries.append(AgentEntry(name=name, url=f"{url}/a2a", push="off"))
         ledger = await stack.enter_async_context(open_ledger(tmp_path / "ledger.db", clock=runtime.clock))
         hub = await stack.enter_async_context(running_hub(FleetConfig(agents=tuple(entries)), runtime, ledger))
-        async with asyncio.timeout(60):
-            async with hub.events.subscribe(after_seq=0) as heard:
-                async for _ in heard:
-                    if all(view.reachable for view in hub.broker.views()):
-                        break
         yield hub, runtime
 
 

@@ -33,6 +33,7 @@ from fleetsim.caller.registry import judge, resolve
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.caller.ceremonies import OFFERS, Desk, yaml
+from tests.caller.fleet import CardsRead
 
 START = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
 CEREMONIES = 40
@@ -70,6 +71,7 @@ async def life(folder: Path, clock: FastClock, seed: int) -> None:
             EventLog(clock),
             ledger,
             CeremonyFolder(runtime.files, folder / "ceremonies"),
+            cards=CardsRead(),
             dispatch=desk.dispatch,
             wait=desk.wait,
             judge=lambda: judge(offers=OFFERS, unread=()),

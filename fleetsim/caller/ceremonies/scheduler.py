@@ -27,7 +27,7 @@ from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet_events import CeremoniesLoaded, ConfigRejected, StorageFailed
 from fleetsim.caller.ledger import RunRecord, RunStatus
 from fleetsim.caller.ledger.sqlite import Ledger
-from fleetsim.caller.registry import Judge, nearest_of
+from fleetsim.caller.registry import CardReader, Judge, nearest_of
 from fleetsim.ceremony.cron import Cron
 from fleetsim.ceremony.file import CATCH_UP_SLOTS_MAX, GRACE_S, CatchUp, Ceremony, Overlap, divide, next_due
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
@@ -39,6 +39,7 @@ from fleetsim.runtime.workers import Workers
 log = logging.getLogger(__name__)
 
 STORAGE_RETRY_S = 5.0
+CARDS_RETRY_S = 0.5
 SET_BACK_S = 1.0
 SET_BACK_UNNOTICED_S = 60.0
 """How long a clock may have been set back before it is noticed (``Clock.sleep_until``)."""
@@ -124,6 +125,7 @@ class Scheduler:
         ledger: Ledger,
         folder: CeremonyFolder,
         *,
+        cards: CardReader,
         dispatch: Callable[[Sequence[SkillRequest], RunRecord], Awaitable[bool]],
         wait: Callable[[str], Awaitable[Outcome]],
         resolve: Callable[[str, tuple[str, ...]], tuple[str, ...]],
@@ -135,6 +137,7 @@ class Scheduler:
         self._events = events
         self._ledger = ledger
         self._folder = folder
+        self._cards = cards
         self._dispatch = dispatch
         self._judge = judge
         self._channels = channels
@@ -183,6 +186,7 @@ class Scheduler:
         entry = self._entries.get(ceremony_id)
         if entry is None:
             raise self._not_runnable(ceremony_id)
+        await self._cards.until_read(entry.ceremony.skill, entry.ceremony.targets)
         if self._runs.overlaps(entry.ceremony):
             raise CeremonyBusy(f"ceremony “{ceremony_id}” is still running", hint="wait for it, or set overlap: allow")
         now = self._clock.now()
@@ -350,6 +354,9 @@ class Scheduler:
             if slots:
                 await self._sort(entry, slots, now)
                 entry.look_from(slots[-1])
+            if entry.waits and self._cards.reading(entry.ceremony.skill, entry.ceremony.targets):
+                entry.not_before = now + timedelta(seconds=CARDS_RETRY_S)  # others are not to wait for its agents
+                return
             await self._work_off(entry)
         except NotAccepting as error:
             entry.not_before = now + timedelta(seconds=STORAGE_RETRY_S)

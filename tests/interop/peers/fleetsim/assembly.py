@@ -106,7 +106,9 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
         yield Assembly(
             tracker=tracker,
             events=events,
-            dispatcher=Dispatcher(runtime, ledger, events, tracker, resolve=lambda _, targets: targets, route=way),
+            dispatcher=Dispatcher(
+                runtime, ledger, events, tracker, cards=broker, resolve=lambda _, targets: targets, route=way
+            ),
             outcomes=outcomes,
             offers_streaming=view.capabilities.streaming,
             offers_push=view.capabilities.push_notifications,
