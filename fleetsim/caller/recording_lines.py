@@ -15,6 +15,7 @@ from typing import IO, Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import from_json
 
 from fleetsim.caller.event_wire import from_wire
 from fleetsim.caller.events import Event
@@ -431,6 +432,14 @@ def event_of(line: Mapping[str, Any], at: datetime) -> Event | None:
     return None
 
 
+def _odd(text: bytes) -> Any:
+    """What is no Unicode, or nested deeply; None if it is no JSON."""
+    try:
+        return json.loads(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
 def _said(text: str) -> str:
     return one_line(text, SAID_CHARS_MAX)
 
@@ -502,9 +511,9 @@ class RecordingReader:
 
     def _line(self, text: bytes) -> dict[str, Any]:
         try:
-            line = json.loads(text.decode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            line = None
+            line = from_json(text)  # it knows short texts from the line before, of which most are made
+        except ValueError:
+            line = _odd(text)
         if problem := problem_of(line, first=self.number == 1):
             raise self._wrong(problem)
         found: dict[str, Any] = line

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from fleetsim.hub.keys import EPOCHS_KEPT
 from fleetsim.model.task import TERMINAL
-from fleetsim.sim.evidence import Evidence, Line, Violation, broken, invariant
+from fleetsim.sim.evidence import Evidence, SeenCall, Violation, broken, invariant
 
 LOOKS = {"tasks/get", "GetTask"}
 SEARCHES = {"tasks/list", "ListTasks"}
@@ -34,12 +34,14 @@ def _let_in(e: Evidence) -> Iterator[Violation | None]:
     """Beside the numbered invariants. Two epochs of keys are good at a time."""
     agents = {row["agent"] for row in e.start.get("agents", ())}
     for call in e.calls:
-        truths = e.truths.get((call["source"], call["task_id"]), ())
-        if call["method"] == "webhook" and call["source"] in agents and truths:
-            changes = sum(truths[0]["begun_s"] - RECORDED_WITHIN_S < at <= call["t"] for at in e.rekeyed_s)
-            wrong = call["status"] == 401 and changes < EPOCHS_KEPT
+        truths = e.truths.get((call.source, call.task_id), ())
+        if call.method == "webhook" and call.source in agents and truths:
+            changes = sum(truths[0]["begun_s"] - RECORDED_WITHIN_S < at <= call.t for at in e.rekeyed_s)
+            wrong = call.status == 401 and changes < EPOCHS_KEPT
             yield (
-                broken("I-32", {**call, "agent": call["source"]}, "a webhook of its own was refused") if wrong else None
+                broken("I-32", {"t": call.t, "agent": call.source}, "a webhook of its own was refused")
+                if wrong
+                else None
             )
 
 
@@ -57,23 +59,23 @@ def _looks_at_once(e: Evidence) -> Iterator[Violation | None]:
     was lost is part of that.
     """
     rules = e.start.get("rules", {})
-    searched = {(call["request"], call["t"]) for call in e.calls if call["method"] in SEARCHES}
+    searched = {(call.request, call.t) for call in e.calls if call.method in SEARCHES}
     looks = sorted(
-        (c for c in e.calls if c["method"] in LOOKS and (c["request"], c["began_s"]) not in searched),
-        key=lambda call: (call["began_s"], call["t"]),
+        (c for c in e.calls if c.method in LOOKS and (c.request, c.began_s) not in searched),
+        key=lambda call: (call.began_s, call.t),
     )
-    under_way: list[Line] = []
+    under_way: list[SeenCall] = []
     for look in looks:
-        under_way = [call for call in under_way if call["t"] > look["began_s"]]
+        under_way = [call for call in under_way if call.t > look.began_s]
         under_way.append(look)
-        same = sum(call["task_id"] == look["task_id"] and call["target"] == look["target"] for call in under_way)
-        agents = sum(call["target"] == look["target"] for call in under_way)
+        same = sum(call.task_id == look.task_id and call.target == look.target for call in under_way)
+        agents = sum(call.target == look.target for call in under_way)
         # The first call to each agent needs none of the places that agents share.
-        shared = len(under_way) - len({call["target"] for call in under_way})
+        shared = len(under_way) - len({call.target for call in under_way})
         if same > 1:
-            yield broken("I-10", look, f"{same} looks at task {look['task_id']} of {look['target']} at once")
+            yield broken("I-10", {"t": look.t}, f"{same} looks at task {look.task_id} of {look.target} at once")
         elif agents > rules["calls_per_agent_max"] or shared > rules["calls_max"]:
-            yield broken("I-10", look, f"{agents} looks at {look['target']} at once, {len(under_way)} in all")
+            yield broken("I-10", {"t": look.t}, f"{agents} looks at {look.target} at once, {len(under_way)} in all")
         else:
             yield None
 
@@ -85,14 +87,14 @@ def _looked_at(e: Evidence) -> Iterator[Violation | None]:
     within_s = e.start["rules"]["poll_interval_s"] * LOOKED_AT_WITHIN + 5.0
     heard: dict[tuple[str, str], list[float]] = defaultdict(list)
     for call in e.calls:
-        if call["status"] == 200 and call["task_id"]:
-            agent = call["source"] if call["method"] == "webhook" else call["target"]
-            heard[agent, call["task_id"]].append(call["t"])
+        if call.status == 200 and call.task_id:
+            agent = call.source if call.method == "webhook" else call.target
+            heard[agent, call.task_id].append(call.t)
     for key, truths in e.truths.items():
         for truth in truths:
             decided = e.decided.get(truth["correlation_id"])
             begins_s = max(truth["begun_s"], e.calm_s + HEALED_S)
-            ends_s = min(truth["ended_s"], decided[0]["t"] if decided else e.last_s)
+            ends_s = min(truth["ended_s"], decided[0].t if decided else e.last_s)
             moments = [begins_s, *(at for at in heard[key] if begins_s < at < ends_s), ends_s]
             for before, after in pairwise(moments):
                 if after > before:
@@ -109,19 +111,19 @@ def _told_in_order(e: Evidence) -> Iterator[Violation | None]:
     """
     failed: dict[str, list[float]] = defaultdict(list)
     for call in e.calls:
-        if call["method"] == "webhook" and call["status"] != 200:
-            failed[call["source"]].append(call["t"])
+        if call.method == "webhook" and call.status != 200:
+            failed[call.source].append(call.t)
     older = {row["agent"] for row in e.start.get("agents", ()) if row.get("dialect") == "0.1"}
-    anew = Counter((c["target"], c["task_id"]) for c in e.calls if "pushnotification" in c["method"].lower())
+    anew = Counter((c.target, c.task_id) for c in e.calls if "pushnotification" in c.method.lower())
     ends: dict[tuple[str, str], set[str]] = defaultdict(set)
     for (agent, task_id, _), notices in _notices(e).items():
-        ends[agent, task_id] |= {call["state"] for call in notices} & ENDS
+        ends[agent, task_id] |= {call.state for call in notices} & ENDS
     for (agent, task_id, _), notices in _notices(e).items():
         truth = next(iter(e.truths.get((agent, task_id), ())), None)
         if truth is None or truth["ended"] in {"killed", "open"}:
             continue
-        told = list(dict.fromkeys((call["state"], call["body"]) for call in notices))
-        taken = Counter((call["state"], call["body"]) for call in notices if call["status"] in {200, 202})
+        told = list(dict.fromkeys((call.state, call.body) for call in notices))
+        taken = Counter((call.state, call.body) for call in notices if call.status in {200, 202})
         said = ""
         if ends[agent, task_id] - {truth["ended"]}:
             said = f"told that it was {', '.join(sorted(ends[agent, task_id]))}, and it was {truth['ended']}"
@@ -131,21 +133,21 @@ def _told_in_order(e: Evidence) -> Iterator[Violation | None]:
             said = "told of the end in one notice too many"
         elif (
             not ends[agent, task_id]
-            and all(call["status"] == 200 for call in notices)
+            and all(call.status == 200 for call in notices)
             and not any(truth["ended_s"] - HEALED_S <= at <= truth["ended_s"] for at in failed[agent])
         ):
             said = "never told of the end, though every notice was taken"
         elif twice := next((state for (state, _), times in taken.items() if times > 1 + anew[agent, task_id]), None):
             said = f"told of {twice} again after it had been taken"
-        yield broken("I-18", {**truth, "t": notices[-1]["t"]}, said) if said else None
+        yield broken("I-18", {**truth, "t": notices[-1].t}, said) if said else None
 
 
 @invariant("I-19", "an agent's task is canceled only if that was asked for, whatever becomes of who listens")
 def _goes_on(e: Evidence) -> Iterator[Violation | None]:
     asked: dict[tuple[str, str], float] = {}
     for call in e.calls:
-        if call["method"] in CANCELS:
-            asked.setdefault((call["target"], call["task_id"]), call["began_s"])
+        if call.method in CANCELS:
+            asked.setdefault((call.target, call.task_id), call.began_s)
     for key, truths in e.truths.items():
         for truth in truths:
             unasked = truth["ended"] == "canceled" and asked.get(key, e.last_s) > truth["ended_s"]
@@ -165,15 +167,15 @@ def _kept(e: Evidence) -> Iterator[Violation | None]:
         truth = next(iter(e.truths.get((agent, task_id), ())), None)
         decided = e.decided.get(truth["correlation_id"]) if truth is not None else None
         for call in notices if truth is not None else ():
-            if call["disk_full"] and not (decided and decided[0]["order"] < call["order"]):
-                said = f"a webhook ({call['state']}) was taken with {call['status']} while nothing could be written"
-                yield broken("I-22", {**call, "agent": agent}, said) if call["status"] == 200 else None
-        end = next((c for c in notices if c["state"] in ENDS and c["status"] in {200, 202}), None)
-        if end is None or truth is None or not decided or decided[0]["order"] < end["order"]:
+            if call.disk_full and not (decided and decided[0].order < call.order):
+                said = f"a webhook ({call.state}) was taken with {call.status} while nothing could be written"
+                yield broken("I-22", {"t": call.t, "agent": agent}, said) if call.status == 200 else None
+        end = next((c for c in notices if c.state in ENDS and c.status in {200, 202}), None)
+        if end is None or truth is None or not decided or decided[0].order < end.order:
             continue
-        kind, late_s = decided[0]["event"]["payload"]["kind"], decided[0]["t"] - end["t"]
-        as_said = kind == end["state"] or (kind, end["state"]) == ("expired", "canceled")
-        said = f"a webhook said {end['state']}, and {late_s:.0f} s later it ended as {kind}"
+        kind, late_s = decided[0].kind, decided[0].t - end.t
+        as_said = kind == end.state or (kind, end.state) == ("expired", "canceled")
+        said = f"a webhook said {end.state}, and {late_s:.0f} s later it ended as {kind}"
         yield None if as_said and late_s <= RECORDED_WITHIN_S else broken("I-22", decided[0], said)
 
 
@@ -181,16 +183,16 @@ def _kept(e: Evidence) -> Iterator[Violation | None]:
 def _no_errors_inside(e: Evidence) -> Iterator[Violation | None]:
     """500 is what a server says that did not expect what it met, or dies of it; trouble on the way says 502 or 503."""
     for call in e.calls:
-        died = call["target"] == "hub" and call["t"] in e.killed_s
-        said = f"{call['target']} answered {call['method']} of {call['source']} with 500"
-        wrong = call["status"] == 500 and not died
-        yield broken("I-23", {**call, "agent": call["target"]}, said) if wrong else None
+        died = call.target == "hub" and call.t in e.killed_s
+        said = f"{call.target} answered {call.method} of {call.source} with 500"
+        wrong = call.status == 500 and not died
+        yield broken("I-23", {"t": call.t, "agent": call.target}, said) if wrong else None
 
 
-def _notices(e: Evidence) -> dict[tuple[str, str, str], list[Line]]:
+def _notices(e: Evidence) -> dict[tuple[str, str, str], list[SeenCall]]:
     """The webhooks that tell of a state, by agent, task and where they are sent, in the order of their first tries."""
-    found: dict[tuple[str, str, str], list[Line]] = defaultdict(list)
-    webhooks: Iterable[Line] = (call for call in e.calls if call["method"] == "webhook" and call["state"])
-    for call in sorted(webhooks, key=lambda call: call["began_s"]):
-        found[call["source"], call["task_id"], call["door"]].append(call)
+    found: dict[tuple[str, str, str], list[SeenCall]] = defaultdict(list)
+    webhooks: Iterable[SeenCall] = (call for call in e.calls if call.method == "webhook" and call.state)
+    for call in sorted(webhooks, key=lambda call: call.began_s):
+        found[call.source, call.task_id, call.door].append(call)
     return found

@@ -12,6 +12,19 @@ from typing import Any, TypeAlias
 
 Line: TypeAlias = Mapping[str, Any]
 
+EVENTS_KEPT = frozenset(
+    ("RequestAccepted", "TaskMoved", "OutcomeDecided", "QuestionAsked", "QuestionAnswered", "CeremonyFired")
+)
+OUTCOME_KEPT = (
+    *("t", "correlation_id", "agent", "task_id", "accepted", "outcome", "cause", "reason"),
+    *("text", "chars", "cost_usd", "duration_ms"),
+)
+TRUTH_KEPT = (
+    *("t", "correlation_id", "agent", "task_id", "begun_s", "ended_s", "ended"),
+    *("text", "chars", "cost_usd", "answers"),
+)
+"""What rules ask for of the lines of that kind: a recording of a large day holds more than a machine should."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
@@ -24,25 +37,66 @@ class Violation:
     agent: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SeenCall:
+    """A call or webhook: of tens of thousands in a day only what rules ask for is kept, and each text once.
+
+    ``order`` is its place in the recording; ``disk_full`` whether nothing could be written when it was over.
+    """
+
+    t: float
+    began_s: float
+    order: int
+    source: str
+    target: str
+    method: str
+    request: str
+    door: str
+    task_id: str
+    state: str
+    body: str
+    status: int | None
+    disk_full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ToldEvent:
+    """One of the hub's events about a request, likewise; ``order`` as of a call.
+
+    ``kind`` is what a request ended as, ``cause`` why and ``ended_at`` when; ``question_id`` is of a question.
+    """
+
+    t: float
+    order: int
+    seq: int
+    correlation_id: str
+    agent: str
+    task_id: str
+    kind: str = ""
+    cause: str = ""
+    ended_at: str = ""
+    question_id: str = ""
+
+
 @dataclass(slots=True)
 class Evidence:
-    """A recording, gathered by what the invariants ask for. ``order`` of a call or event is its place in it."""
+    """A recording, gathered by what the invariants ask for: it is taken line by line, and not kept whole."""
 
     start: Line = field(default_factory=dict)
-    accepted: dict[str, Line] = field(default_factory=dict)
-    begun: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
-    decided: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
-    moved: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
+    accepted: dict[str, ToldEvent] = field(default_factory=dict)
+    begun: dict[str, list[ToldEvent]] = field(default_factory=lambda: defaultdict(list))
+    decided: dict[str, list[ToldEvent]] = field(default_factory=lambda: defaultdict(list))
+    moved: dict[str, list[ToldEvent]] = field(default_factory=lambda: defaultdict(list))
     outcomes: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
     truths: dict[tuple[str, str], list[Line]] = field(default_factory=lambda: defaultdict(list))
-    questions: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
+    questions: dict[str, list[ToldEvent]] = field(default_factory=lambda: defaultdict(list))
     answered: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
     slots: Counter[tuple[str, str]] = field(default_factory=Counter)
     slot_at: dict[tuple[str, str], float] = field(default_factory=dict)
     health: list[Line] = field(default_factory=list)
     complaints: list[Line] = field(default_factory=list)
-    calls: list[Line] = field(default_factory=list)
+    calls: list[SeenCall] = field(default_factory=list)
     submitted: list[Line] = field(default_factory=list)
     killed_s: list[float] = field(default_factory=list)
     forged: list[Line] = field(default_factory=list)
@@ -64,24 +118,26 @@ class Evidence:
     played: Line | None = None
     last_s: float = 0.0
     lines: int = 0
+    _texts: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> Evidence:
         found = cls()
         for line in lines:
-            found._take(line)
+            found.take(line)
         return found
 
-    def _take(self, line: Line) -> None:
+    def take(self, line: Line) -> None:
+        """Gather from the next line."""
         self.last_s = max(self.last_s, line["t"])
         self.lines += 1
         match line["kind"]:
             case "event":
-                self._take_event({**line, "order": self.lines})
+                self._take_event(line)
             case "outcome":
-                self.outcomes[line["correlation_id"]].append(line)
+                self.outcomes[line["correlation_id"]].append({name: line.get(name) for name in OUTCOME_KEPT})
             case "task":
-                self.truths[line["agent"], line["task_id"]].append(line)
+                self.truths[line["agent"], line["task_id"]].append({name: line[name] for name in TRUTH_KEPT})
             case "answer":
                 self.answers[line["correlation_id"]] += 1
             case "health":
@@ -109,7 +165,7 @@ class Evidence:
             case "calm":
                 self.calm_s = line["t"]
             case "call":
-                self.calls.append({**line, "order": self.lines, "disk_full": self.disk_full})
+                self._take_call(line)
             case "forged":
                 self.forged.append(line)
             case "edited":
@@ -138,27 +194,69 @@ class Evidence:
         """The hub died before its last events were journalled: to whoever comes later they were not told."""
         for told in (self.begun, self.decided, self.moved):
             for cid, lines in told.items():
-                told[cid] = [line for line in lines if line["event"]["seq"] <= seq]
+                told[cid] = [event for event in lines if event.seq <= seq]
+
+    def _same(self, text: str) -> str:
+        """A text that was met before, if it was: most name one of few tasks, agents and methods."""
+        return self._texts.setdefault(text, text)
+
+    def _take_call(self, line: Line) -> None:
+        same = self._same
+        self.calls.append(
+            SeenCall(
+                t=line["t"],
+                began_s=line["began_s"],
+                order=self.lines,
+                source=same(line["source"]),
+                target=same(line["target"]),
+                method=same(line["method"]),
+                request=same(line["request"]),
+                door=same(line["door"]),
+                task_id=same(line["task_id"]),
+                state=same(line["state"]),
+                body=line["body"],
+                status=line["status"],
+                disk_full=self.disk_full,
+            )
+        )
 
     def _take_event(self, line: Line) -> None:
-        event = line["event"]
-        cid, payload = event["correlationId"], event["payload"]
-        match line["type"]:
-            case "RequestAccepted":
-                self.accepted.setdefault(cid, line)
-                self.begun[cid].append(line)
-            case "TaskMoved":
-                self.moved[cid].append(line)
-            case "OutcomeDecided":
-                self.decided[cid].append(line)
-            case "QuestionAsked":
-                self.questions[cid].append(line)
-            case "QuestionAnswered":
-                self.answered[payload["questionId"]] += 1
-            case "CeremonyFired" if payload["trigger"] != "manual":
-                slot = (payload["ceremonyId"], payload["scheduledAt"])
+        kind = line["type"]
+        if kind not in EVENTS_KEPT:
+            return
+        event, same = line["event"], self._same
+        cid, payload = same(event["correlationId"] or ""), event["payload"]
+        if kind == "QuestionAnswered":
+            self.answered[payload["questionId"]] += 1
+            return
+        if kind == "CeremonyFired":
+            if payload["trigger"] != "manual":
+                slot = (same(payload["ceremonyId"]), payload["scheduledAt"])
                 self.slots[slot] += 1
                 self.slot_at[slot] = line["t"]
+            return
+        told = ToldEvent(
+            t=line["t"],
+            order=self.lines,
+            seq=event["seq"],
+            correlation_id=cid,
+            agent=same(event["agent"] or ""),
+            task_id=same(event["taskId"] or ""),
+            kind=same(payload["kind"]) if kind == "OutcomeDecided" else "",
+            cause=same(payload.get("cause") or "") if kind == "OutcomeDecided" else "",
+            ended_at=payload.get("endedAt", ""),
+            question_id=payload.get("questionId", ""),
+        )
+        match kind:
+            case "RequestAccepted":
+                self.accepted.setdefault(cid, told)
+                self.begun[cid].append(told)
+            case "TaskMoved":
+                self.moved[cid].append(told)
+            case "OutcomeDecided":
+                self.decided[cid].append(told)
+            case "QuestionAsked":
+                self.questions[cid].append(told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,13 +281,10 @@ def invariant(number: str, rule: str) -> Callable[[Callable[[Evidence], Iterator
     return take
 
 
-def broken(number: str, line: Line, said: str) -> Violation:
-    """What is wrong with what a line tells of."""
-    event = line.get("event", {})
-    return Violation(
-        invariant=number,
-        said=said,
-        at_s=line["t"],
-        correlation_id=line.get("correlation_id") or event.get("correlationId") or "",
-        agent=line.get("agent") or event.get("agent") or "",
-    )
+def broken(number: str, found: Line | ToldEvent, said: str) -> Violation:
+    """What is wrong with what a line or an event tells of."""
+    if isinstance(found, ToldEvent):
+        at_s, cid, agent = found.t, found.correlation_id, found.agent
+    else:
+        at_s, cid, agent = found["t"], found.get("correlation_id") or "", found.get("agent") or ""
+    return Violation(invariant=number, said=said, at_s=at_s, correlation_id=cid, agent=agent)

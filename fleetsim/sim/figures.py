@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.caller.figures import EVENT_FIGURES, FigureCounters
 
 
-def figures_of(
-    lines: Iterable[Mapping[str, Any]], replicas: Mapping[str, str] | None = None
-) -> dict[str, dict[str, float | None]]:
+class RunFigures:
     """Figures by scope: ``fleet``, each agent, each ``agent/skill``; ``replicas`` as ``FigureCounters`` has them."""
-    counter = FigureCounters(replicas)
-    late_s: dict[str, float] = {}
-    of_hub = False
-    for line in lines:
+
+    def __init__(self, replicas: Mapping[str, str] | None = None, *, of_hub: bool = False) -> None:
+        self._counters = FigureCounters(replicas)
+        self._late_s: dict[str, float] = {}
+        self._of_hub = of_hub
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Count what the next line tells of."""
         match line["kind"]:
-            case "start":
-                of_hub = line.get("of") == "hub"
             case "asked":
-                late_s[line["correlation_id"]] = line["late_s"]
+                self._late_s[line["correlation_id"]] = line["late_s"]
             case "outcome":
-                counter.ended(
+                self._counters.ended(
                     line["agent"],
                     line["skill"],
                     kind=line["outcome"],
@@ -31,11 +31,11 @@ def figures_of(
                     duration_ms=line["duration_ms"],
                     agent_ms=line["agent_ms"],
                     cost_usd=line["cost_usd"],
-                    late_s=late_s.get(line["correlation_id"], 0.0),
+                    late_s=self._late_s.get(line["correlation_id"], 0.0),
                 )
-            case "event" if of_hub and line["type"] == "OutcomeDecided":  # its ledger is elsewhere
+            case "event" if self._of_hub and line["type"] == "OutcomeDecided":  # its ledger is elsewhere
                 event, told = line["event"], line["event"]["payload"]
-                counter.ended(
+                self._counters.ended(
                     event["agent"],
                     event["skill"],
                     kind=told["kind"],
@@ -47,5 +47,7 @@ def figures_of(
                 )
             case "event" if (what := EVENT_FIGURES.get(line["type"])) is not None:
                 event = line["event"]
-                counter.count(event["agent"], event["skill"], what, event["payload"].get("count", 1))
-    return counter.all()
+                self._counters.count(event["agent"], event["skill"], what, event["payload"].get("count", 1))
+
+    def all(self) -> dict[str, dict[str, float | None]]:
+        return self._counters.all()

@@ -15,7 +15,7 @@ from fleetsim.caller.track import Rules
 from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import zone_of
 from fleetsim.sim import call_invariants
-from fleetsim.sim.evidence import RULES, Evidence, Invariant, Line, Violation, broken, invariant
+from fleetsim.sim.evidence import RULES, Evidence, Invariant, Line, ToldEvent, Violation, broken, invariant
 
 KNOWN_WITHIN_S = 900.0
 """A look every interval, of 30 seconds by default, and twice as long after one that failed; agents that have just come
@@ -47,14 +47,16 @@ class Verdict:
     violations: tuple[Violation, ...]
 
 
-def verdicts(lines: Iterable[Line]) -> tuple[Verdict, ...]:
+def verdicts(evidence: Evidence) -> tuple[Verdict, ...]:
     """Every invariant, held to a recording."""
-    evidence = Evidence.of(lines)
     found = []
     for rule in INVARIANTS:
-        cases = list(rule.check(evidence))
-        wrong = tuple(case for case in cases if case is not None)
-        found.append(Verdict(invariant=rule, cases=len(cases), violations=wrong))
+        count, wrong = 0, []
+        for case in rule.check(evidence):
+            count += 1
+            if case is not None:
+                wrong.append(case)
+        found.append(Verdict(invariant=rule, cases=count, violations=tuple(wrong)))
     return tuple(found)
 
 
@@ -74,7 +76,7 @@ def _accepted_before(e: Evidence) -> Iterator[Violation | None]:
             cid = truth["correlation_id"]
             told = e.accepted.get(cid)
             if told is not None:
-                early = truth["begun_s"] < told["t"]
+                early = truth["begun_s"] < told.t
                 yield broken("I-02", truth, "the agent had the task before the request was accepted") if early else None
             else:
                 yield broken("I-02", truth, f"the agent had a task {truth['task_id']} that nobody asked for")
@@ -85,8 +87,8 @@ def _no_move_after_the_end(e: Evidence) -> Iterator[Violation | None]:
     for cid, decided in e.decided.items():
         if not decided:
             continue
-        seq = decided[0]["event"]["seq"]
-        late = next((line for line in e.moved.get(cid, ()) if line["event"]["seq"] > seq), None)
+        seq = decided[0].seq
+        late = next((move for move in e.moved.get(cid, ()) if move.seq > seq), None)
         yield None if late is None else broken("I-03", late, "moved after its outcome")
 
 
@@ -94,7 +96,7 @@ def _no_move_after_the_end(e: Evidence) -> Iterator[Violation | None]:
 def _told_once(e: Evidence) -> Iterator[Violation | None]:
     for cid in e.outcomes.keys() | e.decided.keys():
         told, kept = len(e.decided.get(cid, ())), len(e.outcomes.get(cid, ()))
-        line = (e.decided.get(cid) or e.outcomes.get(cid) or [{"t": 0.0}])[0]
+        line = next(iter((*e.decided.get(cid, ()), *e.outcomes.get(cid, ()))), {"t": 0.0})
         yield None if told == kept == 1 else broken("I-04", line, f"told {told} times, on record {kept} times")
 
 
@@ -103,11 +105,11 @@ def _begun_once(e: Evidence) -> Iterator[Violation | None]:
     """Beside the numbered invariants: what a hub that died could not tell of any more, its next start tells."""
     for cid in e.begun.keys() | e.decided.keys():
         begun, decided = e.begun.get(cid, ()), e.decided.get(cid, ())
-        line = (begun or decided or [{"t": 0.0}])[0]
         if len(begun) != 1:
+            line = next(iter((*begun, *decided)), {"t": 0.0})
             yield broken("I-29", line, f"told {len(begun)} times that it was accepted")
-        elif decided and decided[0]["event"]["seq"] < line["event"]["seq"]:
-            yield broken("I-29", line, "its outcome was told first")
+        elif decided and decided[0].seq < begun[0].seq:
+            yield broken("I-29", begun[0], "its outcome was told first")
         else:
             yield None
 
@@ -117,12 +119,9 @@ def _health_counts(e: Evidence) -> Iterator[Violation | None]:
     if "clock-jump" in e.troubles:
         return  # what "the last 24 hours" are is then another question
     ended = defaultdict(list)
-    for cid, lines in e.decided.items():
-        if not lines:
-            continue
-        event = lines[0]["event"]
-        if e.outcomes.get(cid):
-            ended[event["agent"]].append((datetime.fromisoformat(event["payload"]["endedAt"]), lines[0]["t"]))
+    for cid, decided in e.decided.items():
+        if decided and e.outcomes.get(cid):
+            ended[decided[0].agent].append((datetime.fromisoformat(decided[0].ended_at), decided[0].t))
     for line in e.health:
         now = datetime.fromisoformat(line["now"])
         for agent, row in line["agents"].items():
@@ -188,10 +187,10 @@ def _whole_text(e: Evidence) -> Iterator[Violation | None]:
 
 @invariant("I-12", "an answer reaches the question it was given for, at most once")
 def _answers_once(e: Evidence) -> Iterator[Violation | None]:
-    for lines in e.questions.values():
-        for line in lines:
-            times = e.answered[line["event"]["payload"]["questionId"]]
-            yield None if times <= 1 else broken("I-12", line, f"the question was answered {times} times")
+    for asked in e.questions.values():
+        for question in asked:
+            times = e.answered[question.question_id]
+            yield None if times <= 1 else broken("I-12", question, f"the question was answered {times} times")
     for truths in e.truths.values():
         for truth in truths:
             if truth["answers"]:
@@ -204,7 +203,7 @@ def _answers_once(e: Evidence) -> Iterator[Violation | None]:
 def _known_soon(e: Evidence) -> Iterator[Violation | None]:
     if e.calm_s is None or e.end is None:
         return
-    decided = {cid: lines[0]["t"] for cid, lines in e.decided.items() if lines}
+    decided = {cid: events[0].t for cid, events in e.decided.items() if events}
     for truths in e.truths.values():
         for truth in truths:
             known = decided.get(truth["correlation_id"])
@@ -323,23 +322,21 @@ def _not_held_up(e: Evidence) -> Iterator[Violation | None]:
     for stall in e.stalled:
         ended = ((cid, decided[0]) for cid, decided in e.decided.items() if decided)
         unheard = [
-            line
-            for cid, line in ended
-            if line["t"] == stall["ends_s"] and stall["ends_s"] - _due_s(e, cid, line, stall["t"]) > STALL_S
+            event
+            for cid, event in ended
+            if event.t == stall["ends_s"] and stall["ends_s"] - _due_s(e, cid, event, stall["t"]) > STALL_S
         ]
         yield broken("I-30", unheard[0], "its time ran out while nobody looked") if unheard else None
 
 
-def _due_s(e: Evidence, cid: str, line: Line, stalled_s: float) -> float:
+def _due_s(e: Evidence, cid: str, end: ToldEvent, stalled_s: float) -> float:
     """When the time of a request ran out that ended at the end of a stall; never if it was not that which ended it."""
-    payload = line["event"]["payload"]
-    if payload["kind"] != "expired":
+    if end.kind != "expired":
         return e.last_s
-    if payload["cause"] == "unanswered" and e.questions.get(cid):
-        return float(e.questions[cid][-1]["t"] + e.start["rules"]["question_ttl_s"])
-    if payload["cause"] == "cancel_unconfirmed":
-        task_id = line["event"]["taskId"]
-        asked = (c["began_s"] for c in e.calls if c["method"] in call_invariants.CANCELS and c["task_id"] == task_id)
+    if end.cause == "unanswered" and e.questions.get(cid):
+        return float(e.questions[cid][-1].t + e.start["rules"]["question_ttl_s"])
+    if end.cause == "cancel_unconfirmed":
+        asked = (c.began_s for c in e.calls if c.method in call_invariants.CANCELS and c.task_id == end.task_id)
         return float(min(asked, default=stalled_s)) + Rules().cancel_patience_s
     return stalled_s
 

@@ -7,7 +7,7 @@ fleet is slow would otherwise leave out the very requests that had to wait (coor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,41 +78,49 @@ class LoadMetrics:
         yield "before that, until the hub had it", self.lateness
 
 
-def load_of(rows: Iterable[Mapping[str, Any]], rate: ClockRate, duration_s: float) -> LoadMetrics | None:
-    """The load of a recorded run; None on virtual time, which has no load, and of nothing asked."""
-    late: dict[str, float] = {}
-    response, agent, lateness = Percentiles(), Percentiles(), Percentiles()
-    errors: Counter[str] = Counter()
-    asked, last_s, ended, stopped_s = 0, 0.0, 0, duration_s
-    for row in rows:
+class LoadCounters:
+    """Counts the load of a recorded run."""
+
+    def __init__(self, rate: ClockRate, duration_s: float) -> None:
+        self._rate = rate
+        self._late: dict[str, float] = {}
+        self._response, self._agent, self._lateness = Percentiles(), Percentiles(), Percentiles()
+        self._errors: Counter[str] = Counter()
+        self._asked, self._last_s, self._ended, self._stopped_s = 0, 0.0, 0, duration_s
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """Count what the next line tells of."""
         match row["kind"]:
             case "asked" | "refused" if "late_s" in row:
-                asked += 1
-                lateness.add(row["late_s"])
-                last_s = max(last_s, row["t"])
+                self._asked += 1
+                self._lateness.add(row["late_s"])
+                self._last_s = max(self._last_s, row["t"])
                 if row["kind"] == "asked":
-                    late[row["correlation_id"]] = row["late_s"]
+                    self._late[row["correlation_id"]] = row["late_s"]
                 else:
-                    errors[f"refused: {row['why']}"] += 1
+                    self._errors[f"refused: {row['why']}"] += 1
             case "stopped":
-                stopped_s = min(stopped_s, row["t"])
-            case "event" if row["type"] == "OutcomeDecided" and row["t"] <= stopped_s:
-                ended += row["event"]["correlationId"] in late
-            case "outcome" if row["correlation_id"] in late:
-                response.add(late[row["correlation_id"]] + row["duration_ms"] / 1000)
+                self._stopped_s = min(self._stopped_s, row["t"])
+            case "event" if row["type"] == "OutcomeDecided" and row["t"] <= self._stopped_s:
+                self._ended += row["event"]["correlationId"] in self._late
+            case "outcome" if row["correlation_id"] in self._late:
+                self._response.add(self._late[row["correlation_id"]] + row["duration_ms"] / 1000)
                 if row["agent_ms"] is not None:
-                    agent.add(row["agent_ms"] / 1000)
+                    self._agent.add(row["agent_ms"] / 1000)
                 if not row["success"]:
-                    errors[row["outcome"]] += 1
-    if rate.virtual or not asked:
-        return None
-    span_s = max(stopped_s, 1e-9) / rate.times
-    return LoadMetrics(
-        meant=asked / span_s,
-        sent=asked / max(span_s, last_s / rate.times),
-        ended=ended / span_s,
-        response=response,
-        agent=agent,
-        lateness=lateness,
-        errors=errors,
-    )
+                    self._errors[row["outcome"]] += 1
+
+    def metrics(self) -> LoadMetrics | None:
+        """None on virtual time, which has no load, and of nothing asked."""
+        if self._rate.virtual or not self._asked:
+            return None
+        span_s = max(self._stopped_s, 1e-9) / self._rate.times
+        return LoadMetrics(
+            meant=self._asked / span_s,
+            sent=self._asked / max(span_s, self._last_s / self._rate.times),
+            ended=self._ended / span_s,
+            response=self._response,
+            agent=self._agent,
+            lateness=self._lateness,
+            errors=self._errors,
+        )

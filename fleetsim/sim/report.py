@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import chain
 from typing import Any, NamedTuple
 
 from fleetsim.caller.expectation import Expectation
 from fleetsim.model.text import one_line
 from fleetsim.sim.clocks import VIRTUAL, ClockRate
-from fleetsim.sim.figures import figures_of
+from fleetsim.sim.evidence import Evidence
+from fleetsim.sim.figures import RunFigures
 from fleetsim.sim.invariants import INVARIANTS, Verdict, verdicts
-from fleetsim.sim.load import LoadMetrics, load_of
+from fleetsim.sim.load import LoadCounters, LoadMetrics
 
 SCHEMA = "fleetsim-sim/1"
 FROM_EVENTS = frozenset({"I-03", "I-06"})
@@ -179,121 +182,160 @@ class Report:
 
 
 def report_of(lines: Iterable[Mapping[str, Any]]) -> Report:
-    """Look at a recording: hold it to the rules, and to what its scenario expects."""
-    rows = list(lines)
-    start = rows[0]
+    """Look at a recording, line by line: hold it to the rules, and to what its scenario expects."""
+    rest = iter(lines)
+    start = next(rest)
     # A run that was stopped has no line that says how it was played.
-    stopped = {"source": start["scenario"], "digest": "", "wall_s": 0.0, "cpu_s": 0.0}
-    made = next((row for row in reversed(rows) if row["kind"] == "played"), stopped)
-    figures = figures_of(rows, start["replicas"])
+    made: Mapping[str, Any] = {"source": start["scenario"], "digest": "", "wall_s": 0.0, "cpu_s": 0.0}
     clock = ClockRate.read(start.get("clock", "virtual"))
-    unsettled = sum(row["requests"] for row in rows if row["kind"] == "unsettled")
     of_hub = start.get("of") == "hub"
+    evidence = Evidence()
+    counted = RunFigures(start["replicas"], of_hub=of_hub)
+    load = LoadCounters(clock, start["duration_s"])
+    troubles, ceremonies, endings = _Troubles(), _Ceremonies(start), _Endings(start["replicas"])
+    readers = (evidence.take, counted.take, load.take, troubles.take, ceremonies.take, endings.take)
+    unsettled, stopped_s, last_s = 0, None, 0.0
+    for line in chain([start], rest):
+        for read in readers:
+            read(line)
+        last_s = line["t"]
+        match line["kind"]:
+            case "played":
+                made = line
+            case "unsettled":
+                unsettled += line["requests"]
+            case "stopped" if stopped_s is None:
+                stopped_s = line["t"]
     exempt = frozenset() if clock.virtual else ON_VIRTUAL_TIME | ({"I-01"} if unsettled else set())
     if of_hub:
         exempt = frozenset(invariant.number for invariant in INVARIANTS) - FROM_EVENTS
     expect = [Expectation.read(text) for text in start["expect"]]
+    figures = counted.all()
     return Report(
         scenario=start["scenario"],
         source=made["source"],
         seed=start["seed"],
         start=datetime.fromisoformat(start["start"]),
-        duration_s=rows[-1]["t"] if of_hub else start["duration_s"],
+        duration_s=last_s if of_hub else start["duration_s"],
         digest=made["digest"],
         figures=figures,
         agents=tuple(row["agent"] for row in start["agents"]),
         expectations=tuple((e, e.figure(figures), e.holds(figures)) for e in expect),
-        verdicts=tuple(v for v in verdicts(rows) if v.invariant.number not in exempt),
-        troubles=tuple(_troubles(rows)),
-        endings=tuple(_endings(rows, start["replicas"])),
+        verdicts=tuple(v for v in verdicts(evidence) if v.invariant.number not in exempt),
+        troubles=tuple(troubles.rows()),
+        endings=tuple(endings.found),
         wall_s=made["wall_s"],
         cpu_s=made["cpu_s"],
         clock=clock,
-        load=load_of(rows, clock, start["duration_s"]),
-        stopped_s=next((row["t"] for row in rows if row["kind"] == "stopped"), None),
+        load=load.metrics(),
+        stopped_s=stopped_s,
         unsettled=unsettled,
-        ceremonies=tuple(_ceremonies(rows)),
+        ceremonies=tuple(ceremonies.totals()),
         command=one_line(made.get("command", ""), 1_000),
         of_hub=of_hub,
         unchecked=tuple(sorted(exempt)) if of_hub else (),
     )
 
 
-def _troubles(rows: Iterable[Mapping[str, Any]]) -> Iterator[TroubleRow]:
+class _Troubles:
     """Each kind of trouble that came; one that is not about messages meets none."""
-    hits: dict[str, int] = {}
-    said: dict[str, list[str]] = {}
-    for row in rows:
+
+    def __init__(self) -> None:
+        self._hits: Counter[str] = Counter()
+        self._said: dict[str, list[str]] = {}
+
+    def take(self, row: Mapping[str, Any]) -> None:
         if row["kind"] == "trouble" and row["phase"] == "begins":
-            said.setdefault(row["fault"], []).append(row["said"])
+            self._said.setdefault(row["fault"], []).append(row["said"])
         elif row["kind"] == "hits":
-            hits[row["fault"]] = hits.get(row["fault"], 0) + row["hits"]
-    for fault, told in said.items():
-        in_words = told[0] if len(told) == 1 else f"{fault}, {len(told)} times"
-        yield TroubleRow(fault=fault, said=in_words, times=len(told), hits=hits.get(fault, 0))
+            self._hits[row["fault"]] += row["hits"]
+
+    def rows(self) -> Iterator[TroubleRow]:
+        for fault, told in self._said.items():
+            in_words = told[0] if len(told) == 1 else f"{fault}, {len(told)} times"
+            yield TroubleRow(fault=fault, said=in_words, times=len(told), hits=self._hits[fault])
 
 
-def _ceremonies(rows: Sequence[Mapping[str, Any]]) -> Iterator[CeremonyTotals]:
-    due: Mapping[str, int] = next((row["slots"] for row in rows if row["kind"] == "due"), {})
-    ends = datetime.fromisoformat(rows[0]["start"]) + timedelta(seconds=rows[0]["duration_s"])
-    counts: dict[str, Counter[str]] = {ceremony: Counter() for ceremony in due}
-    ended: dict[str, Counter[str]] = {ceremony: Counter() for ceremony in due}
-    runs: dict[str, str] = {}
-    for row in rows:
+class _Ceremonies:
+    """What became of the slots until the end of the traffic."""
+
+    def __init__(self, start: Mapping[str, Any]) -> None:
+        self._ends = datetime.fromisoformat(start["start"]) + timedelta(seconds=start["duration_s"])
+        self._due: Mapping[str, int] | None = None
+        self._counts: dict[str, Counter[str]] = {}
+        self._ended: dict[str, Counter[str]] = {}
+        self._runs: dict[str, str] = {}
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        if row["kind"] == "due" and self._due is None:
+            self._due = row["slots"]
+            self._counts = {ceremony: Counter() for ceremony in row["slots"]}
+            self._ended = {ceremony: Counter() for ceremony in row["slots"]}
         if row["kind"] != "event" or not row["type"].startswith("Ceremony"):
-            continue
+            return
         payload = row["event"]["payload"]
         ceremony = payload.get("ceremonyId", "")
         slot = payload.get("scheduledAt")
-        if slot is not None and datetime.fromisoformat(slot) > ends:
-            continue
+        if slot is not None and datetime.fromisoformat(slot) > self._ends:
+            return
         if row["type"] == "CeremonyFired":
             if payload["trigger"] == "manual" or slot is None:
-                continue
-            runs[payload["runId"]] = ceremony
+                return
+            self._runs[payload["runId"]] = ceremony
         if row["type"] == "CeremonyCompleted":
-            if (ceremony := runs.get(payload["runId"], "")) in ended:
-                ended[ceremony][payload["status"]] += 1
-        elif ceremony in counts and (payload.get("runId") is None or payload["runId"] in runs):
-            counts[ceremony][row["type"]] += payload.get("count", 1)
-    for ceremony, slots in sorted(due.items()):
-        found = counts[ceremony]
-        yield CeremonyTotals(
-            ceremony=ceremony,
-            due=slots,
-            fired=found["CeremonyFired"],
-            late=found["CeremonyLate"],
-            missed=found["CeremonyMissed"],
-            skipped=found["CeremonySkipped"],
-            ended=ended[ceremony],
-        )
+            if (ceremony := self._runs.get(payload["runId"], "")) in self._ended:
+                self._ended[ceremony][payload["status"]] += 1
+        elif ceremony in self._counts and (payload.get("runId") is None or payload["runId"] in self._runs):
+            self._counts[ceremony][row["type"]] += payload.get("count", 1)
+
+    def totals(self) -> Iterator[CeremonyTotals]:
+        for ceremony, slots in sorted((self._due or {}).items()):
+            found = self._counts[ceremony]
+            yield CeremonyTotals(
+                ceremony=ceremony,
+                due=slots,
+                fired=found["CeremonyFired"],
+                late=found["CeremonyLate"],
+                missed=found["CeremonyMissed"],
+                skipped=found["CeremonySkipped"],
+                ended=self._ended[ceremony],
+            )
 
 
-def _endings(rows: Iterable[Mapping[str, Any]], replicas: Mapping[str, str]) -> Iterator[Ending]:
-    up: Counter[tuple[str, str | None]] = Counter()
-    met: dict[str, set[tuple[str, str | None]]] = {}
-    for row in rows:
+class _Endings:
+    """How requests ended, in that order; ``met`` is what each that is open met so far."""
+
+    def __init__(self, replicas: Mapping[str, str]) -> None:
+        self.found: list[Ending] = []
+        self._replicas = replicas
+        self._up: Counter[tuple[str, str | None]] = Counter()
+        self._met: dict[str, set[tuple[str, str | None]]] = {}
+
+    def take(self, row: Mapping[str, Any]) -> None:
         if row["kind"] == "trouble":
             key = (row["fault"], row["agent"])
-            up[key] += 1 if row["phase"] == "begins" else -1
+            self._up[key] += 1 if row["phase"] == "begins" else -1
             if row["phase"] == "begins":
-                for troubles in met.values():
+                for troubles in self._met.values():
                     troubles.add(key)
         elif row["kind"] == "event" and row["type"] == "RequestAccepted":
-            met[row["event"]["correlationId"]] = {key for key, count in up.items() if count > 0}
+            self._met[row["event"]["correlationId"]] = {key for key, count in self._up.items() if count > 0}
         elif row["kind"] == "event" and row["type"] == "OutcomeDecided":
-            event, payload = row["event"], row["event"]["payload"]
-            agent = event["agent"] or ""
-            replica_of = replicas.get(agent, agent)
-            whose = {None, agent, replica_of}
-            troubles = met.pop(event["correlationId"], set())
-            counts = payload["success"] or payload["blame"] == "agent"
-            yield Ending(
-                at_s=row["t"],
-                agent=agent,
-                replica_of=replica_of,
-                skill=event["skill"] or "",
-                outcome=payload["kind"],
+            self._end(row["t"], row["event"], row["event"]["payload"])
+
+    def _end(self, at_s: float, event: Mapping[str, Any], payload: Mapping[str, Any]) -> None:
+        agent = event["agent"] or ""
+        replica_of = self._replicas.get(agent, agent)
+        whose = {None, agent, replica_of}
+        troubles = self._met.pop(event["correlationId"], set())
+        counts = payload["success"] or payload["blame"] == "agent"
+        self.found.append(
+            Ending(
+                at_s=at_s,
+                agent=sys.intern(agent),
+                replica_of=sys.intern(replica_of),
+                skill=sys.intern(event["skill"] or ""),
+                outcome=sys.intern(payload["kind"]),
                 success=payload["success"],
                 reason=payload["reason"],
                 correlation_id=event["correlationId"] or "",
@@ -302,3 +344,4 @@ def _endings(rows: Iterable[Mapping[str, Any]], replicas: Mapping[str, str]) -> 
                 cost_usd=payload["costUsd"] or 0.0,
                 troubles=tuple(sorted(f"{fault} of {of}" if of else fault for fault, of in troubles if of in whose)),
             )
+        )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.sim.evidence import Line
+from fleetsim.sim.evidence import Evidence, Line
 from fleetsim.sim.invariants import INVARIANTS, verdicts
 from fleetsim.sim.seeds import Coverage, run_seed
 from fleetsim.sim.troubles import KINDS, Trouble
@@ -35,7 +35,7 @@ def calm() -> tuple[Line, ...]:
 
 
 def broken(lines: list[dict[str, Any]]) -> set[str]:
-    return {verdict.invariant.number for verdict in verdicts(lines) if verdict.violations}
+    return {verdict.invariant.number for verdict in verdicts(Evidence.of(lines)) if verdict.violations}
 
 
 def with_lines(*more: dict[str, Any]) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def calls(method: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_a_calm_run_breaks_nothing_and_shows_what_is_looked_at() -> None:
-    found = {verdict.invariant.number: verdict for verdict in verdicts(calm())}
+    found = {verdict.invariant.number: verdict for verdict in verdicts(Evidence.of(calm()))}
     assert broken([dict(line) for line in calm()]) == set()
     # What is not here needs trouble, or to be played twice.
     assert {number for number, verdict in found.items() if not verdict.cases} <= {"I-13", "I-25", "I-30"}

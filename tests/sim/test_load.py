@@ -10,7 +10,7 @@ import pytest
 
 from fleetsim.caller.figures import SHARES, Percentiles
 from fleetsim.sim.clocks import ClockRate
-from fleetsim.sim.load import LoadMetrics, load_of
+from fleetsim.sim.load import LoadCounters, LoadMetrics
 
 REAL = ClockRate.read("real")
 
@@ -34,9 +34,16 @@ def asked(
 
 
 def load(rows: list[list[dict[str, Any]]], duration_s: float = 10.0) -> LoadMetrics:
-    found = load_of([row for pair in rows for row in pair], REAL, duration_s)
+    found = counted([row for pair in rows for row in pair], REAL, duration_s)
     assert found is not None
     return found
+
+
+def counted(rows: list[dict[str, Any]], rate: ClockRate, duration_s: float = 10.0) -> LoadMetrics | None:
+    counters = LoadCounters(rate, duration_s)
+    for row in rows:
+        counters.take(row)
+    return counters.metrics()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -55,8 +62,8 @@ def test_percentiles_lie_less_than_a_hundredth_above_the_true_ones(seed: int) ->
 
 def test_of_nothing_there_are_no_percentiles() -> None:
     assert Percentiles().at(0.5) is None
-    assert load_of([], REAL, 10.0) is None
-    assert load_of(asked(1.0), ClockRate(), 10.0) is None
+    assert counted([], REAL) is None
+    assert counted(asked(1.0), ClockRate()) is None
 
 
 def test_a_sender_that_stood_still_hides_nothing() -> None:
