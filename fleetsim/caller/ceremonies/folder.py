@@ -67,6 +67,7 @@ class CeremonyFolder:
     def __init__(self, files: Files, path: Path) -> None:
         self._files = files
         self.path = path
+        self._projects = path.parent / PROJECTS
         self._files_read: dict[Path, _File] = {}
         self._folder_error = ""
         self._watch = FileWatch(self._listing)
@@ -114,8 +115,7 @@ class CeremonyFolder:
             ours = any(path.parent == self.path for path in self._files_read)
             if ours or not isinstance(error.__cause__, FileNotFoundError):
                 raise
-        projects = self.path.parent / PROJECTS
-        for project in (await self._files.folders(projects))[:PROJECTS_MAX]:
+        for project in (await self._files.folders(self._projects))[:PROJECTS_MAX]:
             folder = project / "ceremonies"
             if ID.fullmatch(project.name) and folder in await self._files.folders(project):
                 found += await self._files.listing(folder, suffixes=SUFFIXES)

@@ -222,7 +222,7 @@ class Scheduler:
         """Take up what the folder was last read to hold."""
         if self._folder.contents != self._followed:
             self._update_entries()
-        elif self._judge_targets():
+        elif self._followed.ceremonies and self._judge_targets():
             self._publish_loaded()
 
     def _judge_targets(self) -> bool:
