@@ -70,10 +70,14 @@ class FleetKeys:
         if MARK in request.url or MARK_BYTES in request.body or any(MARK in value for value in others):
             self.strayed.append(f"a key stood in a request to {target}, and not in the header for it")
 
-    def look_for(self, kept: bytes, where: str) -> None:
-        """Note whether a key stands in what is kept."""
-        if MARK_BYTES in kept:
-            self.strayed.append(f"a key stood in {where}")
+    def look_for(self, kept: Iterable[bytes], where: str) -> None:
+        """Note whether a key stands in what is kept, piece by piece."""
+        before = b""
+        for piece in kept:
+            if MARK_BYTES in before + piece:
+                self.strayed.append(f"a key stood in {where}")
+                return
+            before = piece[-len(MARK_BYTES) :]
 
     def _new(self, agent: str) -> str:
         key = f"{MARK}{self._rng.getrandbits(64):016x}"

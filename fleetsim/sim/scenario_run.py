@@ -10,7 +10,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.model.work import Outcome
 from fleetsim.sim.agents import TaskTruth
 from fleetsim.sim.clocks import RunClock
-from fleetsim.sim.recording import Recorder
+from fleetsim.sim.recording import Recorder, digest_of
 from fleetsim.sim.scenario import Scenario, SimulatedAgent
 from fleetsim.sim.troubles import Trouble
 from fleetsim.testbed.active_faults import Weather
@@ -109,14 +109,14 @@ class ScenarioRun(ABC):
             },
         )
 
-    async def _tell_outcomes(self, hub: Hub) -> Mapping[str, Outcome]:
-        """Tell what is on record in the end; returned by correlation id."""
-        outcomes = await self._outcomes(hub)
-        for outcome in outcomes.values():
+    async def _tell_outcomes(self, hub: Hub) -> Mapping[str, str]:
+        """Tell what is on record in the end; by correlation id, what stands for each."""
+        told: dict[str, str] = {}
+        for outcome in await self._outcomes(hub):
             intent = await hub.ledger.request(outcome.correlation_id)
             self.recorder.outcome(self.now, outcome, accepted=intent is not None)
-        return outcomes
+            told[outcome.correlation_id] = digest_of(repr(outcome))
+        return told
 
-    async def _outcomes(self, hub: Hub) -> Mapping[str, Outcome]:
-        outcomes = await hub.ledger.outcomes(since=EPOCH, limit=OUTCOMES_MAX)
-        return {outcome.correlation_id: outcome for outcome in outcomes}
+    async def _outcomes(self, hub: Hub) -> Sequence[Outcome]:
+        return await hub.ledger.outcomes(since=EPOCH, limit=OUTCOMES_MAX)

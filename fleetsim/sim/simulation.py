@@ -17,7 +17,7 @@ from random import Random  # noqa: TID251 - the type of a stream of chance, whic
 from urllib.parse import urlsplit
 
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger.file import open_memory
+from fleetsim.caller.ledger.file import image, open_memory
 from fleetsim.caller.ledger.recovery.verify import row_damage
 from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.caller.ledger.storage import InlineStorage
@@ -26,7 +26,6 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys, next_epoch
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Outcome
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.agents import Engine, TaskTruth, kept_by, simulated_agent
 from fleetsim.sim.calls import CallWitness
@@ -35,7 +34,7 @@ from fleetsim.sim.clocks import ClockRate, RunClock
 from fleetsim.sim.complaints import complaints_told
 from fleetsim.sim.disk import DiskSession, SimulatedDisk
 from fleetsim.sim.keys import FleetKeys
-from fleetsim.sim.recording import Recorder
+from fleetsim.sim.recording import Recorder, digest_of
 from fleetsim.sim.scenario import Mix, Scenario
 from fleetsim.sim.scenario_run import ScenarioRun
 from fleetsim.sim.traffic_source import TrafficSource
@@ -55,6 +54,8 @@ HUB_ADDRESS = "93.184.216.34"
 """A public address, so that webhooks are held to the policy for those; nothing outside this process is dialled."""
 FOLDER = Path("ceremonies")
 KEEP_ALL = LedgerLimits(outcomes_max=10_000_000, keep_s=366 * 86_400.0)
+LEDGER_BYTES_MAX = 64 * 1024 * 1024
+"""What of the ledger is held in memory: that of a day of 20,000 requests is four times as large."""
 HEALTH_EVERY_S = 3_600.0
 HEALTH_LOOKS_MIN = 24
 """How often health is looked at in a run too short for one look an hour."""
@@ -101,7 +102,7 @@ class Simulation(ScenarioRun):
             files.put(FOLDER / name, content)
         self.editor = CeremonyEditor(files, FOLDER, self.tell)
         self.runtime = virtual_runtime(scenario.seed, self.network, scenario.start, name="hub", files=files)
-        self.disk = SimulatedDisk(InlineStorage(lambda: open_memory(scenario.start)))
+        self.disk = SimulatedDisk(InlineStorage(lambda: open_memory(scenario.start, LEDGER_BYTES_MAX)))
         self.hub_keys = HubKeys.fresh(self.runtime.ids)
         self.hub: Hub | None = None
         self._session: DiskSession | None = None
@@ -134,7 +135,7 @@ class Simulation(ScenarioRun):
             await self._hear_webhooks_again(self.hub, await self._tell_outcomes(self.hub))
             self._tell_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
             self._tell_kept(self.hub)
-            self.keys.look_for(await self.disk.storage.read(lambda connection: connection.serialize()), "the ledger")
+            await self.disk.storage.read(lambda connection: self.keys.look_for(image(connection), "the ledger"))
             told = [f"a key stood in {self.recorder.with_keys} lines of the recording"] * bool(self.recorder.with_keys)
             self.tell("keys", carried=self.keys.carried, strayed=[*self.keys.strayed, *told])
             self.tell("reached", origins=sorted(f"{source} {origin}" for source, origin in self.calls.reached))
@@ -363,10 +364,10 @@ class Simulation(ScenarioRun):
             truth.ended = "open"  # it is ended because the run is
         super().ended(truth)
 
-    async def _hear_webhooks_again(self, hub: Hub, before: Mapping[str, Outcome]) -> None:
+    async def _hear_webhooks_again(self, hub: Hub, before: Mapping[str, str]) -> None:
         """The last webhooks once more, in another order: what is on record must not change."""
         arrived = await self.forger.repeat(tuple(self.calls.webhooks), self._stream("repeat"))
-        after = await self._outcomes(hub)
+        after = {outcome.correlation_id: digest_of(repr(outcome)) for outcome in await self._outcomes(hub)}
         changed = sorted(cid for cid in before.keys() | after.keys() if before.get(cid) != after.get(cid))
         self.tell("repeated", webhooks=arrived, changed=changed)
 

@@ -47,13 +47,13 @@ def test_a_key_that_strays_is_told_of_and_one_in_its_place_is_not(keys: FleetKey
     call = Request(method="POST", url="http://quinn.sim:8000/a2a", headers={"x-api-key": key})
     keys.look_at(call, "quinn")
     keys.look_at(replace(call, headers={}), "hub")
-    keys.look_for(b"no key", "the ledger")
+    keys.look_for([b"no key", b"nor here"], "the ledger")
     assert (keys.carried, keys.strayed) == (1, [])
     keys.look_at(call, "herald")
     keys.look_at(replace(call, url=f"http://quinn.sim:8000/a2a?key={key}"), "quinn")
     keys.look_at(replace(call, body=key.encode()), "quinn")
     keys.look_at(replace(call, headers={"x-note": key}), "quinn")
-    keys.look_for(f"... {key}".encode(), "the ledger")
+    keys.look_for([b"...", f"... {key}"[:10].encode(), f"... {key}"[10:].encode(), b"..."], "the ledger")
     stood = "a key stood in a request to quinn, and not in the header for it"
     assert keys.strayed == ["the key of quinn was sent to herald", stood, stood, stood, "a key stood in the ledger"]
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import tempfile
 import zlib
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from datetime import datetime
 from functools import cache
@@ -26,13 +28,17 @@ from fleetsim.runtime.failpoints import failpoint
 
 MAGIC = b"SQLite format 3\x00"
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
 SALVAGE_HINT = "start with --salvage to copy what can be read into a new ledger; the old file is kept"
 
 
-def open_memory(now: datetime) -> Database:
-    """A ledger that lives as long as its connection."""
-    connection = connect(":memory:", 0)
+def open_memory(now: datetime, bytes_max: int | None = None) -> Database:
+    """A ledger that lives as long as its connection; what is more than ``bytes_max`` of it in a file without a name."""
+    connection = connect(":memory:" if bytes_max is None else "", 0)
     _prepare(connection)
+    if bytes_max is not None:
+        connection.execute("PRAGMA journal_mode = MEMORY")
+        connection.execute(f"PRAGMA cache_size = -{bytes_max // 1024}")
     with closing(connect(":memory:", 0)) as empty:
         empty.deserialize(_empty_ledger())
         empty.backup(connection)  # an image that was taken over could not grow beyond SQLite's cap for those
@@ -46,6 +52,16 @@ def _empty_ledger() -> bytes:
     with closing(connect(":memory:", 0)) as connection:
         migrate(connection, at_micros=0)
         return connection.serialize()
+
+
+def image(connection: sqlite3.Connection) -> Iterator[bytes]:
+    """A ledger as it would stand in a file, its free pages too, piece by piece."""
+    with tempfile.NamedTemporaryFile() as file:
+        with closing(connect(file.name, 0)) as copy:
+            copy.execute("PRAGMA synchronous = OFF")
+            connection.backup(copy)
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
 
 
 def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float) -> Database:
