@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import httpx
@@ -383,7 +383,7 @@ async def agent(_: str, around: Around) -> AsyncIterator[Side]:
 
 
 @asynccontextmanager
-async def echo(_: str, __: Around) -> AsyncIterator[Side]:
+async def bare_uvicorn(http: Literal["httptools", "h11"]) -> AsyncIterator[Side]:
     """A bare uvicorn whose application answers a fixed body, or so many fixed frames."""
     fixed = json.dumps({"jsonrpc": "2.0", "id": "r", "result": task("submitted")}).encode()
     event = frame("r", chunk("t"))
@@ -400,11 +400,21 @@ async def echo(_: str, __: Around) -> AsyncIterator[Side]:
         await send({"type": "http.response.body", "body": b"" if streamed else fixed})
 
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning", access_log=False, http="h11"))
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning", access_log=False, http=http))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     yield Side(facts={"url": f"http://127.0.0.1:{listener.getsockname()[1]}"})
     server.should_exit = True
     await serving
+
+
+def echo(_: str, __: Around) -> AbstractAsyncContextManager[Side]:
+    """The floor of servers: it reads HTTP with what ours does."""
+    return bare_uvicorn("httptools")
+
+
+def echo_h11(_: str, __: Around) -> AbstractAsyncContextManager[Side]:
+    """What was the floor while ours read HTTP with h11."""
+    return bare_uvicorn("h11")
 
 
 @asynccontextmanager
@@ -424,7 +434,9 @@ async def sse_reader(peer: str, _: Around) -> AsyncIterator[Side]:
         yield Side(lambda units: in_flight(units // EVENTS, one, STREAMS))
 
 
-SIDES = {side.__name__: side for side in (sends, bare_sends, events, bare_events, sse_reader, hub, agent, echo)}
+SIDES = {
+    side.__name__: side for side in (sends, bare_sends, events, bare_events, sse_reader, hub, agent, echo, echo_h11)
+}
 
 
 async def be(side: AbstractAsyncContextManager[Side]) -> None:
