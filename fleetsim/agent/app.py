@@ -167,6 +167,8 @@ class Engine:
         """Let go of what is old, for as long as the agent runs."""
         while True:
             await asyncio.sleep(self.settings.limits.sweep_interval_s)
+            while not self.store.forget():  # noqa: ASYNC110 - between two steps others are served
+                await asyncio.sleep(0)
             for key in self.store.sweep():
                 self._runner.stop(key)
 

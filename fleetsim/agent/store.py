@@ -8,13 +8,15 @@ the journal. Knows nothing of HTTP, dialects or how a skill is run.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
 from fleetsim.agent.tasks import (
     ANYONE,
+    ENDED_FEED,
     ArtifactBuilder,
     Entry,
     PushTarget,
@@ -40,6 +42,9 @@ from fleetsim.model.task import (
     advance,
 )
 from fleetsim.runtime.ports import Clock, Ids
+
+FORGOTTEN_AT_ONCE = 100
+"""A minute's worth of tasks that ended an hour ago may be a hundred thousand, and nobody is served meanwhile."""
 
 _REACHED_ITS_LIFE = "the task was open for too long and was given up"
 
@@ -307,22 +312,24 @@ class Store:
         entry.sequence = next(self._changes)
         self.retention.add(entry)
         if task.terminal:
-            entry.feed = entry.feed.ended()
+            entry.feed = ENDED_FEED
             self.retention.finished(entry)
 
     # -- limits ------------------------------------------------------------------------------------
 
     def sweep(self) -> tuple[TaskKey, ...]:
-        """Let go of tasks finished long ago and give up tasks open too long; returns those given up.
-
-        Tasks with webhooks under way stay until these are done.
-        """
-        now_s = self._clock.monotonic()
-        self.retention.let_go(now_s)
-        overdue = self.retention.overdue(now_s)
+        """Give up tasks open too long; returns those."""
+        overdue = self.retention.overdue(self._clock.monotonic())
         for key in overdue:
             self.finish(key, TaskState.FAILED, reason=_REACHED_ITS_LIFE)
         return overdue
+
+    def forget(self) -> bool:
+        """Let go of some tasks that finished long ago; whether no more of them are left.
+
+        Tasks with webhooks under way stay until these are done.
+        """
+        return self.retention.let_go(self._clock.monotonic(), FORGOTTEN_AT_ONCE)
 
     # -- the one write path ------------------------------------------------------------------------
 
@@ -344,7 +351,7 @@ class Store:
             entry.note_transition()
         entry.feed.publish(events, closes=ends)
         if ends:
-            entry.feed = entry.feed.ended()
+            entry.feed = ENDED_FEED
         if moved:
             self._announce(entry)
 
@@ -388,68 +395,77 @@ class Store:
 
 
 class Retention:
-    """All entries of one store. ``busy`` says whether a finished task is still needed."""
+    """All entries of one store, open ones and finished ones. ``busy`` says whether a finished task is still needed."""
 
     def __init__(self, limits: AgentLimits) -> None:
         self.busy: Callable[[TaskKey], bool] = lambda _key: False
         self.forgotten: list[Callable[[TaskKey], None]] = []
         self.chars = 0
         self._limits = limits
-        self._entries: dict[TaskKey, Entry] = {}
-        self._finished: dict[TaskKey, Entry] = {}
+        self._open: dict[TaskKey, Entry] = {}
+        # In the order in which they ended; a dict whose first go looks at the place of each that went before.
+        self._finished: OrderedDict[TaskKey, Entry] = OrderedDict()
         self._owned: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._open) + len(self._finished)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._entries
+        return key in self._open or key in self._finished
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
+        return chain(self._open.values(), self._finished.values())
 
     def get(self, key: TaskKey) -> Entry:
         """The entry. Raises TaskNotFound."""
-        entry = self._entries.get(key)
+        entry = self.find(key)
         if entry is None:
             raise TaskNotFound
         return entry
 
     def find(self, key: TaskKey) -> Entry | None:
-        return self._entries.get(key)
+        return self._open.get(key) or self._finished.get(key)
 
     @property
     def open_keys(self) -> tuple[TaskKey, ...]:
         """The tasks that are not finished, oldest first."""
-        return tuple(key for key in self._entries if key not in self._finished)
+        return tuple(self._open)
 
     def add(self, entry: Entry) -> None:
         owner = entry.key[0]
-        self._entries[entry.key] = entry
+        self._open[entry.key] = entry
         self._owned[owner] = self._owned.get(owner, 0) + 1
 
     def finished(self, entry: Entry) -> None:
         """Note that an entry may go in time."""
-        self._finished[entry.key] = entry
+        self._finished[entry.key] = self._open.pop(entry.key)
 
     def make_room(self, owner: str) -> None:
         """Let go of finished tasks until the owner may have one more. Raises AtCapacity."""
         limits = self._limits
-        while len(self._entries) >= limits.tasks_max or self.chars >= limits.store_chars_max:
+        while len(self) >= limits.tasks_max or self.chars >= limits.store_chars_max:
             self._forget_oldest(None, "the agent holds as many tasks as it may")
         while owner != ANYONE and self._owned.get(owner, 0) >= limits.tasks_per_caller_max:
             self._forget_oldest(owner, "you hold as many tasks as one caller may")
 
-    def let_go(self, now_s: float) -> None:
-        """Forget what finished longer ago than its time to live."""
-        for key, entry in list(self._finished.items()):
-            if now_s - entry.touched_s >= self._limits.terminal_ttl_s and not self.busy(key):
-                self.drop(key)
+    def let_go(self, now_s: float, most: int) -> bool:
+        """Forget what finished longer ago than its time to live, ``most`` of it; whether that was all."""
+        due = []
+        for key, entry in self._finished.items():
+            if now_s - entry.touched_s < self._limits.terminal_ttl_s:
+                break
+            if not self.busy(key):
+                due.append(key)
+                if len(due) == most:
+                    break
+        for key in due:
+            self.drop(key)
+        return len(due) < most
 
     def overdue(self, now_s: float) -> tuple[TaskKey, ...]:
         """The tasks that have been open longer than a task may."""
         life_s = self._limits.task_life_s
-        return tuple(key for key in self.open_keys if now_s - self._entries[key].opened_s >= life_s)
+        return tuple(key for key, entry in self._open.items() if now_s - entry.opened_s >= life_s)
 
     def _forget_oldest(self, owner: str | None, otherwise: str) -> None:
         for key in self._finished:
@@ -460,8 +476,7 @@ class Retention:
 
     def drop(self, key: TaskKey) -> None:
         """Forget an entry, and tell of it. Raises KeyError."""
-        entry = self._entries.pop(key)
-        self._finished.pop(key, None)
+        entry = self._open.pop(key, None) or self._finished.pop(key)
         self.chars -= entry.results.chars + entry.history_chars
         owner = key[0]
         self._owned[owner] -= 1

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.tasks import ClosingUpdate, Record, TaskFeed, TaskKey
+from fleetsim.agent.tasks import ENDED_FEED, ClosingUpdate, Record, TaskFeed, TaskKey
 from fleetsim.model.changing import replace
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, Message, Task, TextPart
@@ -218,7 +218,7 @@ class EventFrames:
     def __init__(self, dialect: Dialect, watch: Watch | DirectWatch, before: bytes, after: bytes) -> None:
         self._dialect, self._name = dialect, dialect.name
         self._before, self._after = b"data: " + before, after + b"\n\n"
-        self._shared = watch.feed.shared if isinstance(watch, Watch) else {}
+        self._shared = watch.feed.shared if isinstance(watch, Watch) and watch.feed is not ENDED_FEED else {}
         self._template: _TextTemplate | None = None
 
     def write(self, event: TaskEvent) -> Iterable[bytes]:

@@ -319,11 +319,10 @@ class TaskFeed:
             self.shared.clear()
         return self._read[2], end
 
-    def ended(self) -> TaskFeed:
-        """A closed feed in place of this one, so that a finished task does not keep what readers still hold."""
-        feed = TaskFeed()
-        feed.closed = True
-        return feed
+
+ENDED_FEED = TaskFeed()
+"""The feed of every finished task: none keeps what its readers still hold, or has one of its own."""
+ENDED_FEED.closed = True
 
 
 def _joined(events: list[TaskEvent]) -> tuple[TaskEvent, ...]:

@@ -385,7 +385,7 @@ async def test_a_task_whose_first_write_fails_is_gone_and_its_skill_never_ran(tm
 async def test_evicted_tasks_leave_the_file(tmp_path: Path) -> None:
     async with running(tmp_path / "s.db", limits=AgentLimits(terminal_ttl_s=0.0)) as rig:
         await rig.frames("message/stream", sent("x", skill="echo"))
-        rig.engine.store.sweep()
+        assert rig.engine.store.forget()
         assert len(rig.engine.store) == 0
     async with running(tmp_path / "s.db", run=2) as rig:
         assert len(rig.engine.store) == 0

@@ -111,10 +111,10 @@ def test_finished_tasks_stay_an_hour_and_go_then() -> None:
     hands.at_s = 5000.0
     store.finish(key, TaskState.COMPLETED)
     hands.at_s += 3599.9
-    assert store.sweep() == ()
+    assert store.forget()
     assert store.read(key)
     hands.at_s += 0.1
-    store.sweep()
+    assert store.forget()
     with pytest.raises(TaskNotFound):
         store.read(key)
     assert store.retention.chars == 0
@@ -136,11 +136,35 @@ def test_a_finished_task_with_webhooks_under_way_stays() -> None:
     store.finish(key, TaskState.COMPLETED)
     store.retention.busy = lambda _key: True
     hands.at_s = 1e6
-    store.sweep()
+    assert store.forget()
     assert store.knows(key)
     store.retention.busy = lambda _key: False
-    store.sweep()
+    assert store.forget()
     assert not store.knows(key)
+
+
+def test_what_ended_long_ago_goes_in_steps_and_those_that_ended_since_are_not_looked_at() -> None:
+    store, hands = made(tasks_max=1_000, tasks_per_caller_max=1_000)
+    old = [begun(store) for _ in range(250)]
+    for key in old:
+        store.finish(key, TaskState.COMPLETED)
+    hands.at_s += 3600
+    young = [begun(store) for _ in range(250)]
+    for key in young:
+        store.finish(key, TaskState.COMPLETED)
+    for key in young[1:]:
+        store.retention.get(key).touched_s = 0.0  # whoever looked behind the first young one would let it go
+    asked: list[TaskKey] = []
+
+    def busy(key: TaskKey) -> bool:
+        asked.append(key)
+        return key == old[0]
+
+    store.retention.busy = busy
+    assert [store.forget() for _ in range(4)] == [False, False, True, True]
+    assert [key for key in (*old, *young) if store.knows(key)] == [old[0], *young]
+    assert {*asked} == {*old}
+    assert len(store) == 251
 
 
 def test_ten_times_the_cap_stays_at_the_cap_and_the_oldest_finished_go_first() -> None:
@@ -322,6 +346,8 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 600.0, 3600.0, 90_000.0]))
     def pass_time(self, seconds: float) -> None:
         self.hands.at_s += seconds
+        while not self.store.forget():
+            pass
         for key in self.store.sweep():
             assert key not in self.ended
             self.ended[key] = TaskState.FAILED

@@ -85,10 +85,10 @@ def test_a_finished_task_goes_when_its_time_is_over_counted_over_the_restart(res
     store, hands = made(terminal_ttl_s=100.0)
     store.restore([kept("a", age_s=1_000.0, rested_s=rested_s, ended=True)])
     hands.at_s += left_s - 0.5
-    store.sweep()
+    store.forget()
     assert len(store) == 1
     hands.at_s += 0.5
-    store.sweep()
+    store.forget()
     assert len(store) == 0
     assert store.retention.chars == 0
 

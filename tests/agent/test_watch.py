@@ -70,7 +70,7 @@ async def test_a_reader_waits_at_the_end_and_nowhere_else() -> None:
     assert waiting[1].done()
     feed.publish([])
     assert feed.closed, "what is closed stays so"
-    assert (feed.ended().closed, len(feed.ended()), len(feed)) == (True, 0, 1)
+    assert len(feed) == 1
 
 
 # -- seats ---------------------------------------------------------------------------------------------
@@ -294,6 +294,19 @@ async def test_what_was_encoded_is_kept_no_longer_than_it_is_told(runtime: Runti
         store.put(key, Artifact(artifact_id=key[1], parts=(TextPart(text=letter),)), append=True, last_chunk=False)
         frames.write(await anext(events))  # type: ignore[arg-type]
         assert len(watch.feed.shared) == 1
+
+
+async def test_who_reads_a_finished_task_leaves_nothing_behind(runtime: Runtime) -> None:
+    store, key = begun(runtime)
+    store.put(key, Artifact(artifact_id=key[1], parts=(TextPart(text="a"),)), append=True, last_chunk=False)
+    store.finish(key, TaskState.COMPLETED)
+    assert (store.feed(key).closed, len(store.feed(key))) == (True, 0)
+    for _ in range(3):
+        watch = watching(store, key)
+        frames = EventFrames(dialect("0.3"), watch, b"", b"")
+        told = [b"".join(frames.write(event)) async for event in watch.events() if event is not None]
+        assert len(told) == 3
+        assert not store.feed(key).shared
 
 
 def test_a_watch_gives_its_seat_back_once(runtime: Runtime) -> None:
