@@ -7,46 +7,41 @@ over outcomes the agent answers for. They are kept as sums while outcomes come a
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import partial
+from heapq import merge
+from itertools import chain, pairwise
+from math import inf
+from operator import itemgetter
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field
 
-from fleetsim.caller.durations import Durations
+from fleetsim.caller.durations import LONGEST_MS, Durations, class_of
 from fleetsim.caller.jsonable import to_json
+from fleetsim.caller.outcome_rows import (
+    FAILURES_SHOWN,
+    NANO,
+    Ending,
+    Endings,
+    OutcomeFacts,
+    OutcomeRows,
+    RecentFailure,
+    RecentIds,
+)
 from fleetsim.caller.registry import weight
-from fleetsim.model.errors import Blame
-from fleetsim.model.extensions import Usage
-from fleetsim.model.text import one_line
-from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
+from fleetsim.model.work import Cause, Outcome, OutcomeKind
 from fleetsim.runtime.explain import DECLARED
 
-OUTCOMES_MAX = 200_000
+OUTCOMES_MAX = 2_000_000
 WINDOW = timedelta(hours=24)
 RECENT = timedelta(hours=1)
-FAILURES_SHOWN = 10
 TREND_BUCKETS = 16
-CONFIDENT_AT = 0.8
-"""From here on an agent was sure of itself; failing then is worth a count."""
-_NANO = 10**9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentFailure:
-    """One outcome that was not a success, and whose doing that was; ``failure_reason`` is one harmless line."""
-
-    timestamp: datetime
-    skill: str
-    correlation_id: str
-    kind: OutcomeKind
-    blame: Blame
-    failure_reason: str
+EXACT_MAX = 1_000
+"""Of so many durations quantiles are exact; of more they are right to half a hundredth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,64 +86,6 @@ class OutcomeStats:
     last_outcome_kind: OutcomeKind | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeRow:
-    """What counts of one outcome, and no more: a day may bring 200,000. ``agent_ms`` is without others' time."""
-
-    at: float
-    correlation_id: str
-    kind: OutcomeKind
-    via: UpdateSource
-    success: bool
-    blame: Blame
-    cause: Cause | None
-    agent_ms: int
-    cost_nano_usd: int
-    confidence: float | None
-    usage: Usage | None
-    failure: RecentFailure | None
-
-    @property
-    def answered(self) -> bool:
-        """Whether the agent answers for it (``Outcome.counts``)."""
-        return self.success or self.blame is Blame.AGENT
-
-
-def row_of(outcome: Outcome) -> OutcomeRow:
-    """What counts of an outcome: its text is let go, the reason of a failure becomes one harmless line."""
-    failure = None
-    if not outcome.success:
-        failure = RecentFailure(
-            timestamp=outcome.ended_at,
-            skill=outcome.skill,
-            correlation_id=outcome.correlation_id,
-            kind=outcome.kind,
-            blame=outcome.blame,
-            failure_reason=one_line(outcome.reason or outcome.kind.value),
-        )
-    return OutcomeRow(
-        outcome.ended_at.timestamp(),
-        outcome.correlation_id,
-        outcome.kind,
-        outcome.via,
-        outcome.success,
-        outcome.blame,
-        outcome.cause,
-        outcome.duration_ms if outcome.agent_ms is None else outcome.agent_ms,
-        round((outcome.cost_usd or 0.0) * _NANO),
-        outcome.confidence,
-        outcome.usage,
-        failure,
-    )
-
-
-def _at(row: OutcomeRow) -> float:
-    return row.at
-
-
-_insort_row = partial(insort, key=_at)
-
-
 class FailureRate(NamedTuple):
     """Outcomes that an agent answers for, and how many of them it failed at."""
 
@@ -162,173 +99,171 @@ class FailureRate(NamedTuple):
 
 
 class Bucket:
-    """A set of rows with every sum kept as rows come and go, so that reading never walks them."""
+    """Rows that are looked at together: of one skill at one agent, of all an agent's skills, or of the whole fleet."""
 
-    def __init__(self) -> None:
-        self.rows: list[OutcomeRow] = []
-        self.failures: list[OutcomeRow] = []
-        self.answered_at: list[float] = []
-        self.success_at: list[float] = []
+    def __init__(self, endings: Endings) -> None:
+        self._endings = endings
+        self.successes, self.failures, self.beside = list[OutcomeRows](), list[OutcomeRows](), list[OutcomeRows]()
         self.durations = Durations()
-        self.sums: Counter[str] = Counter()
 
-    def add(self, row: OutcomeRow) -> None:
-        """Count a row, in whatever order rows arrive."""
-        late = bool(self.rows) and row.at < self.rows[-1].at
-        put_row, put_time = (_insort_row, insort) if late else (list.append, list.append)
-        put_row(self.rows, row)
-        if row.answered:
-            put_time(self.answered_at, row.at)
-            self.durations.add(row.agent_ms)
-        if row.success:
-            put_time(self.success_at, row.at)
-        else:
-            put_row(self.failures, row)
-        self._count(row, 1)
+    def __len__(self) -> int:
+        return sum(map(len, self.rows()))
 
-    def drop_before(self, cutoff: float) -> list[OutcomeRow]:
-        """Forget rows older than ``cutoff`` and return them."""
-        gone = self.rows[: bisect_left(self.rows, cutoff, key=_at)]
-        if not gone:
-            return gone
-        del self.rows[: len(gone)]
-        for times in (self.answered_at, self.success_at):
-            del times[: bisect_left(times, cutoff)]
-        del self.failures[: bisect_left(self.failures, cutoff, key=_at)]
-        if not self.rows:
-            self.durations, self.sums = Durations(), Counter()
-            return gone
-        for row in gone:
-            self._count(row, -1)
-            if row.answered:
-                self.durations.drop(row.agent_ms)
-        return gone
+    def take(self, skill: Bucket) -> None:
+        """Look at a skill's rows too; their durations are told as they come."""
+        self.successes += skill.successes
+        self.failures += skill.failures
+        self.beside += skill.beside
 
-    def _count(self, row: OutcomeRow, by: int) -> None:
-        sums = self.sums
-        sums["kind:" + row.kind] += by
-        sums["via:" + row.via] += by
-        if row.cost_nano_usd:
-            sums["cost"] += by * row.cost_nano_usd
-            sums["own cost"] += by * row.cost_nano_usd * row.answered
-        if not row.answered:
-            sums["beside:" + row.blame] += by
-        if row.usage is not None:
-            sums["input"] += by * row.usage.input_tokens
-            sums["output"] += by * row.usage.output_tokens
-        if row.confidence is not None:
-            sums["confidence"] += by * round(row.confidence * _NANO)
-            sums["confident"] += by
-            sums["confident failure"] += by * (row.confidence >= CONFIDENT_AT and row.answered and not row.success)
+    def rows(self) -> list[OutcomeRows]:
+        """All of them."""
+        return [*self.successes, *self.failures, *self.beside]
 
-    def _group(self, prefix: str) -> dict[str, int]:
-        return {k[len(prefix) :]: n for k, n in sorted(self.sums.items()) if k.startswith(prefix) and n}
-
-    def successes(self) -> int:
+    def success_count(self) -> int:
         """How many outcomes met their goal."""
-        return len(self.success_at)
+        return sum(map(len, self.successes))
 
-    def failures_blamed(self) -> int:
+    def failure_count(self) -> int:
         """How many failures are the agent's."""
-        return len(self.answered_at) - len(self.success_at)
+        return sum(map(len, self.failures))
 
-    def beside(self) -> dict[str, int]:
-        """The outcomes that are not the agent's, by whose doing they were."""
-        return self._group("beside:")
+    def counts(self) -> list[tuple[Ending, int]]:
+        """How many outcomes there are of each ending, in no order."""
+        return [(self._endings[number], count) for rows in self.rows() for number, count in rows.counts.items()]
 
     def cost_usd(self) -> float:
         """US dollars of all outcomes, failures included."""
-        return self.sums["cost"] / _NANO
+        return sum(rows.cost_nano_usd for rows in self.rows()) / NANO
 
     def rate(self) -> float | None:
         """Successes over outcomes the agent answers for; None without any."""
-        return len(self.success_at) / len(self.answered_at) if self.answered_at else None
+        answered = len(self.durations)
+        return self.success_count() / answered if answered else None
 
     def cost_per_success(self) -> float:
         """US dollars of the outcomes the agent answers for over its successes; 0 without a success."""
-        return self.sums["own cost"] / _NANO / len(self.success_at) if self.success_at else 0.0
+        successes = self.success_count()
+        cost = sum(rows.cost_nano_usd for rows in (*self.successes, *self.failures))
+        return cost / NANO / successes if successes else 0.0
 
     def low_since(self, below: float, outcomes_min: int) -> datetime | None:
         """Since when the success rate, over the rows kept, has been under ``below``; None if it is not.
 
         Exact for the newest outcomes; further back it looks at fewer of them, so that a day costs some hundred looks.
         """
-        n = size = len(self.answered_at)
         since = None
-        while size >= outcomes_min:
-            at = self.answered_at[size - 1]
-            if bisect_right(self.success_at, at) / bisect_right(self.answered_at, at) >= below:
+        for at in merge(*(rows.looks() for rows in (*self.successes, *self.failures)), reverse=True):
+            successes = sum(rows.upto(at) for rows in self.successes)
+            answered = successes + sum(rows.upto(at) for rows in self.failures)
+            if answered < outcomes_min or successes / answered >= below:
                 break
             since = at
-            size -= max(1, (n - size) // 64)
-        return None if since is None else datetime.fromtimestamp(since, UTC)
+        return _date(since)
 
     def slow_since(self, limit_ms: int) -> datetime | None:
         """When the oldest outcome ended that took the agent longer than ``limit_ms``."""
-        at = next((row.at for row in self.rows if row.answered and row.agent_ms > limit_ms), None)
-        return None if at is None else datetime.fromtimestamp(at, UTC)
+        return _date(_first(rows.first_longer_than(limit_ms) for rows in (*self.successes, *self.failures)))
 
     def streak_since(self, causes: Collection[Cause]) -> datetime | None:
         """When the newest run of outcomes with one of these causes began; None if the last had another."""
-        since = None
-        for row in reversed(self.rows):
-            if row.cause not in causes:
-                break
-            since = row.at
-        return None if since is None else datetime.fromtimestamp(since, UTC)
+        like = {ending.number for ending, _ in self.counts() if ending.cause in causes}
+        others = [at for rows in self.rows() if (at := rows.last_other(like)) is not None]
+        return _date(_first(rows.first_after(max(others, default=-inf)) for rows in self.rows()))
 
     def last_hour(self, now: float) -> FailureRate:
         """What the agent answered for in the hour before ``now``, in seconds since 1970."""
-        cutoff = now - RECENT.total_seconds()
-        answered = len(self.answered_at) - bisect_left(self.answered_at, cutoff)
-        return FailureRate(answered, answered - (len(self.success_at) - bisect_left(self.success_at, cutoff)))
+        moments = _moments(now)
+        failures = self.failure_count() - _before(self.failures, moments)[-1]
+        return FailureRate(failures + self.success_count() - _before(self.successes, moments)[-1], failures)
 
     def _latencies(self) -> tuple[int, ...]:
         """The median, the 95th percentile (at index floor(n × share) of the durations in order), and the longest."""
-        n = len(self.durations)
-        return self.durations.at(int(n * 0.5), int(n * 0.95), n - 1) if n else (0, 0, 0)
+        durations = self.durations
+        if durations.quantiles is None:
+            n = len(durations)
+            indices = (int(n * 0.5), int(n * 0.95), n - 1)
+            if n > EXACT_MAX:
+                durations.quantiles = durations.at(*indices)
+            else:
+                ordered = sorted(chain.from_iterable(rows.durations() for rows in (*self.successes, *self.failures)))
+                durations.quantiles = tuple(ordered[index] for index in indices) if n else (0, 0, 0)
+        return durations.quantiles
 
     def _trend(self, now: float) -> tuple[TrendBucket, ...]:
-        width = WINDOW.total_seconds() / TREND_BUCKETS
-        edges = [now - WINDOW.total_seconds() + width * n for n in range(TREND_BUCKETS)]
-        outcomes = [bisect_left(self.answered_at, edge) for edge in edges] + [len(self.answered_at)]
-        successes = [bisect_left(self.success_at, edge) for edge in edges] + [len(self.success_at)]
-        return tuple(
-            TrendBucket(outcomes=outcomes[n + 1] - outcomes[n], successes=successes[n + 1] - successes[n])
-            for n in range(TREND_BUCKETS)
-        )
+        moments = _moments(now)
+        successes = [*_before(self.successes, moments)[:-1], self.success_count()]
+        failures = [*_before(self.failures, moments)[:-1], self.failure_count()]
+        told = zip(pairwise(successes), pairwise(failures), strict=True)
+        return tuple(TrendBucket(outcomes=s - s0 + f - f0, successes=s - s0) for (s0, s), (f0, f) in told)
 
     def figures(self, now: float) -> OutcomeStats:
         """All figures at ``now``, in seconds since 1970."""
-        last = self.rows[-1] if self.rows else None
-        rated = self.sums["confident"]
+        rows, counts = self.rows(), self.counts()
+        rated = sum(some.confident_count for some in rows)
+        successes, failures = self.success_count(), self.failure_count()
+        kinds = _grouped((ending.kind, count) for ending, count in counts)
+        last = max((some.last for some in rows if some.last is not None), default=None)
         p50_ms, p95_ms, max_ms = self._latencies()
         return OutcomeStats(
-            total_outcomes=len(self.rows),
-            answered_outcomes=len(self.answered_at),
-            success_count=self.successes(),
-            failure_count=self.failures_blamed(),
-            beside_counts=self.beside(),
-            unknown_count=self.sums["kind:" + OutcomeKind.UNKNOWN],
-            undeliverable_count=self.sums["kind:" + OutcomeKind.UNDELIVERABLE],
+            total_outcomes=sum(map(len, rows)),
+            answered_outcomes=successes + failures,
+            success_count=successes,
+            failure_count=failures,
+            beside_counts=_grouped((ending.blame, count) for ending, count in counts if not ending.answered),
+            unknown_count=kinds.get(OutcomeKind.UNKNOWN, 0),
+            undeliverable_count=kinds.get(OutcomeKind.UNDELIVERABLE, 0),
             success_rate=self.rate(),
             p50_latency_ms=p50_ms,
             p95_latency_ms=p95_ms,
             max_latency_ms=max_ms,
             total_cost_usd=self.cost_usd(),
             cost_per_successful_outcome=self.cost_per_success(),
-            input_tokens=self.sums["input"],
-            output_tokens=self.sums["output"],
+            input_tokens=sum(some.input_tokens for some in rows),
+            output_tokens=sum(some.output_tokens for some in rows),
             failure_rate_1h=self.last_hour(now).share,
-            mean_confidence=self.sums["confidence"] / _NANO / rated if rated else None,
-            confident_failures=self.sums["confident failure"],
-            kinds=self._group("kind:"),
-            channels=self._group("via:"),
-            recent_failures=tuple(row.failure for row in reversed(self.failures[-FAILURES_SHOWN:]) if row.failure),
+            mean_confidence=sum(some.confidence_nano for some in rows) / NANO / rated if rated else None,
+            confident_failures=sum(some.sure_count for some in self.failures),
+            kinds=kinds,
+            channels=_grouped((ending.via, count) for ending, count in counts),
+            recent_failures=self._recent_failures(),
             trend=self._trend(now),
-            last_outcome_at=datetime.fromtimestamp(last.at, UTC) if last else None,
-            last_outcome_kind=last.kind if last else None,
+            last_outcome_at=_date(last[0]) if last else None,
+            last_outcome_kind=last[2] if last else None,
         )
+
+    def _recent_failures(self) -> tuple[RecentFailure, ...]:
+        newest = sorted(
+            chain.from_iterable(rows.newest for rows in (*self.failures, *self.beside)), key=itemgetter(0, 1)
+        )
+        return tuple(failure for *_, failure in reversed(newest[-FAILURES_SHOWN:]))
+
+
+def _date(at: float | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC)
+
+
+def _first(moments: Iterable[float | None]) -> float | None:
+    return min((at for at in moments if at is not None), default=None)
+
+
+def _grouped(counts: Iterable[tuple[StrEnum, int]]) -> dict[str, int]:
+    found: dict[StrEnum, int] = {}
+    for what, count in counts:
+        found[what] = found.get(what, 0) + count
+    return {what.value: count for what, count in sorted(found.items())}
+
+
+def _moments(now: float) -> tuple[float, ...]:
+    """Where each piece of the trend begins, and the last hour."""
+    began, width = now - WINDOW.total_seconds(), WINDOW.total_seconds() / TREND_BUCKETS
+    return (*(began + width * n for n in range(TREND_BUCKETS)), now - RECENT.total_seconds())
+
+
+def _before(groups: Sequence[OutcomeRows], moments: tuple[float, ...]) -> Sequence[int]:
+    """How many rows there are before each moment."""
+    if len(groups) == 1:
+        return groups[0].before(moments)
+    return [sum(rows) for rows in zip(*(rows.before(moments) for rows in groups), strict=True)] or [0] * len(moments)
 
 
 # ------------------------------------------------------------------ the fleet
@@ -451,32 +386,60 @@ class HealthSnapshot:
 
 
 class FleetHealth:
-    """The rolling aggregate. Folding costs the same whatever has been folded before."""
+    """The rolling aggregate. Folding costs the same whatever has been folded before. ``total`` is of all agents."""
 
     def __init__(self, *, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX) -> None:
         self.thresholds = thresholds or Thresholds()
         self._outcomes_max = outcomes_max
-        self._agents: defaultdict[str, Bucket] = defaultdict(Bucket)
-        self._skills: defaultdict[tuple[str, str], Bucket] = defaultdict(Bucket)
-        self._actors: defaultdict[str, Bucket] = defaultdict(Bucket)
-        self._known: set[str] = set()
-        self._shed = 0
+        self._ids = RecentIds()
+        self._endings = Endings()
+        self._skills: dict[tuple[str, str], Bucket] = {}
+        self._agents: dict[str, Bucket] = {}
+        self.total = Bucket(self._endings)
+        self._turns = self._size = self._shed = 0
+        self._oldest_at = inf  # no row is older
 
     def __len__(self) -> int:
-        return len(self._known)
+        return self._size
 
-    def fold(self, outcome: Outcome) -> bool:
+    def fold(self, outcome: Outcome | OutcomeFacts) -> bool:
         """Count an outcome; False if its correlation id is in the window already."""
-        if outcome.correlation_id in self._known:
+        at = outcome.ended_at.timestamp()
+        if not self._ids.add(outcome.correlation_id, at):
             return False
-        self._known.add(outcome.correlation_id)
-        row = row_of(outcome)
-        self._agents[outcome.agent].add(row)
-        self._skills[outcome.agent, outcome.skill].add(row)
-        self._actors[outcome.system_actor].add(row)
-        if len(self._known) > self._outcomes_max:
+        agent, skill = outcome.agent, outcome.skill
+        bucket = self._skills.get((agent, skill))
+        if bucket is None:
+            bucket = self._new_skill(agent, skill)
+        ending = self._endings.of(outcome)
+        ms = outcome.duration_ms if outcome.agent_ms is None else outcome.agent_ms
+        ms = min(max(ms, 0), LONGEST_MS)
+        if ending.answered:
+            (rows,) = bucket.successes if ending.success else bucket.failures
+            number = class_of(ms)
+            bucket.durations.add(number)
+            self._agents[agent].durations.add(number)
+            self.total.durations.add(number)
+        else:
+            (rows,) = bucket.beside
+        self._turns += 1
+        rows.add(at, ms, ending, outcome, self._turns)
+        self._size += 1
+        if at < self._oldest_at:
+            self._oldest_at = at
+        if self._size > self._outcomes_max:
             self._shed_oldest()
         return True
+
+    def _new_skill(self, agent: str, skill: str) -> Bucket:
+        bucket = self._skills[agent, skill] = Bucket(self._endings)
+        for group in (bucket.successes, bucket.failures, bucket.beside):
+            group.append(OutcomeRows())
+        if agent not in self._agents:
+            self._agents[agent] = Bucket(self._endings)
+        self._agents[agent].take(bucket)
+        self.total.take(bucket)
+        return bucket
 
     def prune(self, now: datetime) -> None:
         """Forget what ended more than 24 hours before ``now``."""
@@ -506,53 +469,79 @@ class FleetHealth:
             SkillHealth(agent_name=agent, skill=skill, figures=bucket.figures(at))
             for (agent, skill), bucket in sorted(self._skills.items())
         )
-        worked = {skill for (_, skill), bucket in self._skills.items() if bucket.successes()}
-        answered = {skill for (_, skill), bucket in self._skills.items() if bucket.answered_at}
+        worked = {row.skill for row in skills if row.figures.success_count}
+        answered = {row.skill for row in skills if row.figures.answered_outcomes}
         return HealthSnapshot(
             collected_at=now.astimezone(UTC),
             agents=agents,
             skills=skills,
-            system_actors=tuple(
-                SystemActor(
-                    system_actor=name,
-                    total_outcomes=len(bucket.rows),
-                    success_count=bucket.successes(),
-                    failure_count=bucket.failures_blamed(),
-                    beside_counts=bucket.beside(),
-                )
-                for name, bucket in sorted(self._actors.items())
-            ),
+            system_actors=self._system_actors(),
             orphaned_skills=tuple(sorted(answered - worked)),
-            total_outcomes=len(self._known),
-            total_cost_usd_1d=sum(bucket.cost_usd() for bucket in self._agents.values()),
+            total_outcomes=self._size,
+            total_cost_usd_1d=self.total.cost_usd(),
             max_failure_rate_1h=max((a.figures.failure_rate_1h for a in agents), default=0.0),
             outcomes_shed=self._shed,
         )
 
     def _agent(self, name: str, now: float, condition: Condition) -> AgentHealth:
-        bucket = self._agents.get(name) or Bucket()
+        bucket = self._agents.get(name) or Bucket(self._endings)
         figures = bucket.figures(now)
         word, why, since = judge(bucket, figures, condition, self.thresholds)
         return AgentHealth(agent_name=name, health=word, why=why, since=since, figures=figures)
 
+    def _system_actors(self) -> tuple[SystemActor, ...]:
+        by_actor: dict[str, list[Ending]] = {}
+        for ending in self._endings:
+            by_actor.setdefault(ending.system_actor, []).append(ending)
+        return tuple(
+            SystemActor(
+                system_actor=name,
+                total_outcomes=sum(ending.count for ending in endings),
+                success_count=sum(ending.count for ending in endings if ending.success),
+                failure_count=sum(ending.count for ending in endings if ending.answered and not ending.success),
+                beside_counts=_grouped((ending.blame, ending.count) for ending in endings if not ending.answered),
+            )
+            for name, endings in sorted(by_actor.items())
+        )
+
     def _shed_oldest(self) -> None:
         """Make room: the oldest tenth goes, and is counted as shed."""
-        before = len(self._known)
-        times = sorted(row.at for bucket in self._agents.values() for row in bucket.rows)
-        self._drop_before(times[max(1, len(times) // 10)])
-        self._shed += before - len(self._known)
+        size, rows = self._size, self.total.rows()
+        early, late = self._oldest_at, max(some.last[0] for some in rows if some.last is not None) + 1.0
+        while late - early > 0.001:
+            middle = (early + late) / 2
+            enough = sum(some.before((middle,))[0] for some in rows) >= max(1, size // 10)
+            early, late = (early, middle) if enough else (middle, late)
+        self._drop_before(late)
+        self._shed += size - self._size
 
     def _drop_before(self, cutoff: float) -> None:
-        if all(bucket.rows[0].at >= cutoff for bucket in self._agents.values()):
+        if cutoff <= self._oldest_at:
             return
-        for bucket in self._agents.values():
-            self._known.difference_update(row.correlation_id for row in bucket.drop_before(cutoff))
-        for others in (self._skills, self._actors):
-            for bucket in others.values():
-                bucket.drop_before(cutoff)
-        self._agents = defaultdict(Bucket, ((k, b) for k, b in self._agents.items() if b.rows))
-        self._skills = defaultdict(Bucket, ((k, b) for k, b in self._skills.items() if b.rows))
-        self._actors = defaultdict(Bucket, ((k, b) for k, b in self._actors.items() if b.rows))
+        for (agent, _), bucket in self._skills.items():
+            for rows in bucket.rows():
+                gone = rows.drop_before(cutoff, self._endings)
+                self._size -= len(gone)
+                if gone and rows not in bucket.beside:
+                    numbers = Counter(map(class_of, gone))
+                    for counted in (bucket, self._agents[agent], self.total):
+                        counted.durations.drop(numbers)
+        self._ids.forget_before(cutoff)
+        self._oldest_at = min((rows.oldest_at for rows in self.total.rows()), default=inf)
+        if not all(self._skills.values()):
+            self._forget_empty()
+
+    def _forget_empty(self) -> None:
+        """Skills and agents without outcomes have no rows to look at."""
+        self._skills = {names: bucket for names, bucket in self._skills.items() if bucket}
+        for bucket in (self.total, *self._agents.values()):
+            bucket.successes, bucket.failures, bucket.beside = [], [], []
+        for (agent, _), bucket in self._skills.items():
+            self._agents[agent].take(bucket)
+            self.total.take(bucket)
+        self._agents = {name: bucket for name, bucket in self._agents.items() if bucket}
+        if not self._size:
+            self._ids.clear()
 
 
 class Verdict(NamedTuple):

@@ -14,14 +14,13 @@ from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import Event
 from fleetsim.caller.health import (
     AgentHealth,
-    Bucket,
     Condition,
     FleetHealth,
     HealthWord,
     OutcomeStats,
     Thresholds,
-    row_of,
 )
+from fleetsim.caller.outcome_rows import OutcomeFacts
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.model.errors import Blame
@@ -198,7 +197,6 @@ class FleetFold:
     def __init__(self) -> None:
         self._agents: dict[str, _Agent] = {}
         self._health = FleetHealth()
-        self._total = Bucket()
         self._trend = Trend()
         self.total = OutcomeStats()
         self.cells: tuple[tuple[int, int], ...] = ()
@@ -349,19 +347,28 @@ class FleetFold:
 
     def outcome(self, event: events.OutcomeDecided) -> None:
         agent = self._of(event)
-        outcome = replace(  # in the time of the events, which is that of the screen
-            event.outcome,
-            skill=one_line(event.outcome.skill, 100),
-            system_actor=one_line(event.outcome.system_actor, 100),
-            reason=one_line(event.outcome.reason, 500),
-            model=one_line(event.outcome.model or "", 100) or None,
-            started_at=event.at,
-            ended_at=event.at,
+        told = event.outcome
+        outcome = OutcomeFacts(
+            correlation_id=told.correlation_id,
+            agent=told.agent,
+            skill=one_line(told.skill, 100),
+            system_actor=one_line(told.system_actor, 100),
+            kind=told.kind,
+            success=told.success,
+            blame=told.blame,
+            ended_at=event.at,  # the time of the events is that of the screen
+            duration_ms=told.duration_ms,
+            reason=one_line(told.reason, 500),
+            via=told.via,
+            usage=told.usage,
+            cost_usd=told.cost_usd,
+            confidence=told.confidence,
+            cause=told.cause,
+            agent_ms=told.agent_ms,
         )
         if not self._health.fold(outcome):
             return
-        self._total.add(row_of(outcome))
-        if outcome.counts:
+        if told.counts:
             self._trend.add(event.at, outcome.success)
             if agent is not None:
                 agent.trend.add(event.at, outcome.success)
@@ -389,9 +396,8 @@ class FleetFold:
 
     def _judge(self, now: datetime, span_s: int) -> tuple[AgentRow, ...]:
         """The rows without what is at work: no figure changes with a task that begins, and they are dear."""
-        self._total.drop_before(now.timestamp() - DAY_S)
-        self.total, self.cells = self._total.figures(now.timestamp()), self._trend.cells(now, span_s)
         health = self._health.snapshot(now, {name: agent.condition() for name, agent in self._agents.items()})
+        self.total, self.cells = self._health.total.figures(now.timestamp()), self._trend.cells(now, span_s)
         judged = {row.agent_name: row for row in health.agents}
         skills: dict[str, dict[str, OutcomeStats]] = {}
         for skill in health.skills:

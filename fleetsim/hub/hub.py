@@ -281,8 +281,9 @@ class Hub:
         )
         await self.read_agent_keys()
         # Health is whole before work is taken up: what is decided while that happens is folded on top of it.
-        for outcome in await self.ledger.outcomes(since=self.runtime.clock.now() - WINDOW):
-            self.health.fold(outcome)
+        async for page in self.ledger.outcome_facts(since=self.runtime.clock.now() - WINDOW):
+            for outcome in page:
+                self.health.fold(outcome)
         await enter(self._workers)
         self._workers.start(self._follow_events(), name="events")
         await enter(self.channels)

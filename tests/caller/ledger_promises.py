@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
+from fleetsim.caller.outcome_rows import OutcomeFacts
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.model.work import OutcomeKind
@@ -264,6 +265,26 @@ async def test_outcomes_come_by_their_end_and_the_newest_fit_the_limit(opened: O
         assert names == ["c-1", "c-2", "c-0"]
         assert [o.correlation_id for o in await ledger.outcomes(since=at(0), limit=2)] == ["c-2", "c-0"]
         assert await ledger.outcomes(since=at(31)) == ()
+
+
+async def test_what_health_counts_comes_by_its_end_in_pages_that_miss_nothing_and_tell_nothing_twice(
+    opened: OpenLedger,
+) -> None:
+    async with opened() as ledger:
+        await ledger.accept([record(f"c-{n}") for n in range(7)])
+        for n, ended in enumerate((30, 10, 20, 20, 20, 5, 10)):
+            await ledger.close(outcome(f"c-{n}", ended=ended))
+        for size in (1, 2, 3, 6, 100):
+            pages = [page async for page in ledger.outcome_facts(since=at(10), page=size)]
+            names = [facts.correlation_id for page in pages for facts in page]
+            assert names == ["c-1", "c-6", "c-2", "c-3", "c-4", "c-0"]
+            assert max(map(len, pages)) <= size
+        whole = {o.correlation_id: o for o in await ledger.outcomes(since=at(0))}
+        assert all(
+            getattr(facts, name) == getattr(whole[facts.correlation_id], name)
+            for facts in pages[0]
+            for name in OutcomeFacts.__slots__
+        )
 
 
 async def test_the_last_good_card_of_each_agent_survives(kept: OpenLedger) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import time
-import tracemalloc
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetsim.caller.health import Bucket, Condition, FleetHealth, HealthWord, Thresholds, row_of
+from fleetsim.caller.health import Condition, FleetHealth, HealthWord, Thresholds
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
@@ -338,25 +337,6 @@ def test_the_rolling_figures_equal_a_recount_at_every_moment(outcomes: list[Outc
             assert figures.failure_rate_1h == (sum(not o.success for o in hour) / len(hour) if hour else 0.0)
 
 
-@pytest.mark.slow
-def test_an_outcome_is_kept_in_half_a_kilobyte_whatever_it_said() -> None:
-    def fresh(n: int) -> Outcome:
-        ended = NOW - timedelta(seconds=n / 10)
-        ids = {key: f"{key}-{n:030d}" for key in ("correlation_id", "task_id", "context_id")}
-        return outcome(n, started_at=ended - timedelta(seconds=1), ended_at=ended, text=f"{n:01000d}", **ids)
-
-    health = folded(*(fresh(n) for n in range(100)))
-    tracemalloc.start()
-    try:
-        for n in range(100, 5_100):
-            health.fold(fresh(n))
-        kept_bytes, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(health) == 5_100
-    assert kept_bytes / 5_000 < 550
-
-
 def by(blame: Blame, n: int, **changes: Any) -> Outcome:
     return outcome(n, success=False, kind=OutcomeKind.CANCELED, blame=blame, **changes)
 
@@ -468,9 +448,7 @@ def test_a_slow_agent_is_degraded_since_its_first_slow_outcome() -> None:
 
 @pytest.mark.slow
 def test_since_when_a_rate_is_low_costs_little_after_a_long_day() -> None:
-    bucket = Bucket()
-    for n in range(20_000):
-        bucket.add(row_of(outcome(n, ago_s=80_000 - n / 10, success=False)))
+    bucket = folded(*(outcome(n, ago_s=80_000 - n / 10, success=False) for n in range(20_000))).total
     assert bucket.low_since(0.95, 5) is not None
     began = time.process_time()
     bucket.low_since(0.95, 5)

@@ -12,16 +12,15 @@ import pytest
 
 from fleetsim.caller.health import (
     AgentHealth,
-    Bucket,
     Condition,
     FleetHealth,
     HealthWord,
     OutcomeStats,
-    RecentFailure,
     SystemActor,
     Thresholds,
     TrendBucket,
 )
+from fleetsim.caller.outcome_rows import RecentFailure
 from fleetsim.caller.rates import BUILT_IN, DEFAULT, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
@@ -144,7 +143,7 @@ def _actor(name: str, kept: Sequence[Outcome]) -> SystemActor:
 
 
 def test_nothing_done_is_no_figure_but_a_trend_of_nothing() -> None:
-    assert Bucket().figures(NOW.timestamp()) == OutcomeStats(trend=EMPTY)
+    assert FleetHealth().total.figures(NOW.timestamp()) == OutcomeStats(trend=EMPTY)
     nothing = OutcomeStats()
     assert {
         getattr(nothing, name) for name in OutcomeStats.__slots__ if isinstance(getattr(nothing, name), int | float)

@@ -10,7 +10,7 @@ that cannot be recorded fails its caller alone. Everything else happens where th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -41,6 +41,7 @@ from fleetsim.caller.ledger.storage import (
     ThreadedStorage,
 )
 from fleetsim.caller.ledger.tables import encode, micros
+from fleetsim.caller.outcome_rows import OutcomeFacts
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Answer, Outcome, Question
 from fleetsim.runtime.ports import Clock
@@ -228,6 +229,17 @@ class Ledger:
         Their files and data are listed without content, which ``outcome`` gives.
         """
         return await self._run(self._storage.read, partial(tables.outcomes, since=micros(since), limit=limit))
+
+    async def outcome_facts(self, *, since: datetime, page: int = 5_000) -> AsyncIterator[tuple[OutcomeFacts, ...]]:
+        """What health counts of outcomes that ended at or after ``since``, oldest first, some thousand at a time."""
+        at, seq = micros(since), -1
+        while True:
+            facts, at, seq = await self._run(
+                self._storage.read, partial(tables.outcome_facts, since=at, seq=seq, limit=page)
+            )
+            yield facts
+            if len(facts) < page:
+                return
 
     async def request_notes(self, *, since: datetime, limit: int = 100_000) -> tuple[RequestNote, ...]:
         """How requests accepted at or after ``since`` came and went out, oldest first; the newest ``limit``."""

@@ -34,6 +34,7 @@ from fleetsim.caller.ledger import (
     RequestRecord,
     RunRecord,
 )
+from fleetsim.caller.outcome_rows import OutcomeFacts
 from fleetsim.model.changing import replace
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.parts import without_content
@@ -360,6 +361,20 @@ def outcomes(connection: Connection, since: int, limit: int) -> tuple[Outcome, .
         (since, limit),
     )
     return tuple(map(listed, read_one_by_one(Outcome, newest)))[::-1]
+
+
+def outcome_facts(
+    connection: Connection, since: int, seq: int, limit: int
+) -> tuple[tuple[OutcomeFacts, ...], int, int]:
+    """The next ``limit`` that ended after ``since``, or then and were decided after ``seq``; and where they end."""
+    rows = connection.execute(
+        f"SELECT body, {checked('outcomes')}, ended_at, seq FROM outcomes WHERE (ended_at, seq) > (?, ?)"
+        " ORDER BY ended_at, seq LIMIT ?",
+        (since, seq, limit),
+    ).fetchall()
+    decode = decoder(OutcomeFacts)
+    since, seq = rows[-1][2:] if rows else (since, seq)
+    return tuple(decode(sound(body, right)) for body, right, *_ in rows), since, seq
 
 
 def last_of_task(connection: Connection, agent: str, task_id: str) -> Outcome | None:
