@@ -51,6 +51,8 @@ class MemoryNetwork:
         self.spec_version = spec_version
         self._active_faults = ActiveFaults(rng if rng is not None else random.Random(f"{seed}/network"))
         self._mounts: dict[Origin, Mount] = {}
+        self._own_addresses: dict[str, tuple[str, ...]] = {}
+        """Of hosts that were given none, by name: that of what was mounted there first."""
         self._ports: dict[str, int] = {}
         self._entered = False
         self._given_addresses = 0
@@ -75,6 +77,7 @@ class MemoryNetwork:
         # Any globally routed block would do; nothing outside this process is dialled.
         address = f"20.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}" if before is None else before.address
         mount = self._mounts[at] = Mount(at, app, address)
+        self._own_addresses.setdefault(at.host, (address,))
         if self._entered:
             self._own.start(mount.start_quietly(self.spec_version), name=f"start {at}")
 
@@ -82,6 +85,9 @@ class MemoryNetwork:
         """Shut the application down as a server would: connections close, lifespan ends."""
         await self._at(origin).stop()
         del self._mounts[origin_of(origin)]
+        self._own_addresses = {}
+        for at, mount in self._mounts.items():
+            self._own_addresses.setdefault(at.host, (mount.address,))
 
     async def crash(self, origin: str) -> None:
         """Kill the application: connections break and nothing of it runs on. Mount it again to restart."""
@@ -119,7 +125,7 @@ class MemoryNetwork:
         if ":" in host or host[:1].isdigit():
             with contextlib.suppress(ValueError):
                 return (str(ipaddress.ip_address(host)),)
-        return next(((mount.address,) for origin, mount in self._mounts.items() if origin.host == host), ())
+        return self._own_addresses.get(host, ())
 
     # Weather.
 
@@ -177,7 +183,7 @@ class MemoryNetwork:
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """What listens at one of ``addresses`` on the origin's port. Raises Unreachable."""
         mount = self._mounts.get(origin)
-        if mount is None or not set(self._known(origin.host)) & set(addresses):
+        if mount is None or set(self._known(origin.host)).isdisjoint(addresses):
             mount = next((m for at, m in self._mounts.items() if self._listens(at, origin, addresses)), None)
         if mount is None or not mount.up:
             raise Unreachable(f"{origin}: connection refused")
