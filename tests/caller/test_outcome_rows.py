@@ -97,10 +97,9 @@ def test_an_outcome_is_kept_in_a_tenth_of_a_kilobyte_whatever_it_said() -> None:
     assert kept_bytes / 50_000 < 100
 
 
-def test_what_is_counted_after_a_read_is_in_the_next_of_the_same_moment() -> None:
+def test_what_is_counted_late_after_a_read_is_in_its_place_in_the_next_of_the_same_moment() -> None:
     health = folded(outcome(1), outcome(2, success=False))
     assert row(health).failure_rate_1h == 0.5
-    health.fold(outcome(3, success=False))
-    health.fold(outcome(4, success=False))
-    assert row(health).failure_rate_1h == 0.75
-    assert row(health).trend[-1].outcomes == 4
+    health.fold(outcome(3, success=False, ago_s=7_200))
+    assert row(health).failure_rate_1h == 0.5
+    assert [bucket.outcomes for bucket in row(health).trend[-2:]] == [1, 2]
