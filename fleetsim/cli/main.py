@@ -1,30 +1,27 @@
 """The command line: which verbs there are, what they share, and how errors reach a person.
 
 stdout carries the result and nothing else; progress, hints and logs go to stderr. Verbs are loaded only
-when called, so that ``--help`` stays quick.
+when called, and what logs and errors need only when there are any, so that ``--help`` and ``--version`` stay quick.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
-import logging
 import os
-import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleetsim import __version__
 from fleetsim.cli.exit_codes import Exit, code_for, exit_for
-from fleetsim.cli.logs import LOG_FORMAT
 from fleetsim.model.errors import ConfigError, FleetsimError
-from fleetsim.model.text import escape, hanging, neutralise
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERBS: dict[str, tuple[str, str]] = {
     "demo": ("fleetsim.cli.demo:demo", "Watch a small fleet at work, on this machine, in one command."),
@@ -70,12 +67,16 @@ class CommonOptions:
     @property
     def agents_yaml(self) -> Path:
         """The file this call is about, whether it is there or not."""
+        from pathlib import Path
+
         return self.config or Path("agents.yaml")
 
     def require_agents_yaml(self) -> Path:
         """The file this call reads. Raises ConfigError, with the way to one, if there is none."""
         path = self.agents_yaml
         if not path.exists():
+            import shlex
+
             given = f"--config {shlex.quote(str(path))} " if self.config else ""
             hint = f"`fleetsim {given}init URL` writes one from your agents' cards; --config FILE names another"
             raise ConfigError(f"there is no {path} here", hint=hint)
@@ -88,6 +89,8 @@ class CommonOptions:
 
     def warn(self, *lines: str) -> None:
         """Tell the person, however quiet, that what stdout carries is not all."""
+        from fleetsim.model.text import hanging
+
         for line in lines:
             click.echo(hanging(line), err=True)
 
@@ -143,14 +146,14 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "FLEETSIM"})
 @click.version_option(__version__, "-v", "--version", prog_name="fleetsim", message="%(prog)s %(version)s")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="What stdout carries.")
-@click.option("--config", type=click.Path(path_type=Path), help="agents.yaml [default: ./agents.yaml].")
-@click.option("--state", type=click.Path(path_type=Path), help="Where the hub keeps its key and ledger.")
+@click.option("--config", type=click.Path(), help="agents.yaml [default: ./agents.yaml].")
+@click.option("--state", type=click.Path(), help="Where the hub keeps its key and ledger.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and hints on stderr.")
 @click.option("--ascii", "plain", is_flag=True, help="No glyphs and box drawing.")
 @click.option("--debug", is_flag=True, help="Log everything the hub does, without secrets.")
 @click.pass_context
 def cli(
-    ctx: click.Context, output: str, config: Path | None, state: Path | None, quiet: bool, plain: bool, debug: bool
+    ctx: click.Context, output: str, config: str | None, state: str | None, quiet: bool, plain: bool, debug: bool
 ) -> None:
     """Run, watch and test a fleet of A2A agents.
 
@@ -160,7 +163,23 @@ def cli(
     Have a fleet?      fleetsim init URL...   (writes ./agents.yaml and ./ceremonies/)
                        fleetsim up            (runs it)
     """
-    ctx.obj = CommonOptions(output=output, config=config, state=state, quiet=quiet, ascii=plain)
+    from pathlib import Path
+
+    ctx.obj = CommonOptions(
+        output=output,
+        config=None if config is None else Path(config),
+        state=None if state is None else Path(state),
+        quiet=quiet,
+        ascii=plain,
+    )
+    _log_to_stderr(debug=debug, quiet=quiet)
+
+
+def _log_to_stderr(*, debug: bool, quiet: bool) -> None:
+    import logging
+
+    from fleetsim.cli.logs import LOG_FORMAT
+
     level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
     LOG_FORMAT.hide_environment(os.environ)
     handler = logging.StreamHandler(sys.stderr)
@@ -193,6 +212,9 @@ def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except Exception as error:  # noqa: BLE001 - the last one who can tell a person
+        from fleetsim.cli.logs import LOG_FORMAT
+        from fleetsim.model.text import neutralise
+
         if "--debug" in (argv if argv is not None else sys.argv):
             click.echo(LOG_FORMAT.trace(error), err=True)
             return Exit.FAILED
@@ -203,6 +225,10 @@ def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
 
 def _report(error: FleetsimError, argv: list[str]) -> None:
     """What happened and what to do next; as one JSON document if JSON was asked for."""
+    import json
+
+    from fleetsim.model.text import escape, hanging
+
     if "json" in argv:
         facts = {"code": code_for(error), "message": str(error), "hint": error.hint, "blame": error.blame.value}
         if hasattr(error, "wire_code"):
