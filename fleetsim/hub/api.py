@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -22,7 +21,7 @@ from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.health import WINDOW
 from fleetsim.hub.ceremonies import CeremonyApi
 from fleetsim.hub.endpoints import ENDPOINTS, Who
-from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, hosts_of, number, principal_of, read_body
+from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, hosts_of, number, principal_of, read_body, routed
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.openapi import document
 from fleetsim.hub.ownership import Ownership
@@ -56,7 +55,7 @@ def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
         settings = hub.config.settings
         return hosts_of(hub.url, settings.base_url, settings.internal_base_url) | allowed
 
-    app = Starlette(routes=[*api.routes(), *hub.receiver.routes()])
+    app = routed([*api.routes(), *hub.receiver.routes()])
     return ApiGuard(app, keyring=hub.keyring, hosts=hosts, running=lambda: hub.running)
 
 

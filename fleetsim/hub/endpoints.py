@@ -6,7 +6,7 @@ and the OpenAPI document are written from it. What has no row here is not reacha
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -289,13 +289,27 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
 )
 
-_PATHS: tuple[tuple[re.Pattern[str], Endpoint], ...] = tuple((compile_path(one.path)[0], one) for one in ENDPOINTS)
+_PATHS = {one.path: compile_path(one.path)[0] for one in ENDPOINTS}
+
+
+def _search(path: str, rows: Iterable[Endpoint]) -> dict[str, Endpoint]:
+    found: dict[str, Endpoint] = {}
+    for endpoint in rows:
+        if _PATHS[endpoint.path].match(path):
+            found.setdefault(endpoint.method, endpoint)
+    return found
+
+
+_OPEN = tuple(one for one in ENDPOINTS if _PATHS[one.path].groups)
+_AT_PLAIN_PATHS = {path: _search(path, ENDPOINTS) for path, pattern in _PATHS.items() if not pattern.groups}
 
 
 def endpoints_at(path: str) -> dict[str, Endpoint]:
     """What can be done at a path, by method; nothing for a path without a row."""
-    found: dict[str, Endpoint] = {}
-    for pattern, endpoint in _PATHS:
-        if pattern.match(path):
-            found.setdefault(endpoint.method, endpoint)
-    return found
+    return _AT_PLAIN_PATHS.get(path) or _search(path, _OPEN)
+
+
+def path_params(endpoint: Endpoint, path: str) -> dict[str, str]:
+    """What stands in the open places of a path that is the endpoint's."""
+    match = _PATHS[endpoint.path].match(path)
+    return match.groupdict() if match else {}

@@ -89,6 +89,8 @@ class Labels:
         self._taken: set[str] = set()
 
     def __call__(self, name: str | None) -> str:
+        if name is not None and name in self._taken:
+            return name
         value = one_line(name or OTHER, LABEL_CHARS_MAX)
         if value not in self._taken:
             if len(self._taken) >= self._most:

@@ -15,6 +15,8 @@ from fleetsim.runtime.body import Deadline
 
 T = TypeVar("T")
 
+_TRACEPARENT = TRACEPARENT.encode()
+
 
 class Refusal(FleetsimError):
     """A request that is answered with an HTTP status and a reason, named by ``code``, and nothing else."""
@@ -33,8 +35,8 @@ def too_large(bytes_max: int) -> Refusal:
 
 def traceparent_of(request: Request) -> str:
     """The place in a trace that a caller names (W3C Trace Context section 3.2.2); empty if it names none, or two."""
-    told = request.headers.getlist(TRACEPARENT)
-    place = read_traceparent(told[0]) if len(told) == 1 else None
+    told = [value for name, value in request.scope["headers"] if name == _TRACEPARENT]
+    place = read_traceparent(told[0].decode("latin-1")) if len(told) == 1 else None
     return "" if place is None else str(place)
 
 

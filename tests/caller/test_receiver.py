@@ -331,7 +331,7 @@ def arriving(cid: str, token: str, body: Any) -> StarletteRequest:
         "type": "http",
         "method": "POST",
         "path": f"/api/a2a/callback/{cid}",
-        "path_params": {"task_id": cid},
+        "path_params": {"taskId": cid},
         "headers": [(b"authorization", f"Bearer {token}".encode())],
         "client": ("10.0.0.9", 1),
     }

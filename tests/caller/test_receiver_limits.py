@@ -59,7 +59,7 @@ class Door:
             "method": "POST",
             "path": "/",
             "headers": headers,
-            "path_params": {"task_id": self.cid},
+            "path_params": {"taskId": self.cid},
             "client": (peer, 5) if peer else None,
         }
         return await self.receiver.receive(Request(scope, receive))
