@@ -69,15 +69,21 @@ class TimingWheel:
     def _turn(self) -> None:
         """Put the slots whose second has come in order, and tell of whatever is due."""
         self._timer, now = None, asyncio.get_running_loop().time()
+        near, queue, order = self._near, self._queue, self._order
         while self._numbers and (self._numbers[0] * SLOT_S <= now or self._numbers[0] not in self._slots):
-            for name, when in self._slots.pop(heappop(self._numbers), {}).items():
-                self._near[name] = when
-                heappush(self._queue, (when, next(self._order), name))
+            slot = self._slots.pop(heappop(self._numbers), {})
+            near |= slot
+            queue += [(when, next(order), name) for name, when in slot.items()]
+            queue.sort()  # what is in order is a heap too
         due = []
-        while self._queue and (self._queue[0][0] <= now or self._near.get(self._queue[0][2]) != self._queue[0][0]):
-            when, _, name = heappop(self._queue)
-            if self._near.get(name) == when:
-                del self._near[name]
+        while queue:
+            when, _, name = queue[0]
+            wanted = near.get(name) == when
+            if wanted and when > now:
+                break
+            heappop(queue)
+            if wanted:
+                del near[name]
                 due.append(name)
         for name in due:
             self._due(name)
