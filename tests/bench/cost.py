@@ -86,17 +86,18 @@ async def await_tasks(session: aiohttp.ClientSession, facts: Json, units: int) -
 
 
 async def tell_ends(session: aiohttp.ClientSession, facts: Json, units: int) -> None:
-    """The webhooks of ``await_tasks``, each with the whole task."""
+    """The webhooks of ``await_tasks``."""
     assert len(ASKED_FOR_WEBHOOKS) == units
+    await in_flight(units, lambda _: tell_end(session))
 
-    async def one(_: int) -> None:
-        task_id, push = ASKED_FOR_WEBHOOKS.popitem()
-        headers = {**JSON_HEAD, "x-a2a-notification-token": push["token"]}
-        body = json.dumps(task("completed", task_id, artifacts=[artifact(CHUNK)])).encode()
-        async with session.post(push["url"], data=body, headers=headers) as reply:
-            assert reply.status == 200, await reply.text()
 
-    await in_flight(units, one)
+async def tell_end(session: aiohttp.ClientSession) -> None:
+    """The webhook of one of these tasks, with the whole of it."""
+    task_id, push = ASKED_FOR_WEBHOOKS.popitem()
+    headers = {**JSON_HEAD, "x-a2a-notification-token": push["token"]}
+    body = json.dumps(task("completed", task_id, artifacts=[artifact(CHUNK)])).encode()
+    async with session.post(push["url"], data=body, headers=headers) as reply:
+        assert reply.status == 200, await reply.text()
 
 
 def ask_agent(method: str, skill: str, path: str = "/a2a", events: int = EVENTS) -> Ask:
