@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from itertools import islice
 from typing import TypeVar
@@ -20,7 +20,7 @@ from fleetsim.caller.fleet_events import StorageFailed
 from fleetsim.caller.ledger import LedgerBroken, QuestionState, RequestRecord
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.signals import Ask, ResolveQuestion
-from fleetsim.caller.track import Track
+from fleetsim.caller.track_store import TrackStore
 from fleetsim.model.asking import answer_schema
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.parts import noted
@@ -44,7 +44,7 @@ class RecordWriter:
     disk took in between.
     """
 
-    def __init__(self, ledger: Ledger, events: EventLog, workers: Workers, tracks: Mapping[str, Track]) -> None:
+    def __init__(self, ledger: Ledger, events: EventLog, workers: Workers, tracks: TrackStore) -> None:
         self._ledger = ledger
         self._events = events
         self._workers = workers

@@ -58,6 +58,7 @@ from fleetsim.caller.step import new_track, step
 from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.timing_wheel import TimingWheel
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
+from fleetsim.caller.track_store import TrackStore
 from fleetsim.caller.webhook_arrival import EarlyLimits, EarlyWebhooks, PushWatch
 from fleetsim.model.asking import check_answer
 from fleetsim.model.changing import replace
@@ -112,7 +113,7 @@ class LatenessListener(Protocol):
 class Tracker:
     """Every request between acceptance and outcome. Use as ``async with``; it starts nothing by itself.
 
-    ``settled`` are told of each decided outcome once, in order (health is one of them).
+    ``settled`` are told of each decided outcome once, in order (health is one of them). ``open_tracks`` are its tracks.
     """
 
     def __init__(
@@ -136,17 +137,17 @@ class Tracker:
         self._settled = list(settled)
         self._rng = runtime.rng.stream("tracker")
         self._workers = Workers("tracker")
-        self._tracks: dict[str, Track] = {}
+        self.open_tracks = TrackStore()
         self._wheel = TimingWheel(lambda correlation_id: self.signal(correlation_id, Due()))
         self._waiters: dict[str, asyncio.Future[Outcome]] = {}
         self._closing: dict[str, asyncio.Task[Any]] = {}
         self._sends: dict[str, asyncio.Task[Any]] = {}
         self._broken: LedgerBroken | None = None
-        self._writer = RecordWriter(ledger, events, self._workers, self._tracks)
+        self._writer = RecordWriter(ledger, events, self._workers, self.open_tracks)
         self._pacer = PollPacer(
             runtime.clock,
             per_agent=polls_per_agent,
-            expected_per_s=lambda: len(self._tracks) / self.rules.poll_interval_s,
+            expected_per_s=lambda: len(self.open_tracks) / self.rules.poll_interval_s,
         )
         self._late, self._late_told = late, float("-inf")
         self._push_watch = PushWatch(events)
@@ -158,7 +159,7 @@ class Tracker:
 
     def begin(self, record: RequestRecord) -> None:
         """Take on a request that the ledger accepted."""
-        self._tracks[record.request.correlation_id] = new_track(record, self._moment())
+        self.open_tracks.add(new_track(record, self._moment()))
         self.signal(record.request.correlation_id, Begin())
 
     def recover(
@@ -175,7 +176,7 @@ class Tracker:
         ``early`` are the webhooks that the ledger kept for it.
         """
         cid = record.request.correlation_id
-        self._tracks[cid] = new_track(record, self._moment())
+        self.open_tracks.add(new_track(record, self._moment()))
         named = record.task.task_id if record.task is not None else record.request.task_id
         if named is not None:
             self._by_task[record.agent, named] = cid
@@ -187,21 +188,21 @@ class Tracker:
 
     def tracks(self) -> tuple[Track, ...]:
         """All open tracks, oldest first."""
-        return tuple(self._tracks.values())
+        return tuple(self.open_tracks)
 
     def track(self, correlation_id: str) -> Track | None:
         """One open track."""
-        return self._tracks.get(correlation_id)
+        return self.open_tracks.get(correlation_id)
 
     def questions(self) -> tuple[Question, ...]:
         """What agents wait for, oldest first; a question is shown once it is on record."""
-        questions = (track.asking.question for track in self._tracks.values())
+        questions = (track.asking.question for track in self.open_tracks.awake())
         return tuple(q for q in questions if q is not None and q.question_id in self._writer.open_questions)
 
     def kept(self) -> dict[str, int]:
         """How much is kept of requests in flight, by name: nothing once they have all ended and are on record."""
         return {
-            "tracks": len(self._tracks),
+            "tracks": len(self.open_tracks),
             "timers": len(self._wheel),
             "waiters": len(self._waiters),
             "outcomes to record": len(self._closing),
@@ -220,7 +221,7 @@ class Tracker:
             UnknownTarget: no request has that id.
             NotAccepting: the outcome could not be recorded.
         """
-        if correlation_id in self._tracks:
+        if correlation_id in self.open_tracks:
             if self._broken is not None:
                 raise self._broken
             waiter = self._waiters.setdefault(correlation_id, asyncio.get_running_loop().create_future())
@@ -241,8 +242,8 @@ class Tracker:
         """
         check_text(answer.text, "the answer", self.rules.text_chars_max)
         require_parts(answer.parts, answer.metadata)
-        questions = (track.asking.question for track in self._tracks.values())
-        question = next((q for q in questions if q is not None and q.question_id == answer.question_id), None)
+        asked = (track.asking.question for track in self.open_tracks.awake())
+        question = next((q for q in asked if q is not None and q.question_id == answer.question_id), None)
         if question is not None:
             if answer.decision is Decision.ANSWER:
                 check_answer(question.parts, answer.parts)
@@ -260,7 +261,7 @@ class Tracker:
 
     def cancel(self, correlation_id: str, *, by: str = "operator") -> None:
         """Ask for a request to be stopped. Raises UnknownTarget if it is not in flight."""
-        if correlation_id not in self._tracks:
+        if correlation_id not in self.open_tracks:
             raise UnknownTarget(f"no request {correlation_id!r} is in flight")
         self.signal(correlation_id, CancelAsked(by=by))
 
@@ -292,7 +293,7 @@ class Tracker:
             NotAccepting: it is not on record, and must not be acknowledged.
         """
         self._push_watch.arrived(agent)
-        clock, track = self._runtime.clock, self._tracks.get(correlation_id)
+        clock, track = self._runtime.clock, self.open_tracks.get(correlation_id)
         overtook_reply = track is not None and track.awaits_reply
         if track is not None and overtook_reply:
             early_updates = [update.event for update in track.sending.early]
@@ -308,7 +309,7 @@ class Tracker:
             await self._early.keep(webhook)
         for event in events:
             self.signal(correlation_id, TaskUpdate(event=event, via=UpdateSource.PUSH, began=clock.monotonic()))
-        if overtook_reply and (track := self._tracks.get(correlation_id)) is not None and track.awaits_reply:
+        if overtook_reply and (track := self.open_tracks.get(correlation_id)) is not None and track.awaits_reply:
             return True  # the reply has not come meanwhile either
         await self._recorded(correlation_id)
         return False
@@ -337,12 +338,11 @@ class Tracker:
 
     def signal(self, correlation_id: str, signal: Signal) -> None:
         """Apply one signal now. Signals for requests that are gone are dropped."""
-        track = self._tracks.get(correlation_id)
+        track = self.open_tracks.get(correlation_id)
         if track is None:
             return
         now = self._moment()
         new, effects = step(track, signal, now, self.rules)
-        self._tracks[correlation_id] = new
         if track.record.task is None and new.record.task is not None and not self._bind(new, new.record.task):
             outcome = outcome_of(
                 new,
@@ -352,8 +352,8 @@ class Tracker:
                 cause=Cause.PROTOCOL,
                 rates=self.rules.rates,
             )
-            new = self._tracks[correlation_id] = replace(new, outcome=outcome, timers={})
-            effects = (Close(outcome=outcome),)
+            new, effects = replace(new, outcome=outcome, timers={}), (Close(outcome=outcome),)
+        self.open_tracks.put(track, new, at=now.mono)
         self._carry_out(correlation_id, new, effects)
         self._wheel.move(correlation_id, track.wake, new.wake)
 
@@ -400,7 +400,7 @@ class Tracker:
 
     async def _poll_in_turn(self) -> None:
         async for agent, cid in self._pacer:
-            track = self._tracks.get(cid)
+            track = self.open_tracks.get(cid)
             if track is None or track.outcome is not None:  # the request ended while it waited
                 self._polled(agent)
                 continue
@@ -426,7 +426,13 @@ class Tracker:
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
         if isinstance(effect, Send):
             self._sends[cid] = worker
+            worker.add_done_callback(partial(self._sent, cid))
         return worker
+
+    def _sent(self, cid: str, worker: asyncio.Task[None]) -> None:
+        """A send is over; the request may follow its task for days."""
+        if self._sends.get(cid) is worker:
+            del self._sends[cid]
 
     async def _call(self, cid: str, record: RequestRecord, effect: Effect) -> None:
         """Carry out an effect that reaches out to the agent.
@@ -494,7 +500,7 @@ class Tracker:
         The track knows first, so that nothing written about the request from here on says otherwise.
         """
         self.signal(cid, Left())
-        track = self._tracks.get(cid)
+        track = self.open_tracks.get(cid)
         await self._ledger.update(replace(track.record if track else record, phase=Phase.SENDING))
         failpoint("before_send")
 
@@ -526,7 +532,7 @@ class Tracker:
     def _forget(self, track: Track) -> None:
         record = track.record
         cid = record.request.correlation_id
-        self._tracks.pop(cid, None)
+        self.open_tracks.pop(cid)
         self._closing.pop(cid, None)
         self._sends.pop(cid, None)
         for task_id in (record.request.task_id, record.task.task_id if record.task is not None else None):
@@ -564,7 +570,7 @@ class Tracker:
         for _ in range(round(LAST_WORDS_S / 0.05)):
             flying = (
                 t
-                for t in self._tracks.values()
+                for t in self.open_tracks.awake()
                 if t.sending.in_air or (t.asking.answer and Timer.RESUME not in t.timers)
             )
             if not any(t.outcome is None for t in flying) and not self._closing:

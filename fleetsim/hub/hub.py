@@ -384,7 +384,7 @@ class Hub:
             await asyncio.sleep(LOOK_EVERY_S)
             await self.reload()
             await self.read_agent_keys()
-            await self.broker.release((track.record.agent, track.record.sent_to) for track in self.tracker.tracks())
+            await self.broker.release(self.tracker.open_tracks.places())
 
     async def read_agent_keys(self) -> None:
         """Look at the keys of agents now, and take up what changed. What is wrong with them is told once."""

@@ -86,7 +86,11 @@ class Ownership:
     async def _require_context(self, principal: Principal, agent: str, context_id: str) -> None:
         last = await self._ledger.last_of_context(agent, context_id)
         ended = await self._ledger.request(last.correlation_id) if last is not None else None
-        found = [track.record for track in self._tracker.tracks() if _is_in(track.record, agent, context_id)]
+        found = [
+            track.record
+            for track in self._tracker.open_tracks.naming(context_id)
+            if _is_in(track.record, agent, context_id)
+        ]
         newest = found[-1] if found else ended
         if newest is None or not _made_by(newest, principal):
             hint = "leave contextId out in the first turn; the answer has the one to go on with"

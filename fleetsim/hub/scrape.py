@@ -60,7 +60,9 @@ class MetricsEndpoint:
     def _agents(self) -> Iterator[Metric]:
         hub = self._hub
         now, views = hub.runtime.clock.now(), [view for view in hub.broker.views() if view.entry.enabled]
-        flying = Counter(track.record.agent for track in hub.tracker.tracks())
+        flying = Counter[str]()
+        for (agent, _), count in hub.tracker.open_tracks.places().items():
+            flying[agent] += count
         flying.update(dict.fromkeys((view.entry.name for view in views), 0))
         yield _gauge("tasks_in_flight", "Requests without an end.", "agent", flying)
         up = {view.entry.name: view.reachable for view in views if view.reachable is not None}

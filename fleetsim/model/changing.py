@@ -17,7 +17,7 @@ else:
         The standard one reads every field by name and calls ``__init__``, which sets each through
         ``object.__setattr__``: a tenth of what a request cost the hub. Raises KeyError for what is no field.
         """
-        copied, setters = _copier(type(record))
+        copied, setters = copier(type(record))
         copy = copied(record)
         for name, value in changes.items():
             setters[name](copy, value)
@@ -25,8 +25,11 @@ else:
 
 
 @cache
-def _copier(kind: type) -> tuple[Callable[[Any], Any], dict[str, Callable[[Any, Any], None]]]:
-    """A function that copies a record of a class, written for its fields as dataclasses' own are; and their setters."""
+def copier(kind: type) -> tuple[Callable[[Any], Any], dict[str, Callable[[Any, Any], None]]]:
+    """A function that copies a record of a class, written for its fields as dataclasses' own are; and their setters.
+
+    Raises TypeError for a class that checks itself when it is made.
+    """
     if hasattr(kind, "__post_init__"):
         raise TypeError(f"{kind.__name__} checks itself when it is made")
     setters = {field.name: getattr(kind, field.name).__set__ for field in fields(kind)}

@@ -1,0 +1,208 @@
+"""The open tracks. One that only waits for its next look is a string of bytes until then.
+
+A track is some thirty objects, 2.4 KB. Of 100,000 that are looked at every half minute nearly all wait, and the
+collector of cycles would visit all of their objects. Bytes weigh a quarter and hold nothing that it looks at.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from fleetsim.caller.track import Timer, Track
+from fleetsim.model.changing import copier
+
+PARK_S = 5.0
+"""A track that is not looked at for so long is packed; a young task, looked at often, would not be worth it."""
+
+PACKED_BYTES_MAX = 4_096
+"""Larger ones stay as they are: to pack and unpack them at each look would cost more than they weigh."""
+
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes, frozenset})
+"""What ``marshal`` writes by itself, as it does dictionaries of them; it refuses all else."""
+
+_NESTED = frozenset({tuple, list})
+
+
+class TrackStore:
+    """Tracks by correlation id, oldest first. A track that is put in is a value: it is not changed any more."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[str, Track | bytes] = {}
+        self._places: Counter[tuple[str, str]] = Counter()
+        self._last: tuple[bytes, Track] | None = None
+
+    def __len__(self) -> int:
+        return len(self._tracks)
+
+    def __contains__(self, correlation_id: str) -> bool:
+        return correlation_id in self._tracks
+
+    def __iter__(self) -> Iterator[Track]:
+        return map(self._whole, tuple(self._tracks.values()))
+
+    def get(self, correlation_id: str) -> Track | None:
+        """One track."""
+        found = self._tracks.get(correlation_id)
+        return found if found is None or type(found) is Track else self._whole(found)
+
+    def awake(self) -> Iterator[Track]:
+        """Those that may have something under way, or a question."""
+        return (found for found in tuple(self._tracks.values()) if isinstance(found, Track))
+
+    def naming(self, text: str) -> Iterator[Track]:
+        """All in which some text may be ``text``."""
+        found, written = tuple(self._tracks.values()), text.encode("utf-8", "surrogatepass")
+        return (self._whole(one) for one in found if isinstance(one, Track) or written in one)
+
+    def places(self) -> Counter[tuple[str, str]]:
+        """How many are at work at which agent's which address."""
+        return self._places
+
+    def add(self, track: Track) -> None:
+        """Take on a new one."""
+        self._tracks[track.correlation_id] = track
+        self._places[track.record.agent, track.record.sent_to] += 1
+
+    def put(self, before: Track, track: Track, *, at: float) -> None:
+        """What became of one at that moment."""
+        if before.record is not track.record and before.record.sent_to != track.record.sent_to:
+            self._leave(before)
+            self._places[track.record.agent, track.record.sent_to] += 1
+        self._tracks[track.correlation_id] = (_waits(track, at) and packed(track)) or track
+
+    def pop(self, correlation_id: str) -> None:
+        """It is over."""
+        track = self.get(correlation_id)
+        if track is not None:
+            del self._tracks[correlation_id]
+            self._leave(track)
+
+    def _leave(self, track: Track) -> None:
+        place = track.record.agent, track.record.sent_to
+        self._places[place] -= 1
+        if not self._places[place]:
+            del self._places[place]
+
+    def _whole(self, found: Track | bytes) -> Track:
+        if isinstance(found, Track):
+            return found
+        if self._last is None or self._last[0] is not found:  # who looks at one often looks again
+            self._last = found, unpacked(found)
+        return self._last[1]
+
+
+def _waits(track: Track, at: float) -> bool:
+    """Whether nothing is under way for it but time."""
+    wake = track.wake
+    return (
+        wake is not None
+        and wake >= at + PARK_S
+        and track.record.task is not None
+        and track.polling.began is None
+        and not (track.streaming.open or track.streaming.joining or track.sending.in_air)
+        and track.asking.question is None
+        and track.asking.answer is None
+        and not track.record.request.parts
+        and not track.record.task.artifacts
+    )
+
+
+# -- packing ------------------------------------------------------------------------------------------------------
+# A record is a list of its class's number and, of each member that is not the default itself, number and value.
+
+_ENUM, _MOMENT, _TIMERS = -1, -2, -3
+"""In place of a class's number."""
+
+
+def packed(track: Track) -> bytes | None:
+    """A track as bytes; None if it is too large, or holds something that has no such form."""
+    try:
+        written = marshal.dumps(_written(track))
+    except ValueError:
+        return None
+    return written if len(written) <= PACKED_BYTES_MAX else None
+
+
+def unpacked(written: bytes) -> Track:
+    """The track that was packed, by this process."""
+    track: Track = _read(marshal.loads(written))
+    return track
+
+
+class _Kind:
+    """How records of one class are packed."""
+
+    def __init__(self, number: int, record: type[Any]) -> None:
+        self.number = number
+        self.copied, setters = copier(record)  # type: ignore[arg-type]  # a class can be a key
+        self.setters = tuple(setters.values())
+        self.members = tuple((at, one.name, one.default) for at, one in enumerate(fields(record)))
+        self.plain = object.__new__(record)
+        for (_, _, default), assign in zip(self.members, self.setters, strict=True):
+            assign(self.plain, None if default is MISSING else default)
+
+
+_kinds: dict[type[Any], _Kind] = {}
+_numbered: list[_Kind] = []
+_enums: list[Enum] = []
+_enum_numbers: dict[int, int] = {}
+"""By identity: members of two classes may be equal."""
+
+
+def _written(value: Any) -> Any:
+    kind = type(value)
+    if (known := _kinds.get(kind)) is not None:
+        line = [known.number]
+        for at, name, default in known.members:
+            member = getattr(value, name)
+            if member is not default:
+                line += (at, member if type(member) in _PLAIN else _written(member))
+        return line
+    if kind is tuple:
+        return tuple(map(_written, value))
+    if kind is dict and value and type(next(iter(value))) is Timer:
+        return [_TIMERS, *(part for timer, due in value.items() for part in (_enum_number(timer), due))]
+    if kind in _PLAIN or kind is dict:
+        return value
+    if kind is datetime and value.tzinfo is UTC:
+        return [_MOMENT, (value - _EPOCH) // _MICROSECOND]
+    if isinstance(value, Enum):
+        return [_ENUM, _enum_number(value)]
+    if not (is_dataclass(value) and hasattr(kind, "__slots__")):
+        raise ValueError(f"a {kind.__name__} is not packed")
+    _kinds[kind] = known = _Kind(len(_numbered), kind)
+    _numbered.append(known)
+    return _written(value)
+
+
+def _enum_number(member: Enum) -> int:
+    if id(member) not in _enum_numbers:
+        _enum_numbers[id(member)] = len(_enums)
+        _enums.append(member)
+    return _enum_numbers[id(member)]
+
+
+def _read(written: Any) -> Any:
+    if type(written) is tuple:
+        return tuple(map(_read, written))
+    if type(written) is not list:
+        return written
+    number, *rest = written
+    if number == _ENUM:
+        return _enums[rest[0]]
+    if number == _MOMENT:
+        return _EPOCH + rest[0] * _MICROSECOND
+    if number == _TIMERS:
+        return {_enums[timer]: due for timer, due in zip(rest[::2], rest[1::2], strict=True)}
+    kind = _numbered[number]
+    record = kind.copied(kind.plain)
+    for at, value in zip(rest[::2], rest[1::2], strict=True):
+        kind.setters[at](record, _read(value) if type(value) in _NESTED else value)
+    return record
