@@ -100,8 +100,7 @@ class _Desk:
 
 
 class _ByAgent(Mapping[str, T]):
-    """What ``read`` makes of each agent's view at any moment, without those it makes None of: nothing is copied for
-    who asks for one of a thousand."""
+    """Views as ``CardBroker.by_agent`` has them: nothing is copied for who asks for one of a thousand."""
 
     def __init__(self, desks: Mapping[str, _Desk], read: Callable[[AgentView], T | None]) -> None:
         self._desks, self._read = desks, read
@@ -205,13 +204,17 @@ class CardBroker:
         """How the agent is called, None before the first card. Raises UnknownTarget."""
         return self._desk(agent).view.choice
 
+    def by_agent(self, read: Callable[[AgentView], T | None]) -> Mapping[str, T]:
+        """What ``read`` makes of each agent's view at any moment, without those it makes None of."""
+        return _ByAgent(self._desks, read)
+
     def offers(self) -> Mapping[str, Collection[str]]:
         """What each enabled agent may be asked for at any moment, for the registry."""
-        return _ByAgent(self._desks, lambda view: view.skills if view.entry.enabled else None)
+        return self.by_agent(lambda view: view.skills if view.entry.enabled else None)
 
     def disabled(self) -> Mapping[str, str]:
         """Why each of the other agents takes no work, at any moment."""
-        return _ByAgent(self._desks, _why_disabled)
+        return self.by_agent(_why_disabled)
 
     # ------------------------------------------------------------------ first reads
 

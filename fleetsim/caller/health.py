@@ -296,6 +296,11 @@ class Thresholds:
     """A slower 95th percentile counts as degraded, in milliseconds."""
 
 
+def barred(reachable: bool | None, breaker_open: bool, auth_refused: bool) -> bool:
+    """Whether work sent to an agent now would not be taken: routing gives such an agent none."""
+    return reachable is False or breaker_open or auth_refused
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """What is known of an agent now, beside its outcomes. ``reachable`` None: nobody has tried yet.
@@ -316,8 +321,7 @@ class Condition:
 
     @property
     def barred(self) -> bool:
-        """Whether work sent now would not be taken: routing gives such an agent none."""
-        return self.reachable is False or self.breaker_open or self.auth_refused
+        return barred(self.reachable, self.breaker_open, self.auth_refused)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -445,15 +449,12 @@ class FleetHealth:
         """Forget what ended more than 24 hours before ``now``."""
         self._drop_before(now.timestamp() - WINDOW.total_seconds())
 
-    def weights(self, now: datetime, conditions: Mapping[str, Condition] | None = None) -> dict[str, float]:
-        """What the registry shares work by: 0 for agents that would not take it now.
-
-        Agents without an outcome they answer for are left out otherwise.
-        """
+    def weight(self, agent: str, now: datetime) -> float | None:
+        """What the registry shares work by; None for an agent without an outcome that it answers for."""
         self.prune(now)
-        rated = ((name, bucket.rate(), bucket.cost_per_success()) for name, bucket in self._agents.items())
-        weights = {name: weight(rate, cost) for name, rate, cost in rated if rate is not None}
-        return weights | {name: 0.0 for name, condition in (conditions or {}).items() if condition.barred}
+        bucket = self._agents.get(agent)
+        rate = bucket.rate() if bucket is not None else None
+        return None if bucket is None or rate is None else weight(rate, bucket.cost_per_success())
 
     def last_hour(self, now: datetime) -> dict[str, FailureRate]:
         """What each agent answered for in the last hour."""

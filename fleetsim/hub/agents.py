@@ -18,7 +18,7 @@ from fleetsim.caller.fleet_events import (
     WebhookAccepted,
     WebhooksDegraded,
 )
-from fleetsim.caller.health import Condition
+from fleetsim.caller.health import Condition, barred
 from fleetsim.caller.ledger import OtherWay
 from fleetsim.caller.skill_policy import read_declared
 from fleetsim.model.skills import skill_hint
@@ -108,6 +108,11 @@ class AgentNotes:
                 self.auth_refused.setdefault(agent, event.at)
             case TaskBound() | TaskMoved() | CredentialAccepted():
                 self.auth_refused.pop(agent, None)
+
+    def barred(self, view: AgentView, limiter: AgentLimiter) -> bool:
+        """As ``condition`` has it: asked of each agent that could take a request, where there may be hundreds."""
+        name = view.entry.name
+        return barred(view.reachable, limiter.refuses(name), name in self.auth_refused)
 
     def condition(self, view: AgentView, limiter: AgentLimiter) -> Condition:
         """What is known of an agent now, beside its outcomes."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fleetsim.caller.agent_limiter import AgentLimiter
-from fleetsim.caller.cards import CardBroker
+from fleetsim.caller.cards import AgentView, CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.ceremonies.store import CeremonyStore
@@ -437,8 +437,14 @@ class Hub:
 
     # ------------------------------------------------------------------ what parts ask each other
 
-    def _weights(self) -> dict[str, float]:
-        return self.health.weights(self.runtime.clock.now(), self.conditions())
+    def _weights(self) -> Mapping[str, float]:
+        """How much work each agent deserves now; one without a history is not in it."""
+        now = self.runtime.clock.now()
+
+        def weight(view: AgentView) -> float | None:
+            return 0.0 if self._notes.barred(view, self.limiter) else self.health.weight(view.entry.name, now)
+
+        return self.broker.by_agent(weight)
 
     def _scheduler(self, folder: CeremonyFolder) -> Scheduler:
         return Scheduler(

@@ -189,8 +189,9 @@ def test_the_trend_has_sixteen_buckets_of_an_hour_and_a_half() -> None:
 
 def test_weights_fall_with_failures_and_with_cost() -> None:
     health = folded(outcome(1, cost_usd=1.0), outcome(2, agent="ava"), outcome(3, agent="ava", success=False))
-    assert health.weights(NOW) == {"quinn": 0.5, "ava": 0.5}
-    assert folded(outcome(1, kind=OutcomeKind.UNKNOWN, success=False, blame=Blame.NETWORK)).weights(NOW) == {}
+    assert (health.weight("quinn", NOW), health.weight("ava", NOW), health.weight("nobody", NOW)) == (0.5, 0.5, None)
+    unknown = folded(outcome(1, kind=OutcomeKind.UNKNOWN, success=False, blame=Blame.NETWORK))
+    assert unknown.weight("quinn", NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -351,7 +352,7 @@ def test_what_others_did_moves_no_figure_of_the_agent() -> None:
     for figure in ("success_rate", "answered_outcomes", "failure_count", "failure_rate_1h", "trend", "p95_latency_ms"):
         assert getattr(row(crowded), figure) == getattr(row(alone), figure), figure
     assert row(crowded).cost_per_successful_outcome == pytest.approx(0.1)
-    assert crowded.weights(NOW) == alone.weights(NOW)
+    assert crowded.weight("quinn", NOW) == alone.weight("quinn", NOW)
     assert crowded.snapshot(NOW).orphaned_skills == ()
     assert crowded.snapshot(NOW, UP).agents[0].health is HealthWord.UP
     assert row(crowded).total_outcomes == 17
@@ -363,20 +364,6 @@ def test_whoever_asked_is_told_apart_from_what_agents_failed_at() -> None:
     (actor,) = health.snapshot(NOW).system_actors
     assert (actor.total_outcomes, actor.success_count, actor.failure_count) == (4, 1, 1)
     assert actor.beside_counts == {"human": 2}
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        Condition(reachable=False),
-        Condition(reachable=True, breaker_open=True),
-        Condition(reachable=True, auth_refused=True),
-    ],
-)
-def test_an_agent_that_would_take_no_work_weighs_nothing(condition: Condition) -> None:
-    health = folded(outcome(1), outcome(2, agent="ava"))
-    assert health.weights(NOW, {"quinn": condition, "ava": Condition(reachable=True)}) == {"quinn": 0.0, "ava": 1.0}
-    assert FleetHealth().weights(NOW, {"quinn": condition}) == {"quinn": 0.0}
 
 
 def test_latencies_are_of_the_time_the_agent_had() -> None:

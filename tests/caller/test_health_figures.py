@@ -210,9 +210,7 @@ def test_what_was_shed_before_is_counted_on() -> None:
 
 def test_weights_forget_what_is_older_than_a_day() -> None:
     health = folded(outcome(1, ago_s=86_401, success=False), outcome(2))
-    assert health.weights(NOW) == {"quinn": 1.0}
-    assert health.weights(NOW, {"quinn": Condition(reachable=None)}) == {"quinn": 1.0}
-    assert health.weights(NOW, {"quinn": Condition(reachable=False)}) == {"quinn": 0.0}
+    assert health.weight("quinn", NOW) == 1.0
 
 
 # ---------------------------------------------------------------------- the words

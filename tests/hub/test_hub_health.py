@@ -24,6 +24,12 @@ async def ask(t: Town, skill: str, *, agent: str = "quinn", timeout_s: float | N
     return await t.hub.tracker.wait(cid)
 
 
+async def chosen(t: Town) -> str:
+    """Who gets a request that names no agent."""
+    (cid,) = await t.hub.submit(SkillRequest(correlation_id=t.runtime.ids.new(), text="hello", skill="echo"))
+    return (await t.hub.tracker.wait(cid)).agent
+
+
 def row(t: Town, agent: str = "quinn") -> AgentHealth:
     found = t.hub.snapshot().agent(agent)
     assert found is not None
@@ -53,7 +59,16 @@ async def test_six_rejections_by_the_operator_leave_a_sound_agent_up() -> None:
         assert (found.health, found.figures.success_rate) == (HealthWord.UP, 1.0)
         assert (found.figures.total_outcomes, found.figures.answered_outcomes) == (11, 5)
         assert found.figures.failure_rate_1h == 0.0
-        assert t.hub.health.weights(t.runtime.clock.now())["quinn"] > 0.4
+        assert (t.hub.health.weight("quinn", t.runtime.clock.now()) or 0.0) > 0.4
+
+
+async def test_work_that_names_nobody_goes_to_no_agent_that_would_not_take_it_now() -> None:
+    async with town(worker(), worker("ava"), card_refresh_s=5.0) as t:
+        await asyncio.sleep(1)
+        assert {await chosen(t) for _ in range(20)} == {"quinn", "ava"}
+        t.network.down("http://ava.example:8000")
+        await asyncio.sleep(10)
+        assert {await chosen(t) for _ in range(20)} == {"quinn"}
 
 
 @pytest.mark.slow
