@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import fleetsim
 from fleetsim.sim import shipped
 from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.report import Result
@@ -17,7 +18,7 @@ from fleetsim.sim.simulation import mixed
 from fleetsim.sim.troubles import KINDS
 from fleetsim.sim.written import scenario_text, with_mix_written
 from tests.sim.here import Here
-from tests.sim.planted import DEFECTS, STORM, look_for
+from tests.sim.planted import DEFECTS, STORM, Planted, look_for
 from tests.sim.scenes import run_of
 from tests.volume import some, volume
 
@@ -138,6 +139,11 @@ def test_a_scenario_is_written_so_that_it_is_read_back_the_same() -> None:
         source, text, _ = shipped.read(name)
         wanted, written = parse_scenario(text, source)
         assert parse_scenario(scenario_text(written.value), source)[0] == wanted
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_what_a_defect_replaces_is_there_once(defect: Planted) -> None:
+    assert (Path(fleetsim.__file__).parent / defect.file).read_text(encoding="utf-8").count(defect.old) == 1
 
 
 @pytest.mark.slow
