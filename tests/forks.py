@@ -41,12 +41,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """To collect takes one processor; another may import meanwhile what commands begin with."""
+    if session.config.getoption("--forks") and "not sockets" not in session.config.option.markexpr:
+        warm.start()
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     count = session.config.getoption("--forks")
     if not count or session.testsfailed or session.config.option.collectonly:
         return None
-    if any(item.get_closest_marker("sockets") for item in session.items):
-        warm.start()  # one for all
     with TemporaryDirectory(prefix="fleetsim-tests-", dir=_in_memory()) as folder:
         _Pool(session, count, Path(folder)).run()
     return True

@@ -39,18 +39,15 @@ def test_a_calm_hour_ends_well_in_every_dialect() -> None:
 
 
 def test_the_same_seed_gives_the_same_run_in_any_process_and_another_seed_another() -> None:
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", DIGEST],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        ).stdout
-        for seed in ("0", "1")
-    }
-    assert len(digests) == 1
-    assert digests != {run_of(scenario(duration=300.0, seed=2))[1] + "\n"}
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", DIGEST],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+    ).stdout
+    assert elsewhere == run_of(scenario(duration=300.0))[1] + "\n"
+    assert elsewhere != run_of(scenario(duration=300.0, seed=2))[1] + "\n"
 
 
 @pytest.mark.parametrize("meanwhile", ["agent-restart", "agent-down"])
@@ -65,8 +62,8 @@ def test_an_agent_that_is_killed_in_the_middle_of_other_trouble_comes_back_once(
 
 @pytest.mark.parametrize("fault", sorted(KINDS))
 def test_under_each_trouble_every_request_still_has_its_one_outcome(fault: str) -> None:
-    trouble = Trouble.model_validate({"fault": fault, "at": "2m", "lasts": "5m"})
-    found = report(scenario(duration=600.0, weather=[trouble], people=People(cancel=0.1)))
+    trouble = Trouble.model_validate({"fault": fault, "at": "1m", "lasts": "2m"})
+    found = report(scenario(duration=240.0, weather=[trouble], people=People(cancel=0.1)))
     assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
     fleet = found.figures["fleet"]
     untold = (fleet["outcomes"] or 0) - (fleet["requests"] or 0)
