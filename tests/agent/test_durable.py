@@ -23,7 +23,7 @@ from fleetsim.agent.app import Engine, build_app
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.durable import StateUnwritable, TaskFile
 from fleetsim.agent.service import Operations
-from fleetsim.agent.tasks import Record
+from fleetsim.agent.tasks import ANYONE, Record
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import Task, TaskState, TaskStatus
 from fleetsim.runtime.failpoints import installed
@@ -226,6 +226,23 @@ async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gon
     again = TaskFile(tmp_path / "s.db", kept_now)
     assert {record.task_id for record in await again.open()} == (set() if gone else {"a", "b"})
     await again.close()
+
+
+async def test_no_webhook_tells_what_is_not_on_the_disk(tmp_path: Path) -> None:
+    push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/x", "token": "t"}}}
+    async with running(tmp_path / "s.db") as rig:
+        task = await rig.call("message/send", {**sent("10", skill="slow"), **push})
+        go_on = threading.Event()
+        with at("agent.before_write", lambda: go_on.wait(10)):
+            await asyncio.sleep(20)
+            assert rig.engine.store.state((ANYONE, task["id"])) is TaskState.COMPLETED
+            assert "completed" not in rig.hook.states
+            go_on.set()
+        (note,) = rig.engine.store.keepers
+        for _ in range(3):
+            await note.__self__.flush()  # type: ignore[attr-defined]
+            await asyncio.sleep(1)
+        assert rig.hook.states[-1] == "completed"
 
 
 async def test_finished_tasks_still_answer_after_a_restart(tmp_path: Path) -> None:

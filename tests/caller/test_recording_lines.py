@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.recording_lines import FORMAT, LINE_BYTES_MAX, RecordingReader, event_of
+from fleetsim.caller.events import OtherEvent
+from fleetsim.caller.recording_lines import FORMAT, LINE_BYTES_MAX, RecordingReader, event_of, problem_of
 from fleetsim.caller.scenario_events import FailureLogged, HealthLooked, TroubleBegan
 from fleetsim.model.errors import ConfigError
 
@@ -85,3 +86,20 @@ def test_what_a_recording_says_is_harmless() -> None:
         assert len(text) <= 300
         assert "\x1b" not in text
         assert "\n" not in text
+
+
+def test_what_the_hub_said_is_an_event_again() -> None:
+    told = {"at": "2026-03-02T00:00:01Z", "topic": "scout.said"}
+    assert event_of({"t": 1, "kind": "event", "type": "Unheard", "event": told}, AT) == OtherEvent(
+        at=datetime(2026, 3, 2, 0, 0, 1, tzinfo=UTC), name="scout.said", payload={}
+    )
+
+
+@pytest.mark.parametrize("kind", ["refused", "unsettled", "answer", "complaint", "reached", "end", "verdict"])
+def test_a_line_that_lacks_what_its_kind_tells_is_no_line(kind: str) -> None:
+    assert "not a line of a recording" in problem_of({"t": 1, "kind": kind}, first=False)
+
+
+@pytest.mark.parametrize(("year", "taken"), [(1969, False), (1970, True), (8999, True), (9000, False)])
+def test_a_moment_is_of_a_year_that_dates_can_be_reckoned_with(year: int, taken: bool) -> None:
+    assert (problem_of({**START, "start": f"{year}-03-02T00:00:00Z"}, first=True) == "") is taken

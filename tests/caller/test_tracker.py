@@ -74,6 +74,15 @@ async def test_of_a_request_at_work_there_is_one_of_each_and_nothing_once_it_has
         assert {event.task_id for event in f.topics("agent.skill.update")} == {outcome.task_id}
 
 
+async def test_polls_that_wait_for_others_of_their_agent_go_out_after_those() -> None:
+    async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
+        f.network.fault(SlowStart(seconds=9.0), Match(origin=SCOUT, rpc_method="tasks/get"))
+        asked = [await f.ask("scout", str(number), skill="slow") for number in range(12)]
+        outcomes = await asyncio.gather(*(f.tracker.wait(cid) for cid in asked))
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.COMPLETED}
+        assert now() < 400
+
+
 async def test_a_stream_that_ends_early_is_rejoined_and_so_is_the_one_it_was_rejoined_with() -> None:
     async with fleet(Counting().agent, dialect="0.3", push=False, rules=Rules(poll_interval_s=1000)) as f:
         f.network.fault(CutAfter(bytes_passed=700), Match(origin=SCOUT, rpc_method="message/stream"))

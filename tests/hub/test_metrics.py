@@ -155,6 +155,10 @@ async def test_polls_calls_and_webhooks_are_as_many_as_the_network_saw() -> None
         told = [one for one in t.network.seen if "/api/a2a/callback/" in one.url]
     assert now["fleetsim_calls_total{agent=vera,operation=get,result=ok}"] == len(polls) > 10
     assert now["fleetsim_calls_total{agent=vera,operation=send,result=ok}"] == 2
+    assert now["fleetsim_poll_lateness_seconds_count{}"] == len(polls)
+    assert now["fleetsim_poll_lateness_seconds_sum{}"] < 0.1 * len(polls), (
+        "each goes out when it is due, or a tick later"
+    )
     counted = [value for key, value in now.items() if key.startswith("fleetsim_webhooks_total{agent=quinn")]
     assert sum(counted) == len(told) > 0
 

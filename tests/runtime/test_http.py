@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, 
 from fleetsim.runtime import http
 from fleetsim.runtime.http import HttpTransport
 from fleetsim.runtime.http_connection import PIECE_BYTES
+from fleetsim.runtime.http_dial import dial
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import SystemResolver
 from tests.runtime.rawserver import Peer, raw_server
@@ -239,7 +241,47 @@ async def test_lines_may_end_without_a_carriage_return(transport: HttpTransport)
         assert (reply.body, reply.headers["x-empty"]) == (b"ok", "")
 
 
+async def test_a_response_that_nobody_reads_holds_its_sender_back(transport: HttpTransport) -> None:
+    sent, piece = 0, b"x" * 65_536
+
+    async def handler(peer: Peer) -> None:
+        nonlocal sent
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1_024 * len(piece)))
+        for _ in range(1_024):
+            await peer.send(piece)
+            sent += 1
+
+    async with raw_server(handler) as server:
+        wide = Request(method="POST", url=server.url, limits=replace(PATIENT, body_bytes_max=1_024 * len(piece)))
+        async with transport.open(wide) as response:
+            before = -1
+            while before < sent:
+                before = sent
+                await asyncio.sleep(0.2)
+            assert sent < 1_024
+            assert sum([len(piece) async for piece in response.chunks]) == 1_024 * len(piece)
+
+
 # -- connections -------------------------------------------------------------------------------------------------
+
+
+async def test_a_connection_that_is_closed_before_anything_was_sent_is_unreachable(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    async def dial_and_look_away(*given: Any, **more: Any) -> Any:
+        connection = await dial(*given, **more)
+        while not connection.closed:  # noqa: ASYNC110 - it has no bell
+            await asyncio.sleep(0.01)
+        return connection
+
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    monkeypatch.setattr(http, "dial", dial_and_look_away)
+    async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert isinstance(await fails(transport, post(f"http://127.0.0.1:{port}")), Unreachable)
 
 
 async def test_a_connection_is_kept_for_its_next_request_and_no_longer(

@@ -168,6 +168,18 @@ async def test_what_surrounds_chunks_has_the_bounds_of_a_head(flood: bytes) -> N
     assert line.gone
 
 
+async def test_what_surrounds_chunks_may_be_as_large_as_a_head() -> None:
+    for size in (1_000, 1_001):
+        echo = Echo()
+        line = Line(guests(header_bytes_max=1_000), echo)
+        await line.send(CHUNKED)
+        await line.send(b"2\r\nhi\r\n")
+        await line.send(b"0\r\nx: " + b"y" * (size - len(b"0\r\nx: ")))
+        assert line.gone is (size > 1_000)
+        await line.send(b"\r\n\r\n")
+        assert [body for *_, body in echo.asked] == ([b"hi"] if size == 1_000 else [])
+
+
 async def test_a_body_of_many_small_chunks_is_taken() -> None:
     echo = Echo()
     line = Line(guests(header_bytes_max=1_000), echo)
@@ -233,6 +245,12 @@ async def test_an_answer_of_no_known_length_comes_in_chunks_or_until_the_end() -
     answer = await line.send(NEXT.replace(b"1.1", b"1.0"))
     assert b"chunked" not in answer
     assert answer.endswith(b"connection: close\r\n\r\nonetwo")
+    assert line.gone
+
+
+async def test_an_answer_that_ends_its_connection_says_so_once() -> None:
+    line = Line(guests(), answering(200, [(b"content-length", b"2"), (b"connection", b"close")], b"ok"))
+    assert (await line.send(NEXT)).count(b"connection") == 1
     assert line.gone
 
 
