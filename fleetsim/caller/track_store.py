@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
+from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.track import Timer, Track
 from fleetsim.model.changing import copier
 
@@ -67,25 +68,28 @@ class TrackStore:
 
     def add(self, track: Track) -> None:
         """Take on a new one."""
-        self._tracks[track.correlation_id] = track
-        self._places[track.record.agent, track.record.sent_to] += 1
+        record = track.record
+        self._tracks[record.request.correlation_id] = track
+        self._places[record.agent, record.sent_to] += 1
 
-    def put(self, before: Track, track: Track, *, at: float) -> None:
-        """What became of one at that moment."""
-        if before.record is not track.record and before.record.sent_to != track.record.sent_to:
-            self._leave(before)
-            self._places[track.record.agent, track.record.sent_to] += 1
-        self._tracks[track.correlation_id] = (_waits(track, at) and packed(track)) or track
+    def put(self, before: Track, track: Track, *, at: float, wake: float | None) -> None:
+        """What became of one at that moment; something falls due for it at ``wake``."""
+        old, new = before.record, track.record
+        if new is not old and (new.url, new.rpc_url) != (old.url, old.rpc_url):
+            self._leave(old)
+            self._places[new.agent, new.sent_to] += 1
+        waits = wake is not None and wake >= at + PARK_S and _waits(track)
+        self._tracks[new.request.correlation_id] = (packed(track) if waits else None) or track
 
     def pop(self, correlation_id: str) -> None:
         """It is over."""
         track = self.get(correlation_id)
         if track is not None:
             del self._tracks[correlation_id]
-            self._leave(track)
+            self._leave(track.record)
 
-    def _leave(self, track: Track) -> None:
-        place = track.record.agent, track.record.sent_to
+    def _leave(self, record: RequestRecord) -> None:
+        place = record.agent, record.sent_to
         self._places[place] -= 1
         if not self._places[place]:
             del self._places[place]
@@ -98,19 +102,17 @@ class TrackStore:
         return self._last[1]
 
 
-def _waits(track: Track, at: float) -> bool:
+def _waits(track: Track) -> bool:
     """Whether nothing is under way for it but time."""
-    wake = track.wake
+    record = track.record
     return (
-        wake is not None
-        and wake >= at + PARK_S
-        and track.record.task is not None
+        record.task is not None
         and track.polling.began is None
         and not (track.streaming.open or track.streaming.joining or track.sending.in_air)
         and track.asking.question is None
         and track.asking.answer is None
-        and not track.record.request.parts
-        and not track.record.task.artifacts
+        and not record.request.parts
+        and not record.task.artifacts
     )
 
 

@@ -353,9 +353,10 @@ class Tracker:
                 rates=self.rules.rates,
             )
             new, effects = replace(new, outcome=outcome, timers={}), (Close(outcome=outcome),)
-        self.open_tracks.put(track, new, at=now.mono)
+        wake = new.wake
+        self.open_tracks.put(track, new, at=now.mono, wake=wake)
         self._carry_out(correlation_id, new, effects)
-        self._wheel.move(correlation_id, track.wake, new.wake)
+        self._wheel.move(correlation_id, track.wake, wake)
 
     def _moment(self) -> Now:
         clock = self._runtime.clock
@@ -426,13 +427,9 @@ class Tracker:
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
         if isinstance(effect, Send):
             self._sends[cid] = worker
-            worker.add_done_callback(partial(self._sent, cid))
+            # The request may follow its task for days; a worker that is over is not kept for that long.
+            worker.add_done_callback(lambda done: self._sends.pop(cid) if self._sends.get(cid) is done else None)
         return worker
-
-    def _sent(self, cid: str, worker: asyncio.Task[None]) -> None:
-        """A send is over; the request may follow its task for days."""
-        if self._sends.get(cid) is worker:
-            del self._sends[cid]
 
     async def _call(self, cid: str, record: RequestRecord, effect: Effect) -> None:
         """Carry out an effect that reaches out to the agent.

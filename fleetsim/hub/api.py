@@ -21,7 +21,7 @@ from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.health import WINDOW
 from fleetsim.hub.ceremonies import CeremonyApi
 from fleetsim.hub.endpoints import ENDPOINTS, Who
-from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, hosts_of, number, principal_of, read_body, routed
+from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, hosts_of, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.openapi import document
 from fleetsim.hub.ownership import Ownership
@@ -55,8 +55,8 @@ def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
         settings = hub.config.settings
         return hosts_of(hub.url, settings.base_url, settings.internal_base_url) | allowed
 
-    app = routed([*api.routes(), *hub.receiver.routes()])
-    return ApiGuard(app, keyring=hub.keyring, hosts=hosts, running=lambda: hub.running)
+    routes = [*api.routes(), *hub.receiver.routes()]
+    return ApiGuard(routes, keyring=hub.keyring, hosts=hosts, running=lambda: hub.running)
 
 
 class Api:

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from fleetsim.api.bodies import read
 from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
@@ -45,7 +45,7 @@ BODY_S = 10.0
 PAGE_MAX = 1_000
 _bodies = BodyReader(bytes_max=BODY_BYTES_MAX, seconds=BODY_S)
 
-_PRINCIPAL, _ENDPOINT = "fleetsim.principal", "fleetsim.endpoint"
+_PRINCIPAL = "fleetsim.principal"
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -161,53 +161,44 @@ def judge_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str])
             raise Refusal(403, "FOREIGN_ORIGIN", "requests from other web pages are refused")
 
 
-def routed(routes: Iterable[Route]) -> ASGIApp:
-    """The application behind ``ApiGuard``: what it let in goes to the route of its row at once.
-
-    To look for it among all routes again would be a twentieth of what a webhook costs.
-    """
-    handlers: dict[tuple[str, str], Handler] = {
-        (method, route.path): route.endpoint for route in routes for method in route.methods or ()
-    }
-    others = Starlette()
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await others(scope, receive, send)
-            return
-        endpoint: Endpoint = scope[_ENDPOINT]
-        scope["path_params"] = path_params(endpoint, scope["path"])
-        response = await handlers[endpoint.method, endpoint.path](Request(scope, receive, send))
-        await response(scope, receive, send)
-
-    return app
-
-
 class ApiGuard:
-    """ASGI middleware that lets in whoever may come in, and what has a row in the table of endpoints.
+    """The application of some routes: it lets in whoever may come in, to what has a row in the table of endpoints.
 
-    ``hosts`` gives the Host headers that are ours now; ``running`` says whether the hub behind it works: a
-    webhook that comes too early or too late is told to come again, not taken and lost.
+    What it let in goes to the route of its row at once; to look for that among all of them again would be a twentieth
+    of what a webhook costs. ``hosts`` gives the Host headers that are ours now; ``running`` says whether the hub behind
+    it works: a webhook that comes too early or too late is told to come again, not taken and lost.
     """
 
     def __init__(
-        self, app: ASGIApp, *, keyring: Keyring, hosts: Callable[[], Collection[str]], running: Callable[[], bool]
+        self,
+        routes: Iterable[Route],
+        *,
+        keyring: Keyring,
+        hosts: Callable[[], Collection[str]],
+        running: Callable[[], bool],
     ) -> None:
-        self._app = app
+        self._handlers: dict[tuple[str, str], Handler] = {
+            (method, route.path): route.endpoint for route in routes for method in route.methods or ()
+        }
+        self._others = Starlette()
         self._keyring = keyring
         self._hosts = hosts
         self._running = running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            try:
-                self._judge(scope)
-            except Refusal as refusal:
-                await refuse(refusal)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._others(scope, receive, send)
+            return
+        try:
+            endpoint = self._judge(scope)
+        except Refusal as refusal:
+            await refuse(refusal)(scope, receive, send)
+            return
+        scope["path_params"] = path_params(endpoint, scope["path"])
+        response = await self._handlers[endpoint.method, endpoint.path](Request(scope, receive, send))
+        await response(scope, receive, send)
 
-    def _judge(self, scope: Scope) -> None:
+    def _judge(self, scope: Scope) -> Endpoint:
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
         path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
         # First of all: a page whose name was made to resolve to this machine asks like one of ours but for the Host.
@@ -215,13 +206,13 @@ class ApiGuard:
         if not path.startswith("/"):
             raise Refusal(421, "WRONG_HOST", "this is not the host you asked for")
         here = endpoints_at(path)
-        endpoint = scope[_ENDPOINT] = here.get(method)
+        endpoint = here.get(method)
         if endpoint is not None and endpoint.who is Who.ANYONE:
-            return
+            return endpoint
         if not self._running():
             raise Refusal(503, "NOT_ACCEPTING", "the hub is starting or closing", hint="try again in a moment")
         if endpoint is not None and endpoint.who is Who.TOKEN:
-            return
+            return endpoint
         judge_origin(headers, self._hosts())
         principal = self._keyring.principal(headers)
         if principal is None:
@@ -235,6 +226,7 @@ class ApiGuard:
         if method != "GET" and kinds != [b"application/json"]:
             raise Refusal(415, "NOT_JSON", "send Content-Type: application/json")
         scope[_PRINCIPAL] = principal
+        return endpoint
 
 
 def _unknown(here: Mapping[str, Endpoint]) -> Refusal:

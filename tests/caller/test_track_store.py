@@ -65,7 +65,7 @@ def waiting(name: str = "c-1", *, text: str = "do it", wake: float = 30.0) -> Tr
 
 def put(store: TrackStore, track: Track) -> None:
     store.add(track)
-    store.put(track, track, at=0.0)
+    store.put(track, track, at=0.0, wake=track.wake)
 
 
 @given(TRACKS)
@@ -129,7 +129,7 @@ def test_tracks_are_found_by_what_they_name_and_counted_by_where_they_are() -> N
     moved.record = replace(moved.record, url="http://b.example/a2a")
     before = store.get("c-3")
     assert before is not None
-    store.put(before, moved, at=0.0)
+    store.put(before, moved, at=0.0, wake=moved.wake)
     store.pop("c-1")
     store.pop("c-1")
     assert store.places() == {("a", "http://a.example/a2a"): 1, ("a", "http://b.example/a2a"): 1}

@@ -6,7 +6,6 @@ import asyncio
 import re
 
 import pytest
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -64,10 +63,10 @@ async def test_a_route_without_a_row_cannot_be_reached_with_any_key() -> None:
         return PlainTextResponse("reached")
 
     async with town(worker()) as t:
-        app = Starlette(routes=[Route("/api/secret", secret, methods=["GET", "POST"])])
+        routes = [Route("/api/secret", secret, methods=["GET", "POST"])]
         await t.network.unmount(HUB)
         t.network.mount(
-            HUB, ApiGuard(app, keyring=t.hub.keyring, hosts=lambda: {"hub.example:8080"}, running=lambda: True)
+            HUB, ApiGuard(routes, keyring=t.hub.keyring, hosts=lambda: {"hub.example:8080"}, running=lambda: True)
         )
         for method in ("GET", "POST", "PUT", "HEAD", "OPTIONS"):
             reply = await t.http(method, "/api/secret", b"{}")
