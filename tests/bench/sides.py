@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -335,6 +335,9 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
         running = await stack.enter_async_context(running_hub(config, runtime, ledger))
         while any(view.card is None for view in running.broker.views()):  # noqa: ASYNC110 - three cards, no bell
             await asyncio.sleep(0.05)
+
+        if around.tracked:  # they are beside the work, and what a look at them costs has rows of its own
+            running.tracker.rules = replace(running.tracker.rules, look_first_s=poll_s)
 
         async def follow(number: int) -> None:
             await running.submit(SkillRequest(correlation_id=f"{number:036d}", text=TEXT, targets=("endless",)))
