@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from http import HTTPStatus
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
@@ -251,8 +251,7 @@ class GuardedProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Let a peer in, or turn it away."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's are none by class
         self.flow = FlowControl(transport)
         self.state.connections.add(self)  # type: ignore[arg-type]  # it names uvicorn's own protocols
         self._about = {

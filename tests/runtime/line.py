@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -54,13 +55,20 @@ class Wire(asyncio.Transport):
 class Line:
     """A peer on a connection of its own."""
 
-    def __init__(self, guests: Connections, app: Any, address: Any = ("10.0.0.1", 5)) -> None:
+    def __init__(
+        self,
+        guests: Connections,
+        app: Any,
+        address: Any = ("10.0.0.1", 5),
+        *,
+        seen_as: Callable[[Wire], Any] | None = None,
+    ) -> None:
         config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
         self.began_s = asyncio.get_running_loop().time()
         self.protocol = GuardedProtocol(guests, config, ServerState(), {})
         self.wire = Wire(address)
         self.wire.protocol = self.protocol
-        self.protocol.connection_made(self.wire)
+        self.protocol.connection_made(seen_as(self.wire) if seen_as else self.wire)
 
     async def send(self, data: bytes) -> bytes:
         """Returns what came back in a moment."""

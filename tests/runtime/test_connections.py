@@ -69,6 +69,23 @@ async def test_a_next_head_that_comes_in_time_is_answered() -> None:
     assert not line.gone
 
 
+class OtherTransport:
+    """A connection as uvloop's are: it does what asyncio's do, and is none of them."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wire, name)
+
+
+async def test_a_connection_of_another_event_loop_is_served_as_one_of_asyncio() -> None:
+    line = Line(guests(), site, seen_as=OtherTransport)
+    assert (await line.send(HEAD % b"0")).endswith(b"ok")
+    await line.send(HEAD % b"drop")
+    assert line.wire.aborted
+
+
 @pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 431)])
 @pytest.mark.parametrize("how", ["bytes", "headers", "at once"])
 async def test_a_head_is_taken_up_to_its_bound(how: str, more: int, status: int) -> None:
