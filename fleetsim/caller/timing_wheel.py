@@ -11,8 +11,12 @@ import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from math import ceil
 
 SLOT_S = 1.0
+
+CROWD, CROWD_S = 1_000, 0.01
+"""Of more in one second those of a hundredth fall due together: a timer for each costs as much as all the rest."""
 
 
 class TimingWheel:
@@ -60,6 +64,8 @@ class TimingWheel:
         return slot if name in slot else None
 
     def _arm(self, when: float) -> None:
+        if len(self._near) > CROWD:
+            when = ceil(when / CROWD_S) * CROWD_S
         if self._timer is not None:
             if self._timer.when() <= when:
                 return

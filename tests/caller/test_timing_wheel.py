@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from fleetsim.caller.timing_wheel import SLOT_S, TimingWheel
+from fleetsim.caller.timing_wheel import CROWD, CROWD_S, SLOT_S, TimingWheel
 
 
 def now() -> float:
@@ -79,3 +79,16 @@ async def test_a_closed_wheel_tells_of_nothing_and_takes_nothing() -> None:
     told.wheel.move("b", None, 6.0)
     await asyncio.sleep(10)
     assert told.at == []
+
+
+async def test_of_a_crowd_each_falls_due_within_a_hundredth_of_its_moment_and_never_before_it() -> None:
+    told, rng = Told(), random.Random(7)
+    names = {f"n{n}": rng.uniform(2, 4) for n in range(5 * CROWD)}
+    for name, when in names.items():
+        told.wheel.move(name, None, when)
+    await asyncio.sleep(5)
+    assert sorted(name for name, _ in told.at) == sorted(names)
+    late = [at - names[name] for name, at in told.at]
+    assert min(late) >= 0
+    assert max(late) <= CROWD_S + 1e-6
+    assert len({at for _, at in told.at}) < len(names) / 2, "many at a time, but for the last of a second"
