@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetsim.caller.step.following import task_id_of
+from fleetsim.client.stream import FrameReader, read_frame
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, LimitReached, RpcError, TimedOut, WireError
 from fleetsim.model.event import fold
@@ -20,6 +21,7 @@ from fleetsim.wire.choice import choose
 from fleetsim.wire.dialect import DIALECTS, dialect, for_request, read_card
 from fleetsim.wire.json import dump, parse_untrusted
 from fleetsim.wire.reading import read_push_body, read_push_config
+from tests.client.test_frame_reader import asked, frame, told
 from tests.fuzz.target import Target, mutated
 
 _GOLDEN = [
@@ -145,6 +147,21 @@ def sse(data: bytes) -> bool:
         return False
 
 
+_FRAMES = {name: frame(name) for name in DIALECTS}
+
+
+def frames(data: bytes) -> bool:
+    """A frame of a stream after one that was read: the same as by itself, though its JSON may not be parsed."""
+    said, taken = data.decode(errors="replace"), False
+    for name, first in _FRAMES.items():
+        reader = FrameReader(asked(name))
+        reader.read(first)
+        alone = told(read_frame, said, asked(name))
+        assert told(reader.read, said) == alone
+        taken = taken or not isinstance(alone, tuple)
+    return taken
+
+
 _LOOP = asyncio.new_event_loop()
 
 
@@ -174,5 +191,11 @@ TARGETS = (
     Target(name="event", promise="WireError", draw=mutated(*_seeds("event", "body", "result")), judge=event),
     Target(name="card", promise="WireError, and no call leaves the origin", draw=mutated(*_seeds("card")), judge=card),
     Target(name="push", promise="WireError", draw=mutated(*_seeds("body", "event", "params")), judge=push),
+    Target(
+        name="frames",
+        promise="read as by itself, whatever was read before",
+        draw=mutated(*(first.encode() for first in _FRAMES.values())),
+        judge=frames,
+    ),
     Target(name="sse", promise="WireError, LimitReached", draw=mutated(*_streams()), judge=sse),
 )
