@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole check format interop storm sim-storm sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench growth walks mutants mutation mutation-sample lock clean
+.PHONY: help demo test test-fast test-whole check format interop storm sim-storm sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation mutation-sample lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -63,7 +63,7 @@ soak: ## real traffic on loopback, then silence: memory and counts must come bac
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.soak --minutes $(or $(MINUTES),30)
 
-attack: ## one agent floods a real hub: how another fares beside it (ONLY=streams: one flood)
+attack: ## one agent hangs or floods a real hub: how another fares beside it, and beside none (ONLY=streams: one flood)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.flood $(addprefix --only ,$(ONLY))
 
@@ -72,6 +72,10 @@ bench: ## CPU per unit beside a floor and released peers, to docs/benchmarks.md;
 	@$(BIN)/python -m tests.bench.cost --peers --page $(addprefix --row ,$(ROW))
 	@$(if $(ROW),true,$(BIN)/python -m tests.bench.ledger_bench)
 	@$(if $(ROW),true,$(BIN)/python -m tests.bench.tracks_memory)
+
+latency: ## how long an agent's callers wait at half of what it can bear, to docs/benchmarks.md (STORED=100000)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.bench.latency --peers --page $(addprefix --stored ,$(STORED))
 
 growth: ## CPU per unit as agents, tasks, readers, streams grow, to docs/growth.md (CURVE=agents: one, MOST=1000)
 	@scripts/setup dev

@@ -206,6 +206,7 @@ class Around:
     readers: int = 0
     in_flight: int = IN_FLIGHT
     stored: int = 0
+    state: int = 0
     events: int = EVENTS
 
 
@@ -360,9 +361,10 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
 @asynccontextmanager
 async def agent(_: str, around: Around) -> AsyncIterator[Side]:
     """Our agent, with a skill that ends at once and one that tells its answer in chunks."""
-    made = Agent(
-        "cost", limits=AgentLimits(tasks_max=around.stored + 10_000, tasks_per_caller_max=around.stored + 10_000)
-    )
+    kept = max(around.stored, AgentLimits().tasks_max)
+    limits = AgentLimits(tasks_max=kept, tasks_per_caller_max=kept)
+    folder = tempfile.TemporaryDirectory(prefix="cost-")
+    made = Agent("cost", limits=limits, state=Path(folder.name, "state.db") if around.state else None)
 
     @made.skill("answer")
     async def answer(said: SkillContext) -> str:
@@ -373,7 +375,11 @@ async def agent(_: str, around: Around) -> AsyncIterator[Side]:
         for _ in range(around.events):
             await said.say(CHUNK)
 
-    async with made.serving() as url, bare_client() as session:
+    async with AsyncExitStack() as stack:
+        stack.enter_context(folder)
+        url = await stack.enter_async_context(made.serving())
+        session = await stack.enter_async_context(bare_client())
+        collect_seldom()  # as ``Agent.serve`` does
 
         async def fill(number: int) -> None:
             body = send_body("message/send", f"stored-{number}", "answer")
@@ -381,7 +387,6 @@ async def agent(_: str, around: Around) -> AsyncIterator[Side]:
                 assert b'"error"' not in await reply.read()
 
         await in_flight(around.stored, fill)
-        collect_seldom()  # as ``Agent.serve`` does
         yield Side(facts={"url": url})
 
 
@@ -396,7 +401,8 @@ async def bare_uvicorn(http: Literal["httptools", "h11"]) -> AsyncIterator[Side]
             pass
         streamed = scope["path"] == "/stream"
         kind = b"text/event-stream" if streamed else b"application/json"
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        headers = [(b"content-type", kind)] + ([] if streamed else [(b"content-length", b"%d" % len(fixed))])
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         for _ in range(EVENTS if streamed else 0):
             await send({"type": "http.response.body", "body": event, "more_body": True})
             await asyncio.sleep(0)
