@@ -346,7 +346,7 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
         await in_flight(around.tracked, follow)
 
         async def finish(_: int) -> None:
-            while len(running.tracker.tracks()) > around.tracked:  # noqa: ASYNC110 - hundreds of bells, and each would cost
+            while len(running.tracker.open_tracks) > around.tracked:  # noqa: ASYNC110 - hundreds of bells, and each would cost
                 await asyncio.sleep(0.02)
 
         async def check(units: int) -> None:
