@@ -109,8 +109,8 @@ DEFECTS = (
         "U8",
         "an outcome that comes twice counts twice",
         "caller/health.py",
-        "        if outcome.correlation_id in self._known:\n            return False\n",
-        "",
+        "        if not self._ids.add(outcome.correlation_id, at):\n            return False\n",
+        "        self._ids.add(outcome.correlation_id, at)\n",
         "tests/caller/test_health.py",
     ),
     Planted(
