@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,6 +20,7 @@ from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import Request, Runtime
 from fleetsim.runtime.real import running_runtime
 from tests.hub.town import worker
+from tests.unheld import unheld_s
 
 pytestmark = pytest.mark.sockets
 
@@ -32,14 +32,6 @@ P99_S, P99_TIMES = 1.0, 4.0
 """Far more than it takes on an idle machine (docs/explanation/security.md); on a slow one, so often its quiet time."""
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-def unheld_s() -> float:
-    """Seconds on the clock, less those in which this thread could run and had no processor.
-
-    How long others keep the processors is their affair, and no hub's; what waits here for anything else is told.
-    """
-    return time.monotonic() - int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
 
 
 @asynccontextmanager

@@ -1,7 +1,8 @@
 """Kill -9 a scheduler while slot after slot comes due, again and again; then every slot must have fired exactly once.
 
-Children run the scheduler on its ledger file by a clock that goes some hundred times as fast as ours and does not
-stop while nobody is alive, so that each start finds slots that were missed. What was missed is caught up whole
+Children run the scheduler on its ledger file by a clock that goes some hundred times as fast as ours, less what they
+wait for a processor: on a busy machine they come as far in a life as on an idle one. Between two lives it goes on by
+some minutes, so that each start finds slots that were missed. What was missed is caught up whole
 (``catchUp: all``). In the end the ledger must have one run with one request for
 every minute of every ceremony, from its first to the last, and no other.
 ``python -m tests.storms.slots --slots 10000``
@@ -14,6 +15,7 @@ import asyncio
 import os
 import random
 import signal
+import struct
 import sys
 import tempfile
 import time
@@ -22,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from mmap import mmap
 from pathlib import Path
 
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
@@ -34,20 +37,42 @@ from fleetsim.runtime.files import DiskFiles
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.caller.ceremonies import OFFERS, Desk, yaml
 from tests.caller.fleet import CardsRead
+from tests.unheld import unheld_s
 
 START = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
 CEREMONIES = 40
+AWAY_S = (30.0, 200.0)
+"""How long nobody is alive between two lives, by the clock of the ceremonies."""
+
+LIFE_S_MAX = 600.0
 LIMITS = LedgerLimits(events_max=10_000_000, outcomes_min=10_000_000)
 
 
 class FastClock:
-    """Minutes pass in parts of a second, from ``began`` (of the machine's clock) on, and no further than ``end``."""
+    """Minutes pass in parts of a second of this life, from where ``reached`` says that the life before came to, and no
+    further than ``end``. What it says is kept there, in memory that all lives share."""
 
-    def __init__(self, began: float, speed: float, end: datetime) -> None:
-        self.began, self.speed, self.end = began, speed, end
+    def __init__(self, reached: mmap, speed: float, end: datetime) -> None:
+        self.reached, self.speed, self.end = reached, speed, end
+        self._began, self._from_s = unheld_s(), self.reached_s
+
+    @property
+    def reached_s(self) -> float:
+        """Seconds after ``START``."""
+        (seconds,) = struct.unpack("d", self.reached[:8])
+        return float(seconds)
+
+    @reached_s.setter
+    def reached_s(self, seconds: float) -> None:
+        self.reached[:8] = struct.pack("d", seconds)
+
+    @property
+    def over(self) -> bool:
+        return START + timedelta(seconds=self.reached_s) >= self.end
 
     def now(self) -> datetime:
-        return min(self.end, START + timedelta(seconds=(time.time() - self.began) * self.speed))
+        self.reached_s = max(self.reached_s, self._from_s + (unheld_s() - self._began) * self.speed)
+        return min(self.end, START + timedelta(seconds=self.reached_s))
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
@@ -90,12 +115,12 @@ async def unfinished(ledger: Ledger, end: datetime) -> bool:
     return any(not runs or runs[0].claim.scheduled_at < last for runs in newest)
 
 
-def child(folder: Path, clock: FastClock, seed: int) -> int:
+def child(folder: Path, reached: mmap, speed: float, end: datetime, seed: int) -> int:
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            asyncio.run(life(folder, clock, seed))
+            asyncio.run(life(folder, FastClock(reached, speed, end), seed))
             code = 0
         finally:
             os._exit(code)
@@ -103,16 +128,18 @@ def child(folder: Path, clock: FastClock, seed: int) -> int:
 
 
 def one_life(folder: Path, clock: FastClock, seed: int, rng: random.Random) -> int | None:
-    """Its exit status; None if it was killed, as every one is that begins before the end."""
-    pid = child(folder, clock, seed)
-    limit = time.monotonic() + (rng.uniform(0.05, 1.2) if clock.now() < clock.end else 600)
-    while time.monotonic() < limit:
+    """Its exit status, once all is done; None if it was killed."""
+    until_s = clock.reached_s + rng.uniform(0.05, 1.2) * clock.speed
+    pid = child(folder, clock.reached, clock.speed, clock.end, seed)
+    begins_last, limit = clock.over, time.monotonic() + LIFE_S_MAX
+    while time.monotonic() < limit and (begins_last or clock.reached_s < until_s):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return status
         signal.sigtimedwait([], 0.01)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    clock.reached_s += rng.uniform(*AWAY_S)
     return None
 
 
@@ -149,11 +176,11 @@ def main(arguments: Sequence[str]) -> int:
         for n in range(CEREMONIES):
             more = "catchUp: all\ncatchUpWindow: 86400\noverlap: allow\n"
             (folder / "ceremonies" / f"c{n}.yaml").write_text(yaml(id_=f"c{n}", more=more))
-        began, end, found = time.time(), START + timedelta(minutes=3), Counter[str]()
-        # Slots count from the first that a life lived to see: on a busy machine the end is put off until it is enough.
+        end, found, reached = START + timedelta(minutes=3), Counter[str](), mmap(-1, 8)
+        # Slots count from the first that a life lived to see: the end is put off until it is enough.
         while (missing := chosen.slots - found["slots"]) > 0:
             end += timedelta(minutes=-(-missing // CEREMONIES))
-            clock = FastClock(began, chosen.speed, end)
+            clock = FastClock(reached, chosen.speed, end)
             while (status := one_life(folder, clock, next(seeds), rng)) is None:
                 kills += 1
             if status:
