@@ -10,7 +10,7 @@ import pytest
 
 from tests.house.tree import parsed, shown, sources
 
-FOREIGN = {"_compositor", "_exit", "_filters", "_selector"}
+FOREIGN = {"_compositor", "_driver", "_exit", "_filters", "_selector"}
 """Of Textual, of ``os`` and of asyncio."""
 
 
