@@ -51,7 +51,8 @@ async def memory_exchange(_: str, __: Around) -> AsyncIterator[Side]:
 
     async def talk(units: int) -> None:
         network = MemoryNetwork()
-        network.mount(ORIGIN, memory_agent().app())
+        # On virtual time too: an agent on the machine's clock finds an hour of looks in a second too many.
+        network.mount(ORIGIN, memory_agent().replace(runtime=testbed.virtual_runtime(1, network, name="agent")).app())
         async with network:
             client = AgentClient(ORIGIN, runtime=testbed.virtual_runtime(network=network))
 
@@ -70,7 +71,8 @@ async def memory_hub(_: str, __: Around) -> AsyncIterator[Side]:
 
     async def work(units: int) -> None:
         network = MemoryNetwork()
-        network.mount(ORIGIN, memory_agent().app())
+        # On virtual time too: an agent on the machine's clock finds an hour of looks in a second too many.
+        network.mount(ORIGIN, memory_agent().replace(runtime=testbed.virtual_runtime(1, network, name="agent")).app())
         runtime = testbed.virtual_runtime(network=network)
         entry = AgentEntry(name="cost", url=ORIGIN, skills=(SkillEntry(name="answer"),))
         config = FleetConfig(agents=(entry,), settings=FleetSettings(calls_per_agent_max=IN_FLIGHT))
