@@ -199,5 +199,5 @@ async def test_an_event_stream_that_lost_events_says_so_to_its_reader() -> None:
             if event["payload"].get("text") == "24999":
                 break
         await reader.aclose()
-        (lost,) = [event for event in seen if event["topic"] == "events.dropped"]
-        assert lost["payload"]["dropped"] == 25_000 - (len(seen) - 1)
+        lost = [event["payload"]["dropped"] for event in seen if event["topic"] == "events.dropped"]
+        assert sum(lost) == 25_000 - (len(seen) - len(lost)) > 0
