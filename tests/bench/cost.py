@@ -504,13 +504,13 @@ def main() -> None:
         asyncio.run(be(ALL_SIDES[options.be](options.peer, around)))
         return
     print(f"CPU per unit of the measured process, {options.rounds} rounds in turn with the floor")
-    all_rounds = []
     for name in [options.row] if options.row else ROWS:
-        all_rounds.append(asyncio.run(measure(name, options.rounds, with_peers=options.peers)))
-        print("\n".join(lines_of(all_rounds[-1])), flush=True)
+        rounds = asyncio.run(measure(name, options.rounds, with_peers=options.peers))
+        print("\n".join(lines_of(rounds)), flush=True)
+        if options.page:  # at once: what was measured is not lost with a row that fails
+            rows = kept_rounds() | {name: rounds}
+            write_page([rows[name] for name in ROWS])
     if options.page:
-        rows = kept_rounds() | {rounds.row: rounds for rounds in all_rounds}
-        write_page([rows[name] for name in ROWS])
         print(f"written: {PAGE.relative_to(ROOT)}")
 
 
