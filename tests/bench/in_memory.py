@@ -79,7 +79,7 @@ async def memory_hub(_: str, __: Around) -> AsyncIterator[Side]:
         numbers = itertools.count()
         async with (
             network,
-            open_ledger(None, clock=runtime.clock) as ledger,
+            open_ledger(None, clock=runtime.clock, storage="inline") as ledger,  # virtual time would overtake a thread
             Hub(config, runtime, ledger, keys=HubKeys.fresh(runtime.ids)) as hub,
         ):
 
