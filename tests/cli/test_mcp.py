@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -170,10 +171,13 @@ async def test_without_a_key_or_a_hub_it_says_so(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     bare = await shell.arun("mcp")
     assert (bare.returncode, "WORKSTACEAN_API_KEY is not set" in bare.stderr) == (2, True)
-    async with ground(tmp_path) as at:
-        url, nobody = at.url, at
-    async with on_stdio(nobody, WORKSTACEAN_URL=url, WORKSTACEAN_API_KEY=QUINN) as session:
-        told = await said(session, "manage_cron", {"action": "list"}, wrong=True)
+    async with ground(tmp_path) as nobody:
+        pass
+    with socket.socket() as held:  # bound, so that nobody else has the port, and not listening
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        async with on_stdio(nobody, WORKSTACEAN_URL=url, WORKSTACEAN_API_KEY=QUINN) as session:
+            told = await said(session, "manage_cron", {"action": "list"}, wrong=True)
     assert f"the hub at {url} does not answer" in told
     assert "fleetsim up" in told
 
