@@ -82,7 +82,7 @@ async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
         )
         async with (
             within(ask.timeout_s, lambda: _timed_out(_in_its_dialect(ask, client), following)),
-            Progress(f"{ask.agent} is at work", quiet=common.quiet or ask.stream) as progress,
+            Progress(f"{ask.agent} is at work", quiet=common.quiet) as progress,
         ):
             shown = await _show(common, following, ask, progress)
     assert following.task is not None  # it said something, or there was an error
@@ -101,7 +101,10 @@ async def _show(common: CommonOptions, following: Following, ask: AskOptions, pr
                 if common.as_json:
                     render.emit_json_line({"state": task.state.value, "text": text})
                 elif isinstance(following.event, ArtifactUpdate):
+                    progress.close()
                     render.say(live.more(text), end="")
+                elif task.state is TaskState.WORKING and task.status.message is not None:
+                    progress.remark(task.status.message.text)
             elif ask.detach:
                 break
             elif task.task_id:

@@ -60,7 +60,7 @@ def _parent_id(_context: click.Context, _option: click.Parameter, value: str | N
     help="Save the files and data of the answer in this folder (see: fleetsim task download --help).",
 )
 @click.option("--skill", help="The skill to use  [default: chat if the agent has it, else its choice].")
-@click.option("--stream", is_flag=True, help="Show the answer as it comes.")
+@click.option("--stream", is_flag=True, help="Show the answer as it comes; on stderr, what the agent says at work.")
 @click.option("--async", "detach", is_flag=True, help="Do not wait; print the ids and leave.")
 @timeout_option("How long to wait in all; then exit 5. The work is left running, and where it is is said.")
 @click.option("--task-id", help="Continue this task of the agent's (answer its question).")

@@ -23,18 +23,35 @@ _TERMINAL_EVERY_S, _PIPE_EVERY_S = 0.5, 10.0
 class Progress:
     """One line that rewrites itself on a terminal, a line every ten seconds otherwise.
 
-    Shows ``what`` and how long it has taken, until left. ``async with``; ``say`` changes the words.
+    Shows ``what`` and how long it has taken, until left or closed. ``async with``; ``say`` changes the words.
     """
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:
         self._what = one_line(what, 100)
         self._quiet = quiet
+        self._remark = ""
         self._live = sys.stderr.isatty()
         self._shown = False
         self._done = asyncio.Event()
 
     def say(self, what: str) -> None:
         self._what = one_line(what, 100)
+
+    def remark(self, text: str) -> None:
+        """Show at once what an agent says while it is at work: many frameworks tell their answer word by word so."""
+        text = one_line(text, 160)
+        if self._quiet or self._done.is_set() or text in {"", self._remark}:
+            return
+        self._remark = self._what = text
+        self._write(text)
+
+    def close(self) -> None:
+        """Show no more: the line is taken away, and the terminal is free for an answer."""
+        self._done.set()
+        if self._shown and self._live:
+            self._shown = False
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
     async def __aenter__(self) -> Progress:
         self._group = asyncio.TaskGroup()
@@ -46,10 +63,7 @@ class Progress:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._done.set()
-        if self._shown and self._live:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self.close()
         await self._group.__aexit__(None, None, None)
 
     async def _show(self) -> None:
@@ -60,9 +74,12 @@ class Progress:
                 async with asyncio.timeout(_TERMINAL_EVERY_S if self._live else _PIPE_EVERY_S):
                     await self._done.wait()
             except TimeoutError:
-                self._shown, text = True, f"{self._what} … {seconds(loop.time() - began)}"
-                sys.stderr.write(f"\r\x1b[K{text}" if self._live else f"{text}\n")
-                sys.stderr.flush()
+                self._write(f"{self._what} … {seconds(loop.time() - began)}")
+
+    def _write(self, text: str) -> None:
+        self._shown = True
+        sys.stderr.write(f"\r\x1b[K{text}" if self._live else f"{text}\n")
+        sys.stderr.flush()
 
 
 def rewrite(text: str) -> None:

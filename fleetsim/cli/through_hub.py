@@ -74,9 +74,9 @@ async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
         if ask.detach:
             return _result(ask, {"correlationId": cid, "state": "submitted"}, 0.0)
         try:
-            async with Progress(f"{ask.agent} is at work on {cid}", quiet=common.quiet or ask.stream):
+            async with Progress(f"{ask.agent} is at work on {cid}", quiet=common.quiet) as progress:
                 if ask.stream and not common.as_json:
-                    row = await _stream(hub, cid, accepted["seq"], began + ask.timeout_s)
+                    row = await _stream(hub, cid, accepted["seq"], began + ask.timeout_s, progress)
                 else:
                     row = await until_news(hub, cid, began + ask.timeout_s)
         except asyncio.CancelledError:
@@ -88,8 +88,11 @@ async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
         return _result(ask, row, asyncio.get_running_loop().time() - began)
 
 
-async def _stream(hub: HubClient, cid: str, seq: int, deadline: float) -> dict[str, Any]:
-    """As ``until_news``, and live text is shown as it comes; ``shown`` says that all of it was."""
+async def _stream(hub: HubClient, cid: str, seq: int, deadline: float, progress: Progress) -> dict[str, Any]:
+    """As ``until_news``, and live text is shown as it comes; ``shown`` says that all of it was.
+
+    What the agent says while it is at work, and is not its answer, are remarks of ``progress``.
+    """
     from fleetsim.caller.event_wire import from_wire  # the events' classes: no other command needs them
     from fleetsim.caller.events import StreamReceived
 
@@ -104,7 +107,10 @@ async def _stream(hub: HubClient, cid: str, seq: int, deadline: float) -> dict[s
                     match from_wire(event):
                         case StreamReceived(type="artifact", text=text, append=append, artifact_id=name):
                             piece = live.more(str(name), text.text, append=append is True, cut=text.truncated)
+                            progress.close()
                             render.say(piece, end="")
+                        case StreamReceived(type="status", state="working", text=text):
+                            progress.remark(text.text)
 
     async with Workers("stream") as workers:
         workers.start(show(), name=cid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,35 @@ async def test_a_completed_task_without_text_is_told_on_stderr_and_stdout_stays_
     assert f'Skill "quiet" completed by {url}' in done.stderr
     row = await asyncio.to_thread(shell.json, "send", url, "x", "--skill", "quiet")
     assert row["text"] == ""
+
+
+@pytest.mark.parametrize("door", ["url", "hub"])
+async def test_what_an_agent_says_at_work_is_shown_as_it_comes_beside_its_answer(door: str, shell: Shell) -> None:
+    agent, seen = Agent("teller", description="Tells"), asyncio.Event()
+
+    @agent.skill("tell", description="Tells")
+    async def tell(task: SkillContext) -> str:
+        await task.status("[b]look")
+        await seen.wait()
+        await task.status("wri\x1b[31mte")
+        return "the answer"
+
+    async with agent.serving() as url:
+        shell.write("agents.yaml", f"agents:\n  - name: teller\n    url: {url}/a2a\n")
+        with shell.up() if door == "hub" else nullcontext():
+            process = await asyncio.create_subprocess_exec(
+                *shell.command("send", url if door == "url" else "teller", "x", "--stream"),
+                cwd=shell.home,
+                env=shell.environment(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            assert process.stdout is not None
+            assert process.stderr is not None
+            async with asyncio.timeout(40):
+                assert await process.stderr.readline() == b"[b]look\n"
+                seen.set()
+                told, said = await process.stderr.read(), await process.stdout.read()
+                assert await process.wait() == 0
+            assert (said, b"\x1b" in told, b"te\n" in told) == (b"the answer\n", False, True), told
