@@ -34,6 +34,8 @@ from tests.bench.sides import (
     ASKED_FOR_WEBHOOKS,
     CHUNK,
     EVENTS,
+    HELD_EVENTS,
+    IN_FLIGHT,
     JSON_HEAD,
     PUSHED,
     SIDES,
@@ -61,7 +63,7 @@ async def ask_nothing(_: aiohttp.ClientSession, __: Json, ___: int) -> None:
     """A client asks by itself."""
 
 
-def ask_hub(skill: str) -> Ask:
+def ask_hub(skill: str, most: int = IN_FLIGHT) -> Ask:
     async def ask(session: aiohttp.ClientSession, facts: Json, units: int) -> None:
         body = json.dumps({"text": TEXT, "skill": skill, "targets": [skill]}).encode()
         headers = {**JSON_HEAD, "x-api-key": facts["key"]}
@@ -71,7 +73,7 @@ def ask_hub(skill: str) -> Ask:
                 assert reply.status == 202, await reply.text()
                 await reply.read()
 
-        await in_flight(units, one)
+        await in_flight(units, one, most)
 
     return ask
 
@@ -114,6 +116,33 @@ def ask_agent(method: str, skill: str, path: str = "/a2a", events: int = EVENTS)
             assert told.count(marker) >= each, told[:300]
 
         await in_flight(units // each, one)
+
+    return ask
+
+
+def ask_readers(readers: int) -> Ask:
+    """Streams that many read: a unit is an event to one of them."""
+
+    async def ask(session: aiohttp.ClientSession, facts: Json, units: int) -> None:
+        async def opened(body: bytes) -> tuple[aiohttp.ClientResponse, bytes]:
+            reply = await session.post(f"{facts['url']}/a2a", data=body, headers=JSON_HEAD)
+            assert reply.content_type == "text/event-stream", await reply.text()
+            return reply, await reply.content.readuntil(b"\n\n")
+
+        async def events_of(reply: aiohttp.ClientResponse) -> int:
+            async with reply:
+                return (await reply.read()).count(b"artifact-update")
+
+        for number in range(max(1, units // (HELD_EVENTS * readers))):
+            first, frame = await opened(send_body("message/stream", f"h{number}", "held"))
+            task_id = json.loads(frame.partition(b"data:")[2])["result"]["id"]
+            join = {"jsonrpc": "2.0", "id": "j", "method": "tasks/resubscribe", "params": {"id": task_id}}
+            others = [await opened(json.dumps(join).encode()) for _ in range(readers - 1)]
+            told = asyncio.gather(*(events_of(reply) for reply in (first, *(reply for reply, _ in others))))
+            body = send_body("message/send", f"l{number}", "let_go")
+            async with session.post(f"{facts['url']}/a2a", data=body, headers=JSON_HEAD) as reply:
+                assert b'"error"' not in await reply.read()
+            assert min(await told) >= HELD_EVENTS
 
     return ask
 
@@ -175,6 +204,10 @@ ROWS: dict[str, Row] = {
             Peer(title=f"{PY10}, not folded", env="py10", program="py10_client.py", words=("events",), way="chatty10"),
         ),
     ),
+    "events-burst": Row(
+        unit="the same of streams that come at once",
+        ours="burst", floor="bare_burst", units=20_000, target=0.012,
+    ),
     "hub-answered": Row(
         unit="request to its durable outcome, hub, answered at once",
         ours="hub", floor="echo", units=300, target=0.8, ask=ask_hub("answered"), ask_floor=ECHO,
@@ -201,6 +234,11 @@ ROWS: dict[str, Row] = {
             Peer(title=PY03, env="py03", program="py03_server.py"),
             Peer(title=f"{PY10}, asked in 0.3", env="py10", program="py10_server.py"),
         ),
+    ),
+    "agent-state": Row(
+        unit="the same with its tasks in a file on the disk, `--state`",
+        ours="agent_state", floor="echo", units=600, target=0.6, ask=ask_agent("message/send", "answer"),
+        ask_floor=ECHO,
     ),
     "agent-events": Row(
         unit="event of a stream served, agent",

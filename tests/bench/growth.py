@@ -21,7 +21,7 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.bench.cost import ROWS, Ask, Measured, ask_agent, measured, words_of
+from tests.bench.cost import ROWS, Ask, Measured, ask_agent, ask_hub, ask_readers, measured, words_of
 from tests.bench.sides import Json, bare_client, converse
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +43,14 @@ class Curve:
     units: int
 
     def ask(self, point: int) -> Ask:
-        row = ROWS[self.row]
-        return ask_agent("message/stream", "talk", events=point) if self.grows == "events" else row.ask
+        match self.grows:
+            case "events":
+                return ask_agent("message/stream", "talk", events=point)
+            case "requests":
+                return ask_hub("answered", point)
+            case "subscribers":
+                return ask_readers(point)
+        return ROWS[self.row].ask
 
 
 CURVES = {
@@ -62,7 +68,14 @@ CURVES = {
             units=100,
         ),
         Curve(
+            grows="requests", says="requests at work at one agent", row="hub-answered", points=(1, 16, 64, 256),
+            units=300,
+        ),
+        Curve(
             grows="in_flight", says="sends in flight", row="send", points=(1, 4, 16, 64, 256), units=500,
+        ),
+        Curve(
+            grows="streams", says="streams open in one client", row="events", points=(10, 100, 1_000), units=50_000,
         ),
         Curve(
             grows="stored", says="tasks the agent keeps", row="agent-send", points=(0, 1_000, 10_000, 100_000),
@@ -71,6 +84,10 @@ CURVES = {
         Curve(
             grows="events", says="events of one stream", row="agent-events", points=(10, 100, 1_000, 10_000),
             units=20_000,
+        ),
+        Curve(
+            grows="subscribers", says="readers of one stream, each event to each", row="agent-events",
+            points=(1, 10, 100), units=20_000,
         ),
     )
 }  # fmt: skip

@@ -44,6 +44,9 @@ STREAMS = 200
 EVENTS = 50
 """Events of one stream."""
 
+HELD_EVENTS = 500
+"""Of one that waits for its readers."""
+
 TEXT = "Please look at the last run and tell me in a few words what is wrong with it, and what to do first. " * 2
 CHUNK = "some words of an answer that is told bit by bit, as they come, "
 Json = dict[str, Any]
@@ -98,9 +101,9 @@ def frame(request_id: Any, result: Json) -> bytes:
 
 
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
-STREAMED = ("streamed", "chatty", "chatty10")
-"""Ways of answering that are streams; the others are ``submitted``, ``answered`` and ``polled``. A 10 at the end: in
-A2A 1.0."""
+STREAMED = ("streamed", "chatty", "chatty10", "burst")
+"""Ways of answering that are streams, ``burst`` all at once; the others are ``submitted``, ``answered`` and ``polled``.
+A 10 at the end: in A2A 1.0."""
 
 PUSHED = tuple(f"pushed-{n}" for n in range(8))
 """Agents whose tasks end by webhook; eight, since each has a rate that it may not exceed."""
@@ -126,7 +129,7 @@ async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
                 if way == "streamed":
                     await work(writer, said["id"])
                 else:
-                    await talk(writer, said["id"], in_1_0 if way == "chatty10" else dict)
+                    await talk(writer, said["id"], in_1_0 if way == "chatty10" else dict, at_once=way == "burst")
                 break
             result = answer_of(way, said)
             if push := said["params"].get("configuration", {}).get("pushNotificationConfig"):
@@ -182,14 +185,17 @@ async def work(writer: asyncio.StreamWriter, request_id: str) -> None:
         await asyncio.sleep(0)
 
 
-async def talk(writer: asyncio.StreamWriter, request_id: str, written: Callable[[Json], Json]) -> None:
-    """``EVENTS`` events, one at a time while other streams have theirs: they arrive as live ones do."""
+async def talk(
+    writer: asyncio.StreamWriter, request_id: str, written: Callable[[Json], Json], *, at_once: bool
+) -> None:
+    """``EVENTS`` events, one at a time while other streams have theirs, so that they arrive as live ones do."""
     task_id = f"t-{request_id}"
     writer.write(frame(request_id, written(task("working", task_id))))
     first, more = (frame(request_id, written(chunk(task_id, append=append))) for append in (False, True))
     for number in range(EVENTS - 2):
         writer.write(more if number else first)
-        await asyncio.sleep(0)
+        if not at_once:
+            await asyncio.sleep(0)
     writer.write(frame(request_id, written(update("completed", task_id, final=True))))
     await writer.drain()
 
@@ -205,9 +211,12 @@ class Around:
     tracked: int = 0
     readers: int = 0
     in_flight: int = IN_FLIGHT
+    requests: int = IN_FLIGHT
+    streams: int = STREAMS
     stored: int = 0
     state: int = 0
     events: int = EVENTS
+    subscribers: int = 0
 
 
 async def nothing(_: int) -> None:
@@ -284,9 +293,9 @@ async def bare_sends(peer: str, _: Around) -> AsyncIterator[Side]:
 
 
 @asynccontextmanager
-async def events(peer: str, _: Around) -> AsyncIterator[Side]:
+async def events(peer: str, around: Around, way: str = "chatty") -> AsyncIterator[Side]:
     """Our client: streams decoded and folded into tasks."""
-    async with our_client(peer, "chatty") as client:
+    async with our_client(peer, way) as client:
 
         async def one(number: int) -> None:
             message = Message(message_id=f"m{number}", role=Role.USER, parts=(TextPart(text=TEXT),))
@@ -297,22 +306,31 @@ async def events(peer: str, _: Around) -> AsyncIterator[Side]:
             assert folded is not None
             assert folded.artifacts[0].text == CHUNK * (EVENTS - 2)
 
-        yield Side(lambda units: in_flight(units // EVENTS, one, STREAMS))
+        yield Side(lambda units: in_flight(units // EVENTS, one, around.streams))
+
+
+def burst(peer: str, around: Around) -> AbstractAsyncContextManager[Side]:
+    """The same of streams that are written at once."""
+    return events(peer, around, "burst")
 
 
 @asynccontextmanager
-async def bare_events(peer: str, _: Around) -> AsyncIterator[Side]:
+async def bare_events(peer: str, _: Around, way: str = "chatty") -> AsyncIterator[Side]:
     """aiohttp alone: the same streams, their bytes counted."""
     async with bare_client() as session:
 
         async def one(number: int) -> None:
             body, size = send_body("message/stream", f"r{number}"), 0
-            async with session.post(f"{peer}/chatty", data=body, headers=JSON_HEAD) as reply:
+            async with session.post(f"{peer}/{way}", data=body, headers=JSON_HEAD) as reply:
                 async for piece in reply.content.iter_any():
                     size += len(piece)
             assert size > EVENTS * len(CHUNK)
 
         yield Side(lambda units: in_flight(units // EVENTS, one, STREAMS))
+
+
+def bare_burst(peer: str, around: Around) -> AbstractAsyncContextManager[Side]:
+    return bare_events(peer, around, "burst")
 
 
 @asynccontextmanager
@@ -327,7 +345,7 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
         AgentEntry(name=w, url=f"{peer}/{w}", rpc_url=f"{peer}/{w}", skills=(SkillEntry(name=w),)) for w in PUSHED
     )
     poll_s = 3_600.0 if around.tracked else 1.0
-    settings = FleetSettings(poll_interval_s=poll_s, calls_per_agent_max=IN_FLIGHT)
+    settings = FleetSettings(poll_interval_s=poll_s, calls_per_agent_max=around.requests)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-")))
         runtime = await stack.enter_async_context(running_runtime())
@@ -362,7 +380,8 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
 async def agent(_: str, around: Around) -> AsyncIterator[Side]:
     """Our agent, with a skill that ends at once and one that tells its answer in chunks."""
     kept = max(around.stored, AgentLimits().tasks_max)
-    limits = AgentLimits(tasks_max=kept, tasks_per_caller_max=kept)
+    readers = max(around.subscribers, AgentLimits().streams_per_task_max)
+    limits = AgentLimits(tasks_max=kept, tasks_per_caller_max=kept, streams_per_task_max=readers)
     folder = tempfile.TemporaryDirectory(prefix="cost-")
     made = Agent("cost", limits=limits, state=Path(folder.name, "state.db") if around.state else None)
 
@@ -374,6 +393,19 @@ async def agent(_: str, around: Around) -> AsyncIterator[Side]:
     async def talk_(said: SkillContext) -> None:
         for _ in range(around.events):
             await said.say(CHUNK)
+
+    gate = asyncio.Event()
+
+    @made.skill("held")
+    async def held(said: SkillContext) -> None:
+        gate.clear()
+        await gate.wait()
+        for _ in range(HELD_EVENTS):
+            await said.say(CHUNK)
+
+    @made.skill("let_go")
+    async def let_go(said: SkillContext) -> None:
+        gate.set()
 
     async with AsyncExitStack() as stack:
         stack.enter_context(folder)
@@ -388,6 +420,11 @@ async def agent(_: str, around: Around) -> AsyncIterator[Side]:
 
         await in_flight(around.stored, fill)
         yield Side(facts={"url": url})
+
+
+def agent_state(peer: str, around: Around) -> AbstractAsyncContextManager[Side]:
+    """The same with a state file on the disk."""
+    return agent(peer, replace(around, state=1))
 
 
 @asynccontextmanager
@@ -444,8 +481,11 @@ async def sse_reader(peer: str, _: Around) -> AsyncIterator[Side]:
 
 
 SIDES = {
-    side.__name__: side for side in (sends, bare_sends, events, bare_events, sse_reader, hub, agent, echo, echo_h11)
-}
+    side.__name__: side
+    for side in (
+        sends, bare_sends, events, bare_events, burst, bare_burst, sse_reader, hub, agent, agent_state, echo, echo_h11
+    )
+}  # fmt: skip
 
 
 async def be(side: AbstractAsyncContextManager[Side]) -> None:
