@@ -41,7 +41,7 @@ def task() -> None:
 @click.pass_obj
 def list_tasks(common: CommonOptions, limit: int) -> None:
     """List what is in flight, then what ended last."""
-    tasks = at_hub(common, lambda hub: hub.get("/tasks", limit=limit))
+    tasks = at_hub(common, lambda hub: hub.tasks(limit=limit))
     if common.as_json:
         render.emit_json(tasks)
         return

@@ -352,6 +352,14 @@ class HubClient(BlockingHubCalls):
         """One request, after at most ``wait_s`` seconds for news of it."""
         return await self.get(f"/tasks/{_part(correlation_id)}", total_s=wait_s + _MARGIN_S, wait=wait_s or None)
 
+    async def tasks(self, *, limit: int = 50) -> dict[str, Any]:
+        """All requests in flight (``open``, read page by page) and the newest ``limit`` that ended (``recent``)."""
+        page = tasks = await self.get("/tasks", limit=limit)
+        while page.get("next") is not None:
+            page = await self.get("/tasks", limit=0, after=page["next"])
+            tasks["open"] += page["open"]
+        return {"open": tasks["open"], "recent": tasks["recent"]}
+
     async def question(self, question_id: str) -> Any:
         return await self.get(f"/inbox/{_part(question_id)}")
 

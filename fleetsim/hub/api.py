@@ -7,6 +7,7 @@ taken for. Everything else under ``/api`` answers ``{"success": true, "data": �
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -44,6 +45,9 @@ from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.text import one_line
 from fleetsim.runtime.inbound import Refusal, traceparent_of
+
+ROWS_A_TURN = 50
+"""Of requests in flight; their tracks are packed, and others have their turn in between."""
 
 
 def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
@@ -129,13 +133,23 @@ class Api:
         return answer([agent_row(view, snapshot) for view in self._hub.broker.views()])
 
     async def tasks(self, request: Request) -> Response:
-        """Requests in flight, and the newest of those that ended in the last day; their texts are excerpts."""
-        limit = number(request, "limit", 50, PAGE_MAX)
-        since = self._hub.runtime.clock.now() - WINDOW
-        ended = await self._hub.ledger.outcomes(since=since, limit=max(1, limit)) if limit else ()
+        """A page of the requests in flight, and the newest of those that ended in the last day; texts are excerpts."""
+        hub, limit, after = self._hub, number(request, "limit", 50, PAGE_MAX), request.query_params.get("after")
+        since = hub.runtime.clock.now() - WINDOW
+        ended = await hub.ledger.outcomes(since=since, limit=max(1, limit)) if limit else ()
         recent = [outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX) for outcome in reversed(ended)]
-        flying = [track_row(track, chars_max=EXCERPT_CHARS_MAX) for track in self._hub.tracker.tracks()]
-        return answer({"open": flying, "recent": recent})
+        ids = await hub.ledger.open_ids(after=after, limit=PAGE_MAX + 1)
+        if ids is None:
+            raise UnknownTarget(f"no request “{one_line(after or '', 64)}” is known")
+        page, flying = ids[:PAGE_MAX], []
+        for at, correlation_id in enumerate(page):
+            if at % ROWS_A_TURN == 0:
+                await asyncio.sleep(0)
+            if (track := hub.tracker.track(correlation_id)) is not None:
+                flying.append(track_row(track, chars_max=EXCERPT_CHARS_MAX))
+        following = page[-1] if len(ids) > len(page) else None
+        total = len(hub.tracker.open_tracks)
+        return answer({"open": flying, "openTotal": total, "next": following, "recent": recent})
 
     async def task(self, request: Request) -> Response:
         """One request; with ``?wait=SECONDS`` once it ended or needs somebody, or the time is up."""

@@ -124,7 +124,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         own="in its own name, and on tasks and contexts of its own requests",
         statuses=(202,),
     ),
-    _get("/api/tasks", "tasks", Who.ADMIN, "requests in flight, and the newest that ended", query=(_LIMIT,)),
+    _get(
+        "/api/tasks",
+        "tasks",
+        Who.ADMIN,
+        "a page of the requests in flight, and the newest that ended",
+        query=(("limit", "at most so many that ended"), ("after", "a request's id: those in flight after it")),
+    ),
     _get(
         "/api/tasks/{id}",
         "task",

@@ -132,6 +132,17 @@ async def test_a_missed_slot_cannot_be_claimed_afterwards(opened: OpenLedger) ->
         assert not await ledger.accept([record("c-1")], run=run(run_id="r-2"))
 
 
+async def test_open_requests_are_named_in_pages_after_one_that_may_have_ended(opened: OpenLedger) -> None:
+    async with opened() as ledger:
+        await ledger.accept([record(f"c-{n}") for n in (5, 4, 3, 2, 1)])
+        assert await ledger.open_ids(limit=2) == ("c-5", "c-4")
+        await ledger.close(outcome("c-4"))
+        assert await ledger.open_ids(after="c-4", limit=2) == ("c-3", "c-2")
+        assert await ledger.open_ids(after="c-2", limit=2) == ("c-1",)
+        assert await ledger.open_ids(after="c-1") == ()
+        assert await ledger.open_ids(after="c-6") is None
+
+
 async def test_an_update_is_what_the_next_start_sees(kept: OpenLedger) -> None:
     later = replace(record("c-1"), phase=Phase.ACCEPTED, dialect="0.3", task=task(), answers=1, cancel_wanted=True)
     async with kept() as ledger:

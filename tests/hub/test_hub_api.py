@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fleetsim.caller.events import UpdateIgnored
+from fleetsim.hub import api
 from fleetsim.hub.api import build_app
 from fleetsim.hub.http import BODY_BYTES_MAX, hosts_of
 from fleetsim.model.errors import AuthRefused, ConfigError, HttpRefused, NotAccepting, UnknownTarget, Unreachable
@@ -84,6 +85,25 @@ async def test_a_request_is_accepted_followed_and_told() -> None:
         ended = await t.remote.task(cid, wait_s=60)
         assert (ended["open"], ended["state"], ended["text"]) == (False, "completed", "at last")
         assert (await t.remote.get("/tasks"))["recent"][0]["correlationId"] == cid
+
+
+async def test_requests_in_flight_are_told_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "PAGE_MAX", 3)
+    monkeypatch.setattr(api, "ROWS_A_TURN", 2)
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        ids = [(await t.remote.submit({"text": "x", "skill": "ponder", "targets": ["quinn"]}))[0] for _ in range(7)]
+        first = await t.remote.get("/tasks")
+        assert ([row["correlationId"] for row in first["open"]], first["openTotal"]) == (ids[:3], 7)
+        last = await t.remote.get("/tasks", after=ids[3], limit=0)
+        assert ([row["correlationId"] for row in last["open"]], last["next"]) == (ids[4:], None)
+        assert [row["correlationId"] for row in (await t.remote.tasks())["open"]] == ids
+        await t.remote.cancel(first["next"])
+        await asyncio.sleep(5)
+        second = await t.remote.get("/tasks", after=first["next"])
+        assert [row["correlationId"] for row in second["open"]] == ids[3:6], "that it ended since does not matter"
+        assert [row["correlationId"] for row in second["recent"]] == [first["next"]]
+        assert await status(t, "GET", "/api/tasks?after=nope") == 404
 
 
 async def test_several_targets_are_several_requests() -> None:

@@ -215,6 +215,13 @@ class Ledger:
         """Requests without an outcome, oldest first."""
         return await self._run(self._storage.read, tables.open_requests)
 
+    async def open_ids(self, *, after: str | None = None, limit: int = 1_000) -> tuple[str, ...] | None:
+        """The ids of requests without an outcome, oldest first: the first ``limit``, or the next ones after a request.
+
+        That may have ended meanwhile; None if it is not known.
+        """
+        return await self._run(self._storage.read, partial(tables.open_ids, after=after, limit=limit))
+
     async def request(self, correlation_id: str) -> RequestRecord | None:
         """One request, closed or not."""
         return await self._run(self._storage.read, partial(tables.request, correlation_id=correlation_id))

@@ -315,6 +315,19 @@ def open_requests(connection: Connection) -> tuple[RequestRecord, ...]:
     )
 
 
+def open_ids(connection: Connection, after: str | None, limit: int) -> tuple[str, ...] | None:
+    """The ids of the next ``limit`` without an outcome, in that order; None if there is no request ``after``."""
+    begin: tuple[int] | None = (0,)
+    if after is not None:
+        begin = connection.execute("SELECT seq FROM requests WHERE correlation_id = ?", (after,)).fetchone()
+    if begin is None:
+        return None
+    rows = connection.execute(
+        "SELECT correlation_id FROM requests WHERE phase <> 'closed' AND seq > ? ORDER BY seq LIMIT ?", (*begin, limit)
+    )
+    return tuple(name for (name,) in rows)
+
+
 def request(connection: Connection, correlation_id: str) -> RequestRecord | None:
     """One request. A closed one shows its last update, and that it is closed."""
     row = connection.execute(
