@@ -66,19 +66,25 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return _adapters[kind]
 
 
+_encoders: dict[type[Any], Callable[[object], bytes]] = {}
+"""Of each class what its adapter's ``dump_json`` calls with a dozen of options, which cost as much as a short event."""
+
+
 def encode(value: object) -> str:
     """The value as JSON. Half characters (lone surrogates) become U+FFFD, since no file can hold them.
 
     Raises:
         ValueError: it holds something JSON cannot carry, or is nested too deep.
     """
-    adapter = _adapter(type(value))
+    kind = type(value)
+    if kind not in _encoders:
+        _encoders[kind] = _adapter(kind).serializer.to_json
     try:
-        return adapter.dump_json(value).decode()
+        return _encoders[kind](value).decode()
     except PydanticSerializationError as error:
         if "surrogates" not in str(error):
-            raise ValueError(f"a {type(value).__name__} cannot be recorded: {error}") from None
-    return to_json(_mend(adapter.dump_python(value))).decode()
+            raise ValueError(f"a {kind.__name__} cannot be recorded: {error}") from None
+    return to_json(_mend(_adapter(kind).dump_python(value))).decode()
 
 
 def _mend(value: Any) -> Any:
