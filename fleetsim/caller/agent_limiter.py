@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from math import exp
+from typing import Any
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.fleet import FleetSettings
@@ -137,6 +139,20 @@ class AgentLimiter:
 # ------------------------------------------------------------------ room for so many at once, in order
 
 
+@dataclass(slots=True)
+class _Hold:
+    """A place while the context lasts; each call takes two, and a generator for each would cost thrice as much."""
+
+    take: Coroutine[Any, Any, None]
+    give: Callable[[], None]
+
+    async def __aenter__(self) -> None:
+        await self.take
+
+    async def __aexit__(self, *_: object) -> None:
+        self.give()
+
+
 class Slots:
     """Room for ``count`` at once. Who waits is let in in order, those who come with ``first`` before the others."""
 
@@ -145,14 +161,9 @@ class Slots:
         self._first: deque[asyncio.Future[None]] = deque()
         self._rest: deque[asyncio.Future[None]] = deque()
 
-    @asynccontextmanager
-    async def hold(self, *, first: bool) -> AsyncIterator[None]:
+    def hold(self, *, first: bool) -> AbstractAsyncContextManager[None]:
         """One slot while the context lasts."""
-        await self._take(self._first if first else self._rest)
-        try:
-            yield
-        finally:
-            self._give()
+        return _Hold(self._take(self._first if first else self._rest), self._give)
 
     async def _take(self, queue: deque[asyncio.Future[None]]) -> None:
         if self._free:
@@ -197,14 +208,9 @@ class Bulkhead:
         self._first: deque[_Turn] = deque()
         self._rest: deque[_Turn] = deque()
 
-    @asynccontextmanager
-    async def hold(self, owner: str, *, first: bool) -> AsyncIterator[None]:
+    def hold(self, owner: str, *, first: bool) -> AbstractAsyncContextManager[None]:
         """Be inside while the context lasts."""
-        await self._acquire(owner, self._first if first else self._rest)
-        try:
-            yield
-        finally:
-            self._release(owner)
+        return _Hold(self._acquire(owner, self._first if first else self._rest), partial(self._release, owner))
 
     async def _acquire(self, owner: str, queue: deque[_Turn]) -> None:
         if not self._inside[owner]:
