@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -116,8 +117,9 @@ class Metrics:
         self._accepted: dict[str, datetime] = {}
         self._workers = Workers("metrics")
 
-        def counter(name: str, meaning: str, *labels: str) -> Counter:
-            return Counter(f"fleetsim_{name}", meaning, labels, registry=self.registry)
+        def counter(name: str, meaning: str, *labels: str) -> Callable[..., Counter]:
+            """From values of its labels to what counts them: found again without the library's lock and checks."""
+            return cache(Counter(f"fleetsim_{name}", meaning, labels, registry=self.registry).labels)
 
         def histogram(name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
             return Histogram(f"fleetsim_{name}", meaning, labels, buckets=buckets, registry=self.registry)
@@ -126,12 +128,11 @@ class Metrics:
         self._failures = counter(
             "task_failures_total", "Requests that ended without success, by whose doing it was.", "agent", "blame"
         )
-        self._duration = histogram(
-            "task_duration_seconds", "From the acceptance of a request to its end.", SECONDS, "agent"
-        )
-        self._ack = histogram(
+        duration = histogram("task_duration_seconds", "From the acceptance of a request to its end.", SECONDS, "agent")
+        ack = histogram(
             "task_ack_seconds", "From the acceptance of a request to the agent's first word.", ACK_SECONDS, "agent"
         )
+        self._duration, self._ack = cache(duration.labels), cache(ack.labels)
         self._cost = counter("cost_usd_total", "US dollars that requests cost, told or estimated.", "agent")
         self._refused = counter("requests_refused_total", "Requests that were not accepted.", "reason")
         self._calls = counter(
@@ -153,7 +154,7 @@ class Metrics:
         self._notices = counter("notices_total", "Notices to people, by sink.", "channel", "result")
         # Names that are in no event: what nobody did yet is 0 and not missing, where that can be told beforehand.
         for reason in _REASONS.values():
-            self._rejected.labels(reason)
+            self._rejected(reason)
 
     # ------------------------------------------------------------------ calls
 
@@ -170,7 +171,7 @@ class Metrics:
             result = "broken_off"
             raise
         finally:
-            self._calls.labels(self._agents(record.agent), operation.value, result).inc()
+            self._calls(self._agents(record.agent), operation.value, result).inc()
 
     def poll_late(self, seconds: float) -> None:
         """Count a poll that goes out so long after it fell due."""
@@ -185,53 +186,53 @@ class Metrics:
             case RequestAccepted(correlation_id=str(cid)):
                 self._accepted[cid] = event.at
             case RequestRefused(reason=reason):
-                self._refused.labels(reason).inc()
+                self._refused(reason).inc()
             case TaskBound(correlation_id=cid, via=via):
-                self._delivery.labels(agent, via, "applied").inc()
+                self._delivery(agent, via, "applied").inc()
                 if (since := self._accepted.pop(cid or "", None)) is not None:
-                    self._ack.labels(agent).observe((event.at - since).total_seconds())
+                    self._ack(agent).observe((event.at - since).total_seconds())
             case TaskMoved(via=via):
-                self._delivery.labels(agent, via, "applied").inc()
+                self._delivery(agent, via, "applied").inc()
             case UpdateIgnored(via=via):
-                self._delivery.labels(agent, via, "ignored").inc()
+                self._delivery(agent, via, "ignored").inc()
             case OutcomeDecided():
                 self._end(event, agent)
             case WebhookAccepted(duplicate=duplicate, parked=parked):
                 result = "duplicate" if duplicate else "early" if parked else "taken"
-                self._webhooks.labels(agent, result).inc()
+                self._webhooks(agent, result).inc()
             case WebhookRejected(status=status):
-                self._rejected.labels(_REASONS.get(status, OTHER)).inc()
+                self._rejected(_REASONS.get(status, OTHER)).inc()
             case QuestionAsked():
-                self._asked.labels(agent).inc()
+                self._asked(agent).inc()
             case QuestionAnswered(decision=decision):
-                self._question_ends.labels(agent, "rejected" if decision == Decision.REJECT else "answered").inc()
+                self._question_ends(agent, "rejected" if decision == Decision.REJECT else "answered").inc()
             case QuestionExpired() | QuestionWithdrawn():
-                self._question_ends.labels(agent, _ENDS[type(event)]).inc()
+                self._question_ends(agent, _ENDS[type(event)]).inc()
             case NoticeDelivered(channel=channel):
-                self._notices.labels(one_line(channel, LABEL_CHARS_MAX), "delivered").inc()
+                self._notices(one_line(channel, LABEL_CHARS_MAX), "delivered").inc()
             case NoticeFailed(channel=channel):
-                self._notices.labels(one_line(channel, LABEL_CHARS_MAX), "failed").inc()
+                self._notices(one_line(channel, LABEL_CHARS_MAX), "failed").inc()
             case CeremoniesLoaded(ceremonies=facts):
                 self._scheduled = frozenset(str(fact["id"]) for fact in facts if fact["schedule"])
             case CeremonyFired(trigger="cron", lateness_ms=int(late)):
                 self._lateness.observe(late / 1000)
             case CeremonyCompleted(ceremony_id=key, status=status):
-                self._runs.labels(self.ceremony(key), status).inc()
+                self._runs(self.ceremony(key), status).inc()
             case CeremonySkipped(ceremony_id=key, count=count):
-                self._runs.labels(self.ceremony(key), RunStatus.SKIPPED.value).inc(count)
+                self._runs(self.ceremony(key), RunStatus.SKIPPED.value).inc(count)
             case CeremonyMissed(ceremony_id=key, count=count):
-                self._runs.labels(self.ceremony(key), RunStatus.MISSED.value).inc(count)
+                self._runs(self.ceremony(key), RunStatus.MISSED.value).inc(count)
 
     def _end(self, event: OutcomeDecided, agent: str) -> None:
         self._accepted.pop(event.correlation_id or "", None)
         skill, known = event.skill or "", event.skill == DEFAULT_SKILL or event.skill in self._skills(event.agent or "")
         label = self._skill_labels[agent](skill) if known else OTHER
-        self._tasks.labels(agent, label, event.kind.value).inc()
+        self._tasks(agent, label, event.kind.value).inc()
         if not event.success:
-            self._failures.labels(agent, event.blame.value).inc()
-        self._duration.labels(agent).observe(event.duration_ms / 1000)
+            self._failures(agent, event.blame.value).inc()
+        self._duration(agent).observe(event.duration_ms / 1000)
         if event.cost_usd:
-            self._cost.labels(agent).inc(event.cost_usd)
+            self._cost(agent).inc(event.cost_usd)
 
     def ceremony(self, ceremony_id: str) -> str:
         """The label of a ceremony: its id, while it has a schedule. Those that fire once are many and gone soon."""
