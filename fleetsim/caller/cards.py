@@ -52,6 +52,11 @@ FORMER_KEPT_S = 60.0
 """How long a place where an agent was is kept once no work is there."""
 
 REFRESH_JITTER = 0.1
+
+SEARCH_EVERY_S = 3_600.0
+"""How often a card is looked for wherever one may be, and read whole. In between it is asked for where it was, and sent
+if it is another: one that appears below a configured path, or changes under its old ETag, is seen by then."""
+
 SKILLS_MAX = 500
 _FROM_LAST_RUN = "kept from an earlier run, not fetched since"
 
@@ -303,10 +308,10 @@ class CardBroker:
             return AgentView(entry=left.entry, card=left.client.card)
         return await self._refresh(self._desk(agent))
 
-    async def _refresh(self, desk: _Desk) -> AgentView:
+    async def _refresh(self, desk: _Desk, *, where_found: bool = False) -> AgentView:
         began = self._runtime.clock.monotonic()
         try:
-            card = await desk.client.discover(refresh=True)
+            card = await desk.client.discover(refresh=True, where_found=where_found)
         except FleetsimError as error:
             if self._in_force(desk):
                 self._failed(desk, error)
@@ -397,9 +402,14 @@ class CardBroker:
             desk.worker = self._workers.start(self._keep_fresh(desk), name=desk.view.entry.name)
 
     async def _keep_fresh(self, desk: _Desk) -> None:
+        clock, searched_at = self._runtime.clock, float("-inf")
         while True:
+            woken = desk.wake.is_set()
             desk.wake.clear()
-            if failures := (await self._refresh(desk)).failures:
+            where_found = not woken and not desk.view.failures and clock.monotonic() < searched_at + SEARCH_EVERY_S
+            if not where_found:
+                searched_at = clock.monotonic()
+            if failures := (await self._refresh(desk, where_found=where_found)).failures:
                 pause_s = RETRY_WAITS_S[min(failures, len(RETRY_WAITS_S)) - 1]
             else:
                 pause_s = self._settings.card_refresh_s * self._rng.uniform(1 - REFRESH_JITTER, 1 + REFRESH_JITTER)

@@ -118,7 +118,7 @@ class FleetSettings:
     poll_interval_s: Annotated[float, Field(ge=0.2, le=3_600, strict=True)] = _RULES.poll_interval_s
     """How often a task is looked at when nothing else tells of it; a young one sooner: after 1 s, 2 s, 4 s …"""
     card_refresh_s: Annotated[float, Field(ge=1, le=DAY_S, strict=True)] = 600.0
-    """How often cards are read again, give or take a tenth."""
+    """How often cards are read again, give or take a tenth: where they were, and once an hour wherever one may be."""
     task_limit_s: Seconds = _RULES.task_limit_s
     """How long a request may take in all."""
     question_ttl_s: Seconds = _RULES.question_ttl_s

@@ -15,7 +15,7 @@ from fleetsim.client.address import AgentUrl
 from fleetsim.client.blocking import BlockingCalls
 from fleetsim.client.credential import Credential
 from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMessage, SentTask
-from fleetsim.client.http import AgentHttp, ClientLimits
+from fleetsim.client.http import AgentHttp, ClientLimits, FoundCard
 from fleetsim.client.stream import EventStream
 from fleetsim.model.call import (
     Call,
@@ -107,6 +107,7 @@ class AgentClient(BlockingCalls):
         )
         self.card: AgentCard | None = None
         self.card_at = ""
+        self._etag = ""
         self._spoken = ""
         self._choice: Choice | None = None
         self._discovering = asyncio.Lock()
@@ -147,8 +148,11 @@ class AgentClient(BlockingCalls):
 
     # -- card and dialect
 
-    async def discover(self, refresh: bool = False) -> AgentCard:
+    async def discover(self, refresh: bool = False, *, where_found: bool = False) -> AgentCard:
         """The agent's card, fetched once; ``refresh`` fetches it again.
+
+        That looks for it wherever a card may be, as the first time. With ``where_found`` it is asked for where it was,
+        and sent if it is another by now; only when it is not there any more it is looked for.
 
         Raises:
             AuthRefused, HttpRefused, WireError, TransportError, LimitReached: no card could be had. A card
@@ -158,9 +162,12 @@ class AgentClient(BlockingCalls):
         async with self._discovering:
             if self.card is not None and (not refresh or self.card is not before):
                 return self.card
-            card, found_at = await self._http.fetch_card(self.runtime)
-            self.adopt(card, found_at)
-            return card
+            known = FoundCard(self.card, self.card_at, self._etag) if where_found and self.card is not None else None
+            found = await self._http.fetch_card(self.runtime, known)
+            if found is not known:
+                self.adopt(found.card, found.url)
+                self._etag = found.etag
+            return found.card
 
     async def card_if_any(self) -> AgentCard | None:
         """The agent's card, fetched once; None if it has none and its dialect is pinned, so that it can be called.
@@ -179,7 +186,7 @@ class AgentClient(BlockingCalls):
         if self.card is not None and card.interfaces != self.card.interfaces:
             self._spoken = ""  # another card may be a mended one
         self._choice = self._choose(card, found_at)
-        self.card, self.card_at = card, found_at
+        self.card, self.card_at, self._etag = card, found_at, ""
         return self._choice
 
     def speak(self, dialect_name: str) -> None:
@@ -328,7 +335,7 @@ class AgentClient(BlockingCalls):
                 yield twin
         finally:
             self.card, self.card_at = twin.card, twin.card_at
-            self._spoken, self._choice = twin._spoken, twin._choice
+            self._etag, self._spoken, self._choice = twin._etag, twin._spoken, twin._choice
             if alone and self._given_transport is not None:
                 await self._given_transport.aclose()
 

@@ -227,6 +227,19 @@ def _error_message(body: bytes) -> str | None:
 # -- calls -------------------------------------------------------------------------------------------------------
 
 
+_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{1,200}"', re.ASCII)
+"""An entity tag (RFC 9110 section 8.8.3), of a length that can be sent with each request."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCard:
+    """A card, where it was found, and its agent's name for this state of it; "" where nobody told."""
+
+    card: AgentCard
+    url: str = ""
+    etag: str = ""
+
+
 @dataclass(slots=True, kw_only=True)
 class AgentHttp:
     """Calls to one agent as HTTP: what goes with each of them, and what is allowed it.
@@ -317,35 +330,30 @@ class AgentHttp:
         request = Request(method="POST", url=choice.url, headers=merged, body=body, limits=limits, streaming=streaming)
         return request, asked
 
-    async def fetch_card(self, runtime: Runtime) -> tuple[AgentCard, str]:
-        """The first card found at the addresses where one may be, and its address.
+    async def fetch_card(self, runtime: Runtime, known: FoundCard | None = None) -> FoundCard:
+        """The first card found at the addresses where one may be.
 
-        A path that is missing, leads elsewhere or holds something else is passed over, and so are others beside one
-        that refuses the credential: an endpoint may guard all that is below it, and the card be open. An overloaded
-        agent and a failed connection end the search.
+        One that is ``known`` is asked for where it was, whether it is another by now (A2A 1.0 section 8.6); if there is
+        none any more, everywhere. A path that is missing, leads elsewhere or holds something else is passed over, and
+        so are others beside one that refuses the credential: an endpoint may guard all that is below it, and the card
+        be open. An overloaded agent and a failed connection end the search.
 
         Raises:
             AuthRefused, HttpRefused, WireError, LimitReached, TransportError
         """
-        address = self.address
-        headers = {**self.headers, **(self.credential.headers() if self.credential else {}), **CARD_HEADERS}
-        source = self.credential.source if self.credential else None
-        limits = replace(self.limits.for_call(None), body_bytes_max=self.limits.card_bytes_max)
+        if known is not None and known.url:
+            try:
+                return await self._card_at(runtime, known.url, known)
+            except (HttpRefused, WireError) as error:
+                if error.retryable:
+                    raise
         found: FleetsimError | None = None
         closed: set[str] = set()
-        for url in address.card_urls():
+        for url in self.address.card_urls():
             if (folder := url.rpartition("/.well-known/")[0]) in closed:
                 continue
-            address.require(url)
-            where = f"{address.where}{_path(url)}"
-            request = Request(method="GET", url=url, headers=headers, limits=limits)
             try:
-                reply = await exchange_following(runtime, address, request)
-                refuse_status(where, source, reply.status, reply.headers, reply.body, runtime.clock.now())
-                try:
-                    return read_card(parse_untrusted(reply.body, bytes_max=limits.body_bytes_max)), url
-                except WireError as error:
-                    raise wire_error(where, str(error), reply.headers, reply.body) from error
+                return await self._card_at(runtime, url)
             except AuthRefused as error:
                 closed.add(folder)
                 found = error
@@ -357,13 +365,34 @@ class AgentHttp:
                 found = found if isinstance(found, AuthRefused) else error
         if isinstance(found, HttpRefused) and not isinstance(found, AuthRefused):
             raise HttpRefused(
-                f"{address.where}: no agent card at {' or '.join(_path(url) for url in address.card_urls())} "
-                f"(HTTP {found.status})",
+                f"{self.address.where}: no agent card at "
+                f"{' or '.join(_path(url) for url in self.address.card_urls())} (HTTP {found.status})",
                 status=found.status,
                 hint="is this the address of an A2A agent?",
             ) from found
         assert found is not None  # there is always at least one address
         raise found
+
+    async def _card_at(self, runtime: Runtime, url: str, known: FoundCard | None = None) -> FoundCard:
+        """The card at one address; the one that is known if the agent says that it is the same."""
+        self.address.require(url)
+        headers = {**self.headers, **(self.credential.headers() if self.credential else {}), **CARD_HEADERS}
+        if known is not None and known.etag:
+            headers["if-none-match"] = known.etag
+        limits = replace(self.limits.for_call(None), body_bytes_max=self.limits.card_bytes_max)
+        where = f"{self.address.where}{_path(url)}"
+        request = Request(method="GET", url=url, headers=headers, limits=limits)
+        reply = await exchange_following(runtime, self.address, request)
+        if known is not None and known.etag and reply.status == 304:
+            return known
+        source = self.credential.source if self.credential else None
+        refuse_status(where, source, reply.status, reply.headers, reply.body, runtime.clock.now())
+        try:
+            card = read_card(parse_untrusted(reply.body, bytes_max=limits.body_bytes_max))
+        except WireError as error:
+            raise wire_error(where, str(error), reply.headers, reply.body) from error
+        etag = reply.headers.get("etag", "")
+        return FoundCard(card, url, etag if _ETAG.fullmatch(etag) else "")
 
 
 def _path(url: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -120,6 +121,50 @@ async def test_whoever_leaves_closes_every_client_there_was(place: Place) -> Non
         broker.client("quinn", URL)
     assert len(place.made) == 3
     assert all(client.closed for client in place.made)
+
+
+async def test_a_card_is_asked_for_where_it_was_and_looked_for_everywhere_once_an_hour(place: Place) -> None:
+    async with place.broker:
+        await asyncio.sleep(3 * 3_600 + 60)
+    asked = [(at_s, path) for at_s, path, _ in place.server.asked]
+    searched = [at_s for at_s, path in asked if path == "/a2a/.well-known/agent-card.json"]
+    assert len(searched) == 3
+    assert searched[0] == 0
+    assert all(3_600 <= later - sooner < 3_600 + 661 for sooner, later in itertools.pairwise(searched))
+    read = [at_s for at_s, path in asked if path == "/.well-known/agent-card.json"]
+    assert len(asked) == len(read) + 2 * len(searched)
+    assert len(read) in range(16, 21), "and every ten minutes it is read where it is"
+
+
+async def test_a_card_that_appears_below_the_path_is_taken_within_the_hour(place: Place) -> None:
+    async with place.broker as broker:
+        await asyncio.sleep(1)
+        place.server.paths = ("/a2a/.well-known/agent-card.json", *place.server.paths)
+        place.server.url = f"{URL}/rpc"
+        await asyncio.sleep(3_600 + 660)
+        choice = broker.choice("quinn")
+        assert choice is not None
+        assert choice.url == f"{URL}/rpc", "a mounted agent is called where its card says"
+
+
+async def test_a_card_is_looked_for_everywhere_after_a_failure_and_when_it_is_wanted_now(place: Place) -> None:
+    below = "/a2a/.well-known/agent-card.json"
+    async with place.broker as broker:
+        await asyncio.sleep(700)
+        asked = [path for _, path, _ in place.server.asked]
+        assert asked.count(below) == 1
+        broker.hurry("quinn")
+        await asyncio.sleep(1)
+        assert [path for _, path, _ in place.server.asked].count(below) == 2
+        place.network.down(ORIGIN)
+        await asyncio.sleep(700)
+        assert not broker.view("quinn").reachable
+        place.network.up(ORIGIN)
+        await asyncio.sleep(100)
+        assert broker.view("quinn").reachable
+        assert [path for _, path, _ in place.server.asked].count(below) == 3
+        await broker.refresh("quinn")
+        assert [path for _, path, _ in place.server.asked].count(below) == 4
 
 
 async def test_the_card_of_a_place_is_fetched_anew_for_its_client_alone(place: Place) -> None:
