@@ -8,7 +8,7 @@ and credentials, limits and trace go with every fetch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -121,6 +121,11 @@ class _ByAgent(Mapping[str, T]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def items(self) -> ItemsView[str, T]:
+        """Each view read once, where ``Mapping`` would read it for its name and for its value."""
+        read = ((name, self._read(desk.view)) for name, desk in self._desks.items())
+        return {name: value for name, value in read if value is not None}.items()
 
 
 def _why_disabled(view: AgentView) -> str | None:

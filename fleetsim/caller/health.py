@@ -399,6 +399,7 @@ class FleetHealth:
         self._endings = Endings()
         self._skills: dict[tuple[str, str], Bucket] = {}
         self._agents: dict[str, Bucket] = {}
+        self._weights: dict[str, float | None] = {}  # of those that were asked for since their outcomes changed
         self.total = Bucket(self._endings)
         self._turns = self._size = self._shed = 0
         self._oldest_at = inf  # no row is older
@@ -412,6 +413,7 @@ class FleetHealth:
         if not self._ids.add(outcome.correlation_id, at):
             return False
         agent, skill = outcome.agent, outcome.skill
+        self._weights.pop(agent, None)
         bucket = self._skills.get((agent, skill))
         if bucket is None:
             bucket = self._new_skill(agent, skill)
@@ -449,12 +451,17 @@ class FleetHealth:
         """Forget what ended more than 24 hours before ``now``."""
         self._drop_before(now.timestamp() - WINDOW.total_seconds())
 
-    def weight(self, agent: str, now: datetime) -> float | None:
-        """What the registry shares work by; None for an agent without an outcome that it answers for."""
-        self.prune(now)
-        bucket = self._agents.get(agent)
-        rate = bucket.rate() if bucket is not None else None
-        return None if bucket is None or rate is None else weight(rate, bucket.cost_per_success())
+    def weight(self, agent: str) -> float | None:
+        """What the registry shares work by; None for an agent without an outcome that it answers for.
+
+        Of all outcomes since the last ``prune``: for each request it is asked of everybody who could take it.
+        """
+        if (bucket := self._agents.get(agent)) is None:
+            return None
+        if agent not in self._weights:
+            rate = bucket.rate()
+            self._weights[agent] = None if rate is None else weight(rate, bucket.cost_per_success())
+        return self._weights[agent]
 
     def last_hour(self, now: datetime) -> dict[str, FailureRate]:
         """What each agent answered for in the last hour."""
@@ -523,6 +530,8 @@ class FleetHealth:
             for rows in bucket.rows():
                 gone = rows.drop_before(cutoff, self._endings)
                 self._size -= len(gone)
+                if gone:
+                    self._weights.pop(agent, None)
                 if gone and rows not in bucket.beside:
                     numbers = Counter(map(class_of, gone))
                     for counted in (bucket, self._agents[agent], self.total):

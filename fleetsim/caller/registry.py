@@ -137,11 +137,11 @@ def weight(success_rate: float | None, cost_per_success_usd: float) -> float:
 
 
 def _everyone(skill: str | None, offers: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-    if not offers:
-        raise UnknownTarget("the fleet has no enabled agents", hint="add one to agents.yaml")
     names = tuple(name for name, skills in offers.items() if skill is None or skill in skills)
-    if names or skill is None:
+    if names:
         return names
+    if skill is None or not offers:
+        raise UnknownTarget("the fleet has no enabled agents", hint="add one to agents.yaml")
     every = {s for skills in offers.values() for s in skills}
     raise UnknownTarget(f"no agent offers the skill “{one_line(skill, 64)}”", hint=nearest_of(skill, every))
 

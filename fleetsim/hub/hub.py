@@ -439,10 +439,10 @@ class Hub:
 
     def _weights(self) -> Mapping[str, float]:
         """How much work each agent deserves now; one without a history is not in it."""
-        now = self.runtime.clock.now()
+        self.health.prune(self.runtime.clock.now())
 
         def weight(view: AgentView) -> float | None:
-            return 0.0 if self._notes.barred(view, self.limiter) else self.health.weight(view.entry.name, now)
+            return 0.0 if self._notes.barred(view, self.limiter) else self.health.weight(view.entry.name)
 
         return self.broker.by_agent(weight)
 

@@ -59,7 +59,7 @@ async def test_six_rejections_by_the_operator_leave_a_sound_agent_up() -> None:
         assert (found.health, found.figures.success_rate) == (HealthWord.UP, 1.0)
         assert (found.figures.total_outcomes, found.figures.answered_outcomes) == (11, 5)
         assert found.figures.failure_rate_1h == 0.0
-        assert (t.hub.health.weight("quinn", t.runtime.clock.now()) or 0.0) > 0.4
+        assert (t.hub.health.weight("quinn") or 0.0) > 0.4
 
 
 async def test_work_that_names_nobody_goes_to_no_agent_that_would_not_take_it_now() -> None:
