@@ -108,6 +108,9 @@ A 10 at the end: in A2A 1.0."""
 PUSHED = tuple(f"pushed-{n}" for n in range(8))
 """Agents whose tasks end by webhook; eight, since each has a rate that it may not exceed."""
 
+ENDLESS = tuple(f"endless-{n}" for n in range(8))
+"""Agents that never end a task; eight, since no single one gets more than a quarter of a hub's processor."""
+
 
 ASKED_FOR_WEBHOOKS: dict[str, Json] = {}
 """Where the webhooks of a task at work are to be sent, and with what, by its id."""
@@ -148,7 +151,7 @@ def write_json(writer: asyncio.StreamWriter, value: Json) -> None:
 def answer_of(way: str, said: Json) -> Json:
     """A task at its end where it was answered at once or polled."""
     asked = said["params"].get("id")
-    if way == "endless" or (way in PUSHED and (not asked or asked in ASKED_FOR_WEBHOOKS)):
+    if way in ENDLESS or (way in PUSHED and (not asked or asked in ASKED_FOR_WEBHOOKS)):
         return task("working", asked or f"t-{said['id']}")
     if way == "answered" or asked:
         return task("completed", asked or f"t-{said['id']}", artifacts=[artifact(CHUNK)])
@@ -340,7 +343,7 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
     idle = [f"idle-{n}" for n in range(around.agents - len(ways))]
     entries = tuple(
         AgentEntry(name=w, url=f"{peer}/{w}", rpc_url=f"{peer}/{w}", push="off", skills=(SkillEntry(name=w),))
-        for w in (*ways, "endless", *idle)
+        for w in (*ways, *(ENDLESS if around.tracked else ()), *idle)
     ) + tuple(
         AgentEntry(name=w, url=f"{peer}/{w}", rpc_url=f"{peer}/{w}", skills=(SkillEntry(name=w),)) for w in PUSHED
     )
@@ -359,9 +362,12 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
             running.tracker.rules = replace(running.tracker.rules, look_first_s=poll_s)
 
         async def follow(number: int) -> None:
-            await running.submit(SkillRequest(correlation_id=f"{number:036d}", text=TEXT, targets=("endless",)))
+            target = ENDLESS[number % len(ENDLESS)]
+            await running.submit(SkillRequest(correlation_id=f"{number:036d}", text=TEXT, targets=(target,)))
 
         await in_flight(around.tracked, follow)
+        while any(True for _ in running.tracker.open_tracks.awake()):  # noqa: ASYNC110 - each send would ring the bell
+            await asyncio.sleep(0.1)
 
         async def finish(_: int) -> None:
             while len(running.tracker.open_tracks) > around.tracked:  # noqa: ASYNC110 - hundreds of bells, and each would cost
