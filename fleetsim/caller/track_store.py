@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import marshal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -117,10 +117,11 @@ def _waits(track: Track) -> bool:
 
 
 # -- packing ------------------------------------------------------------------------------------------------------
-# A record is a list of its class's number and, of each member that is not the default itself, number and value.
+# A record is a list of the values of those members that are not the default itself, and before them the number of its
+# form: which class it is of, and which members these are. There are some dozens of forms, told once for all records.
 
 _ENUM, _MOMENT, _TIMERS = -1, -2, -3
-"""In place of a class's number."""
+"""In place of a form's number."""
 
 
 def packed(track: Track) -> bytes | None:
@@ -139,20 +140,29 @@ def unpacked(written: bytes) -> Track:
 
 
 class _Kind:
-    """How records of one class are packed."""
+    """How records of one class are packed; ``forms`` are numbered by members, a bit for each."""
 
-    def __init__(self, number: int, record: type[Any]) -> None:
-        self.number = number
+    def __init__(self, record: type[Any]) -> None:
         self.copied, setters = copier(record)  # type: ignore[arg-type]  # a class can be a key
+        self.members = tuple((1 << at, one.name, one.default) for at, one in enumerate(fields(record)))
         self.setters = tuple(setters.values())
-        self.members = tuple((at, one.name, one.default) for at, one in enumerate(fields(record)))
         self.plain = object.__new__(record)
         for (_, _, default), assign in zip(self.members, self.setters, strict=True):
             assign(self.plain, None if default is MISSING else default)
+        self.forms: dict[int, int] = {}
+
+    def form(self, members: int) -> int:
+        """The number of the form with these members."""
+        number = self.forms.get(members)
+        if number is None:
+            number = self.forms[members] = len(_forms)
+            set_ = (assign for (bit, _, _), assign in zip(self.members, self.setters, strict=True) if members & bit)
+            _forms.append((self, tuple(set_)))
+        return number
 
 
 _kinds: dict[type[Any], _Kind] = {}
-_numbered: list[_Kind] = []
+_forms: list[tuple[_Kind, tuple[Callable[[Any, Any], None], ...]]] = []
 _enums: list[Enum] = []
 _enum_numbers: dict[int, int] = {}
 """By identity: members of two classes may be equal."""
@@ -161,11 +171,13 @@ _enum_numbers: dict[int, int] = {}
 def _written(value: Any) -> Any:
     kind = type(value)
     if (known := _kinds.get(kind)) is not None:
-        line = [known.number]
-        for at, name, default in known.members:
+        members, line = 0, [0]
+        for bit, name, default in known.members:
             member = getattr(value, name)
             if member is not default:
-                line += (at, member if type(member) in _PLAIN else _written(member))
+                members |= bit
+                line.append(member if type(member) in _PLAIN else _written(member))
+        line[0] = known.form(members)
         return line
     if kind is tuple:
         return tuple(map(_written, value))
@@ -179,8 +191,7 @@ def _written(value: Any) -> Any:
         return [_ENUM, _enum_number(value)]
     if not (is_dataclass(value) and hasattr(kind, "__slots__")):
         raise ValueError(f"a {kind.__name__} is not packed")
-    _kinds[kind] = known = _Kind(len(_numbered), kind)
-    _numbered.append(known)
+    _kinds[kind] = _Kind(kind)
     return _written(value)
 
 
@@ -196,15 +207,16 @@ def _read(written: Any) -> Any:
         return tuple(map(_read, written))
     if type(written) is not list:
         return written
-    number, *rest = written
+    values = iter(written)
+    number = next(values)
     if number == _ENUM:
-        return _enums[rest[0]]
+        return _enums[next(values)]
     if number == _MOMENT:
-        return _EPOCH + rest[0] * _MICROSECOND
+        return _EPOCH + next(values) * _MICROSECOND
     if number == _TIMERS:
-        return {_enums[timer]: due for timer, due in zip(rest[::2], rest[1::2], strict=True)}
-    kind = _numbered[number]
+        return {_enums[timer]: due for timer, due in zip(values, values, strict=True)}
+    kind, setters = _forms[number]
     record = kind.copied(kind.plain)
-    for at, value in zip(rest[::2], rest[1::2], strict=True):
-        kind.setters[at](record, _read(value) if type(value) in _NESTED else value)
+    for assign, value in zip(setters, values, strict=True):
+        assign(record, _read(value) if type(value) in _NESTED else value)
     return record
