@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -152,7 +153,8 @@ class Tracker:
         self._late, self._late_told = late, float("-inf")
         self._push_watch = PushWatch(events)
         self._early = EarlyWebhooks(ledger, early)
-        self._by_task: dict[tuple[str, str], str] = {}
+        self._by_task: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        """Requests by agent and task id; a tuple of the two for each task would be another 80 bytes."""
         self._ending = False
 
     # ------------------------------------------------------------------ outside
@@ -179,7 +181,7 @@ class Tracker:
         self.open_tracks.add(new_track(record, self._moment()))
         named = record.task.task_id if record.task is not None else record.request.task_id
         if named is not None:
-            self._by_task[record.agent, named] = cid
+            self._by_task[record.agent][named] = cid
         if question is not None and answer is None:
             self._writer.open_questions.add(question.question_id)
         self._early.take_over(early)
@@ -207,7 +209,7 @@ class Tracker:
             "waiters": len(self._waiters),
             "outcomes to record": len(self._closing),
             "sends": len(self._sends),
-            "bound tasks": len(self._by_task),
+            "bound tasks": sum(map(len, self._by_task.values())),
             "open questions": len(self._writer.open_questions),
             "writes": len(self._writer),
             "polls": len(self._pacer),
@@ -273,16 +275,16 @@ class Tracker:
 
     def find(self, agent: str, task_id: str) -> str | None:
         """The open request that has an agent's task, or is about to."""
-        return self._by_task.get((agent, task_id))
+        return self._by_task.get(agent, {}).get(task_id)
 
     def claim(self, agent: str, task_id: str, correlation_id: str) -> bool:
         """Give an agent's task to the follow-up that is about to begin; False if an open request has it."""
-        return self._by_task.setdefault((agent, task_id), correlation_id) == correlation_id
+        return self._by_task[agent].setdefault(task_id, correlation_id) == correlation_id
 
     def release(self, agent: str, task_id: str, correlation_id: str) -> None:
         """Take a claim back."""
-        if self._by_task.get((agent, task_id)) == correlation_id:
-            del self._by_task[agent, task_id]
+        if self.find(agent, task_id) == correlation_id:
+            del self._by_task[agent][task_id]
 
     async def take_webhook(
         self, correlation_id: str, agent: str, events: Sequence[TaskEvent], *, body_bytes: int

@@ -206,7 +206,7 @@ DEFECTS: tuple[Planted, ...] = (
         name="kept",
         wrong="what is known of a task's request is kept when it has ended",
         file="caller/tracker.py",
-        old="        if self._by_task.get((agent, task_id)) == correlation_id:\n",
+        old="        if self.find(agent, task_id) == correlation_id:\n",
         new="        if False:\n",
         found_by="I-15",
         seed=1,
