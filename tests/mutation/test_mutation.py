@@ -179,6 +179,7 @@ def tiny_run(tmp_path: Path, survivors: str, *words: str) -> subprocess.Complete
     command = [sys.executable, "-m", "tests.mutation.run", "--only", "tiny", "--tests", "wire", "--jobs", "1", *words]
     environment = {
         **os.environ,
+        "FLEETSIM_CPU_FIRST_S": "0.5",  # what never ends uses all of it, and what ends not a tenth
         "PYTHONPATH": str(tmp_path),
         "PYTEST_ADDOPTS": "-p no:fleetsim -p no:schemathesis -p no:hypothesispytest",
     }
