@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +34,13 @@ START_S = 60.0
 IMPORTED_LATE = (
     "fleetsim.agent.builtin",
     "fleetsim.cli.demo_fleet",
+    "fleetsim.cli.mcp_server",
+    "fleetsim.cli.sim_play",
+    "fleetsim.cli.sim_seeds",
+    "fleetsim.cli.sim_twin",
+    "fleetsim.cli.sim_watch",
     "fleetsim.cli.through_hub",
+    "fleetsim.dashboard.app",
     "fleetsim.hub.api",
     "fleetsim.hub.server",
     "fleetsim.runtime.real",
@@ -62,7 +69,7 @@ def start() -> str:
 
 
 class WarmProcess:
-    """``fleetsim WORDS`` with the part of ``subprocess.Popen`` that the tests use; ``stderr`` is read as text."""
+    """``python -m MODULE WORDS`` with the part of ``subprocess.Popen`` that tests use; ``stderr`` is read as text."""
 
     def __init__(
         self,
@@ -73,6 +80,8 @@ class WarmProcess:
         stdin: int | None = None,
         stdout: int | None = None,
         stderr: int | None = None,
+        start_new_session: bool = False,
+        module: str = "fleetsim",
     ) -> None:
         self.args = list(words)
         self.returncode: int | None = None
@@ -82,7 +91,8 @@ class WarmProcess:
             ours, stderr = os.pipe()
             self.stderr, theirs = open(ours, encoding="utf-8"), stderr  # noqa: SIM115 - as Popen leaves it open
         self._line = _connected(start())
-        job = json.dumps({"words": self.args, "folder": str(cwd), "environment": dict(env)}).encode()
+        asked = {"module": module, "words": self.args, "folder": str(cwd), "environment": dict(env)}
+        job = json.dumps({**asked, "session": start_new_session}).encode()
         streams = [nothing if one is None else one for one in (stdin, stdout, stderr)]
         socket.send_fds(self._line, [len(job).to_bytes(4, "big")], streams)
         self._line.sendall(job)
@@ -109,9 +119,17 @@ class WarmProcess:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[None, str]:
-        """What it said, once it has ended."""
+        """What it said, once it has ended and nobody that it started holds its stderr. Raises TimeoutExpired."""
         self.wait(timeout)
-        return None, "" if self.stderr is None else self.stderr.read()
+        if self.stderr is None:
+            return None, ""
+        said: list[str] = []
+        reader = threading.Thread(target=lambda stderr: said.append(stderr.read()), args=(self.stderr,), daemon=True)
+        reader.start()
+        reader.join(timeout)
+        if not said:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return None, said[0]
 
     def send_signal(self, number: int) -> None:
         with suppress(ProcessLookupError):  # it has ended, and its exit code is on the way
@@ -138,16 +156,24 @@ def _connected(place: str) -> socket.socket:
 
 
 def run(
-    words: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: str, timeout: float
+    words: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    stdin: str,
+    timeout: float,
+    *,
+    module: str = "fleetsim",
 ) -> subprocess.CompletedProcess[str]:
-    """As ``subprocess.run`` of ``fleetsim WORDS``, with text captured. Raises subprocess.TimeoutExpired, with bytes."""
+    """As ``subprocess.run`` of ``python -m MODULE WORDS``, with text captured.
+
+    Raises subprocess.TimeoutExpired, with bytes.
+    """
     with TemporaryDirectory() as kept:
         inward, outward, errors = (Path(kept) / name for name in ("in", "out", "err"))
         inward.write_text(stdin, encoding="utf-8")
         with inward.open() as given, outward.open("w") as out, errors.open("w") as err:
-            process = WarmProcess(
-                words, cwd=folder, env=environment, stdin=given.fileno(), stdout=out.fileno(), stderr=err.fileno()
-            )
+            streams = {"stdin": given.fileno(), "stdout": out.fileno(), "stderr": err.fileno()}
+            process = WarmProcess(words, cwd=folder, env=environment, module=module, **streams)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired as late:
@@ -169,16 +195,17 @@ def main(place: str) -> None:
     gc.freeze()  # or the first collection in each child copies the memory that they share
     job = _serve(place)
     if job is not None:
-        sys.argv = ["fleetsim", *job["words"]]
+        sys.argv, code = [job["module"], *job["words"]], 0
         try:
-            runpy.run_module("fleetsim", run_name="__main__", alter_sys=True)
+            runpy.run_module(job["module"], run_name="__main__", alter_sys=True)
         except SystemExit as end:
-            if isinstance(end.code, int):
-                # Python would take down every module first, which takes five times as long as a short command.
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(end.code)
-            raise
+            if not isinstance(end.code, int):
+                raise
+            code = end.code
+        # Python would take down every module first, which takes five times as long as a short command.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _serve(place: str) -> dict[str, Any] | None:
@@ -230,6 +257,8 @@ def _request(line: socket.socket) -> tuple[list[int], dict[str, Any]]:
 def _become(job: Mapping[str, Any], streams: Sequence[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if job["session"]:
+        os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -254,4 +283,8 @@ def _tell_ends(children: dict[int, socket.socket], heard: selectors.BaseSelector
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if len(sys.argv) == 2:
+        main(sys.argv[1])
+    else:  # whoever takes no process but a command line
+        streams = dict(zip(("stdin", "stdout", "stderr"), range(3), strict=True))
+        sys.exit(WarmProcess(sys.argv[2:], cwd=Path.cwd(), env=os.environ, module=sys.argv[1], **streams).wait())

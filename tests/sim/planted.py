@@ -1,27 +1,35 @@
 """Defects of caller, hub and agent, planted one at a time into a simulated fleet: the checker must find each.
 
 A checker that has never found anything proves nothing. Every row says what is wrong and how to do it: ``old`` becomes
-``new`` in a module as it is imported, in a process of its own. ``python -m tests.sim.planted --seeds 200`` looks for
-them all, one seed after another, and says at which each was found, by which rule; ``--only NAME`` for one of them.
+``new`` in a function of a module, in a process of its own that has imported it. ``python -m tests.sim.planted
+--seeds 200`` looks for them all, one seed after another, and says at which each was found, by which rule;
+``--only NAME`` for one of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
-from collections.abc import Sequence
+import gc
+import os
+from collections import defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType
 
+import fleetsim
+from fleetsim.sim.scenario import parse_scenario
+from fleetsim.sim.seeds import run_seed
+from fleetsim.sim.shrink import cut_down
+from fleetsim.sim.written import scenario_text
+from tests import warm
+from tests.sim.here import Here
 from tests.storms import planted
 
 TOP = Path(__file__).resolve().parents[2]
+LOOK_S = 600.0
 CUTS_MAX = 10
 CANARY_SEEDS = 20
 """On how many seeds what has no defect must break no rule."""
@@ -379,32 +387,34 @@ CANARIES = tuple(
 """They must not be found: that the others are, is then no chance."""
 
 
-class _Plant(SourceFileLoader):
-    def __init__(self, defect: Planted, name: str, path: str) -> None:
-        super().__init__(name, path)
-        self._defect = defect
+def _plant(defect: Planted) -> None:
+    """Give every live function of the module the code it has where the defect is in its text."""
+    path = Path(fleetsim.__file__).parent / defect.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(defect.old) != 1:
+        raise SystemExit(f"{defect.name}: {defect.file} holds not exactly one of what is to be replaced")
+    edited: dict[str, list[CodeType]] = defaultdict(list)
+    for code in _functions(compile(text.replace(defect.old, defect.new), str(path), "exec", dont_inherit=True)):
+        edited[code.co_qualname].append(code)
+    gc.unfreeze()  # or what was there when this process was forked is not listed
+    live: dict[str, set[FunctionType]] = defaultdict(set)
+    for function in gc.get_objects():
+        if type(function) is FunctionType and function.__code__.co_filename == str(path):
+            live[function.__code__.co_qualname].add(function)
+    for name, functions in live.items():
+        lines = sorted({function.__code__.co_firstlineno for function in functions})
+        if len(lines) == len(edited[name]):  # or it is within another, which makes it anew
+            codes = dict(zip(lines, edited[name], strict=True))
+            for function in functions:
+                function.__code__ = codes[function.__code__.co_firstlineno]
 
-    def get_code(self, fullname: str):  # type: ignore[no-untyped-def]
-        text = Path(self.path).read_text(encoding="utf-8")
-        if text.count(self._defect.old) != 1:
-            raise SystemExit(
-                f"{self._defect.name}: {self._defect.file} holds not exactly one of what is to be replaced"
-            )
-        return compile(text.replace(self._defect.old, self._defect.new), self.path, "exec", dont_inherit=True)
 
-
-class _Planter(MetaPathFinder):
-    def __init__(self, defect: Planted) -> None:
-        self._defect = defect
-        self._module = "fleetsim." + defect.file.removesuffix(".py").replace("/", ".")
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(fullname, path, target) if fullname == self._module else None
-        if spec is not None and spec.origin is not None:
-            spec.loader = _Plant(self._defect, fullname, spec.origin)
-        return spec
+def _functions(code: CodeType) -> Iterator[CodeType]:
+    """The code of each, in the order of their lines."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _functions(constant)
 
 
 def look_for(defect: Planted, *, first: int, seeds: int, cut: Path | None = None) -> str:
@@ -412,10 +422,16 @@ def look_for(defect: Planted, *, first: int, seeds: int, cut: Path | None = None
 
     What broke it is cut down to the file ``cut``, if given; if that is there already, it is what is played.
     """
-    command = [sys.executable, "-m", "tests.sim.planted", "--plant", defect.name]
-    command += ["--first", str(first), "--seeds", str(seeds)]
-    command += ["--cut", str(cut)] if cut else []
-    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False)
+    words = [
+        "--plant",
+        defect.name,
+        "--first",
+        str(first),
+        "--seeds",
+        str(seeds),
+        *(["--cut", str(cut)] if cut else []),
+    ]
+    done = warm.run(words, TOP, os.environ, "", LOOK_S, module="tests.sim.planted")
     if done.returncode:
         raise AssertionError(done.stderr[-2_000:])
     return done.stdout.strip()
@@ -423,13 +439,7 @@ def look_for(defect: Planted, *, first: int, seeds: int, cut: Path | None = None
 
 def _planted(name: str, first: int, seeds: int, cut: Path | None) -> None:
     defect = next(defect for defect in (*DEFECTS, *CANARIES) if defect.name == name)
-    sys.meta_path.insert(0, _Planter(defect))
-    from fleetsim.sim.scenario import parse_scenario
-    from fleetsim.sim.seeds import run_seed
-    from fleetsim.sim.shrink import cut_down
-    from fleetsim.sim.written import scenario_text
-    from tests.sim.here import Here
-
+    _plant(defect)
     text = cut.read_bytes() if cut and cut.exists() else defect.scenario
     for seed in range(first, first + seeds):
         run = run_seed(text, "canary.yaml", CEREMONIES, seed)

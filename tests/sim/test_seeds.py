@@ -156,7 +156,8 @@ def test_a_planted_defect_is_found(defect: Any) -> None:
 
 @pytest.mark.slow
 def test_a_planted_defect_is_cut_down_to_a_file_that_finds_it_again(tmp_path: Path) -> None:
-    defect, cut = DEFECTS[0], tmp_path / "cut.yaml"
+    defect = next(defect for defect in DEFECTS if defect.name == "open-requests")  # its runs are the shortest
+    cut = tmp_path / "cut.yaml"
     assert look_for(defect, first=defect.seed, seeds=1, cut=cut)
     found = parse_scenario(cut.read_bytes(), "cut.yaml")[0]
     whole = parse_scenario(STORM, "canary.yaml")[0]
