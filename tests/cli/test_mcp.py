@@ -29,6 +29,7 @@ from fleetsim.hub.state import StateDir
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
+from tests import warm
 from tests.cli.world import Shell
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.town import worker
@@ -86,8 +87,9 @@ async def ground(home: Path) -> AsyncIterator[Ground]:
 @asynccontextmanager
 async def on_stdio(at: Ground, *args: str, **env: str) -> AsyncIterator[ClientSession]:
     """A session with ``fleetsim mcp``, started as an MCP client starts it."""
-    environment = {**at.shell.environment(), "PYTHONPATH": os.getcwd(), **env}
-    server = StdioServerParameters(command=sys.executable, args=["-m", "fleetsim", "mcp", *args], env=environment)
+    environment = {**at.shell.environment(), "PYTHONPATH": os.getcwd(), warm.PLACE: warm.start(), **env}
+    command = ["-m", "tests.warm", "fleetsim", "mcp", *args]
+    server = StdioServerParameters(command=sys.executable, args=command, env=environment)
     with (at.shell.home / "mcp.log").open("w", encoding="utf-8") as log:
         async with stdio_client(server, errlog=log) as (reading, writing), ClientSession(reading, writing) as session:
             await session.initialize()

@@ -7,14 +7,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 
 from fleetsim.caller.recording_lines import FORMAT
-from tests.warm import run
+from tests.warm import WarmProcess, run
 
 pytestmark = pytest.mark.slow
 
@@ -136,25 +134,20 @@ def test_a_report_of_an_unknown_format_is_refused_before_anything_is_played(tmp_
 
 def test_many_seeds_are_played_and_what_they_met_is_added_up_and_the_unexpected_counted(tmp_path: Path) -> None:
     expecting = MINE.replace("10m", "1m").replace("> 5", "> 500")
-    # A process of its own: those of ``invoke`` may have none below them.
-    command = [sys.executable, "-m", "fleetsim", "sim", written(tmp_path, expecting), "--seeds", "2", "--first", "8"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 1
-    assert "mine, seeds 8 to 9: no rule broken" in done.stdout
-    assert "    fleet.outcomes > 500: 2 seeds, first 8" in done.stdout
-    assert "I-01 every accepted request has exactly one outcome: " in done.stdout
-    assert "  lost-webhooks                  0        0         0" in done.stdout
+    code, out, _ = invoke(written(tmp_path, expecting), "--seeds", "2", "--first", "8")
+    assert code == 1
+    assert "mine, seeds 8 to 9: no rule broken" in out
+    assert "    fleet.outcomes > 500: 2 seeds, first 8" in out
+    assert "I-01 every accepted request has exactly one outcome: " in out
+    assert "  lost-webhooks                  0        0         0" in out
 
 
 def test_what_many_seeds_never_met_is_named_and_fails_where_they_were_to_cover_all(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fleetsim", "sim", written(tmp_path, MINE.replace("> 5", ">= 0")), "--seeds", "1"]
-    plain, covered = (
-        subprocess.run([*command, *more], capture_output=True, text=True, check=False, timeout=120)
-        for more in ((), ("--covered",))
-    )
-    assert (plain.returncode, covered.returncode) == (0, 1)
-    for done in (plain, covered):
-        (named,) = (line for line in done.stdout.splitlines() if line.startswith("never met or looked at: "))
+    words = (written(tmp_path, MINE.replace("> 5", ">= 0")), "--seeds", "1")
+    plain, covered = invoke(*words), invoke(*words, "--covered")
+    assert (plain[0], covered[0]) == (0, 1)
+    for _, out, _ in (plain, covered):
+        (named,) = (line for line in out.splitlines() if line.startswith("never met or looked at: "))
         assert "agent-down, agent-restart, hub-restart" in named
         assert "I-08" in named
 
@@ -163,19 +156,19 @@ def test_what_many_seeds_never_met_is_named_and_fails_where_they_were_to_cover_a
 def test_many_seeds_that_are_stopped_say_what_was_played_and_leave_nobody_behind(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    command = [sys.executable, "-m", "fleetsim", "sim", written(tmp_path, MINE.replace("10m", "1m"))]
-    with subprocess.Popen(
-        [*command, "--seeds", "100000", "--keep-going"], stdout=PIPE, stderr=PIPE, text=True, start_new_session=True
-    ) as playing:
-        assert playing.stdout is not None
-        assert playing.stderr is not None
-        line = playing.stderr.readline()
+    words = ("sim", written(tmp_path, MINE.replace("10m", "1m")), "--seeds", "100000", "--keep-going")
+    with (tmp_path / "said").open("w") as out:
+        playing = WarmProcess(words, cwd=tmp_path, env=os.environ, stdout=out.fileno(), start_new_session=True)
+    assert playing.stderr is not None
+    with playing.stderr as told:
+        line = told.readline()
         assert re.fullmatch(r"1 of 100,000 seeds, \S+ a second, .* to go\n", line)
         if number is signal.SIGINT:  # a terminal tells all of them
             os.killpg(playing.pid, number)
         else:
             playing.send_signal(number)
-        said, _ = playing.communicate(timeout=60)  # once nobody holds the pipes any more
+        playing.communicate(timeout=60)  # once nobody holds the pipe any more
+    said = (tmp_path / "said").read_text()
     assert playing.returncode == 130
     assert re.match(r"mine, seeds 1 to \d+: no rule broken \([\d,]+ of 100,000 played\)\n", said)
 
@@ -227,15 +220,17 @@ expect:
 @pytest.mark.sockets
 def test_a_run_in_real_time_that_is_interrupted_reports_what_was_until_then(tmp_path: Path) -> None:
     kept = tmp_path / "run.jsonl"
-    command = [sys.executable, "-m", "fleetsim", "sim", written(tmp_path, LIVE), "--clock", "real"]
-    with subprocess.Popen(
-        [*command, "--record", str(kept)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    words = ("sim", written(tmp_path, LIVE), "--clock", "real", "--record", str(kept))
+    with (tmp_path / "said").open("w") as said:
+        process = WarmProcess(words, cwd=tmp_path, env=os.environ, stdout=said.fileno())
+    assert process.stderr is not None
+    with process.stderr:
         while '"asked"' not in (kept.read_text() if kept.exists() else ""):
             with pytest.raises(subprocess.TimeoutExpired):  # it has not ended
                 process.wait(timeout=0.1)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=60)
+    out = (tmp_path / "said").read_text()
     assert process.returncode == 130, err
     assert "on the clock real, stopped after " in out
     assert "holds  success_rate == 100%" in out

@@ -8,7 +8,6 @@ import pty
 import select
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ import pytest
 
 from fleetsim.sim.recording import lines_of
 from tests.cli.test_sim import MINE, written
-from tests.warm import run
+from tests.warm import WarmProcess, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 
@@ -29,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 class Terminal:
     """A command on a terminal of its own."""
 
-    process: subprocess.Popen[bytes]
+    process: WarmProcess
     side: int
     said: bytearray = field(default_factory=bytearray)
 
@@ -61,18 +60,17 @@ class Terminal:
 def on_a_terminal(folder: Path, *words: str) -> Iterator[Terminal]:
     side, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 36, 120, 0, 0))
-    command = [sys.executable, "-m", "fleetsim", *words]
     env = {**os.environ, "TERM": "xterm-256color"}
-    with subprocess.Popen(
-        command, cwd=folder, env=env, start_new_session=True, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
-        os.close(theirs)
-        try:
-            yield Terminal(process, side)
-        finally:
-            if process.poll() is None:
-                process.kill()
-            os.close(side)
+    process = WarmProcess(
+        words, cwd=folder, env=env, start_new_session=True, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(process, side)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(side)
 
 
 def test_a_run_is_followed_to_its_verdict_and_then_reported_on(tmp_path: Path) -> None:
