@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping
 
 from fleetsim.check.report import Finding, Report
@@ -41,6 +40,8 @@ def junit(report: Report) -> str:
     A failed MUST is a failure; a failed SHOULD or MAY, which only warns, an accepted failure, and what was
     not tested or does not apply are skipped, with the verdict and the reason in words.
     """
+    import xml.etree.ElementTree as ET  # ten modules that nothing else of a check needs
+
     root = ET.Element("testsuites", name="fleetsim check")
     suite = ET.SubElement(root, "testsuite", name=xml_text(f"fleetsim check {report.agent}"))
     failures = skipped = 0

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import os
 import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -164,6 +163,8 @@ def _link(temporary: str, path: Path) -> None:
 
 def _beside(path: Path, data: bytes, mode: int) -> str:
     """A complete, synced temporary file in the same folder. Raises OSError."""
+    import tempfile  # and with it all of Python's compression, which most verbs never need
+
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
     try:
         with open(descriptor, "wb") as file:

@@ -14,7 +14,6 @@ from functools import cache
 from ipaddress import ip_address
 
 import aiohappyeyeballs
-import certifi
 
 from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.address import AddressPolicy, blocked
@@ -94,4 +93,6 @@ def authorities() -> ssl.SSLContext:
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if not file and folder:
         return ssl.create_default_context(capath=folder)
+    import certifi  # and with it twenty modules, for calls over TLS alone
+
     return ssl.create_default_context(cafile=file or certifi.where())
