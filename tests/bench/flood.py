@@ -129,10 +129,24 @@ async def heavy_events(asked: Asked) -> None:
     await asked.repeat(asked.result(asked.update(metadata={"x": empty_lists(80_000)})), 180)
 
 
-async def one_huge_event(asked: Asked) -> None:
+HUGE = (b"[" + b"[]," * 1_000_000 + b"[]]", b'"' + rb"\\u00e9" * 3_000_000 + b'"', b'"' + rb"\u00e9" * 3_500_000 + b'"')
+"""JSON made once: an attacker that has much to do itself takes the processor of both hubs."""
+
+
+async def huge_events(asked: Asked) -> None:
     await asked.open_stream()
-    await asked.event(asked.result(asked.update(metadata={"x": empty_lists(1_000_000)})))
-    await asked.repeat(asked.result(asked.update(metadata={"x": "\\u00e9" * 3_000_000})), 1)
+    around = asked.result(asked.update(metadata={"x": 0}))
+    for value in HUGE:
+        await asked.event(around.replace(b'"x": 0', b'"x": ' + value))
+
+
+MEMBERS = json.dumps({f"k{number}": number for number in range(99_000)}).encode()
+
+
+async def events_of_members(asked: Asked) -> None:
+    await asked.open_stream()
+    around = asked.result(asked.update(metadata={"x": 0}))
+    await asked.repeat(around.replace(b'"x": 0', b'"x": ' + MEMBERS), 25)
 
 
 async def held_open(asked: Asked) -> None:
@@ -335,7 +349,8 @@ SCENARIOS: dict[str, Scenario] = {
     "artifacts": Scenario(about="four streams of 19,900 artifacts each", attack=many_artifacts),
     "comments": Scenario(about="four streams of 190,000 lines of comment", attack=keepalives),
     "heavy-events": Scenario(about="four streams of events of 80,000 empty lists each", attack=heavy_events),
-    "huge-events": Scenario(about="four streams with an event of a million lists each", attack=one_huge_event),
+    "huge-events": Scenario(about="four streams with an event of a million lists, or of 21 MB", attack=huge_events),
+    "members": Scenario(about="four streams of events of 99,000 members each", attack=events_of_members),
     "webhooks": Scenario(about="webhooks of 240 KB with 80,000 empty lists", attack=webhooks, requests=1),
     "slow-webhooks": Scenario(about="600 webhooks at once, a kilobyte at a time", attack=slow_webhooks, requests=1),
     "silent": Scenario(about="2,000 connections that ask nothing", meanwhile=silent_sockets),
