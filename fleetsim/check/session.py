@@ -20,8 +20,9 @@ from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, not_t
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.model.task import TERMINAL
-from fleetsim.runtime.body import SseEvent, StreamLimits, read_events
+from fleetsim.runtime.body import StreamLimits, read_events
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request
+from fleetsim.runtime.sse import SseEvent
 
 T = TypeVar("T")
 

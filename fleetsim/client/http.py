@@ -28,6 +28,7 @@ from fleetsim.runtime.body import BoundedChunks, StreamLimits, Turns, deadline_o
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
 from fleetsim.runtime.ports import Reply as HttpReply
 from fleetsim.runtime.retry import retry_after_s
+from fleetsim.runtime.sse import DataSink
 from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import CARD_HEADERS, Reply, dialect, read_card
 from fleetsim.wire.json import parse_untrusted
@@ -224,6 +225,13 @@ def _error_message(body: bytes) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def _reader_in_steps() -> DataSink:
+    """What reads a large event; loaded where one comes."""
+    from fleetsim.wire.json_pieces import JsonReader
+
+    return JsonReader()
+
+
 # -- calls -------------------------------------------------------------------------------------------------------
 
 
@@ -282,7 +290,8 @@ class AgentHttp:
         async with open_following(runtime, self.address, request) as incoming:
             content_type = incoming.headers.get("content-type", "")
             if incoming.status == 200 and content_type.partition(";")[0].strip().lower() == "text/event-stream":
-                frames = read_events(incoming, limits=limits, turns=turns, document=runtime.room.document(asked.where))
+                document = runtime.room.document(asked.where)
+                frames = read_events(incoming, limits=limits, turns=turns, document=document, sinks=_reader_in_steps)
                 stream = EventStream(asked, frames, joins=isinstance(call, SubscribeToTask))
             else:
                 chunks = BoundedChunks(incoming.chunks, limits=whole, deadline=deadline_of(whole), where=asked.where)

@@ -19,7 +19,7 @@ from fleetsim.model.errors import TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus, TextPart
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import SseEvent
+from fleetsim.runtime.sse import DataSink, SseEvent
 from fleetsim.wire.dialect import Dialect
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.jsonrpc import read_response
@@ -82,7 +82,7 @@ class EventStream(AsyncIterator[TaskEvent]):
         try:
             while (frame := await self._next(frames, messages)) is not None:
                 try:
-                    event = reader.read(frame.data)
+                    event = reader.read(frame.data) if frame.sink is None else reader.read_large(frame.sink)
                 except WireError as error:
                     self.skipped += 1
                     why = one_line(str(error))
@@ -211,6 +211,10 @@ class FrameReader:
             self._keep(data, event)
         return event
 
+    def read_large(self, sink: DataSink) -> TaskEvent:
+        """The event that was poured into a ``sink`` while it arrived; as ``read``."""
+        return _event_of(sink.value(), self._asked)
+
     def _only_text(self, data: str) -> str | None:
         """The text in which ``data`` differs from the frame that was kept; None if that is not all."""
         begin, end = len(self._head), len(data) - len(self._tail)
@@ -241,7 +245,10 @@ def _with_text(event: ArtifactUpdate, text: str) -> ArtifactUpdate:
 def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:
     """One frame by itself; as ``FrameReader.read``."""
     frame = data.encode()
-    value: Any = parse_untrusted(frame, bytes_max=len(frame))  # its size was bounded while it was read
+    return _event_of(parse_untrusted(frame, bytes_max=len(frame)), asked)  # its size was bounded while it was read
+
+
+def _event_of(value: Any, asked: AnswerRequest) -> TaskEvent:
     if isinstance(value, dict) and "jsonrpc" not in value and not {"result", "error"} & value.keys():
         return asked.dialect.decode_event(value)
     result = read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect.name)

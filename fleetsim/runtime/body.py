@@ -11,11 +11,12 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fleetsim.model.errors import LimitReached, TimedOut, WireError
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
+from fleetsim.runtime.sse import DataSink, EventReader, SseEvent
 
 if TYPE_CHECKING:
     from fleetsim.runtime.ports import IncomingResponse, Limits
@@ -288,8 +289,6 @@ PIECE_BYTES = 8 * 1024
 
 _SHORT_LINE_BYTES = 64
 
-_BOM = b"\xef\xbb\xbf"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamLimits:
@@ -313,14 +312,6 @@ class StreamLimits:
     large_event_s: float | None = 60.0
 
 
-class SseEvent(NamedTuple):
-    """One event. ``event`` is "message" unless the stream named it."""
-
-    data: str
-    event: str = "message"
-    id: str = ""
-
-
 class Turns(Protocol):
     """Who says when to read on, so that one stream does not take all the time there is."""
 
@@ -335,8 +326,11 @@ async def read_events(
     limits: StreamLimits | None = None,
     turns: Turns | None = None,
     document: BodyPlace | None = None,
+    sinks: Callable[[], DataSink] | None = None,
 ) -> AsyncGenerator[SseEvent, None]:
     """Yield the events of a response until it ends or says ``[DONE]``.
+
+    With ``sinks`` an event that is larger than ``LARGE_EVENT_BYTES`` is poured into one of them as it arrives.
 
     While ``turns`` has us wait nothing is read, and the sender waits once the connection's buffers are full; that
     time is not the sender's silence.
@@ -353,7 +347,7 @@ async def read_events(
     if incoming.status != 200 or content_type.partition(";")[0].strip().lower() != "text/event-stream":
         raise WireError(f"not an event stream: status {incoming.status}, type {one_line(content_type, 80)!r}")
     limits, document = limits or StreamLimits(), document or Room().document("")
-    reader, wait = _EventReader(limits), _StreamWait(incoming.chunks, limits, document)
+    reader, wait = EventReader(limits, sinks), _StreamWait(incoming.chunks, limits, document)
     with document, wait:
         while (chunk := await wait.next()) is not None:
             # No more at a time than is read in a turn, whatever lines it is made of.
@@ -363,7 +357,9 @@ async def read_events(
                 events = reader.read(chunk[at : at + size])
                 wait.pardon(await document.grow(reader.held))
                 for event in events:
-                    if event.data.strip() == "[DONE]":
+                    if event.sink is not None:
+                        wait.pardon(await _work(event.sink, turns))
+                    elif event.data.strip() == "[DONE]":
                         return
                     wait.note_event()
                     yield event
@@ -373,96 +369,13 @@ async def read_events(
                     wait.pardon(await turns.turn())
 
 
-class _EventReader:
-    """Events as the HTML standard has them (section 9.2.6), read as bytes and counted before they are kept.
-
-    Lines end at CR, LF or CRLF, wherever the pieces are cut.
-    """
-
-    def __init__(self, limits: StreamLimits) -> None:
-        self.held = 0
-        """Bytes of the event, or of the comment, that is not whole yet."""
-        self._limits = limits
-        self._bytes = self._lines = self._event_bytes = 0
-        self._after_cr = False
-        self._mark: bytes | None = b""
-        self._line: list[bytes] = []
-        self._line_bytes = 0
-        self._name, self._id = "", ""
-        self._data: list[bytes] = []
-
-    def read(self, piece: bytes) -> list[SseEvent]:
-        """The events that are whole with this piece. Raises LimitReached."""
-        limits = self._limits
-        self._bytes += len(piece)
-        if self._bytes > limits.stream_bytes_max:
-            raise LimitReached(f"the stream is larger than {limits.stream_bytes_max} bytes")
-        if self._mark is not None:
-            piece = self._unmarked(piece)
-        if self._after_cr and piece:
-            piece, self._after_cr = piece.removeprefix(b"\n"), False
-        if b"\r" in piece:
-            self._after_cr = piece.endswith(b"\r")
-            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, rest = piece.split(b"\n")
-        self._lines += len(lines)
-        if self._lines > limits.lines_max:
-            raise LimitReached(f"the stream has more than {limits.lines_max} lines")
-        events = []
-        for line in lines:
-            if self._line:
-                line = b"".join((*self._line, line))
-                self._line, self._line_bytes = [], 0
-            if not line:
-                self._event_bytes = 0
-                if (event := self._event()) is not None:
-                    events.append(event)
-                continue
-            self._count(line, len(line))
-            if line.startswith(b"data: "):
-                self._data.append(line[6:])
-            elif not line.startswith(b":"):
-                self._field(*line.split(b":", 1))
-        if rest:
-            self._line.append(rest)
-            self._line_bytes += len(rest)
-            before = self._event_bytes
-            self._count(self._line[0], self._line_bytes)
-            self.held, self._event_bytes = max(self._line_bytes, self._event_bytes), before
-        else:
-            self.held = self._event_bytes
-        return events
-
-    def _unmarked(self, piece: bytes) -> bytes:
-        """Without the byte order mark in front of the stream, b"" while there may be one."""
-        assert self._mark is not None
-        head = self._mark + piece
-        self._mark = head if len(head) < len(_BOM) and _BOM.startswith(head) else None
-        return head.removeprefix(_BOM) if self._mark is None else b""
-
-    def _count(self, line: bytes, size: int) -> None:
-        if size > self._limits.line_bytes_max:
-            raise LimitReached(f"a line of the stream is longer than {self._limits.line_bytes_max} bytes")
-        if not line.startswith(b":"):
-            self._event_bytes += size
-            if self._event_bytes > self._limits.event_bytes_max:
-                raise LimitReached(f"an event of the stream is larger than {self._limits.event_bytes_max} bytes")
-
-    def _field(self, name: bytes, value: bytes = b"") -> None:
-        value = value.removeprefix(b" ")
-        if name == b"data":
-            self._data.append(value)
-        elif name == b"event":
-            self._name = value.decode("utf-8", "replace")
-        elif name == b"id" and b"\0" not in value:
-            self._id = value.decode("utf-8", "replace")
-
-    def _event(self) -> SseEvent | None:
-        """What an empty line ends; None if it has no data."""
-        name, lines = self._name, self._data
-        self._name, self._data = "", []
-        data = lines[0] if len(lines) == 1 else b"\n".join(lines)
-        return SseEvent(data.decode("utf-8", "replace"), name or "message", self._id) if data else None
+async def _work(sink: DataSink, turns: Turns | None) -> float:
+    """Read a large event; how many seconds others had."""
+    waited_s = 0.0
+    while sink.work():
+        if turns is not None:
+            waited_s += await turns.turn()
+    return waited_s
 
 
 class _StreamWait:

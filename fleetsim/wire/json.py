@@ -18,6 +18,9 @@ from fleetsim.model.limits import CONTAINERS_MAX, DEPTH_MAX, VALUES_MAX, WIRE_BY
 BODY_BYTES_MAX = WIRE_BYTES_MAX
 """Largest JSON body read from a peer, in bytes (limits table: docs/reference/limits.md)."""
 
+NUMBER_CHARS_MAX = 4_300
+"""Characters of one number: what Python reads of a whole one."""
+
 _BOM = b"\xef\xbb\xbf"
 _LINE_BREAKS = {"\u0085": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _HALF = re.compile("[\ud800-\udfff]")
@@ -94,7 +97,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _finite(digits: str) -> float:
+def finite(digits: str) -> float:
+    """The number that is written so. Raises WireError."""
+    if len(digits) > NUMBER_CHARS_MAX:
+        raise WireError("JSON holds a number of thousands of digits")
     number = float(digits)
     if not math.isfinite(number):
         raise WireError("JSON holds a number that is not finite")
@@ -105,16 +111,21 @@ def _refuse_constant(name: str) -> Any:
     raise WireError(f"JSON holds {name}")
 
 
-_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant)
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=finite, parse_constant=_refuse_constant)
+
+
+def mended(text: str) -> str:
+    """``text`` without half characters."""
+    return text if text.isascii() else _HALF.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _mend(value: Any) -> Any:
     if isinstance(value, str):
-        return value if value.isascii() else _HALF.sub("\N{REPLACEMENT CHARACTER}", value)
+        return mended(value)
     if isinstance(value, list):
         return [_mend(item) for item in value]
     if isinstance(value, dict):
-        return {_mend(key): _mend(item) for key, item in value.items()}
+        return _unique([(mended(key), _mend(item)) for key, item in value.items()])
     return value
 
 

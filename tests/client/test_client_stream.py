@@ -32,6 +32,7 @@ from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from fleetsim.wire.dialect import dialect
 from tests.client.scripted import CARD_10, ScriptedAgent, chunk, status, task
+from tests.runtime.test_http_sse import Counted
 
 SEND = SendMessage(message=Message(message_id="m1", role=Role.USER, parts=(TextPart(text="hi"),)))
 
@@ -96,6 +97,9 @@ BAD = [
     5,
     b'data: {"jsonrpc":"2.0","id":"other","result":{}}\n\n',
     b"data: []\n\n",
+    b"data: {" + b" " * 100_000 + b"]\n\n",
+    status("working", metadata={"x": [[]] * 100_000}),
+    {"odd": "x" * 100_000},
 ]
 
 
@@ -105,6 +109,25 @@ async def test_a_bad_frame_is_skipped_and_counted(runtime: Runtime, network: Mem
     events, stream = await read(runtime, network, ScriptedAgent({"*": answers}))
     assert [type(event) for event in events] == [StatusUpdate, StatusUpdate]
     assert (stream.skipped, stream.ended) == (2, True)
+
+
+async def test_a_large_event_is_read_as_a_small_one_is(runtime: Runtime, network: MemoryNetwork) -> None:
+    text = 'half \\ "done" \U0001f600\n' * 20_000
+    large = [chunk(text, append=False), status("working", metadata={"x": [{"n": n} for n in range(20_000)]})]
+    agent = ScriptedAgent(
+        {"*": [*large, chunk("!"), b"data: " + b" " * 100_000 + b"\n\n", status("completed", final=True)]}
+    )
+    turns = Counted()
+    events, stream = await read(runtime, network, agent, turns=turns)
+    assert turns.turns > 400, "others have theirs while it is read, and while it arrives"
+    assert [type(event) for event in events] == [ArtifactUpdate, StatusUpdate, ArtifactUpdate, StatusUpdate]
+    assert fold(fold(None, events[0]), events[2]).text == text + "!"
+    assert isinstance(events[1], StatusUpdate)
+    assert events[1].metadata["x"][-1] == {"n": 19_999}
+    assert (stream.skipped, stream.ended) == (1, True)
+    failure = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "x" * 100_000}})
+    second = MemoryNetwork()
+    assert isinstance(await refusal(runtime_on(second), second, [f"data: {failure}\n\n".encode()]), TaskNotFound)
 
 
 async def test_too_many_bad_frames_end_the_stream_as_a_wire_error(runtime: Runtime, network: MemoryNetwork) -> None:

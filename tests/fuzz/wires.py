@@ -20,6 +20,7 @@ from fleetsim.wire import jsonrpc
 from fleetsim.wire.choice import choose
 from fleetsim.wire.dialect import DIALECTS, dialect, for_request, read_card
 from fleetsim.wire.json import dump, parse_untrusted
+from fleetsim.wire.json_pieces import JsonReader
 from fleetsim.wire.reading import read_push_body, read_push_config
 from tests.client.test_frame_reader import asked, frame, told
 from tests.fuzz.target import Target, mutated
@@ -162,6 +163,18 @@ def frames(data: bytes) -> bool:
     return taken
 
 
+def pieces(data: bytes) -> bool:
+    """JSON cut where the bytes themselves say: the same as the whole of it, which a stream has as UTF-8 in any case."""
+    whole, cut = data.decode(errors="replace").encode(), data[0] % 16 + 1 if data else 1
+    reader = JsonReader()
+    for at in range(0, len(whole), cut):
+        reader.feed(whole[at : at + cut])
+    alone = told(parse_untrusted, whole)
+    found = told(reader.value)
+    assert repr(found) == repr(alone) or (isinstance(found, tuple) and isinstance(alone, tuple))
+    return not isinstance(alone, tuple)
+
+
 _LOOP = asyncio.new_event_loop()
 
 
@@ -196,6 +209,12 @@ TARGETS = (
         promise="read as by itself, whatever was read before",
         draw=mutated(*(first.encode() for first in _FRAMES.values())),
         judge=frames,
+    ),
+    Target(
+        name="pieces",
+        promise="read as the whole of it",
+        draw=mutated(*_requests(), *_answers(), *_seeds("event", "body", "card")),
+        judge=pieces,
     ),
     Target(name="sse", promise="WireError, LimitReached", draw=mutated(*_streams()), judge=sse),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import tracemalloc
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from itertools import pairwise
@@ -15,8 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import ConnectionLost, FleetsimError, LimitReached, TimedOut, WireError
-from fleetsim.runtime.body import SseEvent, StreamLimits, read_events
+from fleetsim.runtime.body import StreamLimits, read_events
 from fleetsim.runtime.ports import IncomingResponse
+from fleetsim.runtime.sse import SseEvent
 from fleetsim.testbed.loop import run
 
 SSE = {"content-type": "text/event-stream"}
@@ -124,6 +126,98 @@ def test_any_slicing_gives_the_events_of_the_standard(stream: bytes, data: st.Da
     slices = [stream[a:b] for a, b in pairwise(edges)]
     got = run(lambda: collect(slices))
     assert [(event.event, event.data, event.id) for event in got] == reference(stream)
+
+
+class Kept:
+    """What was poured into it; ``steps`` are how often it is read on."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.read = 0
+
+    def feed(self, piece: bytes) -> None:
+        self.pieces.append(piece)
+
+    def work(self) -> bool:
+        self.read += 1
+        return self.read < len(self.pieces)
+
+    def value(self) -> bytes:
+        return b"".join(self.pieces)
+
+
+async def poured(slices: Iterable[bytes]) -> list[tuple[str, str, str]]:
+    found = []
+    async for event in read_events(incoming(slices), sinks=Kept):
+        data = event.data
+        if isinstance(event.sink, Kept):
+            assert event.sink.read >= len(event.sink.pieces), "it is read before it is handed on"
+            data += event.sink.value().decode("utf-8", "replace")
+        found.append((event.event, data, event.id))
+    return found
+
+
+LARGE_LINES = st.lists(
+    st.sampled_from(
+        [
+            *(b"data: " + b"x" * 50_000, b"data:" + b"y" * 50_000, b"data:  " + b"z" * 90_000, b"data: b", b"data"),
+            *(b": " + b"c" * 70_000, b"event: e", b"event: " + b"e" * 70_000, b"id: 7", b"", b"dat: " + b"d" * 70_000),
+        ]
+    ),
+    max_size=8,
+).map(lambda lines: b"".join(line + b"\n" for line in lines) + b"data: 1\n\n")
+
+
+@given(LARGE_LINES, st.data())
+@example(b"data: " + b"x" * 70_000 + b"\r\ndata:  b\r\n\r\ndata: 1\n\n", None)
+def test_a_large_event_is_poured_as_it_would_have_been_kept(stream: bytes, data: st.DataObject | None) -> None:
+    places = st.sets(st.integers(0, len(stream)), max_size=20)
+    cuts = range(len(stream) - 10) if data is None else sorted(data.draw(places))
+    edges = [0, *cuts, len(stream)]
+    assert run(lambda: poured([stream[a:b] for a, b in pairwise(edges)])) == reference(stream)
+
+
+async def test_of_a_large_event_nothing_is_kept_beside_what_is_poured_and_its_limits_hold() -> None:
+    line = b"data: " + b"x" * 200_000
+    limits = StreamLimits(line_bytes_max=len(line), event_bytes_max=len(line))
+    events = read_events(incoming([line, b"\n", b"\n", line + b"x"]), limits=limits, sinks=Kept)
+    sink = (await anext(events)).sink
+    assert isinstance(sink, Kept)
+    assert max(len(piece) for piece in sink.pieces) <= 8 * 1024
+    with pytest.raises(LimitReached, match="a line"):
+        await anext(events)
+    limits = StreamLimits(event_bytes_max=len(line))
+    events = read_events(incoming([line, b"\n", b"data: 1", b"\n\n"]), limits=limits, sinks=Kept)
+    with pytest.raises(LimitReached, match="an event"):
+        await anext(events)
+
+
+async def test_a_large_comment_is_not_kept() -> None:
+    async def arrive() -> AsyncIterator[bytes]:
+        yield b":"
+        for at in range(500):
+            yield bytes([97 + at % 26]) * 8_192
+        yield b"\ndata: 1\n\n"
+
+    comment = IncomingResponse(status=200, headers=SSE, chunks=arrive())
+    tracemalloc.start()
+    try:
+        assert [event.data async for event in read_events(comment, sinks=Kept)] == ["1"]
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+async def test_others_have_their_turns_while_a_large_event_is_read_and_that_is_not_the_senders_silence() -> None:
+    turns = Counted(5.0)
+    large = b"data: " + b"x" * 200_000 + b"\n\n"
+    chunks: list[bytes | float] = [large, 1.0, b"data: 2\n\n"]
+    limits = StreamLimits(idle_event_s=5, total_s=5)
+    found = [event async for event in read_events(incoming(chunks), limits=limits, turns=turns, sinks=Kept)]
+    sink = found[0].sink
+    assert isinstance(sink, Kept)
+    assert (len(found), found[1].data) == (2, "2")
+    assert turns.turns >= 2 * len(sink.pieces) - 2, "one as each piece arrives, and one as it is read"
 
 
 async def test_a_byte_order_mark_does_not_cost_the_first_event() -> None:
