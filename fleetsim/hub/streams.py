@@ -25,7 +25,9 @@ STREAMS_MAX = 256
 STREAMS_PER_AGENT_MAX = 16
 KEEPALIVE_S = 15.0
 BATCH_MAX = 256
-FRAMES_KEPT = 256
+FRAMES_KEPT = 2_000
+"""Twice what the journal writes, and readers are told of, at once: of fewer each reader would have all written anew."""
+
 PATTERNS_MAX = 32
 PATTERN_CHARS_MAX = 300
 SEQ_MAX = 2**53

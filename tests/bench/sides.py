@@ -372,6 +372,9 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
         async def finish(_: int) -> None:
             while len(running.tracker.open_tracks) > around.tracked:  # noqa: ASYNC110 - hundreds of bells, and each would cost
                 await asyncio.sleep(0.02)
+            await running.events.settle()
+            while any(reader.behind for reader in running.events._readers_of_record):  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.002)
 
         async def check(units: int) -> None:
             outcomes = await ledger.outcomes(since=runtime.clock.now() - timedelta(minutes=5))

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from fleetsim.caller.event_wire import to_wire
+from fleetsim.caller.events import Event
+from fleetsim.caller.fleet_events import ConfigRejected
+from fleetsim.hub import streams
+from fleetsim.hub.journal import BATCH_MAX
 from fleetsim.hub.streams import STREAMS_MAX, STREAMS_PER_AGENT_MAX, topic_fits
 from fleetsim.runtime.body import read_events
 from fleetsim.runtime.ports import Limits, Request
@@ -83,6 +89,26 @@ async def test_a_reader_that_comes_again_goes_on_where_it_was() -> None:
         first = await told(t, stream("?after=0"), 2)
         again = await told(t, stream("?after=0", last_event_id=str(first[-1]["seq"])))
         assert [event["seq"] for event in first + again] == list(range(1, t.hub.events.last_seq + 1))
+
+
+async def test_an_event_is_written_out_once_however_many_readers_are_told_of_hundreds_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = Counter[int]()
+
+    def count(event: Event) -> dict[str, Any]:
+        written[event.seq] += 1
+        return to_wire(event)
+
+    monkeypatch.setattr(streams, "to_wire", count)
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        readers = [asyncio.ensure_future(told(t, stream("?topic=config.rejected"), BATCH_MAX)) for _ in range(5)]
+        await asyncio.sleep(1)
+        for number in range(BATCH_MAX):
+            t.hub.events.publish(ConfigRejected(path="a", error=str(number)))
+        assert {len(events) for events in await asyncio.gather(*readers)} == {BATCH_MAX}
+    assert set(written.values()) == {1}
 
 
 async def open_streams(t: Town, key: str, count: int) -> list[asyncio.Task[Any]]:
