@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 from fleetsim.model.errors import BlockedAddress, ConfigError
@@ -61,6 +62,7 @@ _PRIVATE: tuple[Network, ...] = (
 )
 
 
+@lru_cache(1_024)
 def parse_address(text: str) -> Address | None:
     """The address, with an IPv4-mapped one unwrapped; None for anything else, zone ids included."""
     try:
@@ -74,6 +76,7 @@ def parse_address(text: str) -> Address | None:
     return address
 
 
+@lru_cache(1_024)
 def is_public(address: Address) -> bool:
     """Whether our own table holds the address to be on the open internet."""
     if isinstance(address, ipaddress.IPv4Address):

@@ -123,7 +123,7 @@ class WebhookSender:
         began = self._runtime.clock.monotonic()
         status, asked_s, refusal, origin = None, 0.0, None, "(refused URL)"
         try:
-            parsed = parse_webhook_url(delivery.url)
+            parsed = parse_webhook_url(delivery.url, schemes=self._schemes)
             origin = f"{parsed.scheme}://{parsed.host}:{parsed.port}"  # a path or query may hold a secret
             async with self._transport.open(self._request(delivery)) as incoming:
                 status = incoming.status
@@ -154,8 +154,7 @@ class WebhookSender:
         return result, 0.0
 
     def _request(self, delivery: Delivery) -> Request:
-        """The request to send. Raises BlockedAddress: the URL or a secret is not what may be sent."""
-        parse_webhook_url(delivery.url, schemes=self._schemes)
+        """The request to send to a URL that was read. Raises BlockedAddress: a secret is not what may be sent."""
         if len(delivery.body) > BODY_BYTES_MAX:
             raise BlockedAddress(f"the body is larger than {BODY_BYTES_MAX} bytes")
         headers = _headers(delivery, round(self._runtime.clock.now().timestamp()))

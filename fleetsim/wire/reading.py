@@ -190,7 +190,9 @@ def camel_case(value: Any) -> Any:
     Raises:
         WireError: an object has a member in both spellings; which one is meant cannot be known.
     """
-    if isinstance(value, Mapping):
+    if isinstance(value, str):  # as most are, of which nobody need ask whether they are objects
+        return value
+    if isinstance(value, (dict, Mapping)):
         found: dict[str, Any] = {}
         for name, item in value.items():
             if "_" in name and _SNAKE.fullmatch(name):
