@@ -27,6 +27,7 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import VirtualLoop, freeze_heap
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from tests.ports import held_port
 from tests.volume import volume
 
 # How long an example takes is the machine's business, and a submission is judged on the same examples each time.
@@ -106,6 +107,13 @@ def pytest_asyncio_loop_factories(
     if any(item.get_closest_marker(name) for name in REAL_TIME_MARKS):
         return {"real": asyncio.new_event_loop}
     return {"virtual": VirtualLoop}
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """A loopback port at which nobody answers, until the test has it bound by its number."""
+    with held_port() as port:
+        yield port
 
 
 @pytest.fixture

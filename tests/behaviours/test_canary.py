@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -169,12 +168,6 @@ async def announced(state: Path) -> HubAddress:
             await asyncio.sleep(0.1)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 async def verbs(shell: Shell, urls: Mapping[str, str]) -> list[str]:
     """Run what a person runs, good and bad; everything that was written to a terminal."""
     lines = [
@@ -228,10 +221,12 @@ async def provoked(secrets: Secrets, urls: Mapping[str, str], runtime: object) -
     return "\n".join(said)
 
 
-async def test_no_secret_of_a_whole_run_is_in_any_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_secret_of_a_whole_run_is_in_any_sink(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, free_port: int
+) -> None:
     secrets = Secrets.fresh()
     shell = Shell(tmp_path, env=secrets.environment())
-    state, log, port = tmp_path / "state", tmp_path / "hub-stderr.txt", free_port()
+    state, log, port = tmp_path / "state", tmp_path / "hub-stderr.txt", free_port
     secrets.write(state)
     caplog.set_level(logging.DEBUG)
     sinks: dict[str, bytes] = {}

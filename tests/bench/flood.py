@@ -35,7 +35,7 @@ from fleetsim.hub.state import HubAddress, StateDir
 from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
-from tests.storms.caller_kill import free_port
+from tests.ports import held_port
 
 P99_RATIO_MAX = 2.0
 RATE = 20.0
@@ -476,17 +476,17 @@ async def process(*words: str, output: Path, **env: str) -> AsyncIterator[asynci
 @asynccontextmanager
 async def ground(folder: Path, runtime: Runtime, *, profile: Path | None = None) -> AsyncIterator[Ground]:
     """A hub of its own with an innocent agent and the attacker, each in a process."""
-    innocent, attacker, port = free_port(), free_port(), free_port()
-    (folder / "agents.yaml").write_text(
-        "fleet: { poll_interval_s: 1 }\n"
-        "agents:\n"
-        f"  - {{ name: innocent, url: 'http://127.0.0.1:{innocent}/a2a' }}\n"
-        f"  - {{ name: attacker, url: 'http://127.0.0.1:{attacker}/a2a', push: inline }}\n"
-    )
-    watched = ["-m", "cProfile", "-o", str(profile)] if profile else []
-    state = folder / "state"
-    common = ["-m", "fleetsim", "--state", str(state), "--config", str(folder / "agents.yaml")]
     async with AsyncExitStack() as stack:
+        innocent, attacker, port = (stack.enter_context(held_port()) for _ in range(3))
+        (folder / "agents.yaml").write_text(
+            "fleet: { poll_interval_s: 1 }\n"
+            "agents:\n"
+            f"  - {{ name: innocent, url: 'http://127.0.0.1:{innocent}/a2a' }}\n"
+            f"  - {{ name: attacker, url: 'http://127.0.0.1:{attacker}/a2a', push: inline }}\n"
+        )
+        watched = ["-m", "cProfile", "-o", str(profile)] if profile else []
+        state = folder / "state"
+        common = ["-m", "fleetsim", "--state", str(state), "--config", str(folder / "agents.yaml")]
         enter, log = stack.enter_async_context, folder / "log"
         allow = f"127.0.0.1:{port}"
         agent = ("-m", "fleetsim", "agent", "--port", str(innocent), "--allow-webhook", allow)

@@ -28,8 +28,8 @@ from fleetsim.hub.server import running_hub
 from fleetsim.runtime.collector import collect_seldom
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.real import SystemClock, running_runtime, sleep_until
+from tests.ports import held_port
 from tests.storms.caller_fleet import WAYS, Agents
-from tests.storms.caller_kill import free_port
 
 SLOT = datetime(2026, 3, 2, 14, tzinfo=UTC)
 CLAIMED_S_MAX, SENT_S_MAX = 1.0, 5.0
@@ -110,7 +110,8 @@ def main(arguments: Sequence[str]) -> int:
     ways = {f"agent{n}": WAYS[("quinn", "ava")[n % 2]] for n in range(chosen.agents)}
     with (
         tempfile.TemporaryDirectory(prefix="same-minute-") as folder,
-        Agents(Path(os.devnull), free_port(), ways=ways) as agents,
+        held_port() as port,
+        Agents(Path(os.devnull), port, ways=ways) as agents,
     ):
         return asyncio.run(run(chosen.ceremonies, agents, Path(folder)))
 

@@ -34,8 +34,8 @@ from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.real import running_runtime
 from tests.bench.tracks_memory import resident_mib
+from tests.ports import held_port
 from tests.storms.caller_fleet import WAYS, Agents, own_threads
-from tests.storms.caller_kill import free_port
 
 GROWTH_MIB = 16.0
 RATE = 15.0
@@ -264,7 +264,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=RATE, help="requests a second")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder, Agents(Path(os.devnull), free_port(), BRIEF) as agents:
+    with (
+        tempfile.TemporaryDirectory(prefix="soak-") as folder,
+        held_port() as port,
+        Agents(Path(os.devnull), port, BRIEF) as agents,
+    ):
         wrong = asyncio.run(run(options.minutes, agents, Path(folder), options.seed, options.rate))
     if wrong:
         raise SystemExit("\n".join(wrong))

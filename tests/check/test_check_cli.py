@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,11 @@ import pytest
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import cli, run
-from fleetsim.runtime.server import listen
 
 pytestmark = pytest.mark.sockets
 
 KEY = "a-key-nobody-may-see"
 QUICK = ["--only", "C-*", "--only", "E-*", "--only", "S-0*", "--only", "P-19"]
-
-
-def free_port() -> int:
-    with closing(listen("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 async def called(*words: str) -> int:
@@ -34,16 +27,15 @@ async def called(*words: str) -> int:
 
 
 async def test_check_passes_the_reference_agent_and_writes_every_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], free_port: int
 ) -> None:
-    port = free_port()
     kinds = {"junit": "r.xml", "html": "r.html", "json": "r.json", "markdown": "r.md"}
     reports = [word for kind, name in kinds.items() for word in ("--report", f"{kind}={tmp_path / name}")]
-    async with reference_agent(allow_webhook=(f"127.0.0.1:{port}",)).serving() as url:
-        words = ["check", url, "--webhook-listen", f"127.0.0.1:{port}", *QUICK, *reports]
+    async with reference_agent(allow_webhook=(f"127.0.0.1:{free_port}",)).serving() as url:
+        words = ["check", url, "--webhook-listen", f"127.0.0.1:{free_port}", *QUICK, *reports]
         assert await called(*words) == Exit.OK
     told = capsys.readouterr().out
-    assert f"Listener:  http://127.0.0.1:{port}" in told
+    assert f"Listener:  http://127.0.0.1:{free_port}" in told
     assert "PASSED:" in told
     assert "Content-Security-Policy" in (tmp_path / "r.html").read_text()
     assert (tmp_path / "r.xml").read_text().startswith("<?xml")
@@ -70,8 +62,8 @@ async def test_a_wrong_or_missing_key_is_an_error_of_its_own(capsys: pytest.Capt
     assert "demands credentials" in capsys.readouterr().err
 
 
-async def test_nobody_there_is_unreachable(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await called("check", f"http://127.0.0.1:{free_port()}") == Exit.UNREACHABLE
+async def test_nobody_there_is_unreachable(capsys: pytest.CaptureFixture[str], free_port: int) -> None:
+    assert await called("check", f"http://127.0.0.1:{free_port}") == Exit.UNREACHABLE
     assert "connection refused" in capsys.readouterr().err
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import subprocess
 import sys
 import textwrap
@@ -61,12 +60,6 @@ def served(agent: Agent) -> Iterator[str]:
         thread.join(20)
 
 
-def free_place() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
 def healthy(**options: object) -> Agent:
     return reference_agent(limits=AgentLimits(drain_s=0.2, stop_s=0.2), **options)
 
@@ -97,8 +90,8 @@ def test_a_healthy_agent_passes_and_what_was_not_looked_at_is_skipped_with_its_r
     told.stdout.fnmatch_lines(["fleetsim: reference speaks A2A *"])
 
 
-def test_deliveries_are_looked_at_with_a_listener(pytester: pytest.Pytester) -> None:
-    place = free_place()
+def test_deliveries_are_looked_at_with_a_listener(pytester: pytest.Pytester, free_port: int) -> None:
+    place = f"127.0.0.1:{free_port}"
     with served(healthy(allow_webhook=(place,))) as url:
         words = ("--fleetsim-webhook-listen", place, "--fleetsim-only", "P-26")
         told = run(pytester, "--fleetsim-agent", url, *words, "-rs")
@@ -176,8 +169,8 @@ app = agent.app()
 """
 
 
-def test_an_agent_of_ones_own_is_run_for_the_check_and_looked_into(pytester: pytest.Pytester) -> None:
-    place = free_place()
+def test_an_agent_of_ones_own_is_run_for_the_check_and_looked_into(pytester: pytest.Pytester, free_port: int) -> None:
+    place = f"127.0.0.1:{free_port}"
     pytester.makepyfile(my_agent=APP.replace("PLACE", place))
     words = ("--fleetsim-app", "my_agent:app", "--fleetsim-only", "C-04", "--fleetsim-only", "H-07")
     start(pytester, *words, "--fleetsim-webhook-listen", place, "-rs").assert_outcomes(passed=2)

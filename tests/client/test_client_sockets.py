@@ -31,7 +31,7 @@ from fleetsim.model.task import Message, Role, TaskState, TextPart
 from fleetsim.runtime.body import StreamLimits
 from fleetsim.testbed.network import in_process
 from tests.client.scripted import CARD, ScriptedAgent, status, task
-from tests.runtime.rawserver import Peer, RawServer, free_port, raw_server
+from tests.runtime.rawserver import Peer, RawServer, raw_server
 
 pytestmark = pytest.mark.sockets
 
@@ -97,8 +97,8 @@ async def test_no_redirect_is_followed_and_no_key_leaks(secret_client: Any, code
 
 
 @pytest.mark.parametrize("how", ["card", "call", "stream"])
-async def test_a_dead_agent_is_unreachable(secret_client: Any, how: str) -> None:
-    assert isinstance(await refusal(secret_client(f"http://127.0.0.1:{free_port()}"), how), Unreachable)
+async def test_a_dead_agent_is_unreachable(secret_client: Any, how: str, free_port: int) -> None:
+    assert isinstance(await refusal(secret_client(f"http://127.0.0.1:{free_port}"), how), Unreachable)
 
 
 async def _hang(peer: Peer) -> None:
@@ -192,9 +192,8 @@ async def test_an_endless_line_is_left(secret_client: Any) -> None:
 
 
 @contextmanager
-def served(agent: ScriptedAgent) -> Iterator[str]:
+def served(agent: ScriptedAgent, port: int) -> Iterator[str]:
     """The scripted agent behind uvicorn in a thread."""
-    port = free_port()
     server = uvicorn.Server(
         uvicorn.Config(agent.app, host="127.0.0.1", port=port, log_level="critical", lifespan="off")
     )
@@ -209,7 +208,7 @@ def served(agent: ScriptedAgent) -> Iterator[str]:
         thread.join()
 
 
-def test_blocking_twins_work_without_a_loop() -> None:
+def test_blocking_twins_work_without_a_loop(free_port: int) -> None:
     agent = ScriptedAgent(
         {
             "message/send": task(),
@@ -217,7 +216,7 @@ def test_blocking_twins_work_without_a_loop() -> None:
             "*": task("working"),
         }
     )
-    with served(agent) as url:
+    with served(agent, free_port) as url:
         client = AgentClient(url, credential=Credential.of("bearer", "k"))
         assert client.discover_sync().name == "scripted"
         assert client.send_task_sync("hello", context_id="c1").text == "done"
@@ -227,8 +226,8 @@ def test_blocking_twins_work_without_a_loop() -> None:
         assert len(agent.card_requests) == 1  # the card is kept from call to call
 
 
-async def test_blocking_twins_work_while_a_loop_runs_here() -> None:
-    with served(ScriptedAgent({"*": task()})) as url:
+async def test_blocking_twins_work_while_a_loop_runs_here(free_port: int) -> None:
+    with served(ScriptedAgent({"*": task()}), free_port) as url:
         assert AgentClient(url).send_task_sync("hello").text == "done"
 
 

@@ -118,11 +118,3 @@ async def raw_server(
             task.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
         await listener.wait_closed()
-
-
-def free_port() -> int:
-    """A loopback port on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

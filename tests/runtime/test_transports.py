@@ -26,7 +26,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.runtime.ports import Limits, Transport
-from tests.runtime.rawserver import Handler, Peer, free_port, raw_server
+from tests.runtime.rawserver import Handler, Peer, raw_server
 from tests.runtime.ways_out import FAST, PATIENT, fails, over_httpx, over_ours, post
 
 pytestmark = pytest.mark.sockets
@@ -157,8 +157,8 @@ async def test_a_redirect_is_handed_back_and_not_followed(transport: Transport, 
             assert collector.connections == 0
 
 
-async def test_a_closed_port_is_unreachable_and_nothing_was_sent(transport: Transport) -> None:
-    error = await fails(transport, post(f"http://127.0.0.1:{free_port()}/"))
+async def test_a_closed_port_is_unreachable_and_nothing_was_sent(transport: Transport, free_port: int) -> None:
+    error = await fails(transport, post(f"http://127.0.0.1:{free_port}/"))
     assert isinstance(error, Unreachable)
     assert not error.sent
     assert "connection refused" in str(error)
@@ -517,12 +517,12 @@ async def test_the_libraries_do_not_log_addresses(transport: Transport, caplog: 
     assert "s3cr3t" not in caplog.text
 
 
-async def test_errors_name_host_and_port_but_no_path_or_query(transport: Transport) -> None:
+async def test_errors_name_host_and_port_but_no_path_or_query(transport: Transport, free_port: int) -> None:
     async def handler(peer: Peer) -> None:
         peer.reset()
 
     async with raw_server(handler) as server:
-        for url in (server.url, f"http://127.0.0.1:{free_port()}"):
+        for url in (server.url, f"http://127.0.0.1:{free_port}"):
             error = await fails(transport, post(url + "/s3cr3t?s3cr3t"))
             assert "127.0.0.1:" in str(error)
             assert "s3cr3t" not in str(error)
