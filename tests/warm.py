@@ -31,6 +31,8 @@ from typing import IO, Any
 PLACE = "FLEETSIM_TESTS_WARM"
 """The environment variable that says where this session's server listens."""
 START_S = 60.0
+HANGS_S = 500.0
+"""For a command that only computes: how long that takes is the machine's business."""
 IMPORTED_LATE = (
     "fleetsim.agent.builtin",
     "fleetsim.cli.demo_fleet",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.recording_lines import FORMAT
-from tests.warm import WarmProcess, run
+from tests.warm import HANGS_S, WarmProcess, run
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ expect:
 
 
 def invoke(*args: str) -> tuple[int, str, str]:
-    done = run(("sim", *args), Path.cwd(), os.environ, "", 60.0)
+    done = run(("sim", *args), Path.cwd(), os.environ, "", HANGS_S)
     return done.returncode, done.stdout, done.stderr
 
 

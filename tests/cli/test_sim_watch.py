@@ -19,7 +19,7 @@ import pytest
 
 from fleetsim.sim.recording import lines_of
 from tests.cli.test_sim import MINE, written
-from tests.warm import WarmProcess, run
+from tests.warm import HANGS_S, WarmProcess, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_played_says_why_and_ends_as_without_watching(tmp_path: P
 
 
 def test_without_a_terminal_nothing_is_played(tmp_path: Path) -> None:
-    done = run(("sim", written(tmp_path), "--watch"), tmp_path, os.environ, "", 60.0)
+    done = run(("sim", written(tmp_path), "--watch"), tmp_path, os.environ, "", HANGS_S)
     assert done.returncode == 2
     assert "--watch needs a terminal" in done.stderr
     assert not (tmp_path / "mine-1.jsonl").exists()

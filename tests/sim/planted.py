@@ -29,7 +29,6 @@ from tests.sim.here import Here
 from tests.storms import planted
 
 TOP = Path(__file__).resolve().parents[2]
-LOOK_S = 600.0
 CUTS_MAX = 10
 CANARY_SEEDS = 20
 """On how many seeds what has no defect must break no rule."""
@@ -431,7 +430,7 @@ def look_for(defect: Planted, *, first: int, seeds: int, cut: Path | None = None
         str(seeds),
         *(["--cut", str(cut)] if cut else []),
     ]
-    done = warm.run(words, TOP, os.environ, "", LOOK_S, module="tests.sim.planted")
+    done = warm.run(words, TOP, os.environ, "", warm.HANGS_S, module="tests.sim.planted")
     if done.returncode:
         raise AssertionError(done.stderr[-2_000:])
     return done.stdout.strip()
