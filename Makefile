@@ -11,8 +11,8 @@ demo: ## a live fleet with its dashboard; without a terminal it runs to its end 
 	@$(BIN)/fleetsim demo
 
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
-# Two for each processor and one: most workers are at tests that wait for sockets and processes.
-WORKERS ?= $(shell expr 2 \* $(PROCESSORS) + 1)
+# One for each processor that computes, and two that are at tests that wait for sockets and processes.
+WORKERS ?= $(shell expr 3 \* $(PROCESSORS))
 test: ## all tests that need nothing but Python
 	@scripts/setup dev
 	@$(BIN)/python -m pytest -m "not interop" -p tests.forks --forks $(WORKERS)

@@ -31,9 +31,13 @@ from tests import warm
 SHARES = 6
 """A worker is handed one in so many, times the number of workers, of the tests that are left."""
 
+COMPUTING_OF = 3
+"""One worker in so many begins with the tests that compute: those that wait are then through when these are."""
+
 ROOM_BYTES = 4 * 1024**3
 
 FORK, GONE = get_context("fork"), object()
+WAITING, COMPUTING = 0, 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,7 +81,10 @@ class _Pool:
     def __init__(self, session: pytest.Session, count: int, folder: Path) -> None:
         self._session, self._hook, self._folder = session, session.config.hook, folder
         waiting = [item.get_closest_marker("sockets") is not None for item in session.items]
-        self._left = [deque(n for n, waits in enumerate(waiting) if waits is kind) for kind in (True, False)]
+        self._left = {
+            kind: deque(n for n, waits in enumerate(waiting) if waits is (kind == WAITING))
+            for kind in (WAITING, COMPUTING)
+        }
         self._count = min(count, len(session.items))
         self._workers: dict[Connection, _Worker] = {}
         self._started = 0
@@ -86,7 +93,7 @@ class _Pool:
         """Until every test has its reports, or pytest has seen enough."""
         try:
             for number in range(self._count):
-                self._start(number % len(self._left))
+                self._start(WAITING if number % COMPUTING_OF else COMPUTING)
             while self._workers:
                 for line in wait(list(self._workers)):
                     assert isinstance(line, Connection)
@@ -139,7 +146,7 @@ class _Pool:
             self._left[worker.kind].extendleft(reversed(worker.todo))
             why = f"the process of the test ended with {worker.process.exitcode}"
             self._tell(pytest.TestReport(item.nodeid, item.location, {}, "failed", why, "call"))
-            if any(self._left):
+            if any(self._left.values()):
                 self._start(worker.kind)
 
     def _tell(self, report: pytest.TestReport) -> None:
