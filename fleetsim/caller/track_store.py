@@ -143,7 +143,7 @@ class _Kind:
     """How records of one class are packed; ``forms`` are numbered by members, a bit for each."""
 
     def __init__(self, record: type[Any]) -> None:
-        self.copied, setters = copier(record)  # type: ignore[arg-type]  # a class can be a key
+        self.changed, setters = copier(record)  # type: ignore[arg-type]  # a class can be a key
         self.members = tuple((1 << at, one.name, one.default) for at, one in enumerate(fields(record)))
         self.setters = tuple(setters.values())
         self.plain = object.__new__(record)
@@ -216,7 +216,7 @@ def _read(written: Any) -> Any:
     if number == _TIMERS:
         return {_enums[timer]: due for timer, due in zip(values, values, strict=True)}
     kind, setters = _forms[number]
-    record = kind.copied(kind.plain)
+    record = kind.changed(kind.plain, {})
     for assign, value in zip(setters, values, strict=True):
         assign(record, _read(value) if type(value) in _NESTED else value)
     return record

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -40,6 +39,7 @@ from fleetsim.hub.scrape import MetricsEndpoint
 from fleetsim.hub.streams import EventStreams
 from fleetsim.hub.waits import WAIT_S_MAX, until_news
 from fleetsim.hub.workstacean import WorkstaceanApi
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import answer_parts

@@ -174,7 +174,8 @@ def check_head(headers: Mapping[str, str], limits: Limits, where: str) -> None:
         LimitReached: a content encoding (none was asked for, and 1 KB can be 1 GB), a declared length over
             ``body_bytes_max``, or too many header bytes.
     """
-    if len(headers) > HEADERS_MAX or sum(len(n) + len(v) + 4 for n, v in headers.items()) > HEADER_BYTES_MAX:
+    size = sum(map(len, headers)) + sum(map(len, headers.values())) + 4 * len(headers)
+    if len(headers) > HEADERS_MAX or size > HEADER_BYTES_MAX:
         raise LimitReached(f"{where}: more response headers than {HEADERS_MAX} or {HEADER_BYTES_MAX} bytes")
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"", "identity"}:
