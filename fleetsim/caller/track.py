@@ -186,7 +186,8 @@ class Track:
     ``applied_at`` is when the last applied signal arrived; a poll begun before it is stale. ``taken_at`` is when the
     agent last took something from us: a young task is looked at often. ``turn_from`` is since when it has been the
     agent's turn; None while the request waits to leave, or for a person. ``chunks`` counts what streams brought of the
-    answer; None once some of it may have been missed.
+    answer; None once some of it may have been missed. ``text_chars`` is how much text the task's artifacts have at the
+    most; None where that is not known, or some was left out.
     """
 
     record: RequestRecord
@@ -202,6 +203,7 @@ class Track:
     taken_at: float = float("-inf")
     applied_at: float = float("-inf")
     chunks: int | None = 0
+    text_chars: int | None = None
     via: UpdateSource = UpdateSource.LOCAL
     outcome: Outcome | None = None
 

@@ -115,10 +115,10 @@ def _with_status(task: Task, status: TaskStatus) -> Task:
 
 def _put(task: Task, artifact: Artifact) -> Task:
     """Replace the artifact of the same id, or add it at the end."""
-    ids = [a.artifact_id for a in task.artifacts]
-    if artifact.artifact_id not in ids:
+    try:
+        at = [a.artifact_id for a in task.artifacts].index(artifact.artifact_id)
+    except ValueError:
         return replace(task, artifacts=(*task.artifacts, artifact))
-    at = ids.index(artifact.artifact_id)
     return replace(task, artifacts=(*task.artifacts[:at], artifact, *task.artifacts[at + 1 :]))
 
 
@@ -158,27 +158,71 @@ def bounded(task: Task, text_chars_max: int) -> Task:
 
     The history may hold twice that, the newest first: what was asked and what was answered.
     """
-    left, artifacts = text_chars_max, list(task.artifacts)
+    left, artifacts, changed = text_chars_max, list(task.artifacts), False
     for at, artifact in enumerate(artifacts):
         parts, left = _cut(artifact.parts, left)
         left = max(left - 1, 0)  # the line between two artifacts
-        artifacts[at] = artifact if parts is artifact.parts else replace(artifact, parts=parts)
-    if any(new is not old for new, old in zip(artifacts, task.artifacts, strict=True)):
+        if parts is not artifact.parts:
+            artifacts[at], changed = replace(artifact, parts=parts), True
+    if changed:
         task = replace(task, artifacts=tuple(artifacts))
-    message = task.status.message
-    if message is not None and (said := _cut(message.parts, text_chars_max)[0]) is not message.parts:
-        task = replace(task, status=replace(task.status, message=replace(message, parts=said)))
-    left, history = 2 * text_chars_max, list(task.history)
+    task = _bounded_message(task, text_chars_max)
+    left, history, changed = 2 * text_chars_max, list(task.history), False
     for at in reversed(range(len(history))):
         parts, left = _cut(history[at].parts, left)
-        history[at] = history[at] if parts is history[at].parts else replace(history[at], parts=parts)
-    if any(new is not old for new, old in zip(history, task.history, strict=True)):
-        task = replace(task, history=tuple(history))
-    return task
+        if parts is not history[at].parts:
+            history[at], changed = replace(history[at], parts=parts), True
+    return replace(task, history=tuple(history)) if changed else task
+
+
+def fold_bounded(
+    task: Task | None, event: TaskEvent, text_chars_max: int, chars: int | None = None
+) -> tuple[Task, int | None]:
+    """``bounded`` after ``fold``, of a task that is ``bounded``, with ``chars`` as they are then.
+
+    ``chars`` is how much text the artifacts have at the most; None if that is not known, or some was left out. It is
+    counted along: to add up all artifacts at each event makes it dearer and dearer to follow a task of thousands.
+    """
+    task, more = fold(task, event), _more_chars(event)
+    if chars is not None and more is not None and chars + more <= text_chars_max:
+        return _bounded_message(task, text_chars_max), chars + more
+    task = bounded(task, text_chars_max)
+    sizes = [_chars(artifact) for artifact in task.artifacts]
+    return task, None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def _more_chars(event: TaskEvent) -> int | None:
+    """How much text it adds to artifacts at the most; None if it may change all of the task."""
+    match event:
+        case ArtifactUpdate(artifact=artifact):
+            return _chars(artifact)
+        case StatusUpdate(artifacts=()):
+            return 0
+    return None
+
+
+def _chars(artifact: Artifact) -> int | None:
+    """Characters of its text and of the line between it and the next, None if some of it was left out."""
+    chars = 1
+    for part in artifact.parts:
+        if isinstance(part, TextPart):
+            if part.left_out:
+                return None
+            chars += len(part.text)
+    return chars
+
+
+def _bounded_message(task: Task, text_chars_max: int) -> Task:
+    message = task.status.message
+    if message is None or (said := _cut(message.parts, text_chars_max)[0]) is message.parts:
+        return task
+    return replace(task, status=replace(task.status, message=replace(message, parts=said)))
 
 
 def _cut(parts: tuple[Part, ...], left: int) -> tuple[tuple[Part, ...], int]:
     """The parts with at most ``left`` characters of text, the very same ones if they have no more; and what is left."""
+    if len(parts) == 1 and isinstance(part := parts[0], TextPart) and len(part.text) <= left:
+        return parts, 0 if part.left_out else left - len(part.text)
     kept = list(parts)
     for at, part in enumerate(parts):
         if not isinstance(part, TextPart):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from fleetsim.caller.events import Event, StreamBroken, StreamReceived
 from fleetsim.caller.signals import Ask, Poll, Publish, StreamEnded, Subscribe
 from fleetsim.caller.track import Rules
 from fleetsim.model.errors import ConnectionLost, FleetsimError, LimitReached
+from fleetsim.model.event import ArtifactUpdate, Snapshot, TaskEvent, bounded, fold
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
-from fleetsim.model.task import TaskState
+from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import UpdateSource
 from tests.caller.steps import Hand, chunk, status, task
 
@@ -69,3 +74,60 @@ def test_a_stream_that_ends_at_a_limit_says_which_and_the_task_is_polled(error: 
     hand.wait(2.0)
     assert hand.asked_for(Poll)
     assert bool(hand.asked_for(Subscribe)) is isinstance(error, ConnectionLost), "what is too large stays too large"
+
+
+def made(name: str, text: str) -> Artifact:
+    return Artifact(artifact_id=name, parts=(TextPart(text=text),))
+
+
+def artifact(name: str, text: str, *, append: bool = False) -> ArtifactUpdate:
+    return ArtifactUpdate(task_id="t-1", context_id="ctx", artifact=made(name, text), append=append)
+
+
+TOLD = st.one_of(
+    st.builds(artifact, st.sampled_from("abc"), st.integers(0, 60).map("x".__mul__), append=st.booleans()),
+    st.integers(0, 150).map(lambda chars: status(TaskState.WORKING, "s" * chars)),
+    st.integers(0, 150).map(
+        lambda chars: replace(status(TaskState.WORKING), artifacts=(artifact("b", "y" * chars).artifact,))
+    ),
+    st.integers(0, 150).map(lambda chars: task(TaskState.WORKING, "z" * chars)),
+)
+
+
+@given(st.lists(TOLD, min_size=1, max_size=12))
+@example([artifact("a", "x" * 30, append=True)] * 5)
+@example([artifact("a", "x" * 50), artifact("b", "x" * 50)])
+@example([artifact("a", "x" * 60), artifact("b", "x" * 60), artifact("a", "x" * 10), artifact("c", "x")])
+def test_a_followed_task_holds_what_it_would_if_all_of_it_were_bounded_at_each_event(events: list[TaskEvent]) -> None:
+    hand, whole = Hand.begun(SMALL, streaming=True), None
+    for event in events:
+        event = Snapshot(task=event) if isinstance(event, Task) else event
+        hand.hear(event, UpdateSource.STREAM)
+        whole = bounded(fold(whole, event), 100)
+        assert hand.track.record.task == whole
+
+
+def test_an_artifact_that_comes_whole_once_more_is_no_further_piece_of_the_answer() -> None:
+    hand = Hand.begun(streaming=True).hear(task(TaskState.WORKING), UpdateSource.STREAM)
+    for event in (artifact("a", "x"), artifact("b", "x"), artifact("a", "y"), artifact("a", "z", append=True)):
+        hand.hear(event, UpdateSource.STREAM)
+    assert hand.track.chunks == 3
+
+
+def test_one_more_artifact_calls_as_little_beside_thousands_as_beside_ten() -> None:
+    def calls(beside: int) -> int:
+        hand = Hand.begun(streaming=True).hear(task(TaskState.WORKING), UpdateSource.STREAM)
+        there = tuple(made(f"a{n}", "x") for n in range(beside))
+        hand.hear(
+            Task(task_id="t-1", context_id="ctx", status=TaskStatus(state=TaskState.WORKING), artifacts=there),
+            UpdateSource.STREAM,
+        )
+        told: list[str] = []
+        sys.setprofile(lambda frame, event, _: told.append(frame.f_code.co_name) if event == "call" else None)
+        try:
+            hand.hear(artifact("new", "x"), UpdateSource.STREAM)
+        finally:
+            sys.setprofile(None)
+        return len(told)
+
+    assert calls(3_000) == calls(10)

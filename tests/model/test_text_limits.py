@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -84,6 +85,15 @@ def test_chunks_past_the_limit_are_counted_and_none_lands_behind_the_hole() -> N
 def test_what_was_cut_once_is_not_counted_twice() -> None:
     cut = bounded(bounded(task("x" * 500), 200), 100)
     assert answer_of(cut) == ("x" * 100, 500)
+
+
+def test_what_follows_a_text_that_was_cut_is_left_out_with_the_rest_of_it() -> None:
+    first, later = (Artifact(artifact_id=name, parts=(TextPart(text="x" * 60),)) for name in "ab")
+    cut = bounded(replace(task(""), artifacts=(first, later)), 100)
+    short = replace(first, parts=(TextPart(text="short"),))
+    last = Artifact(artifact_id="c", parts=(TextPart(text="last"),))
+    now = bounded(replace(cut, artifacts=(short, *cut.artifacts[1:], last)), 100)
+    assert answer_of(now) == ("short\n" + "x" * 39, 5 + 1 + 60 + 4)
 
 
 def test_an_excerpt_says_that_it_is_one_and_a_whole_text_stands_alone() -> None:

@@ -47,7 +47,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
     WireError,
 )
-from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, bounded, fold
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold, fold_bounded
 from fleetsim.model.task import (
     INTERRUPTED,
     TERMINAL,
@@ -195,14 +195,14 @@ def _doubtful(context: StepContext, update: TaskUpdate) -> bool:
 
 def _apply(context: StepContext, update: TaskUpdate) -> None:
     track, before = context.track, context.track.record.task
-    task = bounded(fold(before, update.event), context.rules.text_chars_max)
+    task, track.text_chars = fold_bounded(before, update.event, context.rules.text_chars_max, track.text_chars)
     state = task.status.state
     request = track.record.request
     if not task.context_id:
         made_by_agent = request.task_id is not None or request.first_turn
         task = replace(task, context_id=request.context_id or ("" if made_by_agent else request.correlation_id))
     track.applied_at, track.via = context.now.mono, update.via
-    if update.via is UpdateSource.STREAM and track.chunks is not None and _is_piece(before, update.event):
+    if update.via is UpdateSource.STREAM and track.chunks is not None and _is_piece(before, task, update.event):
         track.chunks += 1
     track.record = replace(track.record, task=task)
     _note_parts(context, update.event)
@@ -223,12 +223,11 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
         hear_early(context)
 
 
-def _is_piece(before: Task | None, event: TaskEvent) -> bool:
-    """Whether it brings more of the answer; an artifact that is there and comes whole once more does not."""
+def _is_piece(before: Task | None, task: Task, event: TaskEvent) -> bool:
+    """Whether it brought more of the answer; an artifact that is there and comes whole once more does not."""
     if not isinstance(event, ArtifactUpdate):
         return False
-    known = before is not None and any(a.artifact_id == event.artifact.artifact_id for a in before.artifacts)
-    return event.append or not known
+    return event.append or before is None or len(task.artifacts) > len(before.artifacts)
 
 
 def hear_early(context: StepContext) -> None:
