@@ -217,7 +217,8 @@ class _Builder:
         whole = _INT.fullmatch(text)
         if whole is None and not _FLOAT.fullmatch(text):
             return text
-        if len(text) > _NUMBER_CHARACTERS_MAX:
+        # A fraction as programs write it comes back as it was, whatever its length: cut-down scenarios hold such.
+        if len(text) > _NUMBER_CHARACTERS_MAX and (whole or repr(float(text)) != text):
             raise self._error(event, f"a number of more than {_NUMBER_CHARACTERS_MAX} characters; quote it to keep it")
         return int(text) if whole else float(text)
 

@@ -271,6 +271,8 @@ def test_a_place_is_the_values_own_or_that_of_the_nearest_thing_around_it() -> N
         ("123456789012345678", 123456789012345678),
         ("1.23456789012345678", None),
         ("1.2345678901234567", 1.2345678901234567),
+        ("0.30000000000000004", 0.1 + 0.2),
+        ("-299.99999999999994", -299.99999999999994),
         ("'12345678901234567890'", "12345678901234567890"),
         ("1e999", float("inf")),
         ("1e1000", "1e1000"),
@@ -283,7 +285,7 @@ def test_a_place_is_the_values_own_or_that_of_the_nearest_thing_around_it() -> N
         ("NULL", None),
     ],
 )
-def test_a_number_is_read_up_to_eighteen_characters(text: str, value: Any) -> None:
+def test_a_number_is_read_up_to_eighteen_characters_and_a_fraction_as_it_is_written(text: str, value: Any) -> None:
     if value is None and text != "NULL":
         assert refusal(f"k: {text}") == "f.yaml:1:4: a number of more than 18 characters; quote it to keep it"
     else:

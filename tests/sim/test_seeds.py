@@ -18,7 +18,7 @@ from fleetsim.sim.simulation import mixed
 from fleetsim.sim.troubles import KINDS
 from fleetsim.sim.written import scenario_text, with_mix_written
 from tests.sim.here import Here
-from tests.sim.planted import DEFECTS, STORM, Planted, look_for
+from tests.sim.planted import DEFECTS, DRIZZLE, STORM, Planted, look_for
 from tests.sim.scenes import run_of
 from tests.volume import some, volume
 
@@ -139,6 +139,13 @@ def test_a_scenario_is_written_so_that_it_is_read_back_the_same() -> None:
         source, text, _ = shipped.read(name)
         wanted, written = parse_scenario(text, source)
         assert parse_scenario(scenario_text(written.value), source)[0] == wanted
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_the_mix_that_any_seed_draws_can_be_read_back(seed: int) -> None:
+    wanted, written = parse_scenario(DRIZZLE, "drizzle.yaml")
+    values = with_mix_written(written.value, with_seed(wanted, seed))
+    assert parse_scenario(scenario_text(values), "written")[1].value == values
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
