@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fleetsim.runtime.body import StreamLimits
 
 LARGE_EVENT_BYTES = 64 * 1024
-"""What is read of JSON in one go takes some milliseconds at the most."""
+"""A larger event is read in steps; JSON of this size takes some milliseconds at the most in one go."""
 
 _BOM = b"\xef\xbb\xbf"
 _DATA = b"data: "
