@@ -22,18 +22,17 @@ from tests.hub.town import worker
 pytestmark = pytest.mark.sockets
 
 
-async def test_a_hub_on_a_real_socket_is_found_used_and_closed_by_another_client(tmp_path: Path) -> None:
+async def test_a_hub_on_a_real_socket_is_found_used_and_closed_by_another_client(
+    tmp_path: Path, free_port: int
+) -> None:
     state = StateDir(tmp_path / "state").open()
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime(seed=1))
-        listener = socket.create_server(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-        listener.close()
-        agent = worker(allow_webhook=[f"127.0.0.1:{port}"])
+        agent = worker(allow_webhook=[f"127.0.0.1:{free_port}"])
         agent_url = await stack.enter_async_context(agent.serving())
         config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{agent_url}/a2a"),))
         ledger = await stack.enter_async_context(open_ledger(state.ledger_path, clock=runtime.clock))
-        async with running_hub(config, runtime, ledger, state=state, port=port) as hub:
+        async with running_hub(config, runtime, ledger, state=state, port=free_port) as hub:
             address = StateDir(tmp_path / "state").find()
             assert address is not None
             assert (address.url, address.api_key) == (hub.url, hub.keys.api_key)
