@@ -64,9 +64,8 @@ async def test_what_an_agent_says_at_work_is_shown_as_it_comes_beside_its_answer
 
     @agent.skill("tell", description="Tells")
     async def tell(task: SkillContext) -> str:
-        await task.status("[b]look")
+        await task.status("[b]lo\x1b[31mok")
         await seen.wait()
-        await task.status("wri\x1b[31mte")
         return "the answer"
 
     async with agent.serving() as url:
@@ -83,8 +82,8 @@ async def test_what_an_agent_says_at_work_is_shown_as_it_comes_beside_its_answer
             assert process.stdout is not None
             assert process.stderr is not None
             async with asyncio.timeout(40):
-                assert await process.stderr.readline() == b"[b]look\n"
+                remark = await process.stderr.readline()
                 seen.set()
-                told, said = await process.stderr.read(), await process.stdout.read()
+                said = await process.stdout.read()
                 assert await process.wait() == 0
-            assert (said, b"\x1b" in told, b"te\n" in told) == (b"the answer\n", False, True), told
+            assert (remark[:5], remark[-3:], b"\x1b" in remark, said) == (b"[b]lo", b"ok\n", False, b"the answer\n")
