@@ -254,9 +254,9 @@ class Executor:
         """
         client, then = self._client(record), _as_dispatched(record)
         with self._without_credential(record), self._observed(record, call.operation) as more:
-            headers = {**_trace(record), **more}
+            headers, account = {**_trace(record), **more}, self._limiter.meter.account(record.agent)
             try:
-                return await client.call(call, headers=headers, choice=then)
+                return await client.call(call, headers=headers, choice=then, turns=account)
             except (MethodNotFound, VersionNotSupported):
                 if then is None or isinstance(call, SetPush | ListTasks):
                     raise  # methods that many agents never had
@@ -264,7 +264,7 @@ class Executor:
                 now = await client.choice()
                 if (now.dialect_name, now.url, now.tenant) == (then.dialect_name, then.url, then.tenant):
                     raise
-            return await client.call(call, headers=headers)
+            return await client.call(call, headers=headers, turns=account)
 
     def _client(self, record: RequestRecord) -> AgentClient:
         return self._clients.client(record.agent, record.sent_to)

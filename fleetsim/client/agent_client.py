@@ -222,12 +222,14 @@ class AgentClient(BlockingCalls):
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         choice: Choice | None = None,
+        turns: Turns | None = None,
     ) -> wire.Reply:
         """Carry out one call that is answered at once.
 
         ``headers`` are added to this request (trace headers); ``timeout_s`` replaces the deadline for the
         answer, for agents that answer when the work is done; ``choice`` calls the agent as it was chosen
-        earlier, at the configured origin, whatever its card and the configuration say by now.
+        earlier, at the configured origin, whatever its card and the configuration say by now; ``turns`` says when to
+        read on in a large answer.
 
         Raises:
             RpcError: the agent's refusal, as the class of its code.
@@ -238,7 +240,7 @@ class AgentClient(BlockingCalls):
             BlockedAddress: ``choice`` is of another origin.
             TooMuchText: a message longer than ``text_chars_max``; nothing was sent.
         """
-        reply, _ = await self.call_raw(call, headers=headers, timeout_s=timeout_s, choice=choice)
+        reply, _ = await self.call_raw(call, headers=headers, timeout_s=timeout_s, choice=choice, turns=turns)
         return reply
 
     async def call_raw(
@@ -248,6 +250,7 @@ class AgentClient(BlockingCalls):
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         choice: Choice | None = None,
+        turns: Turns | None = None,
     ) -> tuple[wire.Reply, Any]:
         """As ``call``, with the undecoded ``result`` beside the reply.
 
@@ -256,13 +259,13 @@ class AgentClient(BlockingCalls):
         """
         out = await self._way_out(call, choice)
         try:
-            return await self._http.call(self.runtime, call, out, headers, timeout_s)
+            return await self._http.call(self.runtime, call, out, headers, timeout_s, turns)
         except (MethodNotFound, VersionNotSupported) as refused:
             other = self._other_way(call, choice)
             if other is None:
                 raise
             try:
-                answer = await self._http.call(self.runtime, call, other, headers, timeout_s)
+                answer = await self._http.call(self.runtime, call, other, headers, timeout_s, turns)
             except (MethodNotFound, VersionNotSupported):
                 raise refused from None
         self.speak(other.dialect_name)

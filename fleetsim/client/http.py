@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,7 +22,7 @@ from fleetsim.model.call import Call, SubscribeToTask
 from fleetsim.model.card import AgentCard
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpRefused, WireError
-from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
+from fleetsim.model.limits import LARGE_JSON_BYTES, TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import BoundedChunks, StreamLimits, Turns, deadline_of, read_events, read_whole
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
@@ -134,8 +134,15 @@ _TITLE = re.compile(rb"<title[^>]{0,200}>(.{0,400}?)</title", re.IGNORECASE | re
 _HTML = re.compile(rb"\s{0,200}(?:<!--.{0,2000}?-->\s{0,200})?<(?:!doctype\s+html|html|head|body)", re.I | re.S)
 
 
-def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> Any:
-    """The JSON-RPC result in a response.
+def read_result(
+    asked: AnswerRequest,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    now: datetime,
+    parsed: Callable[[], Any] | None = None,
+) -> Any:
+    """The JSON-RPC result in a response; ``parsed`` gives its JSON, if that was read already, or raises WireError.
 
     Raises:
         AuthRefused: 401 or 403.
@@ -145,12 +152,22 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
     """
     refuse_status(asked.where, asked.credential, status, headers, body, now, tolerate_rpc=True)
     try:
-        value = parse_untrusted(body, bytes_max=len(body))  # its size was bounded while it was read
+        # Its size was bounded while it was read.
+        value = parse_untrusted(body, bytes_max=len(body)) if parsed is None else parsed()
         return read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect.name)
     except WireError as error:
         if not 200 <= status < 300:
             raise http_refused(asked.where, status, headers, body, now) from None
         raise wire_error(asked.where, str(error), headers, body) from error
+
+
+async def _parsed(body: bytes, turns: Turns | None) -> Callable[[], Any] | None:
+    """What gives the JSON of a large body, of which others had their turns while it was read."""
+    if turns is None or not LARGE_JSON_BYTES < len(body) <= WIRE_BYTES_MAX:
+        return None
+    from fleetsim.wire.json_pieces import read_in_turns  # loaded where a large one comes
+
+    return (await read_in_turns(body, turns.turn)).value
 
 
 def refuse_status(
@@ -214,7 +231,9 @@ def describe(headers: Mapping[str, str], body: bytes) -> str:
 
 
 def _error_message(body: bytes) -> str | None:
-    """The message of ``{"error": ...}`` in the forms in use."""
+    """The message of ``{"error": ...}`` in the forms in use; a large body is not read for it."""
+    if len(body) > LARGE_JSON_BYTES:
+        return None
     try:
         value = parse_untrusted(body, bytes_max=len(body))
     except WireError:
@@ -262,12 +281,19 @@ class AgentHttp:
     extensions: tuple[str, ...]
 
     async def call(
-        self, runtime: Runtime, call: Call, choice: Choice, headers: Mapping[str, str] | None, timeout_s: float | None
+        self,
+        runtime: Runtime,
+        call: Call,
+        choice: Choice,
+        headers: Mapping[str, str] | None,
+        timeout_s: float | None,
+        turns: Turns | None,
     ) -> tuple[Reply, Any]:
         """One call that is answered at once: the reply, and its undecoded ``result``."""
         request, asked = self._request(runtime, call, choice, headers, self.limits.for_call(timeout_s))
         answer = await exchange_following(runtime, self.address, request)
-        result = read_result(asked, answer.status, answer.headers, answer.body, runtime.clock.now())
+        now, parsed = runtime.clock.now(), await _parsed(answer.body, turns)
+        result = read_result(asked, answer.status, answer.headers, answer.body, now, parsed)
         try:
             return asked.dialect.decode_reply(asked.operation, result), result
         except WireError as error:
@@ -296,7 +322,8 @@ class AgentHttp:
             else:
                 chunks = BoundedChunks(incoming.chunks, limits=whole, deadline=deadline_of(whole), where=asked.where)
                 body = await read_whole(chunks, runtime.room, owner=asked.where)
-                result = read_result(asked, incoming.status, incoming.headers, body, runtime.clock.now())
+                now, parsed = runtime.clock.now(), await _parsed(body, turns)
+                result = read_result(asked, incoming.status, incoming.headers, body, now, parsed)
                 try:
                     stream = EventStream(asked, asked.dialect.decode_event(result))
                 except WireError as error:

@@ -330,7 +330,7 @@ async def read_events(
 ) -> AsyncGenerator[SseEvent, None]:
     """Yield the events of a response until it ends or says ``[DONE]``.
 
-    With ``sinks`` an event that is larger than ``LARGE_EVENT_BYTES`` is poured into one of them as it arrives.
+    With ``sinks`` an event that is larger than ``LARGE_JSON_BYTES`` is poured into one of them as it arrives.
 
     While ``turns`` has us wait nothing is read, and the sender waits once the connection's buffers are full; that
     time is not the sender's silence.

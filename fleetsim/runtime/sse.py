@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fleetsim.model.errors import LimitReached
+from fleetsim.model.limits import LARGE_JSON_BYTES
 
 if TYPE_CHECKING:
     from fleetsim.runtime.body import StreamLimits
-
-LARGE_EVENT_BYTES = 64 * 1024
-"""A larger event is read in steps; JSON of this size takes some milliseconds at the most in one go."""
 
 _BOM = b"\xef\xbb\xbf"
 _DATA = b"data: "
@@ -111,7 +109,7 @@ class EventReader:
             self.held, self._event_bytes = max(self._line_bytes, self._event_bytes), before
         else:
             self.held = self._event_bytes
-        if self.held > LARGE_EVENT_BYTES and self._sinks is not None:
+        if self.held > LARGE_JSON_BYTES and self._sinks is not None:
             self._pour(self._sinks)
         return events
 

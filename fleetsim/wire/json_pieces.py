@@ -1,4 +1,4 @@
-"""JSON from outside that is large, read piece by piece as it arrives: nobody waits for the whole of it.
+"""JSON from outside that is large, read piece by piece: nobody waits for the whole of it.
 
 The standard library reads a document in one go, and 20 MB hold everything else up for a quarter of a second. What
 passes here is what passes ``parse_untrusted``, at a few times the cost of each value, in steps as short as the pieces.
@@ -10,12 +10,14 @@ import codecs
 import json
 import re
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from fleetsim.model.errors import WireError
 from fleetsim.model.limits import CONTAINERS_MAX, DEPTH_MAX, VALUES_MAX
 from fleetsim.wire.json import NUMBER_CHARS_MAX, finite, mended
+
+_FED_BYTES = 8 * 1024
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _NUMBER_CHARACTERS = re.compile(r"[-+.0-9eE]+")
@@ -34,20 +36,32 @@ _FIRST, _NEXT, _COLON, _AFTER = range(4)
 """What may come: a member or an end, a member, a colon, a comma or an end."""
 
 
-class JsonReader:
-    """One document of at most ``WIRE_BYTES_MAX``, which its sender's limits see to. Bytes that are no UTF-8 become
-    U+FFFD, as in an event of a stream. What is too much is refused as it arrives, as ``parse_untrusted`` does."""
+async def read_in_turns(data: bytes, turn: Callable[[], Awaitable[object]]) -> JsonReader:
+    """A reader that has read all of a document, at most ``WIRE_BYTES_MAX`` of UTF-8; others had turns meanwhile."""
+    reader, whole = JsonReader(strict=True), memoryview(data)  # which makes no second one of its pieces
+    for at in range(0, len(data), _FED_BYTES):
+        reader.feed(whole[at : at + _FED_BYTES])
+        await turn()
+    while reader.work():
+        await turn()
+    return reader
 
-    def __init__(self) -> None:
-        self._pieces: deque[bytes] = deque()
+
+class JsonReader:
+    """One document of at most ``WIRE_BYTES_MAX``, which its sender's limits see to. What is too much is refused as it
+    arrives, as ``parse_untrusted`` does; bytes that are no UTF-8 are too if ``strict``, and become U+FFFD otherwise, as
+    in an event of a stream."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self._pieces: deque[bytes | memoryview] = deque()
         self._weight = _Weight()
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")("strict" if strict else "replace")
         self._reading: Generator[None, str, Any] | None = _document()
         self._error = ""  # and no exception, whose traceback would keep all that was read
         self._value: Any = None
         next(self._reading)
 
-    def feed(self, piece: bytes) -> None:
+    def feed(self, piece: bytes | memoryview) -> None:
         """What comes next, to be read by ``work``. Once it is too much, nothing more of it is kept."""
         if self._error:
             return
@@ -61,20 +75,28 @@ class JsonReader:
 
     def work(self) -> bool:
         """Read on for a little; whether there is more to be read."""
-        if self._pieces and (text := self._decoder.decode(self._pieces.popleft())):
-            self._send(text)
+        if self._pieces:
+            self._read(self._pieces.popleft())
         return bool(self._pieces)
 
     def value(self) -> Any:
         """Nothing more comes. Raises WireError where ``parse_untrusted`` does."""
         while self.work():
             pass
-        if text := self._decoder.decode(b"", final=True):
-            self._send(text)
+        self._read(b"", final=True)
         self._send("")
         if self._error:
             raise WireError(self._error)
         return self._value
+
+    def _read(self, piece: bytes | memoryview, *, final: bool = False) -> None:
+        try:
+            text = self._decoder.decode(piece, final)
+        except UnicodeDecodeError:
+            self._refuse("JSON is not UTF-8")
+            return
+        if text:
+            self._send(text)
 
     def _send(self, text: str) -> None:
         if self._reading is None:
@@ -101,7 +123,7 @@ class _Weight:
         self._in_string = False
         self._cut = b""
 
-    def add(self, piece: bytes) -> bool:
+    def add(self, piece: bytes | memoryview) -> bool:
         """Count those of one more piece; whether it has many. Raises WireError."""
         data = self._cut + piece
         if b"\\" in data:

@@ -244,9 +244,10 @@ async def read_http(reader: asyncio.StreamReader) -> tuple[str, Head, bytes]:
     return first, headers, await reader.readexactly(int(headers.get("content-length", "0")))
 
 
-async def serve_attacker(port: int, reply_lists: int) -> None:
+async def serve_attacker(port: int) -> None:
     """A2A 0.3 by hand: cheap for the attacker, so that what is measured is the hub."""
     tasks: dict[str, str] = {}
+    heavy = {"replies": json.dumps(empty_lists(80_000)).encode(), "huge-replies": HUGE[2]}
     card = {
         "name": "attacker", "description": "", "version": "1", "protocolVersion": "0.3.0",
         "url": f"http://127.0.0.1:{port}/a2a", "preferredTransport": "JSONRPC",
@@ -273,8 +274,9 @@ async def serve_attacker(port: int, reply_lists: int) -> None:
                     return
                 task_id = params.get("id", "")
                 asked = Asked(said["id"], said["method"], task_id, params, writer)
-                heavy = {"metadata": {"x": empty_lists(reply_lists)}} if tasks.get(task_id) == "replies" else {}
-                await answer(writer, asked.result(asked.task(**heavy)))
+                value = heavy.get(tasks.get(task_id, ""), b"0")
+                around = asked.result(asked.task(metadata={"x": 0}))
+                await answer(writer, around.replace(b'"x": 0', b'"x": ' + value))
 
     server = await asyncio.start_server(handle, "127.0.0.1", port, limit=2**20)
     async with server:
@@ -355,6 +357,7 @@ SCENARIOS: dict[str, Scenario] = {
     "slow-webhooks": Scenario(about="600 webhooks at once, a kilobyte at a time", attack=slow_webhooks, requests=1),
     "silent": Scenario(about="2,000 connections that ask nothing", meanwhile=silent_sockets),
     "replies": Scenario(about="sixteen tasks whose polls bring 80,000 lists", attack=held_open, requests=16),
+    "huge-replies": Scenario(about="sixteen tasks whose polls bring 21 MB", attack=held_open, requests=16),
 }
 ATTACKS.update({name: scenario.attack for name, scenario in SCENARIOS.items() if scenario.attack is not None})
 
@@ -562,7 +565,7 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # thousands of connections, on both sides
     if options.attacker:
-        asyncio.run(serve_attacker(options.attacker, reply_lists=80_000))
+        asyncio.run(serve_attacker(options.attacker))
         return
     wrong = []
     for name in options.only or SCENARIOS:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.runtime.signing import sign
+from fleetsim.testbed.runtime import CountedWork
 from tests.caller.fleet import Fleet, fleet
 from tests.caller.test_receiver import slow, under_way, update
 
@@ -24,9 +26,11 @@ from tests.caller.test_receiver import slow, under_way, update
 class Door:
     """A receiver of its own beside a working request."""
 
-    def __init__(self, f: Fleet, cid: str, task_id: str, token: str, limits: ReceiverLimits | None) -> None:
+    def __init__(
+        self, f: Fleet, cid: str, task_id: str, token: str, limits: ReceiverLimits | None, step_s: float
+    ) -> None:
         self.f, self.cid, self.task_id, self.token = f, cid, task_id, token
-        clock, meter = f.runtime.clock, Meter(f.runtime)
+        clock, meter = f.runtime.clock, Meter(replace(f.runtime, work=CountedWork(step_s)))
         self.receiver = CallbackReceiver(
             f.tokens, f.tracker, f.events, clock, meter=meter, records=f.ledger, limits=limits
         )
@@ -66,9 +70,10 @@ class Door:
 
 
 @asynccontextmanager
-async def door(limits: ReceiverLimits | None = None) -> AsyncIterator[Door]:
+async def door(limits: ReceiverLimits | None = None, *, step_s: float = 0.0) -> AsyncIterator[Door]:
+    """Each stretch of work for a webhook takes ``step_s``."""
     async with fleet(slow("scout")) as f:
-        yield Door(f, *await under_way(f), limits)
+        yield Door(f, *await under_way(f), limits, step_s)
 
 
 def said(response: Response) -> tuple[int, Any]:
@@ -152,6 +157,15 @@ async def test_a_large_body_costs_its_agent_time_before_it_is_read() -> None:
         began = d.f.runtime.clock.monotonic()
         assert said(await d.post(b" " * 20_000_000))[0] == 400
         assert d.f.runtime.clock.monotonic() - began > 0.3
+
+
+async def test_a_large_webhook_is_read_in_turns_and_waits_for_them() -> None:
+    async with door(step_s=0.005) as d:
+        body, clock = json.dumps(update(d.task_id, "working")).encode(), d.f.runtime.clock
+        for blanks, waits in ((0, False), (200_000, True)):
+            began = clock.monotonic()
+            assert said(await d.post(b" " * blanks + body)) == (200, {"success": True})
+            assert (clock.monotonic() - began > 0.5) is waits
 
 
 async def test_of_those_turned_away_so_many_wait_and_the_others_lose_their_connection() -> None:

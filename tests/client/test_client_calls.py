@@ -28,6 +28,7 @@ from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from tests.client.scripted import CARD, CARD_10, ScriptedAgent, task
+from tests.runtime.test_http_sse import Counted
 
 SEND = SendMessage(message=Message(message_id="m1", role=Role.USER, parts=(TextPart(text="hi"),), context_id="c1"))
 
@@ -288,3 +289,26 @@ async def test_limits_are_the_clients_own(runtime: Runtime, network: MemoryNetwo
     async with network:
         error = await refusal(client(runtime, limits=ClientLimits(body_bytes_max=1_000)).call(SEND))
     assert isinstance(error, LimitReached)
+
+
+@pytest.mark.parametrize("chars", [1_000, 300_000])
+async def test_a_large_answer_is_read_in_turns_to_the_same_task(
+    runtime: Runtime, network: MemoryNetwork, chars: int
+) -> None:
+    turns = Counted()
+    at(network, ScriptedAgent({"*": task(text="é" * chars)}))
+    async with network:
+        for turn in (None, turns):
+            answered = await client(runtime).call(GetTask(task_id="t1"), turns=turn)
+            assert isinstance(answered, Task)
+            assert answered.text == "é" * chars
+    assert (turns.turns > 30) is (chars > 1_000)
+
+
+async def test_a_large_refusal_is_told_without_being_parsed(runtime: Runtime, network: MemoryNetwork) -> None:
+    said = {"error": "no room", "more": "x" * 100_000}
+    at(network, ScriptedAgent({"*": JSONResponse(said, 500)}))
+    async with network:
+        error = await refusal(client(runtime).call(GetTask(task_id="t1")))
+    assert "HTTP 500" in str(error)
+    assert len(str(error)) < 400

@@ -12,9 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import WireError
-from fleetsim.model.limits import CONTAINERS_MAX, DEPTH_MAX, VALUES_MAX
+from fleetsim.model.limits import CONTAINERS_MAX, DEPTH_MAX, LARGE_JSON_BYTES, VALUES_MAX
 from fleetsim.wire.json import parse_untrusted
-from fleetsim.wire.json_pieces import JsonReader
+from fleetsim.wire.json_pieces import JsonReader, read_in_turns
+from tests.runtime.test_http_sse import Counted
 from tests.wire.test_wire_json import JSON, REFUSED
 
 NOT_UTF8 = {"latin-1", "utf-16", "a raw surrogate"}
@@ -83,7 +84,7 @@ def test_wherever_it_is_cut_in_two_a_document_is_the_same() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 10**9])
-@pytest.mark.parametrize("name", REFUSED.keys() - NOT_UTF8)
+@pytest.mark.parametrize("name", sorted(REFUSED.keys() - NOT_UTF8))
 def test_what_is_refused_as_a_whole_is_refused_in_pieces(name: str, size: int) -> None:
     with pytest.raises(WireError):
         in_pieces(slices(REFUSED[name][:10_000], size))
@@ -148,3 +149,14 @@ def test_what_was_read_of_a_refused_document_is_gone_at_once() -> None:
         assert len(gc.get_objects()) < before + 5_000, "no traceback keeps the lists until the next collection"
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("document", [*REFUSED.values(), EVERYTHING])
+async def test_a_large_body_is_what_it_is_as_a_whole_while_others_have_turns(document: bytes) -> None:
+    large, turns = b" " * LARGE_JSON_BYTES + document, Counted()
+    try:
+        found = repr((await read_in_turns(large, turns.turn)).value())
+    except WireError:
+        found = "refused"
+    assert found == told(parse_untrusted, large)
+    assert turns.turns > LARGE_JSON_BYTES // 8192
