@@ -208,6 +208,11 @@ class EventLog:
                 while (await reader.next_batch())[-1].seq < last:
                     pass
 
+    @property
+    def unread(self) -> int:
+        """How many events the slowest reader of what is in the journal has yet to take."""
+        return max((reader.behind for reader in self._readers_of_record), default=0)
+
     def _hand_out(self, upto_seq: int) -> None:
         while self._held and self._held[0].seq <= upto_seq:
             self._readers_of_record.tell(self._held.popleft())

@@ -373,7 +373,7 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
             while len(running.tracker.open_tracks) > around.tracked:  # noqa: ASYNC110 - hundreds of bells, and each would cost
                 await asyncio.sleep(0.02)
             await running.events.settle()
-            while any(reader.behind for reader in running.events._readers_of_record):  # noqa: ASYNC110 - as above
+            while running.events.unread:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.002)
 
         async def check(units: int) -> None:
