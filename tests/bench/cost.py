@@ -547,7 +547,7 @@ def main() -> None:
         print("\n".join(lines_of(rounds)), flush=True)
         if options.page:  # at once: what was measured is not lost with a row that fails
             rows = kept_rounds() | {name: rounds}
-            write_page([rows[name] for name in ROWS])
+            write_page([rows[name] for name in ROWS if name in rows])
     if options.page:
         print(f"written: {PAGE.relative_to(ROOT)}")
 
