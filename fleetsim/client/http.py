@@ -163,7 +163,7 @@ def read_result(
 
 async def _parsed(body: bytes, turns: Turns | None) -> Callable[[], Any] | None:
     """What gives the JSON of a large body, of which others had their turns while it was read."""
-    if turns is None or not LARGE_JSON_BYTES < len(body) <= WIRE_BYTES_MAX:
+    if turns is None or len(body) > WIRE_BYTES_MAX:
         return None
     from fleetsim.wire.json_pieces import read_in_turns  # loaded where a large one comes
 
@@ -292,12 +292,13 @@ class AgentHttp:
         """One call that is answered at once: the reply, and its undecoded ``result``."""
         request, asked = self._request(runtime, call, choice, headers, self.limits.for_call(timeout_s))
         answer = await exchange_following(runtime, self.address, request)
-        now, parsed = runtime.clock.now(), await _parsed(answer.body, turns)
-        result = read_result(asked, answer.status, answer.headers, answer.body, now, parsed)
+        body, now = answer.body, runtime.clock.now()
+        parsed = await _parsed(body, turns) if len(body) > LARGE_JSON_BYTES else None
+        result = read_result(asked, answer.status, answer.headers, body, now, parsed)
         try:
             return asked.dialect.decode_reply(asked.operation, result), result
         except WireError as error:
-            raise wire_error(asked.where, str(error), answer.headers, answer.body) from error
+            raise wire_error(asked.where, str(error), answer.headers, body) from error
 
     @asynccontextmanager
     async def stream(
@@ -322,7 +323,8 @@ class AgentHttp:
             else:
                 chunks = BoundedChunks(incoming.chunks, limits=whole, deadline=deadline_of(whole), where=asked.where)
                 body = await read_whole(chunks, runtime.room, owner=asked.where)
-                now, parsed = runtime.clock.now(), await _parsed(body, turns)
+                now = runtime.clock.now()
+                parsed = await _parsed(body, turns) if len(body) > LARGE_JSON_BYTES else None
                 result = read_result(asked, incoming.status, incoming.headers, body, now, parsed)
                 try:
                     stream = EventStream(asked, asked.dialect.decode_event(result))
