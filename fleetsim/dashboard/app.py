@@ -202,6 +202,8 @@ class FleetApp(App[None]):
     def draw(self) -> None:
         """Draw the screen that is open from the newest view."""
         now, pane, width = self._now(), self.pane, self.size.width
+        if not pane.is_attached:
+            return  # the dashboard closes: its screens go before its timers
         self._drawn = self._about()
         self.view = view = self._builder.snapshot(now, exact=self.playback is not None and self.playback.still)
         self.draws += 1

@@ -465,6 +465,14 @@ async def test_a_flood_of_events_is_drawn_a_few_times_a_second() -> None:
         assert 0 < stage.app.draws - before <= took * DRAWS_PER_S + 2
 
 
+async def test_nothing_is_drawn_on_a_screen_that_is_gone_already_while_the_dashboard_closes() -> None:
+    async with showing() as stage:
+        await stage.app.pane.remove()
+        before = stage.app.draws
+        stage.app.draw()
+        assert stage.app.draws == before
+
+
 async def test_nothing_is_drawn_when_nothing_happens() -> None:
     async with showing() as stage:
         before = stage.app.draws
