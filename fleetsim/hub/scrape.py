@@ -53,6 +53,8 @@ class MetricsEndpoint:
         yield CounterMetricFamily(
             "fleetsim_events_dropped", "Events that a slow reader did not get.", self._hub.events.dropped
         )
+        unread = "Recorded events that the slowest reader has yet to take."
+        yield GaugeMetricFamily("fleetsim_events_unread", unread, self._hub.events.unread)
         build = GaugeMetricFamily("fleetsim_build_info", "The version that runs.", labels=["version"])
         build.add_metric([version("fleetsim")], 1)
         yield build

@@ -129,6 +129,7 @@ async def test_a_scrape_of_a_real_hub_counts_what_it_did_with_real_agents(tmp_pa
     assert now["fleetsim_agent_card_age_seconds{agent=vera}"] >= 0
     assert now["fleetsim_breaker_open{agent=quinn}"] == 0
     assert now["fleetsim_events_dropped_total{}"] == 0
+    assert now["fleetsim_events_unread{}"] == 0
     assert now["fleetsim_ceremony_lateness_seconds_count{}"] == 0, "who fires one by hand is never late"
     assert not [key for key in now if "_created" in key or asking in key or cid in key]
     assert not [name for name in read(REGISTRY.collect()) if name.startswith("fleetsim")], "the registry of all"
@@ -260,3 +261,12 @@ async def test_the_reference_names_what_is_scraped_and_nothing_else() -> None:
         told = {metric.name: metric.type for metric in MetricsEndpoint(t.hub).collect()}
     suffixed = {f"{name}_total" if kind == "counter" else name: kind for name, kind in told.items()}
     assert suffixed == named
+
+
+async def test_how_far_the_slowest_reader_is_behind_is_told() -> None:
+    async with town(worker()) as t:
+        idle = t.hub.events.subscribe(recorded=True)
+        await ended(t, "hi", "echo")
+        await t.hub.events.settle()
+        assert (await scraped(t))["fleetsim_events_unread{}"] == idle.behind > 0
+        idle.close()
