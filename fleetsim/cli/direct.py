@@ -20,7 +20,7 @@ from fleetsim.cli.terminal import LiveText, Progress
 from fleetsim.client import AgentClient, ClientLimits, Credential, Following
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.asking import answer_schema, asking_of
-from fleetsim.model.errors import ConfigError, TimedOut
+from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut
 from fleetsim.model.event import ArtifactUpdate, bounded
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.limits import wire_bytes
@@ -62,6 +62,13 @@ async def agent_entry(common: CommonOptions, name: str) -> AgentEntry:
 
 async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
     """Send, follow to the end or to a question, and say what came of it."""
+
+    def fell_back(error: FleetsimError) -> None:
+        progress.clear()
+        common.note(
+            f"the stream broke off ({error}); polling" if following.task else "no streaming after all: sending plainly"
+        )
+
     async with agent_client(common, ask) as client:
         began = asyncio.get_running_loop().time()
         following = client.follow(
@@ -73,16 +80,12 @@ async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
             task_id=ask.task_id,
             context_id=ask.context_id,
             stream=ask.stream and not ask.detach,
-            fell_back=lambda error: common.note(
-                f"the stream broke off ({error}); polling"
-                if following.task
-                else "no streaming after all: sending plainly"
-            ),
+            fell_back=fell_back,
             timeout_s=ask.timeout_s + MARGIN_S,
         )
         async with (
             within(ask.timeout_s, lambda: _timed_out(_in_its_dialect(ask, client), following)),
-            Progress(f"{ask.agent} is at work", quiet=common.quiet) as progress,
+            Progress(f"{ask.agent} is at work", quiet=common.quiet or (ask.stream and common.as_json)) as progress,
         ):
             shown = await _show(common, following, ask, progress)
     assert following.task is not None  # it said something, or there was an error

@@ -48,6 +48,10 @@ class Progress:
     def close(self) -> None:
         """Show no more: the line is taken away, and the terminal is free for an answer."""
         self._done.set()
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the line away, so that something else can be said; it comes again."""
         if self._shown and self._live:
             self._shown = False
             sys.stderr.write("\r\x1b[K")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -56,6 +58,36 @@ async def test_a_completed_task_without_text_is_told_on_stderr_and_stdout_stays_
     assert f'Skill "quiet" completed by {url}' in done.stderr
     row = await asyncio.to_thread(shell.json, "send", url, "x", "--skill", "quiet")
     assert row["text"] == ""
+
+
+async def test_lines_of_json_are_alone_on_a_terminal_however_long_the_agent_takes(shell: Shell) -> None:
+    agent = Agent("slow", description="Takes its time")
+
+    @agent.skill("tell", description="Tells")
+    async def tell(task: SkillContext) -> str:
+        await asyncio.sleep(1.2)
+        return "done"
+
+    async with agent.serving() as url:
+        ours, theirs = os.openpty()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *shell.command("send", url, "x", "--stream", "-o", "json"),
+                cwd=shell.home,
+                env=shell.environment(),
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+            )
+            async with asyncio.timeout(40):
+                assert await process.wait() == 0
+            said = os.read(ours, 65_536).decode()
+        finally:
+            os.close(ours)
+            os.close(theirs)
+    *lines, last = said.splitlines()
+    assert (json.loads(lines[-1])["state"], last[:11]) == ("completed", "✓ completed")
+    assert "at work" not in said
 
 
 @pytest.mark.parametrize("door", ["url", "hub"])
