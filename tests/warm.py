@@ -35,6 +35,7 @@ HANGS_S = 500.0
 """For a command that only computes: how long that takes is the machine's business."""
 IMPORTED_LATE = (
     "fleetsim.agent.builtin",
+    "fleetsim.cli.check_run",
     "fleetsim.cli.demo_fleet",
     "fleetsim.cli.mcp_server",
     "fleetsim.cli.sim_play",

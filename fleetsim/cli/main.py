@@ -134,9 +134,9 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Name the nearest verb when there is none of that name."""
-        import difflib
-
         if args and args[0] not in VERBS and not args[0].startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else " See 'fleetsim --help'."
             raise click.UsageError(f"No such verb: {args[0]!r}.{hint}", ctx)

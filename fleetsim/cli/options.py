@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -64,6 +63,8 @@ def timeout_option(what: str, *, default: float | None = 300.0) -> Decorator:
 @asynccontextmanager
 async def within(timeout_s: float | None, late: Callable[[], FleetsimError]) -> AsyncIterator[None]:
     """What is done inside is dropped after ``timeout_s``. Raises what ``late`` says then."""
+    import asyncio  # not for those who only read help
+
     limit = asyncio.timeout(timeout_s)
     try:
         async with limit:

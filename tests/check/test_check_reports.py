@@ -13,7 +13,7 @@ from fleetsim.check.requirement import Requirement
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.text import explain, render
 from fleetsim.check.verdict import Verdict
-from fleetsim.cli.check import exit_code
+from fleetsim.cli.check_run import exit_code
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.model.errors import ConfigError
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from fleetsim import __version__
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.builtin import reference_agent
 from tests.cli.world import Shell, answering
@@ -419,3 +420,9 @@ def test_without_a_hub_ceremonies_are_listed_from_the_files(shell: Shell) -> Non
     assert "warning: typo: there is no agent “scuot” (did you mean “scout”?)" in wrong.stderr
     assert "not in force: ceremonies/empty.yaml:5:10" in wrong.stderr
     assert [row["id"] for row in json.loads(wrong.stdout)["ceremonies"]] == ["good", "typo"]
+
+
+@pytest.mark.parametrize("words", [("--version",), ("-v",), ("--quiet", "--version")])
+def test_the_version_is_told_in_the_same_words_wherever_it_stands(shell: Shell, words: tuple[str, ...]) -> None:
+    done = shell.run(*words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"fleetsim {__version__}\n", "")
