@@ -8,6 +8,7 @@ its second comes, so that each is told of at its moment all the same. The loop h
 from __future__ import annotations
 
 import asyncio
+from bisect import insort
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
@@ -16,7 +17,7 @@ from math import ceil
 SLOT_S = 1.0
 
 CROWD, CROWD_S = 1_000, 0.01
-"""Of more in one second those of a hundredth fall due together: a timer for each costs as much as all the rest."""
+"""Of more in one second those of a hundredth fall due together, to the last: a timer each costs as much as the rest."""
 
 
 class TimingWheel:
@@ -27,9 +28,11 @@ class TimingWheel:
         self._slots: dict[int, dict[str, float]] = {}
         self._numbers: list[int] = []
         self._near: dict[str, float] = {}
-        """Names of this second and of those before it; in ``_queue`` they are in order, beside some that have gone."""
+        """Names of this second and of those before it."""
         self._queue: list[tuple[float, int, str]] = []
-        self._order = count()
+        """The same as ``(-when, order, name)``, the earliest last, beside some that have gone."""
+        self._order = count(0, -1)
+        self._crowded = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -48,7 +51,7 @@ class TimingWheel:
             return
         if when < asyncio.get_running_loop().time() + SLOT_S:
             self._near[name] = when
-            heappush(self._queue, (when, next(self._order), name))
+            insort(self._queue, (-when, next(self._order), name))
             self._arm(when)
             return
         number = int(when / SLOT_S)
@@ -64,7 +67,8 @@ class TimingWheel:
         return slot if name in slot else None
 
     def _arm(self, when: float) -> None:
-        if len(self._near) > CROWD:
+        self._crowded = bool(self._near) and (self._crowded or len(self._near) > CROWD)
+        if self._crowded:
             when = ceil(when / CROWD_S) * CROWD_S
         if self._timer is not None:
             if self._timer.when() <= when:
@@ -79,22 +83,22 @@ class TimingWheel:
         while self._numbers and (self._numbers[0] * SLOT_S <= now or self._numbers[0] not in self._slots):
             slot = self._slots.pop(heappop(self._numbers), {})
             near |= slot
-            queue += [(when, next(order), name) for name, when in slot.items()]
-            queue.sort()  # what is in order is a heap too
+            queue += [(-when, next(order), name) for name, when in slot.items()]
+            queue.sort()
         due = []
         while queue:
-            when, _, name = queue[0]
-            wanted = near.get(name) == when
-            if wanted and when > now:
+            when, _, name = queue[-1]
+            wanted = near.get(name) == -when
+            if wanted and -when > now:
                 break
-            heappop(queue)
+            queue.pop()
             if wanted:
                 del near[name]
                 due.append(name)
         for name in due:
             self._due(name)
         if self._queue:
-            self._arm(self._queue[0][0])
+            self._arm(-self._queue[-1][0])
         if self._numbers:
             self._arm(self._numbers[0] * SLOT_S)
 

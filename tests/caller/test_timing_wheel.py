@@ -91,4 +91,7 @@ async def test_of_a_crowd_each_falls_due_within_a_hundredth_of_its_moment_and_ne
     late = [at - names[name] for name, at in told.at]
     assert min(late) >= 0
     assert max(late) <= CROWD_S + 1e-6
-    assert len({at for _, at in told.at}) < len(names) / 2, "many at a time, but for the last of a second"
+    assert len({at for _, at in told.at}) <= 2 / CROWD_S + 1
+    told.wheel.move("alone", None, 7.123)
+    await asyncio.sleep(3)
+    assert told.at[-1] == ("alone", 7.123), "the crowd is over"
