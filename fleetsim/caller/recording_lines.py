@@ -214,6 +214,7 @@ class _Killed(_Line):
 
 class _Health(_Line):
     now: _Moment
+    seq: _Count = 0
     agents: dict[str, _Seen]
 
 

@@ -103,6 +103,7 @@ class ScenarioRun(ABC):
         self.tell(
             "health",
             now=hub.runtime.clock.now().isoformat(),
+            seq=hub.events.last_seq,
             agents={
                 row.agent_name: {"health": row.health.value, "outcomes": row.figures.total_outcomes}
                 for row in hub.snapshot().agents

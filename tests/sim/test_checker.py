@@ -64,6 +64,21 @@ def test_a_webhook_that_nobody_sent_and_that_was_taken_is_found() -> None:
 
 
 @pytest.mark.slow
+def test_an_outcome_that_was_written_down_after_the_look_it_was_counted_in_is_no_wrong_figure() -> None:
+    lines = [dict(line) for line in calm()]
+    looked = next(n for n, line in enumerate(lines) if line["kind"] == "health" and line["agents"]["quinn"]["outcomes"])
+    look = lines[looked]
+    told = next(n for n in range(looked, 0, -1) if lines[n].get("type") == "OutcomeDecided")
+    late = {**lines[told], "t": look["t"] + 0.001}
+    lines[looked], lines[told] = look, late
+    lines.insert(looked, lines.pop(told))
+    lines.sort(key=lambda line: float(line["t"]))
+    assert broken(lines) - {"I-22"} == set()
+    lines[lines.index(look)] = {**look, "seq": 0}
+    assert "I-05" in broken(lines)
+
+
+@pytest.mark.slow
 def test_two_looks_at_one_task_at_once_are_found() -> None:
     look = calls("tasks/get")[0]
     assert broken(with_lines({**look, "t": look["t"] + 5.0}, {**look, "t": look["t"] + 6.0})) == {"I-10"}
