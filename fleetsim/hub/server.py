@@ -7,6 +7,7 @@ honoured, not lost.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ async def running_hub(
     state: StateDir | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
+    listener: socket.socket | None = None,
     file: FleetFile | None = None,
     agent_keys: AgentKeys | None = None,
     ceremonies: Path | None = None,
@@ -46,7 +48,8 @@ async def running_hub(
     tracing: Tracing | None = None,
     ceremony_clock: Clock | None = None,
 ) -> AsyncIterator[Hub]:
-    """A hub that answers at ``hub.url`` while the context lasts; port 0 picks a free one.
+    """A hub that answers at ``hub.url`` while the context lasts; port 0 picks a free one. A ``listener`` that is bound
+    already stands for ``host`` and ``port``, and is closed here.
 
     With ``state`` its keys are kept there and other processes can find it; without, its keys last as long
     as it does. ``ledger`` is open already. ``file`` is agents.yaml, to be taken up again when it changes. Without
@@ -60,7 +63,7 @@ async def running_hub(
         hint = "bind to 127.0.0.1, or say --allow-remote and put TLS in front"
         raise ConfigError(f"{host} can be reached from other machines", hint=hint)
     keys = state.keys(runtime.ids) if state else HubKeys.fresh(runtime.ids)
-    listener = listen(host, port)
+    listener = listener or listen(host, port)
     try:
         near = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
         url = f"http://{near}:{listener.getsockname()[1]}"  # as agents on this machine reach it

@@ -6,9 +6,15 @@ import asyncio
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from time import process_time
+
+from fleetsim.runtime.watchdog import stood_still
 
 _TIMES = re.compile(r"x(\d+(?:\.\d+)?)", re.ASCII)
 TIMES_MAX = 100_000.0
+BEAT_S = 0.05
+STOP_S = 0.2
+ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +47,47 @@ VIRTUAL = ClockRate()
 
 
 class RunClock:
-    """The seconds of a run at its rate. On virtual time they are the loop's; else it stands at 0 until ``begin``."""
+    """The seconds of a run at its rate. On virtual time they are the loop's; else it stands at 0 until ``run``.
+
+    It stands still, too, while the machine keeps the whole process from running: at x60 a second of that would be a
+    minute of the run in which every slot passes, and trouble comes and goes, with nobody there.
+    """
 
     def __init__(self, rate: ClockRate) -> None:
         self.rate = rate
         self._origin_s = 0.0 if rate.virtual else None
+        self._looked_s, self._worked_s = 0.0, 0.0
 
     @property
     def now(self) -> float:
         """Seconds of the run until now."""
         if self._origin_s is None:
             return 0.0
-        return (asyncio.get_running_loop().time() - self._origin_s) * self.rate.times
+        now_s = asyncio.get_running_loop().time()
+        if not self.rate.virtual:
+            worked_s = process_time()
+            late_s = now_s - self._looked_s - BEAT_S
+            if stood_still(late_s, worked_s - self._worked_s, STOP_S):
+                self._origin_s += late_s
+            self._looked_s, self._worked_s = now_s, worked_s
+        return (now_s - self._origin_s) * self.rate.times
 
-    def begin(self) -> None:
-        """Let it run from now on."""
-        self._origin_s = asyncio.get_running_loop().time()
+    async def run(self) -> None:
+        """Let it run from now on, until canceled. It is looked at so often that a longer pause is a stop."""
+        self._looked_s, self._worked_s = asyncio.get_running_loop().time(), process_time()
+        self._origin_s = self._looked_s
+        while True:
+            await asyncio.sleep(BEAT_S)
+            self.now  # noqa: B018 - to have looked
 
     async def sleep(self, seconds: float) -> None:
         """Wait for so many seconds of the run."""
-        await asyncio.sleep(seconds / self.rate.times)
+        if self.rate.virtual:
+            await asyncio.sleep(seconds)
+            return
+        until_s = self.now + seconds
+        while (left_s := until_s - self.now) > ROUNDING_S:  # noqa: ASYNC110 - the clock may have stood still
+            await asyncio.sleep(left_s / self.rate.times)
 
 
 class PacedClock:

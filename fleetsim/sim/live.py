@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -112,7 +113,7 @@ class LiveSimulation(ScenarioRun):
         self._paced = PacedClock(scenario.start, self.clock)
         self._proxies: dict[str, FaultProxy] = {}
         self._webhooks: FaultProxy | None = None
-        self._workers = Workers("live simulation")
+        self._workers, self._asking = Workers("live simulation"), Workers("traffic")
         self._stopped = asyncio.Event()
 
     async def play(self) -> None:
@@ -131,7 +132,7 @@ class LiveSimulation(ScenarioRun):
             (self.folder / "ceremonies").mkdir()
             for name, content in self.ceremonies.items():
                 (self.folder / "ceremonies" / name).write_bytes(content)
-            port, config = await self._fleet(stack)
+            listener, config = await self._fleet(stack)
             runtime = await stack.enter_async_context(running_runtime(seed=scenario.seed))
             ledger = open_ledger(self.folder / "ledger.db", clock=runtime.clock, limits=KEEP_ALL)
             hub = await stack.enter_async_context(
@@ -139,36 +140,39 @@ class LiveSimulation(ScenarioRun):
                     config,
                     runtime,
                     await stack.enter_async_context(ledger),
-                    port=port,
+                    listener=listener,
                     ceremonies=self.folder / "ceremonies",
                     ceremony_clock=self._paced,
                 )
             )
             await stack.enter_async_context(self._workers)
+            await stack.enter_async_context(self._asking)
             self._workers.start(self._listen(hub), name="events")
             await self._cards_read(hub)
-            traffic = TrafficSource(scenario, self.recorder, runtime, self.clock, self._workers, hub=lambda: hub)
+            traffic = TrafficSource(
+                scenario, self.recorder, runtime, self.clock, self._workers, asking=self._asking, hub=lambda: hub
+            )
             self._workers.start(traffic.answer(hub), name="people")
             self._workers.start(self._tell_progress(), name="progress")
             self._workers.start(self._look_at_health(hub), name="health")
-            self.clock.begin()
+            self._workers.start(self.clock.run(), name="clock")
             traffic.come()
             async with Workers("weather") as weather:
                 for number, trouble in enumerate(scenario.weather):
                     weather.start(self._befall(trouble), name=f"{number} {trouble.fault}")
-                await self._for(scenario.duration / self.clock.rate.times)
+                await self._until(scenario.duration)
             await self._settle(hub, traffic)
             self._tell_health(hub)
             await self._tell_outcomes(hub)
             await self._workers.close()
             self.tell("end", kept={what: count for what, count in hub.tracker.kept().items() if count})
 
-    async def _fleet(self, stack: AsyncExitStack) -> tuple[int, FleetConfig]:
-        """Start agents and proxies; the port that the hub is to have, and its configuration."""
+    async def _fleet(self, stack: AsyncExitStack) -> tuple[socket.socket, FleetConfig]:
+        """Start agents and proxies; where the hub is to listen, and its configuration."""
         scenario = self.scenario
-        listener = listen("127.0.0.1", 0)  # asked for first: proxies of webhooks must know it
+        listener = listen("127.0.0.1", 0)  # bound first: proxies of webhooks must know its port
+        stack.callback(listener.close)
         port: int = listener.getsockname()[1]
-        listener.close()
         settings = scenario.settings
         if any(trouble.kind.on == "webhook" for trouble in scenario.weather):
             self._webhooks = await stack.enter_async_context(FaultProxy(f"http://127.0.0.1:{port}", seed=scenario.seed))
@@ -192,7 +196,7 @@ class LiveSimulation(ScenarioRun):
             wire = agent.dialect if agent.dialect == "0.1" else None  # its cards do not say that they are
             external = self._webhooks is not None
             entries.append(AgentEntry(name=name, url=url, auth=agent.proof, wire=wire, external=external))
-        return port, FleetConfig(agents=tuple(entries), settings=settings)
+        return listener, FleetConfig(agents=tuple(entries), settings=settings)
 
     async def _cards_read(self, hub: Hub) -> None:
         """Traffic begins once every agent is known. Raises Unreachable if one is not after a while."""
@@ -207,24 +211,29 @@ class LiveSimulation(ScenarioRun):
             hint=f"fleetsim card {first.entry.url}",
         )
 
-    async def _for(self, seconds: float) -> None:
-        """Wait so many of the machine's seconds, or until it is to stop."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopped.wait()
+    async def _until(self, moment_s: float) -> None:
+        """Wait until that moment of the run, or until it is to stop."""
+        while not self._stopped.is_set() and (left_s := moment_s - self.clock.now) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s / self.clock.rate.times):
+                    await self._stopped.wait()
 
     async def _settle(self, hub: Hub, traffic: TrafficSource) -> None:
-        """Wait until all that is under way has ended; cancel what is too slow."""
+        """Wait until all that is under way has ended, conversations too; cancel what is too slow."""
         self._slower.update(dict.fromkeys(self._slower, 1.0))
         if self._stopped.is_set():
             self.tell("stopped")
             self._stopped.clear()
+            await self._asking.close()
         await traffic.end_ceremonies()
         self.tell("calm")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settle_s
-        while hub.tracker.kept()["tracks"] and loop.time() < deadline and not self._stopped.is_set():  # noqa: ASYNC110
+        while self._asking or hub.tracker.kept()["tracks"]:
+            if self._stopped.is_set() or loop.time() >= deadline:
+                break
             await asyncio.sleep(LOOK_S)
+        await self._asking.close()
         left = [record.request.correlation_id for record in await hub.ledger.open_requests()]
         if left:
             waited_s = round(self._settle_s - (deadline - loop.time()), 1)
@@ -232,12 +241,8 @@ class LiveSimulation(ScenarioRun):
             for correlation_id in left:
                 with suppress(UnknownTarget):
                     hub.tracker.cancel(correlation_id, by="end of the run")
-            await self._until_settled(hub, CANCELED_S)
-        await self._until_settled(hub, LOOK_S)
-
-    async def _until_settled(self, hub: Hub, seconds: float) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(CANCELED_S):
                 while any(hub.tracker.kept().values()):  # noqa: ASYNC110 - nothing tells of it
                     await asyncio.sleep(LOOK_S / 5)
 

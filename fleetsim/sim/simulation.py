@@ -114,7 +114,10 @@ class Simulation(ScenarioRun):
         self._around_hub = Workers("hub's surroundings")
         self._hub_changes = asyncio.Lock()
         self._workers = Workers("simulation")
-        self.traffic = TrafficSource(scenario, recorder, self.runtime, self.clock, self._workers, hub=lambda: self.hub)
+        around = self._workers
+        self.traffic = TrafficSource(
+            scenario, recorder, self.runtime, self.clock, around, asking=around, hub=lambda: self.hub
+        )
 
     # ------------------------------------------------------------------ the run
 

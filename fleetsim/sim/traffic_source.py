@@ -28,7 +28,8 @@ STARTED_S = 0.5
 class TrafficSource:
     """A scenario's traffic and people. ``hub`` is the one that runs now, None while there is none.
 
-    ``workers`` are what they are in flight as; whoever hands them in ends them.
+    ``workers`` are what they are in flight as, and ``asking`` those of them that requests may still come from; whoever
+    hands them in ends them.
     """
 
     def __init__(
@@ -39,13 +40,14 @@ class TrafficSource:
         clock: RunClock,
         workers: Workers,
         *,
+        asking: Workers,
         hub: Callable[[], Hub | None],
     ) -> None:
         self.scenario = scenario
         self._recorder = recorder
         self._runtime = runtime
         self._clock = clock
-        self._workers = workers
+        self._workers, self._asking = workers, asking
         self._hub = hub
         self._decided: set[str] = set()
 
@@ -53,7 +55,7 @@ class TrafficSource:
         """Let the traffic begin."""
         for number, traffic in enumerate(self.scenario.traffic):
             rng = self._runtime.rng.stream(f"sim/traffic/{number}")
-            self._workers.start(self._come(traffic, rng), name=f"traffic {number}")
+            self._asking.start(self._come(traffic, rng), name=f"traffic {number}")
 
     async def end_ceremonies(self) -> None:
         """Disable them all, as an operator would: what is under way goes on, and nothing more fires."""
@@ -77,7 +79,7 @@ class TrafficSource:
             pauses = [draw(traffic.pause, rng) for _ in range(traffic.turns - 1)]
             gives_up = draw(people.cancel_after, rng) if rng.random() < people.cancel else None
             # Nobody waits for it here: one that is late, or takes long, does not delay those that are due after it.
-            self._workers.start(self._ask(traffic, target, began + moment, pauses, gives_up), name="request")
+            self._asking.start(self._ask(traffic, target, began + moment, pauses, gives_up), name="request")
 
     async def _ask(
         self, traffic: Traffic, targets: tuple[str, ...], due_s: float, pauses: list[float], gives_up: float | None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from fleetsim.sim.live import LiveSimulation, check_clock
 from fleetsim.sim.recording import Recorder
 from fleetsim.sim.report import Report, Result, report_of
 from fleetsim.sim.scenario import parse_scenario
+from fleetsim.testbed.loop import VirtualLoop
 from tests.sim.scenes import SMALL, scenario
 from tests.unheld import unheld_s
 
@@ -119,6 +122,39 @@ expect:
     assert found.figures["ref/echo"]["successes"] == 4
 
 
+TALK = """
+name: talk
+duration: 1s
+fleet: {ava: {skills: {sitrep: {takes: 1ms}}}}
+traffic:
+  - {skill: sitrep, rate: 2/s, arrivals: steady, turns: 2, pause: 2s}
+"""
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+async def test_a_conversation_that_goes_on_after_the_traffic_is_waited_for(tmp_path: Path) -> None:
+    found, _ = await played(TALK, tmp_path, "real")
+    assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
+    assert found.figures["fleet"]["outcomes"] == 2
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+async def test_nobody_asks_any_more_once_a_run_is_stopped(tmp_path: Path) -> None:
+    wanted, _ = parse_scenario(TALK.replace("1s", "1h").replace("1ms", "300ms").replace("2/s", "20/s"), "talk.yaml")
+    file = io.StringIO()
+    run = LiveSimulation(wanted, Recorder(file), REAL, tmp_path, ceremonies={}, settle_s=5.0)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run.play())
+        while '"submitted"' not in file.getvalue():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+    kinds = [json.loads(line)["kind"] for line in file.getvalue().splitlines()]
+    assert "submitted" not in kinds[kinds.index("stopped") :]
+    assert kinds[-1] == "end"
+
+
 @pytest.mark.sockets
 async def test_an_agent_that_is_not_there_is_said_before_any_traffic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -172,6 +208,28 @@ def test_a_clock_is_virtual_real_or_so_many_times_as_fast() -> None:
             ClockRate.read(wrong)
 
 
+@pytest.mark.parametrize("worked", [False, True], ids=["stopped", "busy"])
+async def test_a_clock_stands_still_while_the_process_is_kept_from_running_and_not_while_it_works(
+    worked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    monkeypatch.setattr("fleetsim.sim.clocks.process_time", lambda: loop.time() * worked)
+    clock = RunClock(ClockRate.read("x60"))
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(clock.run())
+        await asyncio.sleep(1.0)
+        assert clock.now == pytest.approx(60.0)
+        loop.hold_up(2.0)
+        assert clock.now == pytest.approx(180.0 if worked else 63.0)  # no longer than until the next beat
+        before, slept = loop.time(), group.create_task(clock.sleep(60.0))
+        await asyncio.sleep(0.5)
+        loop.hold_up(2.0)
+        await slept
+        assert loop.time() - before == pytest.approx(2.5 if worked else 2.95)
+        running.cancel()
+
+
 async def test_whoever_sleeps_on_a_paced_clock_wakes_when_it_is_set_and_not_before_the_run_begins() -> None:
     clock = RunClock(ClockRate.read("x1000"))
     paced = PacedClock(scenario().start, clock)
@@ -179,7 +237,7 @@ async def test_whoever_sleeps_on_a_paced_clock_wakes_when_it_is_set_and_not_befo
         early = group.create_task(paced.sleep_until(scenario().start.replace(second=10)))
         await asyncio.sleep(0.03)
         assert not early.done()
-        clock.begin()
+        running = group.create_task(clock.run())
         await early
         assert clock.now >= 10.0
         far = group.create_task(paced.sleep_until(scenario().start.replace(year=2027)))
@@ -187,4 +245,5 @@ async def test_whoever_sleeps_on_a_paced_clock_wakes_when_it_is_set_and_not_befo
         paced.jump(3_600.0)
         await far
         assert clock.now < 3_600.0
+        running.cancel()
     assert paced.now().hour >= 1
