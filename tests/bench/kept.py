@@ -27,6 +27,7 @@ from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.ledger.tables import encode
 from fleetsim.caller.timing_wheel import TimingWheel
 from fleetsim.model.work import Outcome
+from fleetsim.runtime.collector import collect_seldom
 from fleetsim.runtime.real import running_runtime
 from tests.bench.ledger_bench import TABLES
 from tests.bench.polls import followed
@@ -105,19 +106,27 @@ Steps = Callable[[str], tuple[Callable[[], Awaitable[object]], ...]]
 
 
 def in_steps(steps: Steps) -> Side:
-    """Requests in three steps each, many at a time, every step awaited until it is durable."""
-    numbers = itertools.count()
+    """Requests in three steps each, many at a time, every step awaited until it is durable.
+
+    What is recorded is made beforehand, for the turn after this one: recording is measured, not making.
+    """
+    names = (f"{number:036d}" for number in itertools.count())
+    made: list[tuple[Callable[[], Awaitable[object]], ...]] = []
+
+    async def make_ready(units: int) -> None:
+        made.extend(map(steps, itertools.islice(names, units // 3)))
 
     async def one(_: int) -> None:
-        for step in steps(f"{next(numbers):036d}"):
+        for step in made.pop() if made else steps(next(names)):
             await step()
 
-    return Side(lambda units: in_flight(units // 3, one))
+    return Side(lambda units: in_flight(units // 3, one), check=make_ready)
 
 
 @asynccontextmanager
 async def steps(_: str, __: Around) -> AsyncIterator[Side]:
-    """Our ledger."""
+    """Our ledger, its collector of cycles as a hub's."""
+    collect_seldom()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-")))
         runtime = await stack.enter_async_context(running_runtime())
@@ -142,8 +151,7 @@ async def aiosqlite_steps(_: str, __: Around) -> AsyncIterator[Side]:
         await base.executescript(TABLES)
 
         def steps(name: str) -> tuple[Callable[[], Awaitable[object]], ...]:
-            first, second, third = written(name)
-            return tuple(lambda s=s: base.execute(*s) for s in (first, second, third))
+            return tuple(lambda s=s: base.execute(*s()) for s in written(name))
 
         yield in_steps(steps)
 
@@ -183,18 +191,20 @@ async def grouped_steps(_: str, __: Around) -> AsyncIterator[Side]:
             return done
 
         threading.Thread(target=write, daemon=True).start()
-        yield in_steps(lambda name: tuple(lambda s=s: submit(s) for s in written(name)))
+        yield in_steps(lambda name: tuple(lambda s=s: submit(s()) for s in written(name)))
 
 
-def written(name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The three steps as statements, of values encoded as ours are."""
-    record = make.record(name, text=TEXT)
+def written(name: str) -> tuple[Callable[[], tuple[str, tuple[str, ...]]], ...]:
+    """The three steps as statements, of values that are encoded as ours are, when they are asked for."""
+    record, done = make.record(name, text=TEXT), make.outcome(name, text=TEXT)
     bound = replace(record, phase=Phase.ACCEPTED, task=make.task(TEXT))
-    yield "INSERT INTO requests (correlation_id, phase, body) VALUES (?, 'intent', ?)", (name, encode(record))
-    yield "UPDATE requests SET phase = 'accepted', body = ? WHERE correlation_id = ?", (encode(bound), name)
-    yield (
-        "INSERT INTO outcomes (correlation_id, ended_at, body) VALUES (?, 0, ?)",
-        (name, encode(make.outcome(name, text=TEXT))),
+    first = "INSERT INTO requests (correlation_id, phase, body) VALUES (?, 'intent', ?)"
+    second = "UPDATE requests SET body = ?, phase = 'accepted' WHERE correlation_id = ?"
+    third = "INSERT INTO outcomes (correlation_id, ended_at, body) VALUES (?, 0, ?)"
+    return (
+        lambda: (first, (name, encode(record))),
+        lambda: (second, (encode(bound), name)),
+        lambda: (third, (name, encode(done))),
     )
 
 

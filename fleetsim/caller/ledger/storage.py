@@ -12,7 +12,7 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -193,15 +193,15 @@ class Storage(Protocol):
         """Open the file. Raises ConfigError (LedgerDamaged, LedgerLocked) if it must not be used."""
         ...
 
-    async def write(self, operation: Operation[T]) -> T:
-        """Run it in a transaction, and return once that is durable. Operations run in the order of calls."""
+    def write(self, operation: Operation[T]) -> Awaitable[T]:
+        """Run it in a transaction; done once that is durable. Operations run in the order of calls."""
         ...
 
     def soon(self, operation: Operation[Any]) -> None:
         """Run it in a transaction some time; nobody waits, and a failure is logged."""
         ...
 
-    async def read(self, operation: Operation[T]) -> T:
+    def read(self, operation: Operation[T]) -> Awaitable[T]:
         """Run it on what is durable now, without waiting for writes in progress."""
         ...
 
@@ -365,11 +365,11 @@ class ThreadedStorage:
             self._reader = _Lane("fleetsim-ledger-reader", loop, self._group_max, self._pending_max)
             self._reader.start(lambda operations: [_read(opened.reader, operation) for operation in operations])
 
-    async def write(self, operation: Operation[T]) -> T:
-        """Join the next group; returns when its commit is on the disk."""
+    def write(self, operation: Operation[T]) -> asyncio.Future[T]:
+        """Join the next group; done when its commit is on the disk."""
         if self._writer is None:
             raise NotAccepting(_CLOSED)
-        return await self._writer.submit(operation)
+        return self._writer.submit(operation)
 
     def soon(self, operation: Operation[Any]) -> None:
         """Join a group, waiting for nothing."""
@@ -382,11 +382,11 @@ class ThreadedStorage:
         else:
             done.add_done_callback(lambda future: _note(None if future.cancelled() else future.exception()))
 
-    async def read(self, operation: Operation[T]) -> T:
+    def read(self, operation: Operation[T]) -> asyncio.Future[T]:
         """Run on the reading thread."""
         if self._reader is None:
             raise NotAccepting(_CLOSED)
-        return await self._reader.submit(operation)
+        return self._reader.submit(operation)
 
     async def stop(self) -> None:
         """Refuse new work, finish what was handed in, close the file."""

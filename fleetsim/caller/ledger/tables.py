@@ -136,10 +136,8 @@ def link(before: bytes, *columns: object) -> bytes:
 
 
 def _bytes(columns: tuple[object, ...]) -> bytes:
-    joined = "\x1f".join([column if type(column) is str else _text(column) for column in columns])
-    if joined.count("\x00") > columns.count(None):
-        joined = "\x1f".join(map(_text, columns))
-    return joined.encode("utf-8", "replace")
+    texts = [column if type(column) is str and column[:1] != "\x00" else _text(column) for column in columns]
+    return "\x1f".join(texts).encode("utf-8", "replace")
 
 
 def _text(column: object) -> str:
