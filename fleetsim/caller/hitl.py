@@ -76,11 +76,12 @@ class HitlDesk:
         self._events.publish(VetoWindowMoved(correlation_id=correlation_id, decision="vetoed", decided_by=by))
         return True
 
-    def take_up(self) -> None:
-        """After a restart: windows stay open for the time they have left, gates know what was asked."""
-        for track in self._tracker.tracks():
-            if track.record.bound_at is not None:  # what its agent has not taken yet will be an event like any other
-                self._follow(track)
+    def take_up(self, record: RequestRecord) -> None:
+        """After a restart: a window stays open for the time it has left, a gate knows what was asked."""
+        if record.bound_at is None or record.declared.hitl is None:
+            return  # what its agent has not taken yet will be an event like any other
+        if (track := self._tracker.track(record.request.correlation_id)) is not None:
+            self._follow(track)
 
     async def __aenter__(self) -> HitlDesk:
         self._workers.start(self._watch(self._events.subscribe(kinds=_WATCHED)), name="watch")

@@ -12,6 +12,9 @@ from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Message, Task
 from fleetsim.model.work import Answer, Outcome, Question
 
+LOOK_WITHIN_S = 4.0
+"""After a restart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Begin:
@@ -23,13 +26,15 @@ class Recovered:
     """Start again after a restart, from what the ledger kept. ``question`` is the open one, if any.
 
     ``early`` is what webhooks told before the reply to the send, in the order they came. ``uncallable``: why its
-    agent cannot be asked about it any more.
+    agent cannot be asked about it any more. Its first look comes within ``look_within_s``: of many that are taken
+    up, not all at once.
     """
 
     question: Question | None = None
     answer: Answer | None = None
     early: tuple[TaskEvent, ...] = ()
     uncallable: str = ""
+    look_within_s: float = LOOK_WITHIN_S
 
 
 @dataclass(frozen=True, slots=True)

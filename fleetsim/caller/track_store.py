@@ -24,7 +24,7 @@ PARK_S = 5.0
 PACKED_BYTES_MAX = 4_096
 """Larger ones stay as they are: to pack and unpack them at each look would cost more than they weigh."""
 
-_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_EPOCH, _MICROSECOND, _NO_OFFSET = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1), timedelta()
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, frozenset})
 """What ``marshal`` writes by itself, as it does dictionaries of them; it refuses all else."""
 
@@ -185,7 +185,8 @@ def _written(value: Any) -> Any:
         return [_TIMERS, *(part for timer, due in value.items() for part in (_enum_number(timer), due))]
     if kind in _PLAIN or kind is dict:
         return value
-    if kind is datetime and value.tzinfo is UTC:
+    # What was read from the ledger names UTC by an object of pydantic's.
+    if kind is datetime and (value.tzinfo is UTC or value.utcoffset() == _NO_OFFSET):
         return [_MOMENT, (value - _EPOCH) // _MICROSECOND]
     if isinstance(value, Enum):
         return [_ENUM, _enum_number(value)]

@@ -15,13 +15,14 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Protocol
 
-from fleetsim.caller.agent_limiter import PollPacer
+from fleetsim.caller.agent_limiter import POLLS_PER_S, PollPacer
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken, Phase, RequestRecord
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.record_writer import RecordWriter
 from fleetsim.caller.signals import (
+    LOOK_WITHIN_S,
     Answered,
     Ask,
     Begin,
@@ -186,7 +187,8 @@ class Tracker:
             self._writer.open_questions.add(question.question_id)
         self._early.take_over(early)
         events = tuple(event for webhook in early for event in webhook.events)
-        self.signal(cid, Recovered(question=question, answer=answer, early=events, uncallable=uncallable))
+        within_s = max(LOOK_WITHIN_S, len(self.open_tracks) / POLLS_PER_S)
+        self.signal(cid, Recovered(question, answer, early=events, uncallable=uncallable, look_within_s=within_s))
 
     def tracks(self) -> tuple[Track, ...]:
         """All open tracks, oldest first."""
@@ -254,9 +256,8 @@ class Tracker:
             raise UnknownTarget(
                 f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
             )
-        self._writer.open_questions.discard(
-            question.question_id
-        )  # the request may end before the answer's fate is known
+        # The request may end before the answer's fate is known.
+        self._writer.open_questions.discard(question.question_id)
         failpoint("after_answer_before_resume")
         self.signal(question.correlation_id, Answered(answer=answer))
         return question

@@ -321,16 +321,29 @@ class Hub:
         early: dict[str, list[EarlyWebhook]] = {}
         for webhook in await self.ledger.early_webhooks():
             early.setdefault(webhook.correlation_id, []).append(webhook)
-        for record in await self.ledger.open_requests():
-            open_question = questions.get(record.request.correlation_id)
+
+        def take_up(record: RequestRecord) -> None:
+            cid = record.request.correlation_id
+            asked = questions.get(cid)
             self.tracker.recover(
                 record,
-                open_question.question if open_question else None,
-                open_question.answer if open_question else None,
-                early=early.get(record.request.correlation_id, ()),
+                asked.question if asked else None,
+                asked.answer if asked else None,
+                early=early.get(cid, ()),
                 uncallable=self.broker.uncallable(record.agent, record.sent_to),
             )
-        self.desk.take_up()
+            self.desk.take_up(record)
+
+        without_task: list[RequestRecord] = []
+        async for page in self.ledger.open_pages():  # everybody else has a turn between two of them
+            for record in page:
+                if record.task is None:
+                    without_task.append(record)
+                else:
+                    take_up(record)
+        # Last, when it is known which tasks are whose: a reply to a send may name another's.
+        for record in without_task:
+            take_up(record)
 
     # ------------------------------------------------------------------ agents.yaml
 

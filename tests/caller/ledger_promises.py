@@ -91,6 +91,20 @@ async def test_a_slot_is_claimed_once_and_the_second_claim_records_nothing(opene
         assert (await ledger.runs("daily"))[-1] == first
 
 
+async def test_open_requests_are_read_in_pages_once_each_whatever_moves_or_ends_meanwhile(opened: OpenLedger) -> None:
+    async with opened() as ledger:
+        await ledger.accept([record(f"c-{n}") for n in range(7)])
+        await ledger.close(outcome("c-1"))
+        pages = []
+        async for page in ledger.open_pages(page=2):
+            pages.append([one.request.correlation_id for one in page])
+            await ledger.update(*(replace(one, phase=Phase.ACCEPTED, task=task()) for one in page))
+            if len(pages) == 1:
+                await ledger.close(outcome("c-0"))
+                await ledger.close(outcome("c-4"))
+        assert pages == [["c-0", "c-2"], ["c-3", "c-5"], ["c-6"]]
+
+
 async def test_of_many_claims_of_one_slot_at_once_exactly_one_succeeds(opened: OpenLedger) -> None:
     async with opened() as ledger:
         told = await asyncio.gather(*(ledger.accept([record(f"c-{n}")], run=run(run_id=f"r-{n}")) for n in range(16)))

@@ -147,6 +147,11 @@ async def restarted(f: Fleet, jump_s: float = 0.0) -> HitlDesk:
     return desk_of(f)
 
 
+def take_up(f: Fleet, desk: HitlDesk) -> None:
+    for track in f.tracker.tracks():
+        desk.take_up(track.record)
+
+
 @pytest.mark.parametrize(
     ("jump_s", "left_s"), [(0.0, 20.0), (19.5, 0.5), (-3_600.0, 30.0), (20.0, None), (21.0, None), (3_600.0, None)]
 )
@@ -159,9 +164,9 @@ async def test_a_window_has_the_time_it_had_left_whatever_the_clock_did(jump_s: 
             await asyncio.sleep((window.expires_at - f.runtime.clock.now()).total_seconds() - 20)
         before = len(told(f, "veto"))
         async with await restarted(f, jump_s) as desk:
-            desk.take_up()
+            take_up(f, desk)
             assert desk.vetoes() == (() if left_s is None else (window,))
-            desk.take_up()
+            take_up(f, desk)
             if left_s is not None:
                 await asyncio.sleep(left_s - 0.01)
                 assert desk.vetoes() == (window,)
@@ -182,7 +187,7 @@ async def test_what_a_gated_agent_asked_before_a_restart_counts(after_s: float, 
                 await _answer(f)
                 await asyncio.sleep(20)
         async with await restarted(f) as desk:
-            desk.take_up()
+            take_up(f, desk)
             await asyncio.sleep(60)
             if not answered:
                 await _answer(f)
@@ -203,7 +208,7 @@ async def test_a_gate_passed_by_during_two_hubs_is_called_out_by_the_second() ->
             cid = await f.ask("scout", "go", skill="long")
             await asyncio.sleep(20)
         async with await restarted(f) as desk:
-            desk.take_up()
+            take_up(f, desk)
             assert (await f.tracker.wait(cid)).success
             await asyncio.sleep(1)
         assert [event.correlation_id for event in told(f, "skipped")] == [cid]

@@ -9,6 +9,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.ledger.tables import decoder, encode
 from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Asking, Ending, Now, Polling, Sending, Streaming, Timer, Track
 from fleetsim.caller.track_store import PACKED_BYTES_MAX, PARK_S, TrackStore, packed, unpacked
@@ -103,6 +104,14 @@ def test_who_only_waits_is_bytes_that_the_collector_does_not_see() -> None:
     assert list(store.awake()) == []
     assert list(store) == [waiting(f"c-{n}") for n in range(100)], "oldest first, and equal"
     assert store.get("c-7") == waiting("c-7")
+
+
+def test_what_was_read_from_the_ledger_is_bytes_too() -> None:
+    record = replace(waiting().record, bound_at=make.at(1), url="http://a.example/a2a")
+    track = replace(waiting(), record=decoder(RequestRecord)(encode(record)))
+    written = packed(track)
+    assert written is not None
+    assert unpacked(written) == track == replace(waiting(), record=record)
 
 
 def test_who_has_something_under_way_or_is_large_stays_as_it_is() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.agent_limiter import POLLS_PER_S
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.ledger import LedgerBroken, RequestRecord
-from fleetsim.caller.track import Rules
+from fleetsim.caller.signals import LOOK_WITHIN_S
+from fleetsim.caller.track import Rules, Timer
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import NotAccepting
@@ -304,6 +307,26 @@ async def bound(f: Fleet, ledger: LateLedger, text: str = "hi") -> tuple[Tracker
         cid,
         Snapshot(task=replace(task(TaskState.COMPLETED), task_id=kept.task.task_id, artifacts=(artifact,))),
     )
+
+
+async def test_of_many_taken_up_no_more_fall_due_than_can_go_out_and_who_waits_longer_is_bytes() -> None:
+    async with fleet(Counting().agent, streaming=False, push=False) as f:
+        rules, many = replace(Rules(), poll_interval_s=30.0), 12_000
+        tracker = Tracker(f.runtime, f.executor, f.ledger, f.events, rules)
+        cid = await f.ask("scout", "hi", skill="slow")
+        await asyncio.sleep(5)
+        kept = await f.ledger.request(cid)
+        assert kept is not None
+        assert kept.task is not None
+        for n in range(many):
+            request, held = replace(kept.request, correlation_id=f"c-{n}"), replace(kept.task, task_id=f"t-{n}")
+            tracker.recover(replace(kept, request=request, task=held))
+        assert len(list(tracker.open_tracks.awake())) < many / 3
+        now = f.runtime.clock.monotonic()
+        looks = Counter(int(track.timers[Timer.POLL] - now) for track in tracker.tracks())
+        assert max(looks) <= rules.poll_interval_s
+        later = [count for second, count in looks.items() if second > LOOK_WITHIN_S]
+        assert max(later) < POLLS_PER_S + many / rules.poll_interval_s
 
 
 async def test_what_the_storage_refused_before_is_on_record_once_it_has_closed() -> None:

@@ -213,7 +213,16 @@ class Ledger:
 
     async def open_requests(self) -> tuple[RequestRecord, ...]:
         """Requests without an outcome, oldest first."""
-        return await self._run(self._storage.read, tables.open_requests)
+        found, _ = await self._run(self._storage.read, tables.open_requests)
+        return found
+
+    async def open_pages(self, *, page: int = 200) -> AsyncIterator[tuple[RequestRecord, ...]]:
+        """The same, some at a time: what ends before its page is read is left out."""
+        seq, more = -1, True
+        while more:
+            found, seq = await self._run(self._storage.read, partial(tables.open_requests, seq=seq, limit=page))
+            yield found
+            more = len(found) == page
 
     async def open_ids(self, *, after: str | None = None, limit: int = 1_000) -> tuple[str, ...] | None:
         """The ids of requests without an outcome, oldest first: the first ``limit``, or the next ones after a request.

@@ -311,12 +311,15 @@ def add_outcome(connection: Connection, columns: tuple[Any, ...]) -> None:
     )
 
 
-def open_requests(connection: Connection) -> tuple[RequestRecord, ...]:
-    """Requests without an outcome, in the order they were accepted."""
-    return read(
-        RequestRecord,
-        connection.execute(f"SELECT body, {checked('requests')} FROM requests WHERE phase <> 'closed' ORDER BY seq"),
-    )
+def open_requests(connection: Connection, seq: int = -1, limit: int = -1) -> tuple[tuple[RequestRecord, ...], int]:
+    """The next ``limit`` without an outcome after ``seq``, in the order they were accepted; and where they end."""
+    rows = connection.execute(
+        f"SELECT body, {checked('requests')}, seq FROM requests WHERE phase <> 'closed' AND seq > ?"
+        " ORDER BY seq LIMIT ?",
+        (seq, limit),
+    ).fetchall()
+    decode = decoder(RequestRecord)
+    return tuple(decode(sound(body, right)) for body, right, _ in rows), rows[-1][2] if rows else seq
 
 
 def open_ids(connection: Connection, after: str | None, limit: int) -> tuple[str, ...] | None:

@@ -344,7 +344,7 @@ def recovered(context: StepContext, signal: Recovered) -> None:
     if record.phase is Phase.SENDING and record.task is None:
         _reply_lost(context, "the hub restarted before the reply arrived")
         return
-    context.poll_at(context.now.mono + min(context.now.jitter * context.rules.poll_interval_s, 4.0))
+    context.poll_at(context.now.mono + min(context.now.jitter * context.rules.poll_interval_s, signal.look_within_s))
     if context.ended:
         track.ending = replace(track.ending, polls_owed=context.rules.owed_polls_max)
     elif record.cancel_wanted:
