@@ -23,6 +23,7 @@ from fleetsim.runtime.body import read_events
 from fleetsim.runtime.connections import Connections
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
+from tests.unheld import beaten
 
 pytestmark = pytest.mark.sockets
 
@@ -76,8 +77,7 @@ async def test_a_stream_over_a_socket_arrives_as_it_is_told() -> None:
 
 async def test_closing_does_not_wait_for_open_streams() -> None:
     agent = Agent("reference", skills=builtin_skills())
-    loop = asyncio.get_running_loop()
-    async with running_runtime() as runtime:
+    async with running_runtime() as runtime, beaten() as passed:
         async with agent.serving() as url:
             params = {"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": message("/slow 500")}
             request = Request(
@@ -92,21 +92,20 @@ async def test_closing_does_not_wait_for_open_streams() -> None:
             incoming = await opened.__aenter__()
             events = read_events(incoming)
             await anext(events)
-            before = loop.time()
-        assert loop.time() - before < 3
+            before = passed()
+        assert passed() - before < 3
         rest = [json.loads(event.data)["result"] async for event in events]
         assert rest[-1]["status"]["state"] == "failed"
         await opened.__aexit__(None, None, None)
 
 
-async def until_closed(reader: asyncio.StreamReader, limit_s: float) -> float:
-    loop = asyncio.get_running_loop()
-    before = loop.time()
-    async with asyncio.timeout(limit_s):
+async def until_closed(reader: asyncio.StreamReader) -> float:
+    """Seconds until the other side has closed it."""
+    async with beaten() as passed, asyncio.timeout(60):
         with suppress(ConnectionError):
             while await reader.read(1000):
                 pass
-    return loop.time() - before
+    return passed()
 
 
 def port_of(url: str) -> int:
@@ -119,7 +118,7 @@ async def test_a_silent_or_half_head_is_closed_at_the_deadline(start: bytes) -> 
     async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
         writer.write(start)
-        assert await until_closed(reader, 3) < 2
+        assert await until_closed(reader) < 2
         writer.close()
 
 
@@ -140,7 +139,7 @@ async def test_a_trickled_second_head_is_closed_at_the_deadline_too() -> None:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(trickle())
-            assert await until_closed(reader, 4) < 3
+            assert await until_closed(reader) < 3
         writer.close()
 
 
@@ -165,7 +164,7 @@ async def test_a_newcomer_gets_the_place_of_whoever_has_asked_nothing_for_longes
             crowd.append(await asyncio.open_connection("127.0.0.1", port_of(url)))
             crowd[-1][1].write(CARD)
             assert (await crowd[-1][0].readline()).startswith(b"HTTP/1.1 200")
-            assert await until_closed(reader, 3) < 1
+            assert await until_closed(reader) < 1
         for _, writer in crowd:
             writer.close()
 
@@ -183,7 +182,7 @@ async def test_a_connection_with_a_request_under_way_is_not_closed_to_make_room(
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
             streams.append((reader, writer))
         newcomer, leaving = await asyncio.open_connection("127.0.0.1", port_of(url))
-        assert await until_closed(newcomer, 3) < 1, "there is nobody to send away, so it is the newcomer"
+        assert await until_closed(newcomer) < 1, "there is nobody to send away, so it is the newcomer"
         for reader, writer in streams:
             assert not reader.at_eof()
             assert reader.exception() is None
@@ -198,7 +197,7 @@ async def test_an_answered_connection_that_waits_gives_way_too() -> None:
         writer.write(CARD)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         assert (await post(url, "tasks/get", {"id": "x"}))["error"]
-        assert await until_closed(reader, 3) < 1
+        assert await until_closed(reader) < 1
         writer.close()
 
 
@@ -214,7 +213,7 @@ async def test_a_head_over_its_limit_is_refused_though_it_came_in_one_write(head
         writer.write(b"GET /.well-known/agent.json HTTP/1.1\r\nhost: x\r\n" + headers + b"\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 431")
         assert b"\r\nconnection: close\r\n" in (await reader.readuntil(b"\r\n\r\n")).lower()
-        await until_closed(reader, 3)
+        assert await until_closed(reader) < 3
         writer.close()
 
 
@@ -233,8 +232,9 @@ async def test_a_body_framed_in_two_ways_is_refused_and_nothing_behind_it_is_rea
     async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
         writer.write(start + CARD)
-        async with asyncio.timeout(3):
+        async with beaten() as passed, asyncio.timeout(60):
             answer = await reader.read()
+        assert passed() < 3
         assert answer.startswith(b"HTTP/1.1 400")
         assert answer.count(b"HTTP/1.1 ") == 1
         writer.close()
@@ -279,7 +279,7 @@ async def test_a_reader_that_stalls_is_dropped_and_its_socket_with_it() -> None:
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         await asyncio.sleep(1.5)
         writer.transport.resume_reading()  # type: ignore[attr-defined]
-        await until_closed(reader, 5)
+        assert await until_closed(reader) < 5
         writer.close()
 
 
@@ -309,11 +309,11 @@ async def test_a_skill_that_will_not_stop_does_not_hold_up_the_agent() -> None:
             with suppress(asyncio.CancelledError):
                 await released.wait()
 
-    loop = asyncio.get_running_loop()
-    async with agent.serving() as url:
-        await post(url, "message/send", message("x"))
-        before = loop.time()
-    assert loop.time() - before < 3
+    async with beaten() as passed:
+        async with agent.serving() as url:
+            await post(url, "message/send", message("x"))
+            before = passed()
+        assert passed() - before < 3
     released.set()
     await asyncio.sleep(0.05)
 
@@ -419,7 +419,7 @@ async def test_junk_in_a_body_whose_answer_is_out_closes_quietly(caplog: pytest.
         writer.write(b"POST /nowhere HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 404")
         writer.write(b"junk\r\n")
-        await until_closed(reader, 1)
+        assert await until_closed(reader) < 1
         writer.close()
     assert [record.getMessage() for record in caplog.records if record.levelno >= 30] == []
 
