@@ -20,9 +20,8 @@ from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, not_t
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.model.task import TERMINAL
-from fleetsim.runtime.body import StreamLimits, read_events
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request
-from fleetsim.runtime.sse import SseEvent
+from fleetsim.runtime.sse import SseEvent, StreamLimits, read_events
 
 T = TypeVar("T")
 

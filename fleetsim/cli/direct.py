@@ -28,10 +28,10 @@ from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, Task, TaskState, answer_of, answer_text, elsewhere
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause
-from fleetsim.runtime.body import StreamLimits
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.sse import StreamLimits
 from fleetsim.wire.choice import disagreement
 
 if TYPE_CHECKING:

@@ -39,9 +39,9 @@ from fleetsim.model.errors import ConfigError, EmptyStream, HttpRefused, MethodN
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import check_text
 from fleetsim.model.task import Part, Task, TaskState
-from fleetsim.runtime.body import StreamLimits, Turns
 from fleetsim.runtime.ports import Runtime, Transport
 from fleetsim.runtime.real import real_runtime
+from fleetsim.runtime.sse import StreamLimits, Turns
 from fleetsim.wire import dialect as wire
 from fleetsim.wire.choice import Choice, choose
 

@@ -24,11 +24,11 @@ from fleetsim.model.changing import replace
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpRefused, WireError
 from fleetsim.model.limits import LARGE_JSON_BYTES, TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import BoundedChunks, StreamLimits, Turns, deadline_of, read_events, read_whole
+from fleetsim.runtime.body import BoundedChunks, deadline_of, read_whole
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
 from fleetsim.runtime.ports import Reply as HttpReply
 from fleetsim.runtime.retry import retry_after_s
-from fleetsim.runtime.sse import DataSink
+from fleetsim.runtime.sse import DataSink, StreamLimits, Turns, read_events
 from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import CARD_HEADERS, Reply, dialect, read_card
 from fleetsim.wire.json import parse_untrusted

@@ -37,9 +37,9 @@ from fleetsim.model.limits import WIRE_BYTES_MAX, TooMuch
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID
 from fleetsim.model.work import ceremony_id as valid_id
-from fleetsim.runtime.body import StreamLimits, read_events
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.runtime.real import SystemResolver, real_runtime
+from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.wire.json import dump, parse_untrusted
 
 if TYPE_CHECKING:

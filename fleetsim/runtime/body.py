@@ -1,4 +1,4 @@
-"""Reading a body from outside, whole or as server-sent events: bounded in bytes, in memory and in time.
+"""Reading a body from outside: bounded in bytes, in memory and in time.
 
 The time in which we ourselves were late is never the sender's: neither while the event loop was held up, nor while
 there was no room for a large document, nor while others had their turn.
@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from fleetsim.model.errors import LimitReached, TimedOut, WireError
-from fleetsim.model.limits import WIRE_BYTES_MAX
-from fleetsim.model.text import one_line
-from fleetsim.runtime.sse import DataSink, EventReader, SseEvent
+from fleetsim.model.errors import LimitReached, TimedOut
 
 if TYPE_CHECKING:
-    from fleetsim.runtime.ports import IncomingResponse, Limits
+    from fleetsim.runtime.ports import Limits
 
 # -- time ---------------------------------------------------------------------------------------------------------
 # While the event loop is held up nothing that arrives is looked at, and the first thing it does afterwards is to let
@@ -280,180 +276,3 @@ async def read_whole(chunks: AsyncIterator[bytes], room: Room, *, owner: str) ->
             if isinstance(chunks, BoundedChunks):
                 chunks.pardon(waited_s)
         return b"".join(pieces)
-
-
-# -- server-sent events -------------------------------------------------------------------------------------------
-
-PIECE_BYTES = 8 * 1024
-"""So much of a stream is looked at before others have a turn: a millisecond, if lines are not all short."""
-
-_SHORT_LINE_BYTES = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLimits:
-    """What one stream may cost: sizes in bytes, times in seconds, None for no limit.
-
-    ``idle_s`` allows that long without a byte, ``first_event_s`` and ``idle_event_s`` without an event:
-    keep-alive comments count as bytes and not as events. ``large_event_s`` is how long an event may arrive that
-    takes a place in the room for large documents (``SMALL_BYTES``). One event may hold a whole task, a stream
-    that and all of it again in pieces.
-    """
-
-    line_bytes_max: int = WIRE_BYTES_MAX
-    event_bytes_max: int = WIRE_BYTES_MAX
-    stream_bytes_max: int = 2 * WIRE_BYTES_MAX
-    events_max: int = 20_000
-    lines_max: int = 200_000
-    idle_s: float | None = 60.0
-    first_event_s: float | None = None
-    idle_event_s: float | None = None
-    total_s: float | None = None
-    large_event_s: float | None = 60.0
-
-
-class Turns(Protocol):
-    """Who says when to read on, so that one stream does not take all the time there is."""
-
-    async def turn(self, events: int = 0) -> float:
-        """So many events were read; returns once more may be read, and how many seconds that took."""
-        ...
-
-
-async def read_events(
-    incoming: IncomingResponse,
-    *,
-    limits: StreamLimits | None = None,
-    turns: Turns | None = None,
-    document: BodyPlace | None = None,
-    sinks: Callable[[], DataSink] | None = None,
-) -> AsyncGenerator[SseEvent, None]:
-    """Yield the events of a response until it ends or says ``[DONE]``.
-
-    With ``sinks`` an event that is larger than ``LARGE_JSON_BYTES`` is poured into one of them as it arrives.
-
-    While ``turns`` has us wait nothing is read, and the sender waits once the connection's buffers are full; that
-    time is not the sender's silence.
-
-    An event cut off by the end of the stream is dropped, as the HTML standard has it; so is one without data.
-
-    Raises:
-        WireError: the response is not a stream of events.
-        LimitReached: a size or count of ``limits``.
-        TimedOut: a time of ``limits``.
-        ConnectionLost: the connection broke.
-    """
-    content_type = incoming.headers.get("content-type", "")
-    if incoming.status != 200 or content_type.partition(";")[0].strip().lower() != "text/event-stream":
-        raise WireError(f"not an event stream: status {incoming.status}, type {one_line(content_type, 80)!r}")
-    limits, document = limits or StreamLimits(), document or Room().document("")
-    reader, wait = EventReader(limits, sinks), _StreamWait(incoming.chunks, limits, document)
-    with document, wait:
-        while (chunk := await wait.next()) is not None:
-            # No more at a time than is read in a turn, whatever lines it is made of.
-            short = (chunk.count(b"\n") + chunk.count(b"\r")) * _SHORT_LINE_BYTES > len(chunk)
-            size = PIECE_BYTES // 16 if short else PIECE_BYTES
-            for at in range(0, len(chunk), size):
-                events = reader.read(chunk[at : at + size])
-                wait.pardon(await document.grow(reader.held))
-                for event in events:
-                    if event.sink is not None:
-                        wait.pardon(await _work(event.sink, turns))
-                    elif event.data.strip() == "[DONE]":
-                        return
-                    wait.note_event()
-                    yield event
-                    if turns is not None:
-                        wait.pardon(await turns.turn(1))
-                if turns is not None and not events:  # each event had a turn
-                    wait.pardon(await turns.turn())
-
-
-async def _work(sink: DataSink, turns: Turns | None) -> float:
-    """Read a large event; how many seconds others had."""
-    waited_s = 0.0
-    while sink.work():
-        if turns is not None:
-            waited_s += await turns.turn()
-    return waited_s
-
-
-class _StreamWait:
-    """The chunks of a stream, waited for by the first of four deadlines, under one timer for all of them.
-
-    The timer looks no seldomer than the shortest of them lasts, so that each is seen to the moment when it is due.
-    """
-
-    def __init__(self, chunks: AsyncIterator[bytes], limits: StreamLimits, document: BodyPlace) -> None:
-        self.events = 0
-        self._chunks, self._limits, self._document = chunks, limits, document
-        self._loop = asyncio.get_running_loop()
-        self._began = self._last_event = self._waits_since = self._loop.time()
-        self._waiting: asyncio.Timeout | None = None
-        self._why = ""
-        spans = (limits.idle_s, limits.first_event_s, limits.idle_event_s, limits.total_s, limits.large_event_s)
-        self._look_s = min((seconds for seconds in spans if seconds is not None), default=None)
-        self._deadline = Deadline(None)
-
-    def __enter__(self) -> None:
-        self._deadline.start(self._look)
-
-    def __exit__(self, *_: object) -> None:
-        self._deadline.stop()
-
-    def note_event(self) -> None:
-        self.events += 1
-        self._last_event = self._loop.time()
-        if self.events > self._limits.events_max:
-            raise LimitReached(f"the stream has more than {self._limits.events_max} events")
-
-    def pardon(self, waited_s: float) -> None:
-        """We did not read for so long: no time that the sender was silent."""
-        self._began += waited_s
-        self._last_event += waited_s
-
-    async def next(self) -> bytes | None:
-        """What arrives next, None at the end. Raises TimedOut."""
-        self._waits_since = self._loop.time()
-        if self._deadline.at is None or self._deadline.at <= self._waits_since:
-            self._look_at(self._due())
-        try:
-            async with asyncio.timeout(None) as self._waiting:
-                return await anext(self._chunks, None)
-        except TimeoutError as error:
-            raise TimedOut(f"the stream was given up: {self._why}") from error
-        finally:
-            self._waiting = None
-
-    def _look(self) -> None:
-        if self._waiting is None:
-            return  # we ourselves are at work; the next wait sets the time anew
-        at = self._due()
-        if at is not None and at <= self._loop.time():
-            self._waiting.reschedule(at)
-        else:
-            self._look_at(at)
-
-    def _look_at(self, at: float | None) -> None:
-        """Look again then, or sooner: meanwhile there may be another deadline."""
-        if self._look_s is not None:
-            soon = self._loop.time() + self._look_s
-            self._deadline.reschedule(soon if at is None else min(at, soon))
-
-    def _due(self) -> float | None:
-        """When the first deadline passes."""
-        limits = self._limits
-        event_s = limits.first_event_s if self.events == 0 and limits.first_event_s else limits.idle_event_s
-        dated = [
-            (since + seconds, why, seconds)
-            for since, seconds, why in (
-                (self._waits_since, limits.idle_s, "nothing arrived for {:g} s"),
-                (self._last_event, event_s, "no event for {:g} s"),
-                (self._began, limits.total_s, "not over after {:g} s"),
-                (self._document.since, limits.large_event_s, "a large event was not whole after {:g} s"),
-            )
-            if since is not None and seconds is not None
-        ]
-        at, why, seconds = min(dated, default=(None, "", 0.0))
-        self._why = why.format(seconds)
-        return at

@@ -13,8 +13,8 @@ from fleetsim.agent.app import Engine
 from fleetsim.agent.skills import Skill, SkillContext
 from fleetsim.agent.tasks import UsageTotals
 from fleetsim.model.task import Artifact, Message, Part, Role, TextPart
-from fleetsim.runtime.body import read_events
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
+from fleetsim.runtime.sse import read_events
 from fleetsim.testbed.network import MemoryNetwork
 
 URL = "http://agent:9000"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleetsim.runtime.body import read_events
 from fleetsim.runtime.ports import Limits, Request
+from fleetsim.runtime.sse import read_events
 from tests.agent.rigs import HOOK, LONG, URL, Rig, Rigging, sent
 
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fleetsim.caller.meter import Account, Meter, MeterLimits
-from fleetsim.runtime.body import StreamLimits, read_events
 from fleetsim.runtime.ports import IncomingResponse
+from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.testbed.runtime import CountedWork, virtual_runtime
 
 LIMITS = MeterLimits()

@@ -28,7 +28,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import Message, Role, TaskState, TextPart
-from fleetsim.runtime.body import StreamLimits
+from fleetsim.runtime.sse import StreamLimits
 from fleetsim.testbed.network import in_process
 from tests.client.scripted import CARD, ScriptedAgent, status, task
 from tests.runtime.rawserver import Peer, RawServer, raw_server

@@ -26,8 +26,8 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import Message, Role, Task, TaskState, TaskStatus, TextPart
-from fleetsim.runtime.body import StreamLimits
 from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.sse import StreamLimits
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from fleetsim.wire.dialect import dialect

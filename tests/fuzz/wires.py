@@ -14,8 +14,8 @@ from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, LimitReached, RpcError, TimedOut, WireError
 from fleetsim.model.event import fold
 from fleetsim.model.extensions import read_extras
-from fleetsim.runtime.body import read_events
 from fleetsim.runtime.ports import IncomingResponse
+from fleetsim.runtime.sse import read_events
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.choice import choose
 from fleetsim.wire.dialect import DIALECTS, dialect, for_request, read_card

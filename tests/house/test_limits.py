@@ -15,8 +15,8 @@ from fleetsim.client import ClientLimits, hub_client
 from fleetsim.hub import http as hub_http
 from fleetsim.model.limits import PARTS_BYTES_MAX, ROW_BYTES_MAX, TEXT_CHARS_MAX
 from fleetsim.runtime import webhook
-from fleetsim.runtime.body import StreamLimits
 from fleetsim.runtime.ports import Limits
+from fleetsim.runtime.sse import StreamLimits
 from fleetsim.wire import json
 from tests.house.tree import TOP, sources
 

@@ -14,7 +14,7 @@ from fleetsim.caller.ledger.storage import InlineStorage, Operation
 from fleetsim.hub.journal import GATHER_S, HOLD_S
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import SkillRequest
-from fleetsim.runtime.body import read_events
+from fleetsim.runtime.sse import read_events
 from fleetsim.sim.disk import DiskSession, SimulatedDisk
 from tests.caller.ledgers import opener
 from tests.hub.test_event_streams import stream

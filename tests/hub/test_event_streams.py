@@ -15,8 +15,8 @@ from fleetsim.caller.fleet_events import ConfigRejected
 from fleetsim.hub import streams
 from fleetsim.hub.journal import BATCH_MAX
 from fleetsim.hub.streams import STREAMS_MAX, STREAMS_PER_AGENT_MAX, topic_fits
-from fleetsim.runtime.body import read_events
 from fleetsim.runtime.ports import Limits, Request
+from fleetsim.runtime.sse import read_events
 from tests.bench.subscribers import measure
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.town import HUB, KEY, Town, town, worker

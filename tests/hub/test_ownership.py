@@ -10,8 +10,8 @@ import pytest
 
 from fleetsim.hub.keys import API_KEY_HEADER
 from fleetsim.model.work import SkillRequest
-from fleetsim.runtime.body import read_events
 from fleetsim.runtime.ports import Limits, Request
+from fleetsim.runtime.sse import read_events
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.town import HUB, KEY, Town, town, worker
 

@@ -9,18 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fleetsim.model.errors import TimedOut
-from fleetsim.runtime.body import (
-    PLACES,
-    PLACES_PER_OWNER,
-    SMALL_BYTES,
-    BoundedChunks,
-    Room,
-    StreamLimits,
-    deadline_of,
-    read_events,
-    read_whole,
-)
+from fleetsim.runtime.body import PLACES, PLACES_PER_OWNER, SMALL_BYTES, BoundedChunks, Room, deadline_of, read_whole
 from fleetsim.runtime.ports import IncomingResponse, Limits
+from fleetsim.runtime.sse import StreamLimits, read_events
 
 PIECE = 64 * 1024
 LARGE = 4 * SMALL_BYTES
