@@ -167,13 +167,13 @@ class Executor:
 
     async def send(self, record: RequestRecord) -> Task | Message:
         """Send the request and return the agent's first answer. Raises FleetsimError as the client does."""
-        reply = await self._call(record, self._message(record, streaming=False))
+        reply = await self._call(record, self._message(record, Operation.SEND))
         if record.other_taken and record.dialect is not None:
             self._clients.speaks(record.agent, record.sent_to, record.dialect)
         return _task_or_message(reply)
 
     def stream(self, record: RequestRecord) -> AbstractAsyncContextManager[AsyncIterator[TaskEvent]]:
-        return self._opened(record, self._message(record, streaming=True), first_event_s=FIRST_EVENT_S)
+        return self._opened(record, self._message(record, Operation.STREAM), first_event_s=FIRST_EVENT_S)
 
     def subscribe(self, record: RequestRecord) -> AbstractAsyncContextManager[AsyncIterator[TaskEvent]]:
         """Rejoin the stream of a bound task."""
@@ -289,7 +289,7 @@ class Executor:
                 f"{where} asks for a credential (HTTP {error.status}), and agents.yaml has none for it any more"
             ) from error
 
-    def _message(self, record: RequestRecord, *, streaming: bool) -> SendMessage:
+    def _message(self, record: RequestRecord, operation: Operation) -> SendMessage:
         request = record.request
         message = Message(
             message_id=record.message_id,
@@ -305,7 +305,7 @@ class Executor:
             push=self._push_config(record, request.correlation_id) if inline else None,
             task_id=request.task_id or request.correlation_id,
             metadata=self._metadata(record),
-            streaming=streaming,
+            operation=operation,
         )
 
     def _push_config(self, record: RequestRecord, last: str) -> PushConfig | None:

@@ -26,6 +26,7 @@ from fleetsim.model.call import (
     GetTask,
     ListPush,
     ListTasks,
+    Operation,
     PushConfig,
     SendMessage,
     SetPush,
@@ -302,8 +303,8 @@ class AgentClient(BlockingCalls):
         tried as ``call_raw`` does. Entering raises as ``call`` does; iterating raises RpcError, WireError,
         LimitReached and TransportError.
         """
-        if isinstance(call, SendMessage) and not call.streaming:
-            call = replace(call, streaming=True)
+        if isinstance(call, SendMessage) and call.operation is Operation.SEND:
+            call = replace(call, operation=Operation.STREAM)
         limits = limits or self.limits.stream
         out = await self._way_out(call, choice)
         async with AsyncExitStack() as opened:

@@ -52,8 +52,9 @@ class PushConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessage:
-    """Send, or send and stream. ``wait`` false asks for an answer at once, None leaves the agent's default.
+    """Send, or send and stream: ``operation`` says which.
 
+    ``wait`` false asks for an answer at once, None leaves the agent's default.
     ``task_id`` is the client-chosen id of dialect 0.1; other dialects carry it inside the message.
     """
 
@@ -64,11 +65,7 @@ class SendMessage:
     push: PushConfig | None = None
     task_id: str | None = None
     metadata: JsonObject = field(default_factory=dict)
-    streaming: bool = False
-
-    @property
-    def operation(self) -> Operation:
-        return Operation.STREAM if self.streaming else Operation.SEND
+    operation: Operation = Operation.SEND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ def _write_config(config: PushConfig) -> dict[str, Any]:
     return written
 
 
-def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
+def _read_send(params: JsonObject, operation: Operation) -> SendMessage:
     push = reading.member(params, "pushNotification", "pushNotificationConfig")
     return SendMessage(
         message=base.read_sent_message(params, beside=True),
@@ -50,7 +50,7 @@ def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
         push=None if push is None else reading.read_push_config(push),
         task_id=reading.identifier(params, "id"),
         metadata=reading.metadata(params),
-        streaming=streaming,
+        operation=operation,
     )
 
 
@@ -93,8 +93,8 @@ class V01(base.Dialect):
     card_version = "0.1.0"
     own_codes = frozenset({-32003, -32004})  # out of resources, webhook without TLS
     decoders: ClassVar = {
-        Operation.SEND: lambda params: _read_send(params, streaming=False),
-        Operation.STREAM: lambda params: _read_send(params, streaming=True),
+        Operation.SEND: lambda params: _read_send(params, Operation.SEND),
+        Operation.STREAM: lambda params: _read_send(params, Operation.STREAM),
         Operation.GET: base.read_get,
         Operation.CANCEL: base.read_cancel,
         Operation.SUBSCRIBE: base.read_subscribe,

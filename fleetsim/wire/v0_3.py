@@ -16,7 +16,7 @@ from fleetsim.wire.cards import write_card
 from fleetsim.wire.json import present
 
 
-def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
+def _read_send(params: JsonObject, operation: Operation) -> SendMessage:
     configuration = base.read_configuration(params)
     push = reading.member(configuration, "pushNotificationConfig", "pushNotification")
     return SendMessage(
@@ -26,7 +26,7 @@ def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
         history_length=reading.count(configuration, "historyLength"),
         push=None if push is None else reading.read_push_config(push),
         metadata=reading.metadata(params),
-        streaming=streaming,
+        operation=operation,
     )
 
 
@@ -58,8 +58,8 @@ class V03(base.Dialect):
     rejoins = False
     card_version = "0.3.0"
     decoders: ClassVar = {
-        Operation.SEND: lambda params: _read_send(params, streaming=False),
-        Operation.STREAM: lambda params: _read_send(params, streaming=True),
+        Operation.SEND: lambda params: _read_send(params, Operation.SEND),
+        Operation.STREAM: lambda params: _read_send(params, Operation.STREAM),
         Operation.GET: base.read_get,
         Operation.CANCEL: base.read_cancel,
         Operation.SUBSCRIBE: base.read_subscribe,

@@ -50,7 +50,7 @@ PAGE_SIZE_MAX = 100
 _VERSION = re.compile(r"1(\.\d{1,6}){0,2}")
 
 
-def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
+def _read_send(params: JsonObject, operation: Operation) -> SendMessage:
     """A2A 1.0 section 3.2.1. Required members must be there, and required lists not empty (section 5.7)."""
     message = base.read_sent_message(params)
     if not message.message_id:
@@ -65,7 +65,7 @@ def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
         history_length=reading.count(configuration, "historyLength"),
         push=None if push is None else reading.read_push_config(push),
         metadata=reading.metadata(params),
-        streaming=streaming,
+        operation=operation,
     )
 
 
@@ -129,8 +129,8 @@ class V10(base.Dialect):
     details_errors = True
     card_version = "1.0"
     decoders: ClassVar = {
-        Operation.SEND: lambda params: _read_send(params, streaming=False),
-        Operation.STREAM: lambda params: _read_send(params, streaming=True),
+        Operation.SEND: lambda params: _read_send(params, Operation.SEND),
+        Operation.STREAM: lambda params: _read_send(params, Operation.STREAM),
         Operation.GET: base.read_get,
         Operation.LIST: _read_list,
         Operation.CANCEL: base.read_cancel,

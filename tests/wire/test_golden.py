@@ -147,7 +147,7 @@ PAGE = TaskPage(tasks=(TASK,), next_page_token="next", page_size=20, total_size=
 OPERATIONS: dict[str, tuple[Call, Reply]] = {
     "send": (SENT, TASK),
     "send-message-reply": (SendMessage(message=PING, wait=True), SAID),
-    "stream": (SendMessage(message=ASK, streaming=True), TASK),
+    "stream": (SendMessage(message=ASK, operation=Operation.STREAM), TASK),
     "get": (GetTask(task_id="t-1", history_length=0), TASK),
     "list": (LISTING, PAGE),
     "cancel": (CancelTask(task_id="t-1", metadata={"why": "late"}), CANCELED),
@@ -202,7 +202,7 @@ def old_task(task: Task) -> Task:
 OLD_PUSH = replace(PUSH, config_id=None, events=("status", "artifact"))
 OLD_OPERATIONS: dict[str, tuple[Call, Reply]] = {
     "send": (replace(SENT, task_id="t-1", push=OLD_PUSH), TASK),
-    "stream": (SendMessage(message=ASK, streaming=True, task_id="t-1"), TASK),
+    "stream": (SendMessage(message=ASK, operation=Operation.STREAM, task_id="t-1"), TASK),
     "get": (GetTask(task_id="t-1", history_length=0), TASK),
     "cancel": (CancelTask(task_id="t-1"), CANCELED),
     "subscribe": (SubscribeToTask(task_id="t-1"), TASK),
