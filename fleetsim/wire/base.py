@@ -278,7 +278,7 @@ class Dialect(ABC):
         tag = self.tag
         match part:
             case TextPart():
-                return {tag: "text", "text": part.text, **present(metadata=dict(part.metadata))}
+                return {tag: "text", "text": part.text, **({"metadata": dict(part.metadata)} if part.metadata else {})}
             case DataPart():
                 boxed = {} if isinstance(part.data, Mapping) else {reading.BOXED: True}
                 data = {"value": part.data} if boxed else part.data
@@ -319,13 +319,12 @@ class Dialect(ABC):
 
     def write_status(self, status: TaskStatus) -> dict[str, Any]:
         """A2A 0.3.0 section 6.2, 1.0 section 4.1.2, almanac seeds, step 2.1."""
-        return {
-            "state": self.write_state(status.state),
-            **present(
-                message=self.write_message(status.message) if status.message else None,
-                timestamp=write_time(status.timestamp) if status.timestamp else None,
-            ),
-        }
+        written: dict[str, Any] = {"state": self.write_state(status.state)}
+        if status.message is not None:
+            written["message"] = self.write_message(status.message)
+        if status.timestamp is not None:
+            written["timestamp"] = write_time(status.timestamp)
+        return written
 
     def write_task(self, task: Task) -> dict[str, Any]:
         """A2A 0.3.0 section 6.1, 1.0 section 4.1.1."""

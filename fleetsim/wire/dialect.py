@@ -44,6 +44,14 @@ CARD_HEADERS: Mapping[str, str] = {"accept": "application/json", VERSION_HEADER.
 DIALECTS: Mapping[str, Dialect] = {known.name: known for known in (V10(), V03(), V01())}
 """Every dialect by name, newest first: the one list of them, from which all others are taken."""
 
+_BY_METHOD: Mapping[str, tuple[Dialect, ...]] = {
+    method: tuple(one for one in DIALECTS.values() if any(method in names for names in one.methods.values()))
+    for known in DIALECTS.values()
+    for names in known.methods.values()
+    for method in names
+}
+"""Who has a method of that name, newest first."""
+
 UNSAID = next(known.name for known in DIALECTS.values() if known.guessed and not known.says_version)
 """What is spoken where nobody says a version."""
 
@@ -75,15 +83,15 @@ def for_request(method: str, params: JsonObject, version_header: str | None) -> 
         MethodNotFound: no dialect has that method.
         VersionNotSupported: a 1.0 name with another version, or with none, which means 0.3.
     """
-    named = [known for known in DIALECTS.values() if any(method in names for names in known.methods.values())]
-    if not named:
+    if method not in _BY_METHOD:
         raise MethodNotFound
-    if named[0].says_version:
+    newest, *older = named = _BY_METHOD[method]
+    if newest.says_version:
         for known in named:
             if known.asked_by(version_header):
                 return known
-        raise VersionNotSupported(f"{method} needs the header {VERSION_HEADER}: {named[0].name}")
-    return next((known for known in reversed(named) if known.claims(method, params)), named[0])
+        raise VersionNotSupported(f"{method} needs the header {VERSION_HEADER}: {newest.name}")
+    return next((known for known in reversed(older) if known.claims(method, params)), newest)
 
 
 def served(method: str, params: JsonObject, version_header: str | None, offered: Collection[str]) -> Dialect:
@@ -108,7 +116,7 @@ def older_namesake(dialect: Dialect, method: str, offered: Collection[str]) -> D
     """An older dialect of ``offered`` with a method of that name too: 0.1 has some of 0.3's."""
     names = [*DIALECTS]
     older = (DIALECTS[name] for name in names[names.index(dialect.name) + 1 :] if name in offered)
-    return next((found for found in older if any(method in known for known in found.methods.values())), None)
+    return next((found for found in older if found in _BY_METHOD.get(method, ())), None)
 
 
 def advertised(offered: Collection[str]) -> list[str]:
@@ -130,8 +138,8 @@ def write_card_for(card: AgentCard, version_header: str | None) -> dict[str, Any
 
 def error_dialect(method: str | None, version_header: str | None) -> str:
     """The dialect to word an error in when the request itself could not be read."""
+    named = _BY_METHOD.get(method or "", ())
     for known in DIALECTS.values():
-        named = any(method in names for names in known.methods.values())
-        if known.says_version and (named or known.asked_by(version_header)):
+        if known.says_version and (known in named or known.asked_by(version_header)):
             return known.name
     return UNSAID
