@@ -79,7 +79,10 @@ def fold(task: Task | None, event: TaskEvent) -> Task:
             base = task or _blank(event.task_id, event.context_id)
             for artifact in event.artifacts:
                 base = _put(base, artifact)
-            return _with_status(base, event.status)
+            status = event.status
+            if status.message is None and status.state is base.status.state is TaskState.WORKING:
+                status = replace(status, message=base.status.message)  # it may be older than what was said since
+            return _with_status(base, status)
         case ArtifactUpdate():
             base = task or _blank(event.task_id, event.context_id)
             return _grow(base, event.artifact) if event.append else _put(base, event.artifact)

@@ -376,6 +376,24 @@ def test_a_webhook_that_names_no_task_binds_none() -> None:
     assert hand.track.task is None
 
 
+@pytest.mark.parametrize("via", [UpdateSource.PUSH, UpdateSource.STREAM])
+def test_a_wordless_status_that_may_be_older_takes_back_nothing_that_was_said_at_work(via: UpdateSource) -> None:
+    hand = of(record(streaming=True)).hear(task(W), UpdateSource.STREAM).hear(status(W, "step 1"), UpdateSource.STREAM)
+
+    def said() -> str | None:
+        words = hand.track.task.status.message if hand.track.task is not None else None
+        return None if words is None else words.text
+
+    hand.hear(status(W), via)
+    assert said() == "step 1"
+    hand.hear(status(W, "step 2"), via)
+    assert said() == "step 2"
+    hand.hear(task(W), UpdateSource.POLL)
+    assert said() is None, "a poll tells how it stands now"
+    hand.hear(status(I), UpdateSource.STREAM)
+    assert said() is None
+
+
 # ------------------------------------------------------------------ the past of a follow-up
 
 
