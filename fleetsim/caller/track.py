@@ -221,8 +221,3 @@ class Track:
     def correlation_id(self) -> str:
         """The request's id."""
         return self.record.request.correlation_id
-
-    @property
-    def wake(self) -> float | None:
-        """When something falls due next; None once closed."""
-        return min(self.timers.values(), default=None)

@@ -1,4 +1,4 @@
-"""The open tracks. One that only waits for its next look is a string of bytes until then.
+"""The open tracks, and when each falls due. One that only waits for its next look is a string of bytes until then.
 
 A track is some thirty objects, 2.4 KB. Of 100,000 that are looked at every half minute nearly all wait, and the
 collector of cycles would visit all of their objects. Bytes weigh a quarter and hold nothing that it looks at.
@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.timing_wheel import TimingWheel
 from fleetsim.caller.track import Timer, Track
 from fleetsim.model.changing import copier
 
@@ -32,9 +33,13 @@ _NESTED = frozenset({tuple, list})
 
 
 class TrackStore:
-    """Tracks by correlation id, oldest first. A track that is put in is a value: it is not changed any more."""
+    """Tracks by correlation id, oldest first. A track that is put in is a value: it is not changed any more.
 
-    def __init__(self) -> None:
+    ``due`` is called with each whose time has come.
+    """
+
+    def __init__(self, due: Callable[[str], None]) -> None:
+        self.wheel = TimingWheel(due)
         self._tracks: dict[str, Track | bytes] = {}
         self._places: Counter[tuple[str, str]] = Counter()
         self._last: tuple[bytes, Track] | None = None
@@ -72,14 +77,16 @@ class TrackStore:
         self._tracks[record.request.correlation_id] = track
         self._places[record.agent, record.sent_to] += 1
 
-    def put(self, before: Track, track: Track, *, at: float, wake: float | None) -> None:
-        """What became of one at that moment; something falls due for it at ``wake``."""
+    def put(self, before: Track, track: Track, *, at: float) -> None:
+        """What became of one at that moment."""
         old, new = before.record, track.record
+        was, wake = (min(one.timers.values(), default=None) for one in (before, track))
         if new is not old and (new.url, new.rpc_url) != (old.url, old.rpc_url):
             self._leave(old)
             self._places[new.agent, new.sent_to] += 1
         waits = wake is not None and wake >= at + PARK_S and _waits(track)
         self._tracks[new.request.correlation_id] = (packed(track) if waits else None) or track
+        self.wheel.move(new.request.correlation_id, was, wake)
 
     def pop(self, correlation_id: str) -> None:
         """It is over."""

@@ -58,7 +58,6 @@ from fleetsim.caller.signals import (
 from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.step.ending import outcome_of
-from fleetsim.caller.timing_wheel import TimingWheel
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
 from fleetsim.caller.track_store import TrackStore
 from fleetsim.caller.webhook_arrival import EarlyLimits, EarlyWebhooks, PushWatch
@@ -139,8 +138,7 @@ class Tracker:
         self._settled = list(settled)
         self._rng = runtime.rng.stream("tracker")
         self._workers = Workers("tracker")
-        self.open_tracks = TrackStore()
-        self._wheel = TimingWheel(lambda correlation_id: self.signal(correlation_id, Due()))
+        self.open_tracks = TrackStore(lambda correlation_id: self.signal(correlation_id, Due()))
         self._waiters: dict[str, asyncio.Future[Outcome]] = {}
         self._closing: dict[str, asyncio.Task[Any]] = {}
         self._sends: dict[str, asyncio.Task[Any]] = {}
@@ -207,7 +205,7 @@ class Tracker:
         """How much is kept of requests in flight, by name: nothing once they have all ended and are on record."""
         return {
             "tracks": len(self.open_tracks),
-            "timers": len(self._wheel),
+            "timers": len(self.open_tracks.wheel),
             "waiters": len(self._waiters),
             "outcomes to record": len(self._closing),
             "sends": len(self._sends),
@@ -297,7 +295,7 @@ class Tracker:
         """
         self._push_watch.arrived(agent)
         clock, track = self._runtime.clock, self.open_tracks.get(correlation_id)
-        overtook_reply = track is not None and track.awaits_reply
+        overtook_reply = track is not None and track.record.task is None and track.awaits_reply
         if track is not None and overtook_reply:
             early_updates = [update.event for update in track.sending.early]
             if all(event in early_updates for event in events):
@@ -341,10 +339,9 @@ class Tracker:
 
     def signal(self, correlation_id: str, signal: Signal) -> None:
         """Apply one signal now. Signals for requests that are gone are dropped."""
-        track = self.open_tracks.get(correlation_id)
+        now, track = self._moment(), self.open_tracks.get(correlation_id)
         if track is None:
             return
-        now = self._moment()
         new, effects = step(track, signal, now, self.rules)
         if track.record.task is None and new.record.task is not None and not self._bind(new, new.record.task):
             outcome = outcome_of(
@@ -356,10 +353,8 @@ class Tracker:
                 rates=self.rules.rates,
             )
             new, effects = replace(new, outcome=outcome, timers={}), (Close(outcome=outcome),)
-        wake = new.wake
-        self.open_tracks.put(track, new, at=now.mono, wake=wake)
+        self.open_tracks.put(track, new, at=now.mono)
         self._carry_out(correlation_id, new, effects)
-        self._wheel.move(correlation_id, track.wake, wake)
 
     def _moment(self) -> Now:
         clock = self._runtime.clock
@@ -558,7 +553,7 @@ class Tracker:
 
     async def __aexit__(self, *_: object) -> None:
         self._ending = True  # what is heard from here on is recorded, and makes nothing fall due any more
-        self._wheel.close()
+        self.open_tracks.wheel.close()
         await self._last_words()
         await self._workers.close()
         for waiter in self._waiters.values():

@@ -60,6 +60,7 @@ from fleetsim.model.event import DirectReply, Snapshot, TaskEvent
 from fleetsim.model.task import Task
 from fleetsim.model.work import Answer, Decision, Outcome, Question, UpdateSource
 from tests.caller.step_agent import Agent, names_ours, status_in
+from tests.caller.steps import NEVER
 
 INTERVAL, LIMIT, QUESTION_LIFE, CANCEL_PATIENCE, CONFIRM, YOUNG = 30.0, 3600.0, 24 * 3600.0, 30.0, 5.0, 60.0
 OWED, REFUSALS, REJOIN, GRACE, SOON = 6, 3, 9.0, 5.0, 1.0
@@ -450,16 +451,16 @@ class Checker:
 
     # ------------------------------------------------------------------ at any moment
 
-    def rest(self, wake: float | None, told: bool) -> None:
+    def rest(self, wake: float, told: bool) -> None:
         """Nothing more happens now: it must be known when the next look is, or that ``told`` us there may be news.
 
         ``told``: a stream is open or being opened, the agent took a webhook, or it owes us an answer.
         """
         life = self.life
         if life.closed:
-            assert wake is None, "woken after the end"
+            assert wake == NEVER, "woken after the end"
             return
-        assert wake is not None, "asleep for ever"
+        assert wake < NEVER, "asleep for ever"
         if self.cancel_wanted and life.bound and not life.ended_as:
             assert life.cancels, "the wish to cancel was forgotten"
         if life.stopped and not told and life.open is None:

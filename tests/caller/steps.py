@@ -21,6 +21,7 @@ from fleetsim.model.work import Outcome, SkillRequest, UpdateSource
 from tests.recorded import recorded
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+NEVER = float("inf")
 
 
 def record(*, streaming: bool = False, push: bool = False, rejoin: bool = True, limit_s: float = 3600) -> RequestRecord:
@@ -63,6 +64,11 @@ def status(state: TaskState, said: str = "", *, said_id: str = "s-1", final: boo
 def chunk(text: str, *, append: bool = True, last: bool = False) -> ArtifactUpdate:
     artifact = Artifact(artifact_id="t-1", parts=(TextPart(text=text),))
     return ArtifactUpdate(task_id="t-1", context_id="ctx", artifact=artifact, append=append, last_chunk=last)
+
+
+def wake_of(track: Track) -> float:
+    """When something falls due for it next; never, once it is closed."""
+    return min(track.timers.values(), default=NEVER)
 
 
 def in_table(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, tuple[Effect, ...]]:
@@ -117,12 +123,11 @@ class Hand:
     def wait(self, seconds: float) -> Hand:
         """Let time pass, stopping at every moment something falls due; collects all effects."""
         until, seen = self.mono + seconds, []
-        while self.track.wake is not None and self.track.wake <= until:
-            self.mono = max(self.mono, self.track.wake)
-            before = self.track.wake
+        while (before := wake_of(self.track)) <= until:
+            self.mono = max(self.mono, before)
             self.tell(Due())
             seen += self.effects
-            assert self.track.wake is None or self.track.wake > before or self.effects, "time stands still"
+            assert wake_of(self.track) > before or self.effects, "time stands still"
         self.mono = until
         self.effects = tuple(seen)
         return self

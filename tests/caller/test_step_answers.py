@@ -182,7 +182,7 @@ def test_after_an_answer_a_stream_that_broke_too_often_may_break_as_often_again(
 def test_after_an_answer_that_ends_the_task_nothing_is_joined_or_looked_at() -> None:
     hand = answered().at(25.0).tell(Resumed(reply=task(C, "merged"), began=20.0))
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "merged")]
-    assert hand.track.wake is None
+    assert hand.track.timers == {}
 
 
 def test_how_often_an_answer_failed_says_how_long_it_waits_and_starts_anew_with_the_next_question() -> None:
@@ -312,7 +312,7 @@ def test_a_cancel_of_what_waits_for_its_next_try_ends_it_in_the_name_of_who_aske
     assert (outcome.kind, outcome.cause) == (OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON)
     assert outcome.reason == "cancelled by ada before it was sent"
     assert hand.effects == (Save(), Close(outcome=outcome))
-    assert hand.track.wake is None
+    assert hand.track.timers == {}
 
 
 def test_a_task_is_asked_to_stop_once_however_often_somebody_wants_it() -> None:
@@ -336,7 +336,7 @@ def test_a_task_that_ended_at_the_cancel_is_at_its_end() -> None:
     hand.tell(CancelReplied(task=task(TaskState.CANCELED), began=0.0))
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.CANCELED]
     assert hand.outcomes[0].via is UpdateSource.REPLY
-    assert hand.track.wake is None
+    assert hand.track.timers == {}
 
 
 def test_a_cancel_that_fails_is_told_and_the_true_state_read_now() -> None:

@@ -64,7 +64,7 @@ from tests.caller.step_people import (
     seconds,
     seldom,
 )
-from tests.caller.steps import record, status, task
+from tests.caller.steps import record, status, task, wake_of
 from tests.volume import volume
 
 pytestmark = pytest.mark.slow
@@ -259,7 +259,7 @@ class StepMachine(People, RuleBasedStateMachine):
 
     def poll_falls_due(self) -> bool:
         for _ in range(3):
-            if not self.in_air(Poll) and self.track.wake is not None and self.track.wake < self.now + 140:
+            if not self.in_air(Poll) and wake_of(self.track) < self.now + 140:
                 self.wake()
         return bool(self.in_air(Poll))
 
@@ -287,31 +287,31 @@ class StepMachine(People, RuleBasedStateMachine):
     # ------------------------------------------------------------------ time, the disk, the end of a process
 
     def wake(self) -> None:
-        assert self.track.wake is not None
-        self.now = max(self.now, self.track.wake)
+        assert self.track.timers
+        self.now = max(self.now, wake_of(self.track))
         self.tell(Due())
 
-    @precondition(lambda self: going(self) and self.track.wake < self.now + SOON_S)
+    @precondition(lambda self: going(self) and wake_of(self.track) < self.now + SOON_S)
     @rule(times=st.integers(1, 3), jitter=jitters)
     def next_thing_falls_due(self, times: int, jitter: float) -> None:
         self.jitter = jitter
         for _ in range(times):
-            if self.track.wake is not None:
+            if self.track.timers:
                 self.wake()
 
     @precondition(going)
     @rule(wait=seconds)
     def time_passes(self, wait: float) -> None:
         until = self.now + wait
-        while self.track.wake is not None and self.track.wake <= until:
+        while wake_of(self.track) <= until:
             self.wake()
         self.now = until
 
-    @precondition(lambda self: going(self) and self.track.wake < self.now + SOON_S)
+    @precondition(lambda self: going(self) and wake_of(self.track) < self.now + SOON_S)
     @rule(late=lateness)
     def hub_stalls(self, late: float) -> None:
-        assert self.track.wake is not None
-        self.now = max(self.now, self.track.wake) + late
+        assert self.track.timers
+        self.now = max(self.now, wake_of(self.track)) + late
         self.tell(Due())
 
     @precondition(going)

@@ -43,7 +43,7 @@ from fleetsim.model.errors import ConnectionLost, TimedOut, Unreachable
 from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import Task, TaskState
 from fleetsim.model.work import Answer, Outcome, UpdateSource
-from tests.caller.steps import START, chunk, record, status, task
+from tests.caller.steps import NEVER, START, chunk, record, status, task, wake_of
 from tests.volume import volume
 
 pytestmark = pytest.mark.slow
@@ -262,9 +262,9 @@ class Storm:
     def run(self) -> None:
         self.tell(Begin())
         for _ in range(20_000):
-            wake = self.track.wake
+            wake = wake_of(self.track)
             due = self.heap[0][0] if self.heap else None
-            if wake is not None and (due is None or wake <= due):
+            if wake < NEVER and (due is None or wake <= due):
                 self.now = max(self.now, wake)
                 self.tell(Due())
             elif due is not None:

@@ -46,7 +46,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import DirectReply, Snapshot, TaskEvent
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Decision, UpdateSource
-from tests.caller.steps import START, Hand, chunk, message, record, status, task
+from tests.caller.steps import START, Hand, chunk, message, record, status, task, wake_of
 from tests.volume import volume
 
 W, ASKS, C = TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED
@@ -145,9 +145,9 @@ class Walk:
             row = TRANSITIONS[stage_of(track)]
             signals = [signal for signal in self.signals(track, mono) if type(signal) in self.kinds & row.keys()]
             signal = self.chance.choice(signals or [Due()])
-            if isinstance(signal, Due) and track.wake is not None:
+            if isinstance(signal, Due) and track.timers:
                 late = self.chance.choice((0.0, 0.0, 40.0))
-                mono = max(mono, self.chance.choice((track.wake, max(track.timers.values())))) + late
+                mono = max(mono, self.chance.choice((wake_of(track), max(track.timers.values())))) + late
 
     def recovery(self, kept: RequestRecord) -> Recovered:
         """What a ledger may have kept beside the record."""

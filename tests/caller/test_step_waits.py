@@ -53,7 +53,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Cause, OutcomeKind, UpdateSource
-from tests.caller.steps import START, Hand, chunk, record, status, task
+from tests.caller.steps import START, Hand, chunk, record, status, task, wake_of
 
 W, C, F, S, I = (  # noqa: E741
     TaskState.WORKING,
@@ -469,7 +469,7 @@ def test_after_a_restart_tasks_are_looked_at_one_by_one_within_four_seconds() ->
     for jitter in (0.0, 0.05, 1.0):
         hand = Hand(track=new_track(kept, Now(0.0, START, jitter)))
         hand.track, _ = step(hand.track, Recovered(), Now(0.0, START, jitter), Rules())
-        wakes.append(hand.track.wake)
+        wakes.append(wake_of(hand.track))
     assert wakes == [0.0, 1.5, 4.0]
 
 

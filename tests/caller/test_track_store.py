@@ -64,9 +64,13 @@ def waiting(name: str = "c-1", *, text: str = "do it", wake: float = 30.0) -> Tr
     return track
 
 
+def ignored(_: str) -> None:
+    """Falls due for nobody."""
+
+
 def put(store: TrackStore, track: Track) -> None:
     store.add(track)
-    store.put(track, track, at=0.0, wake=track.wake)
+    store.put(track, track, at=0.0)
 
 
 @given(TRACKS)
@@ -92,12 +96,12 @@ def test_members_that_are_equal_keep_their_enumeration_and_texts_their_odd_chara
     assert found.record.phase is track.record.phase
 
 
-def test_who_only_waits_is_bytes_that_the_collector_does_not_see() -> None:
+async def test_who_only_waits_is_bytes_that_the_collector_does_not_see() -> None:
     def seen() -> int:
         gc.collect()
         return sum(isinstance(one, Track) for one in gc.get_objects())
 
-    store, before = TrackStore(), seen()
+    store, before = TrackStore(ignored), seen()
     for n in range(100):
         put(store, waiting(f"c-{n}"))
     assert seen() == before
@@ -114,7 +118,7 @@ def test_what_was_read_from_the_ledger_is_bytes_too() -> None:
     assert unpacked(written) == track == replace(waiting(), record=record)
 
 
-def test_who_has_something_under_way_or_is_large_stays_as_it_is() -> None:
+async def test_who_has_something_under_way_or_is_large_stays_as_it_is() -> None:
     busy = [waiting(f"c-{n}") for n in range(6)]
     busy[0].polling = Polling(began=0.0)
     busy[1].streaming = Streaming(open=True)
@@ -122,14 +126,14 @@ def test_who_has_something_under_way_or_is_large_stays_as_it_is() -> None:
     busy[3].timers[Timer.POLL] = PARK_S - 0.1
     busy[4].record = replace(busy[4].record, task=None)
     busy[5].record = replace(busy[5].record, request=replace(busy[5].record.request, text="x" * PACKED_BYTES_MAX))
-    store = TrackStore()
+    store = TrackStore(ignored)
     for track in busy:
         put(store, track)
     assert all(a is b for a, b in zip(store.awake(), busy, strict=True))
 
 
-def test_tracks_are_found_by_what_they_name_and_counted_by_where_they_are() -> None:
-    store = TrackStore()
+async def test_tracks_are_found_by_what_they_name_and_counted_by_where_they_are() -> None:
+    store = TrackStore(ignored)
     for name in ("c-1", "c-2", "c-3"):
         put(store, waiting(name))
     assert [track.correlation_id for track in store.naming("c-2")] == ["c-2"]
@@ -138,7 +142,7 @@ def test_tracks_are_found_by_what_they_name_and_counted_by_where_they_are() -> N
     moved.record = replace(moved.record, url="http://b.example/a2a")
     before = store.get("c-3")
     assert before is not None
-    store.put(before, moved, at=0.0, wake=moved.wake)
+    store.put(before, moved, at=0.0)
     store.pop("c-1")
     store.pop("c-1")
     assert store.places() == {("a", "http://a.example/a2a"): 1, ("a", "http://b.example/a2a"): 1}
