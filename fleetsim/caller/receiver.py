@@ -81,11 +81,6 @@ class WebhookObserver(Protocol):
         ...
 
 
-def unobserved(_: RequestRecord, __: str) -> AbstractContextManager[None]:
-    """Nobody hears of it."""
-    return nullcontext()
-
-
 class CallbackReceiver:
     """Answers webhooks: 401 for every token that is not ours, 202 for early ones, 200 for all others."""
 
@@ -100,7 +95,7 @@ class CallbackReceiver:
         records: Ledger,
         limits: ReceiverLimits | None = None,
         room: Room | None = None,
-        observed: WebhookObserver = unobserved,
+        observed: WebhookObserver | None = None,
     ) -> None:
         self._tokens = tokens
         self._tracker = tracker
@@ -167,7 +162,7 @@ class CallbackReceiver:
                 return _TAKEN
         account = self._meter.account(bearer.agent)
         account.charge(len(body) * READING_S)
-        await account.paid()
+        await account.turn()
         try:
             if len(body) > LARGE_JSON_BYTES:
                 value = (await read_in_turns(body, account.turn)).value()
@@ -233,7 +228,7 @@ class CallbackReceiver:
         for event in events:
             named |= {task_id} if (task_id := task_id_of(event)) else set()
             state = state or state_of(event)
-        track = self._tracker.track(cid)
+        track = self._tracker.open_tracks.get(cid)
         record = track.record if track else await self._records.request(cid)
         if record is None or record.agent != bearer.agent:
             return self._refuse(request, "a token for a request that is not known")
@@ -242,7 +237,7 @@ class CallbackReceiver:
         bound = record.task.task_id if record.task else outcome.task_id if outcome else None
         if last not in {cid, bound} or (bound is not None and not named <= {bound}):
             return self._refuse(request, "path, body and token disagree")
-        with self._observed(record, traceparent_of(request)):
+        with nullcontext() if self._observed is None else self._observed(record, traceparent_of(request)):
             early = await self._tracker.take_webhook(cid, bearer.agent, events, body_bytes=body_bytes)
         failpoint("after_push_before_answer")
         if outcome is not None and state in TERMINAL:

@@ -47,7 +47,7 @@ from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken, RequestRecord
 from fleetsim.caller.ledger.sqlite import Ledger
-from fleetsim.caller.receiver import CallbackReceiver, unobserved
+from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Judge, Registry
 from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.track import Rules
@@ -185,7 +185,7 @@ class Hub:
             meter=self.limiter.meter,
             room=runtime.room,
             records=ledger,
-            observed=unobserved if tracing is None else tracing.webhook,
+            observed=None if tracing is None else tracing.webhook,
         )
         self.a2a = A2AFace(
             runtime,
