@@ -21,7 +21,7 @@ from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.health import WINDOW
 from fleetsim.hub.ceremonies import CeremonyApi
 from fleetsim.hub.endpoints import ENDPOINTS, Who
-from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, hosts_of, number, principal_of, read_body
+from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.openapi import document
 from fleetsim.hub.ownership import Ownership
@@ -52,15 +52,7 @@ ROWS_A_TURN = 50
 
 def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
     """The application of a hub. ``allow_hosts`` are further Host headers it answers to."""
-    api = Api(hub)
-    allowed = frozenset(host.lower() for host in allow_hosts)
-
-    def hosts() -> frozenset[str]:
-        settings = hub.config.settings
-        return hosts_of(hub.url, settings.base_url, settings.internal_base_url) | allowed
-
-    routes = [*api.routes(), *hub.receiver.routes()]
-    return ApiGuard(routes, keyring=hub.keyring, hosts=hosts, running=lambda: hub.running)
+    return ApiGuard([*Api(hub).routes(), *hub.receiver.routes()], hub, allow_hosts=allow_hosts)
 
 
 class Api:

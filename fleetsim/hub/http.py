@@ -25,7 +25,8 @@ from fleetsim.caller.ceremonies.store import CeremonyExists, CeremonyNotWritable
 from fleetsim.caller.dispatcher import TaskBusy
 from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.endpoints import Endpoint, Who, endpoints_at, path_params
-from fleetsim.hub.keys import Keyring, Principal
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.keys import Principal
 from fleetsim.model.errors import (
     ConfigError,
     FleetsimError,
@@ -165,25 +166,17 @@ class ApiGuard:
     """The application of some routes: it lets in whoever may come in, to what has a row in the table of endpoints.
 
     What it let in goes to the route of its row at once; to look for that among all of them again would be a twentieth
-    of what a webhook costs. ``hosts`` gives the Host headers that are ours now; ``running`` says whether the hub behind
-    it works: a webhook that comes too early or too late is told to come again, not taken and lost.
+    of what a webhook costs. Host headers are ours that name an address of the hub, or are in ``allow_hosts``. A webhook
+    that comes while the hub does not run is told to come again, not taken and lost.
     """
 
-    def __init__(
-        self,
-        routes: Iterable[Route],
-        *,
-        keyring: Keyring,
-        hosts: Callable[[], Collection[str]],
-        running: Callable[[], bool],
-    ) -> None:
+    def __init__(self, routes: Iterable[Route], hub: Hub, *, allow_hosts: Iterable[str] = ()) -> None:
         self._handlers: dict[tuple[str, str], Handler] = {
             (method, route.path): route.endpoint for route in routes for method in route.methods or ()
         }
         self._others = Starlette()
-        self._keyring = keyring
-        self._hosts = hosts
-        self._running = running
+        self._hub = hub
+        self._allowed = frozenset(host.lower() for host in allow_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -200,21 +193,23 @@ class ApiGuard:
 
     def _judge(self, scope: Scope) -> Endpoint:
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
+        hub, settings = self._hub, self._hub.config.settings
+        hosts = hosts_of(hub.url, settings.base_url, settings.internal_base_url) | self._allowed
         path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
         # First of all: a page whose name was made to resolve to this machine asks like one of ours but for the Host.
-        judge_host(headers, self._hosts())
+        judge_host(headers, hosts)
         if not path.startswith("/"):
             raise Refusal(421, "WRONG_HOST", "this is not the host you asked for")
         here = endpoints_at(path)
         endpoint = here.get(method)
         if endpoint is not None and endpoint.who is Who.ANYONE:
             return endpoint
-        if not self._running():
+        if not hub.running:
             raise Refusal(503, "NOT_ACCEPTING", "the hub is starting or closing", hint="try again in a moment")
         if endpoint is not None and endpoint.who is Who.TOKEN:
             return endpoint
-        judge_origin(headers, self._hosts())
-        principal = self._keyring.principal(headers)
+        judge_origin(headers, hosts)
+        principal = hub.keyring.principal(headers)
         if principal is None:
             hint = "send the hub's API key as X-API-Key; it is in the state directory"
             raise Refusal(401, "UNAUTHORIZED", "Unauthorized", hint=hint)

@@ -65,9 +65,7 @@ async def test_a_route_without_a_row_cannot_be_reached_with_any_key() -> None:
     async with town(worker()) as t:
         routes = [Route("/api/secret", secret, methods=["GET", "POST"])]
         await t.network.unmount(HUB)
-        t.network.mount(
-            HUB, ApiGuard(routes, keyring=t.hub.keyring, hosts=lambda: {"hub.example:8080"}, running=lambda: True)
-        )
+        t.network.mount(HUB, ApiGuard(routes, t.hub))
         for method in ("GET", "POST", "PUT", "HEAD", "OPTIONS"):
             reply = await t.http(method, "/api/secret", b"{}")
             assert (reply.status, b"reached" in reply.body) == (404, False)
