@@ -81,11 +81,13 @@ class Event:
     skill: str | None = None
     task_id: str | None = None
 
+    def __init_subclass__(cls) -> None:
+        if "{" not in cls.TOPIC:  # a class's own attribute costs no call
+            cls.topic = cls.TOPIC  # type: ignore[assignment, method-assign]
+
     @property
     def topic(self) -> str:
         """The name under which it is published, with the ids and names that are part of it."""
-        if "{" not in self.TOPIC:
-            return self.TOPIC
         return re.sub(r"{(\w+)}", lambda match: str(getattr(self, match[1]) or ""), self.TOPIC)
 
 

@@ -360,9 +360,10 @@ def _trace(record: RequestRecord) -> Mapping[str, str]:
     headers = {"X-Correlation-Id": record.request.correlation_id}
     if record.request.parent_id:
         headers["X-Parent-Id"] = record.request.parent_id
-    with suppress(ValueError):  # what the metadata says there may be anybody's
-        if hops := hops_of(record.request.metadata):
-            headers[HOPS_HEADER] = str(hops)
+    if metadata := record.request.metadata:
+        with suppress(ValueError):  # what it says there may be anybody's
+            if hops := hops_of(metadata):
+                headers[HOPS_HEADER] = str(hops)
     return headers
 
 

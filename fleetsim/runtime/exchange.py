@@ -54,6 +54,7 @@ def origin_of(url: str) -> Origin:
     return Origin(parts.scheme, parts.hostname.lower(), PORTS[parts.scheme] if port is None else port)
 
 
+@lru_cache(1_024)
 def where_of(url: str) -> str:
     """Host and port of a URL. Raises Unreachable."""
     return one_line(str(origin_of(url)).partition("://")[2], 120)

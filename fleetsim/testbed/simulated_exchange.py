@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -54,6 +55,11 @@ class NetworkPort(Protocol):
     def over(self, request: Request, source: str) -> list[tuple[Fault, Moment]]: ...
 
 
+@lru_cache(1_024)
+def _where_of(method: str, url: str) -> str:
+    return one_line(f"{method} {origin_of(url)}{urlsplit(url).path or '/'}")
+
+
 class SimulatedExchange:
     """A request under its limits. Raises as ``Transport.open`` does; ``leave`` ends it for both sides."""
 
@@ -62,7 +68,7 @@ class SimulatedExchange:
         self._request = request
         self._policy = policy
         self._origin = origin_of(request.url)
-        self._where = one_line(f"{request.method} {self._origin}{urlsplit(request.url).path or '/'}")
+        self._where = _where_of(request.method, request.url)
         self._deadline = deadline_of(request.limits)
         self._pipeline = FaultPipeline(network.over(request, source), where=self._where)
         self._call: AsgiCall | None = None

@@ -34,6 +34,7 @@ def event_row(event: Event) -> tuple[int, int, str, str, str | None]:
 
 def append(connection: Connection, rows: Sequence[tuple[int, int, str, str, str | None]], events_max: int) -> None:
     """Add ``event_row`` rows and drop what is older than the newest ``events_max`` numbers."""
+    announced = [(row[4],) for row in rows if row[4] is not None]
     try:
         connection.executemany(
             f"INSERT INTO events ({SUMMED['events']}, sum) VALUES (?, ?, ?, ?, ?)",
@@ -41,7 +42,6 @@ def append(connection: Connection, rows: Sequence[tuple[int, int, str, str, str 
         )
     except sqlite3.IntegrityError:
         raise ValueError("an event number was used twice") from None
-    announced = [(row[4],) for row in rows if row[4] is not None]
     if announced:
         connection.executemany("UPDATE outcomes SET announced = 1 WHERE correlation_id = ?", announced)
     oldest, newest = connection.execute(

@@ -95,7 +95,7 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
                 update = replace(update, event=remark)
                 if track.record.task is not None and not context.ended:
                     context.poll_at(context.now.mono)
-    if track.record.task is None and via is not UpdateSource.POLL and shows_the_past(track.record, update.event):
+    if track.record.task is None and _shows_the_past(context, update):
         update = replace(update, event=just_taken(update.event))
         context.poll_at(context.soon)
     if (why := _stale(context, update)) is not None:
@@ -137,6 +137,12 @@ def task_id_of(event: TaskEvent) -> str:
             return task_id
 
 
+def _shows_the_past(context: StepContext, update: TaskUpdate) -> bool:
+    """Whether a follow-up's task is shown as it stood before; a poll is believed about that. Most have no past."""
+    record = context.track.record
+    return record.earlier != "" and update.via is not UpdateSource.POLL and shows_the_past(record, update.event)
+
+
 def _stale(context: StepContext, update: TaskUpdate) -> str | None:
     """Why news must not be applied, or None. Agents' own time stamps are hints and are not read."""
     track, event, via = context.track, update.event, update.via
@@ -145,7 +151,7 @@ def _stale(context: StepContext, update: TaskUpdate) -> str | None:
         return "a webhook without a task id" if via is UpdateSource.PUSH and not named else None
     if named not in {"", task.task_id}:
         return "it names another task"
-    if via is not UpdateSource.POLL and shows_the_past(track.record, update.event):
+    if _shows_the_past(context, update):
         return "it shows the task as it was before this message"
     state, ended = state_of(event), task.status.state in TERMINAL
     if ended:
@@ -168,7 +174,7 @@ def _after_stale(context: StepContext, update: TaskUpdate) -> None:
         context.poll_at(context.soon)
     elif update.via is UpdateSource.POLL:
         _pay_owed(context, "its record of the task lags behind")
-    elif track.record.task is not None and shows_the_past(track.record, update.event):
+    elif track.record.task is not None and _shows_the_past(context, update):
         context.poll_at(context.soon)
     if isinstance(update.event, ArtifactUpdate):
         track.ending = replace(track.ending, whole=track.ending.whole - {update.event.artifact.artifact_id})
@@ -330,7 +336,7 @@ def _received(event: TaskEvent) -> StreamReceived:
             text = Excerpt.of(artifact.text)
             return StreamReceived(type="artifact", text=text, append=append, artifact_id=artifact.artifact_id)
         case StatusUpdate(status=status):
-            text = Excerpt.of(status.message.text if status.message else "")
+            text = Excerpt.of(status.message.text) if status.message is not None else Excerpt()
             return StreamReceived(type="status", state=status.state.value, text=text)
         case Snapshot(task=task):
             return StreamReceived(type="task", state=task.status.state.value, text=Excerpt.of(task.text))
