@@ -18,7 +18,7 @@ import pytest
 from fleetsim.testbed import run
 from tests.bench import walks
 
-CALLS = {"request": 177, "outcome": 1_060, "webhook": 274, "agent": 182, "client": 103, "draw": 150, "redraw": 1_170}
+CALLS = {"request": 170, "outcome": 999, "webhook": 225, "agent": 150, "client": 96, "draw": 145, "redraw": 1_105}
 """Calls of functions of ours, and resumptions of those that waited, by row of ``tests.bench.walks``."""
 
 STATEMENTS = 25
