@@ -59,6 +59,10 @@ class AgentLimiter:
             return False
         return state.probing or state.open_until > self._runtime.clock.monotonic()
 
+    def refusing(self) -> list[str]:
+        """The agents that ``refuses`` is true of: asked for with each request, and hardly any breaker is open."""
+        return [name for name, state in self._states.items() if state.open_until is not None and self.refuses(name)]
+
     def opened_at(self, agent: str) -> datetime | None:
         """When the agent's breaker opened; None while it is closed."""
         state = self._states.get(agent)

@@ -8,11 +8,10 @@ and credentials, limits and trace go with every fetch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
@@ -38,8 +37,6 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire.choice import Choice, origin_of
 from fleetsim.wire.dialect import read_card, write_card
-
-T = TypeVar("T")
 
 RETRY_WAITS_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Pauses after failed fetches; the last one repeats."""
@@ -104,34 +101,6 @@ class _Desk:
     worker: asyncio.Task[None] | None = None
 
 
-class _ByAgent(Mapping[str, T]):
-    """Views as ``CardBroker.by_agent`` has them: nothing is copied for who asks for one of a thousand."""
-
-    def __init__(self, desks: Mapping[str, _Desk], read: Callable[[AgentView], T | None]) -> None:
-        self._desks, self._read = desks, read
-
-    def __getitem__(self, agent: str) -> T:
-        value = self._read(self._desks[agent].view)
-        if value is None:
-            raise KeyError(agent)
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, desk in self._desks.items() if self._read(desk.view) is not None)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def items(self) -> ItemsView[str, T]:
-        """Each view read once, where ``Mapping`` would read it for its name and for its value."""
-        read = ((name, self._read(desk.view)) for name, desk in self._desks.items())
-        return {name: value for name, value in read if value is not None}.items()
-
-
-def _why_disabled(view: AgentView) -> str | None:
-    return None if view.entry.enabled else view.entry.disabled_why or "not enabled in agents.yaml"
-
-
 @dataclass(slots=True)
 class _Former:
     """A place where an agent was, and who calls it for the work that is still there."""
@@ -175,6 +144,8 @@ class CardBroker:
             entry.name: _Desk(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
             for entry in config.agents
         }
+        self._offers: Mapping[str, Collection[str]] | None = None
+        self._disabled: Mapping[str, str] | None = None
         self._unread: dict[str, _Desk] = {}
         self._was_read = asyncio.Event()
         self._former: dict[tuple[str, tuple[str, str, int] | None], _Former] = {}
@@ -187,7 +158,7 @@ class CardBroker:
         return self._desk(agent).view
 
     def views(self) -> tuple[AgentView, ...]:
-        return tuple(desk.view for desk in self._desks.values())
+        return tuple([desk.view for desk in self._desks.values()])
 
     def client(self, agent: str, url: str = "") -> AgentClient:
         """Who calls an agent, for work that is at the origin of ``url`` if one is given.
@@ -214,17 +185,18 @@ class CardBroker:
         """How the agent is called, None before the first card. Raises UnknownTarget."""
         return self._desk(agent).view.choice
 
-    def by_agent(self, read: Callable[[AgentView], T | None]) -> Mapping[str, T]:
-        """What ``read`` makes of each agent's view at any moment, without those it makes None of."""
-        return _ByAgent(self._desks, read)
-
     def offers(self) -> Mapping[str, Collection[str]]:
-        """What each enabled agent may be asked for at any moment, for the registry."""
-        return self.by_agent(lambda view: view.skills if view.entry.enabled else None)
+        """What each enabled agent may be asked for now, for the registry: one and the same until that changes."""
+        if self._offers is None:
+            self._offers = {name: desk.view.skills for name, desk in self._desks.items() if desk.view.entry.enabled}
+        return self._offers
 
     def disabled(self) -> Mapping[str, str]:
-        """Why each of the other agents takes no work, at any moment."""
-        return self.by_agent(_why_disabled)
+        """Why each of the other agents takes no work now."""
+        if self._disabled is None:
+            entries = (desk.view.entry for desk in self._desks.values())
+            self._disabled = {e.name: e.disabled_why or "not enabled in agents.yaml" for e in entries if not e.enabled}
+        return self._disabled
 
     # ------------------------------------------------------------------ first reads
 
@@ -356,6 +328,7 @@ class CardBroker:
             self._attend(desk)
         for old in before.values():
             self._dismiss(old)
+        self._offers = self._disabled = None
         self._find_unread()
 
     def _successor(self, entry: AgentEntry, old: _Desk | None) -> _Desk:
@@ -427,7 +400,7 @@ class CardBroker:
     async def _fetched(self, desk: _Desk, card: AgentCard, latency_ms: int) -> None:
         before = desk.view
         now = self._runtime.clock.now()
-        desk.view = replace(
+        view = replace(
             _with_card(before, card, await desk.client.choice()),
             reachable=True,
             stale_reason="",
@@ -437,9 +410,10 @@ class CardBroker:
             failures=0,
             unreachable_since=None,
         )
-        self._say_fetched(before, desk.view)
+        self._see(desk, view)
+        self._say_fetched(before, view)
         self._was_tried(desk)
-        if self._ledger is not None and (before.card != card or before.choice != desk.view.choice):
+        if self._ledger is not None and (before.card != card or before.choice != view.choice):
             snapshot = CardSnapshot(
                 agent=before.entry.name,
                 url=before.entry.url,
@@ -500,6 +474,12 @@ class CardBroker:
 
     # ------------------------------------------------------------------ parts
 
+    def _see(self, desk: _Desk, view: AgentView) -> None:
+        """What is known now, of which the skills are asked for with each request."""
+        if desk.view.skills != view.skills:
+            self._offers = None
+        desk.view = view
+
     def _in_force(self, desk: _Desk) -> bool:
         """Whether agents.yaml still has this entry: the answer to a question asked under another is not news."""
         return self._desks.get(desk.view.entry.name) is desk
@@ -557,7 +537,7 @@ class CardBroker:
                 view = _with_card(desk.view, card, desk.client.adopt(card, snapshot.found_at))
             except FleetsimError:
                 continue
-            desk.view = replace(view, fetched_at=snapshot.fetched_at, stale_reason=_FROM_LAST_RUN)
+            self._see(desk, replace(view, fetched_at=snapshot.fetched_at, stale_reason=_FROM_LAST_RUN))
 
 
 def _with_card(view: AgentView, card: AgentCard, choice: Choice) -> AgentView:

@@ -296,11 +296,6 @@ class Thresholds:
     """A slower 95th percentile counts as degraded, in milliseconds."""
 
 
-def barred(reachable: bool | None, breaker_open: bool, auth_refused: bool) -> bool:
-    """Whether work sent to an agent now would not be taken: routing gives such an agent none."""
-    return reachable is False or breaker_open or auth_refused
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """What is known of an agent now, beside its outcomes. ``reachable`` None: nobody has tried yet.
@@ -321,7 +316,8 @@ class Condition:
 
     @property
     def barred(self) -> bool:
-        return barred(self.reachable, self.breaker_open, self.auth_refused)
+        """Whether work sent to it now would not be taken: routing gives such an agent none."""
+        return self.reachable is False or self.breaker_open or self.auth_refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,7 +395,8 @@ class FleetHealth:
         self._endings = Endings()
         self._skills: dict[tuple[str, str], Bucket] = {}
         self._agents: dict[str, Bucket] = {}
-        self._weights: dict[str, float | None] = {}  # of those that were asked for since their outcomes changed
+        self._weights: dict[str, float] = {}
+        self._unweighed = set[str]()  # agents with other outcomes than those that their weight is of
         self.total = Bucket(self._endings)
         self._turns = self._size = self._shed = 0
         self._oldest_at = inf  # no row is older
@@ -413,7 +410,7 @@ class FleetHealth:
         if not self._ids.add(outcome.correlation_id, at):
             return False
         agent, skill = outcome.agent, outcome.skill
-        self._weights.pop(agent, None)
+        self._unweighed.add(agent)
         bucket = self._skills.get((agent, skill))
         if bucket is None:
             bucket = self._new_skill(agent, skill)
@@ -451,17 +448,20 @@ class FleetHealth:
         """Forget what ended more than 24 hours before ``now``."""
         self._drop_before(now.timestamp() - WINDOW.total_seconds())
 
-    def weight(self, agent: str) -> float | None:
-        """What the registry shares work by; None for an agent without an outcome that it answers for.
+    def weights(self) -> Mapping[str, float]:
+        """What the registry shares work by, of all outcomes since the last ``prune``.
 
-        Of all outcomes since the last ``prune``: for each request it is asked of everybody who could take it.
+        It is read for each request: worked out anew for agents with other outcomes than before, of a large fleet a few.
+        An agent without an outcome that it answers for is not in it.
         """
-        if (bucket := self._agents.get(agent)) is None:
-            return None
-        if agent not in self._weights:
-            rate = bucket.rate()
-            self._weights[agent] = None if rate is None else weight(rate, bucket.cost_per_success())
-        return self._weights[agent]
+        for agent in self._unweighed:
+            bucket = self._agents.get(agent)
+            if bucket is None or (rate := bucket.rate()) is None:
+                self._weights.pop(agent, None)
+            else:
+                self._weights[agent] = weight(rate, bucket.cost_per_success())
+        self._unweighed.clear()
+        return self._weights
 
     def last_hour(self, now: datetime) -> dict[str, FailureRate]:
         """What each agent answered for in the last hour."""
@@ -531,7 +531,7 @@ class FleetHealth:
                 gone = rows.drop_before(cutoff, self._endings)
                 self._size -= len(gone)
                 if gone:
-                    self._weights.pop(agent, None)
+                    self._unweighed.add(agent)
                 if gone and rows not in bucket.beside:
                     numbers = Counter(map(class_of, gone))
                     for counted in (bucket, self._agents[agent], self.total):

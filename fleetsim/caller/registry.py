@@ -137,7 +137,7 @@ def weight(success_rate: float | None, cost_per_success_usd: float) -> float:
 
 
 def _everyone(skill: str | None, offers: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-    names = tuple(name for name, skills in offers.items() if skill is None or skill in skills)
+    names = tuple([name for name, skills in offers.items() if skill is None or skill in skills])
     if names:
         return names
     if skill is None or not offers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ from fleetsim.caller.fleet_events import (
     WebhookAccepted,
     WebhooksDegraded,
 )
-from fleetsim.caller.health import Condition, barred
+from fleetsim.caller.health import Condition
 from fleetsim.caller.ledger import OtherWay
 from fleetsim.caller.skill_policy import read_declared
 from fleetsim.model.skills import skill_hint
@@ -109,10 +110,10 @@ class AgentNotes:
             case TaskBound() | TaskMoved() | CredentialAccepted():
                 self.auth_refused.pop(agent, None)
 
-    def barred(self, view: AgentView, limiter: AgentLimiter) -> bool:
-        """As ``condition`` has it: asked of each agent that could take a request, where there may be hundreds."""
-        name = view.entry.name
-        return barred(view.reachable, limiter.refuses(name), name in self.auth_refused)
+    def barred(self, views: Iterable[AgentView], limiter: AgentLimiter) -> list[str]:
+        """Whose ``condition`` is barred, some of them twice: for each request, and there may be hundreds of agents."""
+        away = [view.entry.name for view in views if view.reachable is False]
+        return [*away, *limiter.refusing(), *self.auth_refused]
 
     def condition(self, view: AgentView, limiter: AgentLimiter) -> Condition:
         """What is known of an agent now, beside its outcomes."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fleetsim.caller.agent_limiter import AgentLimiter
-from fleetsim.caller.cards import AgentView, CardBroker
+from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.ceremonies.store import CeremonyStore
@@ -453,11 +453,8 @@ class Hub:
     def _weights(self) -> Mapping[str, float]:
         """How much work each agent deserves now; one without a history is not in it."""
         self.health.prune(self.runtime.clock.now())
-
-        def weight(view: AgentView) -> float | None:
-            return 0.0 if self._notes.barred(view, self.limiter) else self.health.weight(view.entry.name)
-
-        return self.broker.by_agent(weight)
+        barred = self._notes.barred(self.broker.views(), self.limiter)
+        return {**self.health.weights(), **dict.fromkeys(barred, 0.0)}
 
     def _scheduler(self, folder: CeremonyFolder) -> Scheduler:
         return Scheduler(

@@ -57,6 +57,7 @@ async def test_five_failures_in_a_row_open_the_breaker_and_a_probe_after_half_a_
             raise AssertionError("it was let through")
     await asyncio.sleep(23.9)
     assert g.refuses("a")
+    assert g.refusing() == ["a"]
     with pytest.raises(Unreachable, match="left alone"):
         async with g.call("a"):
             raise AssertionError("before the pause was over")
@@ -67,6 +68,7 @@ async def test_five_failures_in_a_row_open_the_breaker_and_a_probe_after_half_a_
                 raise AssertionError("a second probe")
     assert topics(events) == ["agent.breaker.opened", "agent.breaker.closed"]
     assert not g.refuses("a")
+    assert g.refusing() == []
 
 
 async def test_a_probe_that_fails_keeps_the_breaker_open_for_another_pause(runtime: Runtime) -> None:

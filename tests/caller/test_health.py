@@ -189,9 +189,9 @@ def test_the_trend_has_sixteen_buckets_of_an_hour_and_a_half() -> None:
 
 def test_weights_fall_with_failures_and_with_cost() -> None:
     health = folded(outcome(1, cost_usd=1.0), outcome(2, agent="ava"), outcome(3, agent="ava", success=False))
-    assert (health.weight("quinn"), health.weight("ava"), health.weight("nobody")) == (0.5, 0.5, None)
+    assert health.weights() == {"quinn": 0.5, "ava": 0.5}
     unknown = folded(outcome(1, kind=OutcomeKind.UNKNOWN, success=False, blame=Blame.NETWORK))
-    assert unknown.weight("quinn") is None
+    assert unknown.weights() == {}
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_what_others_did_moves_no_figure_of_the_agent() -> None:
     for figure in ("success_rate", "answered_outcomes", "failure_count", "failure_rate_1h", "trend", "p95_latency_ms"):
         assert getattr(row(crowded), figure) == getattr(row(alone), figure), figure
     assert row(crowded).cost_per_successful_outcome == pytest.approx(0.1)
-    assert crowded.weight("quinn") == alone.weight("quinn")
+    assert crowded.weights() == alone.weights()
     assert crowded.snapshot(NOW).orphaned_skills == ()
     assert crowded.snapshot(NOW, UP).agents[0].health is HealthWord.UP
     assert row(crowded).total_outcomes == 17

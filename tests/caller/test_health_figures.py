@@ -210,18 +210,18 @@ def test_what_was_shed_before_is_counted_on() -> None:
 
 def test_weights_forget_what_is_older_than_a_day() -> None:
     health = folded(outcome(1, ago_s=86_401, success=False), outcome(2))
-    assert health.weight("quinn") == 0.5
+    assert health.weights()["quinn"] == 0.5
     health.prune(NOW)
-    assert health.weight("quinn") == 1.0
+    assert health.weights()["quinn"] == 1.0
     health.prune(NOW + timedelta(days=1))
-    assert health.weight("quinn") is None
+    assert health.weights() == {}
 
 
 def test_a_weight_follows_each_outcome() -> None:
     health = folded(outcome(1), outcome(2, agent="ava"))
-    assert health.weight("quinn") == 1.0
+    assert health.weights()["quinn"] == 1.0
     health.fold(outcome(3, success=False))
-    assert (health.weight("quinn"), health.weight("ava")) == (0.5, 1.0)
+    assert health.weights() == {"quinn": 0.5, "ava": 1.0}
 
 
 # ---------------------------------------------------------------------- the words

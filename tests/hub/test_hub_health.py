@@ -12,6 +12,7 @@ from fleetsim.caller.health import AgentHealth, HealthWord
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest
 from fleetsim.testbed.faults import Latency, Match, Status
+from tests.bench.walks import Walk
 from tests.hub.town import Town, town, worker
 
 
@@ -59,7 +60,7 @@ async def test_six_rejections_by_the_operator_leave_a_sound_agent_up() -> None:
         assert (found.health, found.figures.success_rate) == (HealthWord.UP, 1.0)
         assert (found.figures.total_outcomes, found.figures.answered_outcomes) == (11, 5)
         assert found.figures.failure_rate_1h == 0.0
-        assert (t.hub.health.weight("quinn") or 0.0) > 0.4
+        assert (t.hub.health.weights().get("quinn") or 0.0) > 0.4
 
 
 async def test_work_that_names_nobody_goes_to_no_agent_that_would_not_take_it_now() -> None:
@@ -170,6 +171,34 @@ async def test_routing_leaves_out_an_agent_that_refuses_our_key_until_it_takes_i
         await asyncio.sleep(200)
         assert row(t).health is HealthWord.UP
         assert {await routed(t) for _ in range(30)} == {"ava", "quinn"}
+
+
+async def test_routing_leaves_out_an_agent_while_its_breaker_is_open() -> None:
+    async with town(worker("quinn"), worker("ava")) as t:
+        await asyncio.sleep(1)
+        t.network.fault(Status(status=503), Match(origin="http://quinn.example:8000", method="POST"))
+        for _ in range(5):
+            await ask(t, "echo", agent="quinn")
+        assert t.hub.limiter.refusing() == ["quinn"]
+        assert {await routed(t) for _ in range(20)} == {"ava"}
+        t.network.heal()
+        await asyncio.sleep(60)
+        assert (await ask(t, "echo", agent="quinn")).success
+        assert {await routed(t) for _ in range(30)} == {"ava", "quinn"}
+
+
+async def test_who_gets_a_request_takes_no_more_calls_in_a_large_fleet() -> None:
+    async def walk(agents: int) -> list[tuple[str, str]]:
+        async with town(*(worker(f"agent-{n}") for n in range(agents))) as t:
+            await asyncio.sleep(1)
+            await asyncio.gather(*(ask(t, "echo", agent=f"agent-{n}") for n in range(agents)))
+            await routed(t)
+            chosen = Walk()
+            with chosen.followed():
+                t.hub.registry.resolve("echo")
+            return chosen.calls
+
+    assert len(await walk(30)) == len(await walk(3))
 
 
 async def test_with_nobody_to_route_to_the_work_is_still_sent_and_says_why_it_failed() -> None:
