@@ -23,8 +23,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fleetsim.runtime.collector import freeze_heap
 from fleetsim.runtime.ports import Runtime
-from fleetsim.testbed.loop import VirtualLoop, freeze_heap
+from fleetsim.testbed.loop import VirtualLoop
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.ports import held_port

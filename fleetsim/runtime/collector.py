@@ -1,8 +1,10 @@
-"""How often Python's collector of cycles looks, in a program that serves."""
+"""How often Python's collector of cycles looks, and at what: in a program that serves, and in a run."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 YOUNG_OBJECTS = 50_000
 """New objects after which the collector looks at the new ones; Python's own 700 (2,000 from 3.13 on) is a request's."""
@@ -19,3 +21,34 @@ def collect_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 100)
+
+
+_frozen = False
+
+
+def freeze_heap() -> None:
+    """Keep what there is now, garbage too, out of every later collection, the rest of the process's life.
+
+    For a test suite that has been collected. ``own_garbage`` freezes by itself, unless something is frozen already; to
+    learn that of a large heap it would count it, which takes longer than many a run.
+    """
+    global _frozen
+    gc.freeze()
+    _frozen = True
+
+
+@contextmanager
+def own_garbage() -> Iterator[None]:
+    """Let collections look only at what was made inside: in a large process each would cost half a second. And seldom:
+    as often as Python does it by itself they take a fifteenth of a simulated run, and a fifth of its report.
+    """
+    ours, often = not _frozen and gc.get_freeze_count() == 0, gc.get_threshold()
+    if ours:
+        gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, *often[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*often)
+        if ours:
+            gc.unfreeze()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fleetsim.caller.fleet import AgentEntry
 from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.collector import own_garbage
 from fleetsim.sim.clocks import VIRTUAL, ClockRate
 from fleetsim.sim.live import SETTLE_S, play_live
 from fleetsim.sim.recording import Recorder, lines_of
@@ -60,7 +61,8 @@ def played(
                 again=again,
             )
             file.flush()
-            report = report_of(lines_of(record))
+            with own_garbage():
+                report = report_of(lines_of(record))
             recorder.verdict(report)
             return report
     except OSError as error:

@@ -18,12 +18,12 @@ import heapq
 import random
 from asyncio import base_events
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
-from fleetsim.runtime.collector import YOUNG_OBJECTS
+from fleetsim.runtime.collector import own_garbage
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -267,41 +267,10 @@ def run(
         LeftOver: ``main`` returned while workers it started still ran (``strict``), or an error in one of
             them was never looked at.
     """
-    with _own_garbage():
+    with own_garbage():
         return _run(
             asyncio.Runner(loop_factory=lambda: VirtualLoop(seed=seed, start=start, shuffle=shuffle)), main, strict
         )
-
-
-_frozen = False
-
-
-def freeze_heap() -> None:
-    """Keep what there is now, garbage too, out of every later collection, the rest of the process's life.
-
-    For a test suite that has been collected. ``run`` freezes by itself while it runs, unless something is frozen
-    already; to learn that of a large heap it would count it, which takes longer than many a run.
-    """
-    global _frozen
-    gc.freeze()
-    _frozen = True
-
-
-@contextlib.contextmanager
-def _own_garbage() -> Iterator[None]:
-    """Let collections look only at what was made inside: in a large process each would cost half a second. And seldom:
-    as often as Python does it by itself they take a fifteenth of a run.
-    """
-    ours, often = not _frozen and gc.get_freeze_count() == 0, gc.get_threshold()
-    if ours:
-        gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, *often[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*often)
-        if ours:
-            gc.unfreeze()
 
 
 def _run(runner: asyncio.Runner, main: Callable[[], Coroutine[Any, Any, T]], strict: bool) -> T:
