@@ -153,7 +153,7 @@ def hub(shell: Shell, port: int, log: Path) -> Iterator[subprocess.Popen[bytes]]
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(timeout=12)
+                process.wait(timeout=60)
             finally:
                 process.kill()
                 process.wait()
