@@ -321,7 +321,7 @@ async def test_a_hub_that_is_gone_is_told_as_such_to_who_waits_for_an_answer(
 
 
 async def test_a_demo_without_a_terminal_ends_by_itself_with_a_table(shell: Shell) -> None:
-    done = await asyncio.to_thread(shell.run, "demo", timeout=110)
+    done = await asyncio.to_thread(shell.run, "demo", timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     agents = {"quinn", "protopen", "flaky", "herald", "archivist"}
     head, *lines = done.stdout.splitlines()
@@ -330,7 +330,9 @@ async def test_a_demo_without_a_terminal_ends_by_itself_with_a_table(shell: Shel
     assert {row.split()[2] for row in rows} == agents
     strange = [line for line in remarks if line and line.replace(":", " ").split()[0] not in agents]
     assert strange == [], "the table, what is to be said of an agent, and nothing else"
-    assert len(done.stderr.splitlines()) <= 2, done.stderr
+    # A busy machine may keep the process from running, which it is right to say.
+    said = [line for line in done.stderr.splitlines() if " WARNING fleetsim.runtime.watchdog: " not in line]
+    assert len(said) <= 2, done.stderr
 
 
 def test_a_damaged_ledger_is_refused_and_salvaged_when_asked(shell: Shell) -> None:
