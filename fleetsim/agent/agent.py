@@ -20,7 +20,7 @@ from fleetsim.agent.skills import Skill, SkillChoice, SkillFunction, choose_skil
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import JsonObject
 from fleetsim.runtime import server
-from fleetsim.runtime.collector import collect_seldom
+from fleetsim.runtime.collector import leave_alone
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.webhook import WebhookSender
@@ -232,7 +232,7 @@ class Agent:
 
         async def start() -> None:
             await engine.start()
-            collect_seldom()
+            leave_alone()
 
         server.serve(app, limits, listener, on_start=start, on_stop=engine.stop)
 

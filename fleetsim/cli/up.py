@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleetsim.cli.main import CommonOptions
-from fleetsim.runtime.collector import collect_seldom
+from fleetsim.runtime.collector import collect_seldom, leave_alone
 from fleetsim.runtime.workers import Workers
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ async def _up(
         folder = ceremonies or path.parent / "ceremonies"
         if ceremonies and not folder.is_dir():
             common.note(f"warning: there is no folder {folder}; its ceremonies are taken up once there is")
+        collect_seldom()
         state = StateDir(state_path(os.environ, common.state)).open()
         ledger = await stack.enter_async_context(
             open_ledger(None if memory else state.ledger_path, clock=runtime.clock)
@@ -118,7 +119,7 @@ async def _up(
                 tracing=tracing,
             )
         )
-        collect_seldom()
+        leave_alone()
         LOG_FORMAT.hide(sink.url for channel in config.channels.values() for sink in channel.sinks)
         LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])
         if drawn:

@@ -27,7 +27,7 @@ from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.ledger.tables import encode
 from fleetsim.caller.timing_wheel import TimingWheel
 from fleetsim.model.work import Outcome
-from fleetsim.runtime.collector import collect_seldom
+from fleetsim.runtime.collector import leave_alone
 from fleetsim.runtime.real import running_runtime
 from tests.bench.ledger_bench import TABLES
 from tests.bench.polls import followed
@@ -126,7 +126,7 @@ def in_steps(steps: Steps) -> Side:
 @asynccontextmanager
 async def steps(_: str, __: Around) -> AsyncIterator[Side]:
     """Our ledger, its collector of cycles as a hub's."""
-    collect_seldom()
+    leave_alone()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-")))
         runtime = await stack.enter_async_context(running_runtime())

@@ -29,7 +29,7 @@ import aiosqlite
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.ledger.tables import encode
-from fleetsim.runtime.collector import collect_seldom
+from fleetsim.runtime.collector import leave_alone
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller import ledgers as make
 
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--concurrent", type=int, default=64)
     options = parser.parse_args()
-    collect_seldom()  # as a hub does; for both
+    leave_alone()  # as a hub does; for both
     mine: list[Round] = []
     other: list[Round] = []
     floors: list[float] = []

@@ -34,7 +34,7 @@ from fleetsim.model.call import SendMessage
 from fleetsim.model.event import fold
 from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
 from fleetsim.model.work import OutcomeKind, SkillRequest
-from fleetsim.runtime.collector import collect_seldom
+from fleetsim.runtime.collector import leave_alone
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen
 from tests.bench.flood import read_http
@@ -381,7 +381,7 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
             kinds = [outcome.kind for outcome in outcomes][-units:]
             assert kinds == [OutcomeKind.COMPLETED] * units, kinds
 
-        collect_seldom()  # as `fleetsim up` does
+        leave_alone()  # as `fleetsim up` does
         yield Side(finish, {"url": running.url, "key": running.keys.api_key}, check)
 
 
@@ -420,7 +420,7 @@ async def agent(_: str, around: Around) -> AsyncIterator[Side]:
         stack.enter_context(folder)
         url = await stack.enter_async_context(made.serving())
         session = await stack.enter_async_context(bare_client())
-        collect_seldom()  # as ``Agent.serve`` does
+        leave_alone()  # as ``Agent.serve`` does
 
         async def fill(number: int) -> None:
             body = send_body("message/send", f"stored-{number}", "answer")
