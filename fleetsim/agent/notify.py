@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class TaskNotice:
     """What one webhook is to be told: the event and the task as they were at the move."""
 
     event: StatusUpdate | ArtifactUpdate
@@ -44,7 +44,7 @@ class _NoticeQueue:
 
     key: TaskKey
     config_id: str
-    waiting: deque[Notice] = field(default_factory=deque)
+    waiting: deque[TaskNotice] = field(default_factory=deque)
 
 
 class Notifier:
@@ -116,7 +116,7 @@ class Notifier:
             queue = self._queues[name] = _NoticeQueue(*name)
             self._busy[record.key] = self._busy.get(record.key, 0) + 1
         for event in self._events(push, update):
-            queue.waiting.append(Notice(event=event, task=record.task))
+            queue.waiting.append(TaskNotice(event=event, task=record.task))
         while len(queue.waiting) > self._limits.notices_queued_max:
             queue.waiting.popleft()
             log.warning("webhook of task %s is too slow; its oldest notice was dropped", one_line(record.task_id, 128))
@@ -156,7 +156,7 @@ class Notifier:
                 queue.waiting.popleft()
         self._forget(queue)
 
-    async def _deliver(self, queue: _NoticeQueue, notice: Notice, push: PushTarget) -> None:
+    async def _deliver(self, queue: _NoticeQueue, notice: TaskNotice, push: PushTarget) -> None:
         body = self._body(notice, push)
         if body is None:
             return
@@ -189,7 +189,7 @@ class Notifier:
         if result.gone or self._drop_failed:
             self._store.delete_push(queue.key, queue.config_id)
 
-    def _body(self, notice: Notice, push: PushTarget) -> bytes | None:
+    def _body(self, notice: TaskNotice, push: PushTarget) -> bytes | None:
         """The body in the dialect of the registration; without the results if these make it too large."""
         written = dialect(push.dialect)
         for task in (notice.task, replace(notice.task, artifacts=(), history=())):

@@ -25,9 +25,9 @@ from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.outcome_rows import (
     FAILURES_SHOWN,
     NANO,
-    Ending,
-    Endings,
     OutcomeFacts,
+    OutcomeGroup,
+    OutcomeGroups,
     OutcomeRows,
     RecentFailure,
     RecentIds,
@@ -101,8 +101,8 @@ class FailureRate(NamedTuple):
 class Bucket:
     """Rows that are looked at together: of one skill at one agent, of all an agent's skills, or of the whole fleet."""
 
-    def __init__(self, endings: Endings) -> None:
-        self._endings = endings
+    def __init__(self, groups: OutcomeGroups) -> None:
+        self._groups = groups
         self.successes, self.failures, self.beside = list[OutcomeRows](), list[OutcomeRows](), list[OutcomeRows]()
         self.durations = Durations()
 
@@ -127,9 +127,9 @@ class Bucket:
         """How many failures are the agent's."""
         return sum(map(len, self.failures))
 
-    def counts(self) -> list[tuple[Ending, int]]:
-        """How many outcomes there are of each ending, in no order."""
-        return [(self._endings[number], count) for rows in self.rows() for number, count in rows.counts.items()]
+    def counts(self) -> list[tuple[OutcomeGroup, int]]:
+        """How many outcomes there are of each group, in no order."""
+        return [(self._groups[number], count) for rows in self.rows() for number, count in rows.counts.items()]
 
     def cost_usd(self) -> float:
         """US dollars of all outcomes, failures included."""
@@ -166,7 +166,7 @@ class Bucket:
 
     def streak_since(self, causes: Collection[Cause]) -> datetime | None:
         """When the newest run of outcomes with one of these causes began; None if the last had another."""
-        like = {ending.number for ending, _ in self.counts() if ending.cause in causes}
+        like = {group.number for group, _ in self.counts() if group.cause in causes}
         others = [at for rows in self.rows() if (at := rows.last_other(like)) is not None]
         return _date(_first(rows.first_after(max(others, default=-inf)) for rows in self.rows()))
 
@@ -201,7 +201,7 @@ class Bucket:
         rows, counts = self.rows(), self.counts()
         rated = sum(some.confident_count for some in rows)
         successes, failures = self.success_count(), self.failure_count()
-        kinds = _grouped((ending.kind, count) for ending, count in counts)
+        kinds = _grouped((group.kind, count) for group, count in counts)
         last = max((some.last for some in rows if some.last is not None), default=None)
         p50_ms, p95_ms, max_ms = self._latencies()
         return OutcomeStats(
@@ -209,7 +209,7 @@ class Bucket:
             answered_outcomes=successes + failures,
             success_count=successes,
             failure_count=failures,
-            beside_counts=_grouped((ending.blame, count) for ending, count in counts if not ending.answered),
+            beside_counts=_grouped((group.blame, count) for group, count in counts if not group.answered),
             unknown_count=kinds.get(OutcomeKind.UNKNOWN, 0),
             undeliverable_count=kinds.get(OutcomeKind.UNDELIVERABLE, 0),
             success_rate=self.rate(),
@@ -224,7 +224,7 @@ class Bucket:
             mean_confidence=sum(some.confidence_nano for some in rows) / NANO / rated if rated else None,
             confident_failures=sum(some.sure_count for some in self.failures),
             kinds=kinds,
-            channels=_grouped((ending.via, count) for ending, count in counts),
+            channels=_grouped((group.via, count) for group, count in counts),
             recent_failures=self._recent_failures(),
             trend=self._trend(now),
             last_outcome_at=_date(last[0]) if last else None,
@@ -392,12 +392,12 @@ class FleetHealth:
         self.thresholds = thresholds or Thresholds()
         self._outcomes_max = outcomes_max
         self._ids = RecentIds()
-        self._endings = Endings()
+        self._groups = OutcomeGroups()
         self._skills: dict[tuple[str, str], Bucket] = {}
         self._agents: dict[str, Bucket] = {}
         self._weights: dict[str, float] = {}
         self._unweighed = set[str]()  # agents with other outcomes than those that their weight is of
-        self.total = Bucket(self._endings)
+        self.total = Bucket(self._groups)
         self._turns = self._size = self._shed = 0
         self._oldest_at = inf  # no row is older
 
@@ -414,11 +414,11 @@ class FleetHealth:
         bucket = self._skills.get((agent, skill))
         if bucket is None:
             bucket = self._new_skill(agent, skill)
-        ending = self._endings.of(outcome)
+        group = self._groups.of(outcome)
         ms = outcome.duration_ms if outcome.agent_ms is None else outcome.agent_ms
         ms = min(max(ms, 0), LONGEST_MS)
-        if ending.answered:
-            (rows,) = bucket.successes if ending.success else bucket.failures
+        if group.answered:
+            (rows,) = bucket.successes if group.success else bucket.failures
             number = class_of(ms)
             bucket.durations.add(number)
             self._agents[agent].durations.add(number)
@@ -426,7 +426,7 @@ class FleetHealth:
         else:
             (rows,) = bucket.beside
         self._turns += 1
-        rows.add(at, ms, ending, outcome, self._turns)
+        rows.add(at, ms, group, outcome, self._turns)
         self._size += 1
         if at < self._oldest_at:
             self._oldest_at = at
@@ -435,11 +435,11 @@ class FleetHealth:
         return True
 
     def _new_skill(self, agent: str, skill: str) -> Bucket:
-        bucket = self._skills[agent, skill] = Bucket(self._endings)
-        for group in (bucket.successes, bucket.failures, bucket.beside):
-            group.append(OutcomeRows())
+        bucket = self._skills[agent, skill] = Bucket(self._groups)
+        for part in (bucket.successes, bucket.failures, bucket.beside):
+            part.append(OutcomeRows())
         if agent not in self._agents:
-            self._agents[agent] = Bucket(self._endings)
+            self._agents[agent] = Bucket(self._groups)
         self._agents[agent].take(bucket)
         self.total.take(bucket)
         return bucket
@@ -492,24 +492,24 @@ class FleetHealth:
         )
 
     def _agent(self, name: str, now: float, condition: Condition) -> AgentHealth:
-        bucket = self._agents.get(name) or Bucket(self._endings)
+        bucket = self._agents.get(name) or Bucket(self._groups)
         figures = bucket.figures(now)
         word, why, since = judge(bucket, figures, condition, self.thresholds)
         return AgentHealth(agent_name=name, health=word, why=why, since=since, figures=figures)
 
     def _system_actors(self) -> tuple[SystemActor, ...]:
-        by_actor: dict[str, list[Ending]] = {}
-        for ending in self._endings:
-            by_actor.setdefault(ending.system_actor, []).append(ending)
+        by_actor: dict[str, list[OutcomeGroup]] = {}
+        for group in self._groups:
+            by_actor.setdefault(group.system_actor, []).append(group)
         return tuple(
             SystemActor(
                 system_actor=name,
-                total_outcomes=sum(ending.count for ending in endings),
-                success_count=sum(ending.count for ending in endings if ending.success),
-                failure_count=sum(ending.count for ending in endings if ending.answered and not ending.success),
-                beside_counts=_grouped((ending.blame, ending.count) for ending in endings if not ending.answered),
+                total_outcomes=sum(group.count for group in groups),
+                success_count=sum(group.count for group in groups if group.success),
+                failure_count=sum(group.count for group in groups if group.answered and not group.success),
+                beside_counts=_grouped((group.blame, group.count) for group in groups if not group.answered),
             )
-            for name, endings in sorted(by_actor.items())
+            for name, groups in sorted(by_actor.items())
         )
 
     def _shed_oldest(self) -> None:
@@ -528,7 +528,7 @@ class FleetHealth:
             return
         for (agent, _), bucket in self._skills.items():
             for rows in bucket.rows():
-                gone = rows.drop_before(cutoff, self._endings)
+                gone = rows.drop_before(cutoff, self._groups)
                 self._size -= len(gone)
                 if gone:
                     self._unweighed.add(agent)

@@ -68,7 +68,7 @@ class RecentFailure:
 
 
 @dataclass(slots=True, eq=False)
-class Ending:
+class OutcomeGroup:
     """What is the same for ``count`` of the outcomes that are kept."""
 
     number: int
@@ -89,40 +89,40 @@ class Ending:
 _Alike = tuple[OutcomeKind, UpdateSource, bool, Blame, Cause | None, str]
 
 
-class Endings:
-    """All endings, by what they are and by number. One that nothing ended in any more gives its number to another."""
+class OutcomeGroups:
+    """All groups, by what they are and by number. One that nothing ended in any more gives its number to another."""
 
     def __init__(self) -> None:
-        self._known: dict[_Alike, Ending] = {}
-        self._numbered: list[Ending] = []
+        self._known: dict[_Alike, OutcomeGroup] = {}
+        self._numbered: list[OutcomeGroup] = []
         self._free: list[int] = []
 
-    def __iter__(self) -> Iterator[Ending]:
+    def __iter__(self) -> Iterator[OutcomeGroup]:
         return iter(self._known.values())
 
-    def __getitem__(self, number: int) -> Ending:
+    def __getitem__(self, number: int) -> OutcomeGroup:
         return self._numbered[number]
 
-    def of(self, outcome: Outcome | OutcomeFacts) -> Ending:
+    def of(self, outcome: Outcome | OutcomeFacts) -> OutcomeGroup:
         """The outcome's own."""
         kind, via, success, blame = outcome.kind, outcome.via, outcome.success, outcome.blame
         alike = (kind, via, success, blame, outcome.cause, outcome.system_actor)
-        ending = self._known.get(alike)
-        return ending if ending is not None else self._new(alike)
+        group = self._known.get(alike)
+        return group if group is not None else self._new(alike)
 
-    def _new(self, alike: _Alike) -> Ending:
+    def _new(self, alike: _Alike) -> OutcomeGroup:
         number = self._free.pop() if self._free else len(self._numbered)
-        ending = self._known[alike] = Ending(number, *alike)
-        self._numbered[number : number + 1] = [ending]
-        return ending
+        group = self._known[alike] = OutcomeGroup(number, *alike)
+        self._numbered[number : number + 1] = [group]
+        return group
 
     def drop(self, number: int, count: int) -> None:
         """So many outcomes that ended so are gone."""
-        ending = self._numbered[number]
-        ending.count -= count
-        if not ending.count:
+        group = self._numbered[number]
+        group.count -= count
+        if not group.count:
             self._free.append(number)
-            del self._known[ending.kind, ending.via, ending.success, ending.blame, ending.cause, ending.system_actor]
+            del self._known[group.kind, group.via, group.success, group.blame, group.cause, group.system_actor]
 
 
 # ------------------------------------------------------------------ rows
@@ -131,7 +131,7 @@ class Endings:
 class OutcomeRows:
     """Outcomes of one skill at one agent that went one way: successes, failures of the agent's, or others' doing.
 
-    ``counts`` has how many there are of each ending, ``newest`` the newest failures with when they ended and in which
+    ``counts`` has how many there are of each group, ``newest`` the newest failures with when they ended and in which
     turn they came, ``last`` the same of the newest outcome and its kind. ``confident_count`` told how confident they
     were, ``confidence_nano`` in all, in billionths; ``sure_count`` at ``CONFIDENT_AT`` or more.
     """
@@ -170,10 +170,10 @@ class OutcomeRows:
     def __len__(self) -> int:
         return len(self._at) - self._first
 
-    def add(self, at: float, ms: int, ending: Ending, outcome: Outcome | OutcomeFacts, turn: int) -> None:
+    def add(self, at: float, ms: int, group: OutcomeGroup, outcome: Outcome | OutcomeFacts, turn: int) -> None:
         """Count an outcome that ended ``at`` seconds since 1970, in whatever order they come."""
         self._asked = self._told = ()
-        times, number = self._at, ending.number
+        times, number = self._at, group.number
         if number > _SHORT_MAX and self._ending.typecode == "H":
             self._ending = array("I", self._ending)
         late = bool(times) and at < times[-1]
@@ -186,13 +186,13 @@ class OutcomeRows:
             times.append(at)
             self._ms.append(ms)
             self._ending.append(number)
-            self.last = (at, turn, ending.kind)
-        ending.count += 1
+            self.last = (at, turn, group.kind)
+        group.count += 1
         counts = self.counts
         counts[number] = counts.get(number, 0) + 1
         if self._more or outcome.cost_usd or outcome.usage is not None or outcome.confidence is not None:
             self._add_more(place, outcome)
-        if not ending.success:
+        if not group.success:
             self._add_failure(at, turn, outcome)
 
     def _add_more(self, place: int, outcome: Outcome | OutcomeFacts) -> None:
@@ -235,14 +235,14 @@ class OutcomeRows:
         )
         insort(self.newest, (at, turn, failure), key=itemgetter(0))
 
-    def drop_before(self, cutoff: float, endings: Endings) -> Sequence[int]:
+    def drop_before(self, cutoff: float, groups: OutcomeGroups) -> Sequence[int]:
         """Forget what ended before ``cutoff``; the durations of it, in milliseconds."""
         first, upto = self._first, bisect_left(self._at, cutoff, self._first)
         if upto == first:
             return ()
         gone = self._ms[first:upto]
         for number, count in Counter(self._ending[first:upto]).items():
-            endings.drop(number, count)
+            groups.drop(number, count)
             self.counts[number] -= count
             if not self.counts[number]:
                 del self.counts[number]
@@ -297,7 +297,7 @@ class OutcomeRows:
         return self._at[place] if place < len(self._at) else None
 
     def last_other(self, numbers: Collection[int]) -> float | None:
-        """When the newest ended that has none of these endings."""
+        """When the newest ended that has none of these groups."""
         if all(number in numbers for number in self.counts):
             return None
         return next(self._at[at] for at in range(len(self._at) - 1, -1, -1) if self._ending[at] not in numbers)

@@ -27,7 +27,7 @@ class Severity(StrEnum):
     MAY = "MAY"
 
 
-class Phase(IntEnum):
+class ProbeBatch(IntEnum):
     """When a probe runs: by itself because it takes times, among others, or at the end of everything."""
 
     ALONE = 0
@@ -98,7 +98,7 @@ class Requirement:
     ``dialects`` are those it is probed in (``any``: once for the agent). ``source`` says who demands it,
     ``how`` how it is probed, ``remedy`` what to do when it fails, ``incident`` where it hurt before.
     ``needs`` are keys of ``NEEDS``. ``binding_for`` names profiles (``--profile``) under which it is a MUST.
-    ``probe`` tests it, in its ``phase``; ``lasts_s`` says about how many seconds it waits: the longest begin first.
+    ``probe`` tests it, in its ``batch``; ``lasts_s`` says about how many seconds it waits: the longest begin first.
     ``after`` is the id it is told after, if that is not the one before it by number.
     """
 
@@ -114,7 +114,7 @@ class Requirement:
     needs: frozenset[str] = frozenset()
     binding_for: frozenset[str] = frozenset()
     probe: Probe | None = field(default=None, repr=False, compare=False)
-    phase: Phase = Phase.TOGETHER
+    batch: ProbeBatch = ProbeBatch.TOGETHER
     lasts_s: float = 0.0
     after: str = ""
 
@@ -157,7 +157,7 @@ def requirement(
     incident: str = "",
     needs: Iterable[str] = (),
     binding_for: Iterable[str] = (),
-    phase: Phase = Phase.TOGETHER,
+    batch: ProbeBatch = ProbeBatch.TOGETHER,
     lasts_s: float = 0.0,
     after: str = "",
 ) -> Callable[[Probe], Probe]:
@@ -185,7 +185,7 @@ def requirement(
                 needs=wanted,
                 binding_for=frozenset(binding_for),
                 probe=probe,
-                phase=phase,
+                batch=batch,
                 lasts_s=lasts_s or (SLOW_S if "slow" in wanted else 0.0),
                 after=after,
             )

@@ -22,7 +22,7 @@ from fleetsim.check.options import Options, Target
 from fleetsim.check.quiet import one_at_a_time, settle
 from fleetsim.check.raw_dialect import mapping
 from fleetsim.check.report import Finding, Report, in_order
-from fleetsim.check.requirement import ALL, ONCE, PROFILES, SECTIONS, Phase, Requirement, Severity
+from fleetsim.check.requirement import ALL, ONCE, PROFILES, SECTIONS, ProbeBatch, Requirement, Severity
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.sections.envelope import METHOD_REQUIREMENTS
 from fleetsim.check.session import OLD_STREAM, Session
@@ -127,21 +127,21 @@ class Run:
     async def all(self, requirements: Iterable[Requirement]) -> list[Finding]:
         """What is found of every requirement in every dialect it has, the slow ones beside each other."""
         findings: list[Finding] = []
-        batches: dict[Phase, list[Job]] = {phase: [] for phase in Phase}
+        batches: dict[ProbeBatch, list[Job]] = {batch: [] for batch in ProbeBatch}
         for requirement in requirements:
             names = self._dialects(requirement)
             self._all += len(names) or 1
-            batches[requirement.phase] += [(requirement, name) for name in names]
+            batches[requirement.batch] += [(requirement, name) for name in names]
             if not names:
                 about = "/".join(requirement.covers if requirement.dialects == ONCE else requirement.dialects)
                 reason = f"about A2A {about}; probed here: {', '.join(self._agent.dialects)}"
                 findings.append(self._finding(requirement, "", Verdict.NOT_APPLICABLE, reason))
-        together = batches[Phase.TOGETHER]
+        together = batches[ProbeBatch.TOGETHER]
         if len(together) > self._jobs and await one_at_a_time(Session(self._agent, self._agent.dialects[-1])):
             self._jobs, self.note = 1, "the agent does one task at a time, so it was probed for one thing at a time"
-        findings += [await self._alone(requirement, name) for requirement, name in batches[Phase.ALONE]]
+        findings += [await self._alone(requirement, name) for requirement, name in batches[ProbeBatch.ALONE]]
         findings += await self._again(await self._together(together))
-        return findings + [await self._alone(requirement, name) for requirement, name in batches[Phase.LAST]]
+        return findings + [await self._alone(requirement, name) for requirement, name in batches[ProbeBatch.LAST]]
 
     def _dialects(self, requirement: Requirement) -> tuple[str, ...]:
         """The dialects to probe a requirement in; none if it applies to none of the agent's."""

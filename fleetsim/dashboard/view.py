@@ -76,7 +76,7 @@ class QuestionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class NoticeRow:
     """Something a person should know. ``about`` is an agent, a file or empty."""
 
     at: datetime
@@ -126,7 +126,7 @@ class View:
     vetoes: tuple[QuestionRow, ...] = ()
     settled: tuple[QuestionRow, ...] = ()
     ceremonies: tuple[CeremonyRow, ...] = ()
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[NoticeRow, ...] = ()
     events: tuple[Event, ...] = ()
     scenario: ScenarioView | None = None
     """The run, if these are the events of a recording."""
@@ -233,7 +233,7 @@ class ViewBuilder:
         self._listed: tuple[Event, ...] | None = ()
         self._seen = 0
         self._recent: deque[TaskRow] = deque(maxlen=RECENT_MAX)
-        self._notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
+        self._notices: deque[NoticeRow] = deque(maxlen=NOTICES_MAX)
         self._errors: deque[datetime] = deque(maxlen=100_000)
         self._began_at: datetime | None = None
         self._last_at: datetime | None = None
@@ -349,7 +349,7 @@ class ViewBuilder:
                 self._notice(event, name, warning)
 
     def _notice(self, event: Event, about: str, text: str, error: bool = False) -> None:
-        self._notices.appendleft(Notice(event.at, one_line(about, 100), one_line(text, 300), error))
+        self._notices.appendleft(NoticeRow(event.at, one_line(about, 100), one_line(text, 300), error))
 
     def _config_loaded(self, event: fleet_events.ConfigLoaded) -> None:
         self._configured = True

@@ -25,7 +25,7 @@ HOUR_S = 3_600.0
 _RATED_MAX = 100_000
 
 
-class Phase(StrEnum):
+class RunState(StrEnum):
     """How far a run is."""
 
     RUNNING = "running"
@@ -68,7 +68,7 @@ class ScenarioView:
     start: datetime
     duration_s: float
     at_s: float
-    phase: Phase
+    state: RunState
     agents: tuple[str, ...]
     requests: int
     requests_hour: float
@@ -154,7 +154,7 @@ class ScenarioFold:
         self._open: list[TroubleRow] = []
         self._past: deque[TroubleRow] = deque(maxlen=TROUBLES_MAX)
         self._troubles = 0
-        self._phase = Phase.RUNNING
+        self._state = RunState.RUNNING
         self._moved_s = 0.0
         self._complaints: deque[str] = deque(maxlen=20)
         self._verdict: scenario_events.RunJudged | None = None
@@ -249,7 +249,7 @@ class ScenarioFold:
             self._past.appendleft(replace(row, ended_s=self.second(event.at)))
 
     def traffic_ended(self, event: scenario_events.TrafficEnded) -> None:
-        self._phase = Phase.SETTLING
+        self._state = RunState.SETTLING
 
     def hub_killed(self, event: scenario_events.HubKilled) -> None:
         if self.begun is not None:
@@ -260,11 +260,11 @@ class ScenarioFold:
             self._complaints.append(event.said)
 
     def ended(self, event: scenario_events.RecordingEnded) -> None:
-        self._phase = Phase.ENDED
+        self._state = RunState.ENDED
 
     def judged(self, event: scenario_events.RunJudged) -> None:
         if self.begun is not None:
-            self._verdict, self._phase, self._figures = event, Phase.ENDED, None
+            self._verdict, self._state, self._figures = event, RunState.ENDED, None
 
     def snapshot(self, now: datetime) -> ScenarioView | None:
         begun = self.begun
@@ -280,7 +280,7 @@ class ScenarioFold:
             start=begun.start,
             duration_s=begun.duration_s,
             at_s=at_s,
-            phase=self._phase,
+            state=self._state,
             agents=begun.agents,
             requests=self._requests,
             requests_hour=len(self._rated) * HOUR_S / min(HOUR_S, max(60.0, at_s)),

@@ -301,7 +301,7 @@ class FleetProxy:
 
     async def _followed(self, task: SkillContext, key: TaskKey, cid: str) -> Outcome:
         """Tell what is seen of the request until it is over."""
-        told = Progress(task, self.engine.store.read(key).task.text)
+        told = TaskProgress(task, self.engine.store.read(key).task.text)
         answered: set[str] = set()
         unfit: set[str] = set()
         async with self._events.subscribe(about=cid) as heard:
@@ -414,7 +414,7 @@ class FleetProxy:
         raise SkillFailed(reason)
 
 
-class Progress:
+class TaskProgress:
     """What a task's reader was told so far of what its agent says; ``text`` is what that was before."""
 
     def __init__(self, task: SkillContext, text: str) -> None:

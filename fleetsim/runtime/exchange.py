@@ -60,7 +60,7 @@ def where_of(url: str) -> str:
     return one_line(str(origin_of(url)).partition("://")[2], 120)
 
 
-class Progress:
+class ExchangeProgress:
     """How far one request has come, told by whoever carries it, and the deadline of the phase it is in.
 
     Sending is done inside ``deadline``, which raises TimeoutError; ``timed_out`` says then what that means. A carrier

@@ -23,7 +23,7 @@ from fleetsim.model.changing import replace
 from fleetsim.model.errors import Unreachable
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.body import Room, read_whole, too_large
-from fleetsim.runtime.exchange import PORTS, Origin, Progress, is_usable, origin_of, quieten_libraries, where_of
+from fleetsim.runtime.exchange import PORTS, ExchangeProgress, Origin, is_usable, origin_of, quieten_libraries, where_of
 from fleetsim.runtime.http_connection import PIECE_BYTES, ArrivingResponse, Connection
 from fleetsim.runtime.http_dial import dial
 from fleetsim.runtime.http_errors import broken, unusable, unwritable
@@ -115,13 +115,13 @@ class HttpTransport:
             finally:
                 self._release(response.connection)
 
-    async def _ask(self, request: Request, *, whole: bool) -> tuple[ArrivingResponse, Progress]:
+    async def _ask(self, request: Request, *, whole: bool) -> tuple[ArrivingResponse, ExchangeProgress]:
         """Send, and wait for the head, or for all of a response that is small."""
         if self._closed:
             raise Unreachable("the transport is closed")
         place = _place_of(request.url)
         head = _head_of(request, place)
-        progress = Progress(request.limits)
+        progress = ExchangeProgress(request.limits)
         progress.where = place.where
         connection = self._kept(place.origin) or await self._connect(place, progress)
         response = ArrivingResponse(connection, request.limits, whole=whole, bodiless=request.method == "HEAD")
@@ -156,7 +156,7 @@ class HttpTransport:
             connection.close()
         return None
 
-    async def _connect(self, place: _Place, progress: Progress) -> Connection:
+    async def _connect(self, place: _Place, progress: ExchangeProgress) -> Connection:
         origin = place.origin
         try:
             async with progress.deadline:

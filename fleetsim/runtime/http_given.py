@@ -21,7 +21,7 @@ from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, Unreacha
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.body import Room
 from fleetsim.runtime.exchange import (
-    Progress,
+    ExchangeProgress,
     exchange,
     headers_of,
     is_usable,
@@ -83,12 +83,12 @@ class GivenTransport:
 
         What an application behind ``httpx.ASGITransport`` raises comes out as it is.
         """
-        progress = Progress(request.limits, tells=False)
+        progress = ExchangeProgress(request.limits, tells=False)
         response = await self._send(request, progress)
         async with aclosing(_chunks(response, progress)) as chunks:
             yield progress.arriving(response.status_code, headers_of(response.headers.raw), chunks)
 
-    async def _send(self, request: Request, progress: Progress) -> httpx.Response:
+    async def _send(self, request: Request, progress: ExchangeProgress) -> httpx.Response:
         connect_s = request.limits.connect_s
 
         async def told(event: str, _: object) -> None:
@@ -126,7 +126,7 @@ class GivenTransport:
             raise Unreachable("the HTTP client that was handed in is closed") from error
 
 
-async def _chunks(response: httpx.Response, progress: Progress) -> AsyncGenerator[bytes, None]:
+async def _chunks(response: httpx.Response, progress: ExchangeProgress) -> AsyncGenerator[bytes, None]:
     """The body as it comes, its errors ours; closing it closes the response."""
     try:
         # A response hook of somebody's client may have read it all already; then it is kept whole.
@@ -139,7 +139,7 @@ async def _chunks(response: httpx.Response, progress: Progress) -> AsyncGenerato
             await response.aclose()
 
 
-def _told(error: Exception, progress: Progress, connect_s: float) -> FleetsimError:
+def _told(error: Exception, progress: ExchangeProgress, connect_s: float) -> FleetsimError:
     where = progress.where
     match error:
         case httpx.ConnectTimeout() | httpx.PoolTimeout():

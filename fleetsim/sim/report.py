@@ -39,7 +39,7 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class RequestEnding:
     """How one request ended, and the trouble of its agent or the whole fleet that it met.
 
     ``agent_s`` is the agent's own time, None where the agent does not answer for the end. ``replica_of`` is what the
@@ -113,7 +113,7 @@ class Report:
     expectations: tuple[tuple[Expectation, float | None, bool], ...]
     verdicts: tuple[Verdict, ...]
     troubles: tuple[TroubleRow, ...]
-    endings: tuple[Ending, ...]
+    endings: tuple[RequestEnding, ...]
     wall_s: float = 0.0
     cpu_s: float = 0.0
     clock: ClockRate = VIRTUAL
@@ -306,7 +306,7 @@ class _Endings:
     """How requests ended, in that order; ``met`` is what each that is open met so far."""
 
     def __init__(self, replicas: Mapping[str, str]) -> None:
-        self.found: list[Ending] = []
+        self.found: list[RequestEnding] = []
         self._replicas = replicas
         self._up: Counter[tuple[str, str | None]] = Counter()
         self._met: dict[str, set[tuple[str, str | None]]] = {}
@@ -330,7 +330,7 @@ class _Endings:
         troubles = self._met.pop(event["correlationId"], set())
         counts = payload["success"] or payload["blame"] == "agent"
         self.found.append(
-            Ending(
+            RequestEnding(
                 at_s=at_s,
                 agent=sys.intern(agent),
                 replica_of=sys.intern(replica_of),

@@ -13,7 +13,7 @@ from fleetsim.model.work import OutcomeKind
 from fleetsim.sim.invariants import Verdict
 from fleetsim.sim.load import LoadMetrics
 from fleetsim.sim.quantities import in_words
-from fleetsim.sim.report import Ending, Report, Result
+from fleetsim.sim.report import Report, RequestEnding, Result
 
 SHOWN_MAX = 5
 SLOWEST_MAX = 3
@@ -101,7 +101,10 @@ def endings_about(report: Report, expectation: Expectation) -> Iterator[str]:
 
 
 def _most(
-    start: datetime, endings: list[Ending], amount: Callable[[Ending], float], words: Callable[[float], str]
+    start: datetime,
+    endings: list[RequestEnding],
+    amount: Callable[[RequestEnding], float],
+    words: Callable[[float], str],
 ) -> Iterator[str]:
     for ending in nlargest(SLOWEST_MAX, endings, key=amount):
         if amount(ending):
@@ -109,8 +112,8 @@ def _most(
             yield f"  {ending.skill} {ending.correlation_id}: {ending.outcome}"
 
 
-def _grouped(start: datetime, endings: list[Ending]) -> Iterator[str]:
-    groups: dict[tuple[str, str], list[Ending]] = {}
+def _grouped(start: datetime, endings: list[RequestEnding]) -> Iterator[str]:
+    groups: dict[tuple[str, str], list[RequestEnding]] = {}
     for ending in endings:
         groups.setdefault((ending.agent, ending.outcome), []).append(ending)
     for (agent, outcome), group in list(groups.items())[:SHOWN_MAX]:
@@ -119,7 +122,7 @@ def _grouped(start: datetime, endings: list[Ending]) -> Iterator[str]:
         yield f"  {first.skill} {first.correlation_id}: {one_line(first.reason, 90)}"
 
 
-def _amid(ending: Ending) -> str:
+def _amid(ending: RequestEnding) -> str:
     return f" amid {', '.join(ending.troubles)}" if ending.troubles else ""
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.caller.health import EXACT_MAX, FleetHealth
-from fleetsim.caller.outcome_rows import TOKENS_MAX, Endings, RecentIds
+from fleetsim.caller.outcome_rows import TOKENS_MAX, OutcomeGroups, RecentIds
 from fleetsim.model.extensions import Usage
 from tests.caller.test_health import NOW, folded, outcome, row
 
@@ -38,7 +38,7 @@ def test_the_room_of_forgotten_ids_is_used_again() -> None:
 
 
 def test_a_number_goes_to_another_ending_once_nothing_ended_so() -> None:
-    endings = Endings()
+    endings = OutcomeGroups()
     first = endings.of(outcome(1))
     first.count = 2
     assert endings.of(outcome(2)) is first

@@ -17,7 +17,7 @@ from fleetsim.caller.recording_lines import RecordingReader
 from fleetsim.caller.scenario_events import ClockMoved
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.view import View, ViewBuilder
-from fleetsim.dashboard.view_scenario import Phase, RunBuckets
+from fleetsim.dashboard.view_scenario import RunBuckets, RunState
 from fleetsim.model.errors import ConfigError
 from fleetsim.sim.report import report_of
 from tests.dashboard.recordings import BEGAN, a_run, start, told, trouble, verdict, write
@@ -181,7 +181,7 @@ async def test_what_is_told_of_a_run_so_far(tmp_path: Path) -> None:
         await player.after()
         run = player.view.scenario
         assert run is not None
-        assert run.phase is Phase.ENDED
+        assert run.state is RunState.ENDED
         assert run.complaints == ("a worker failed",)
         assert [row.figure for row in run.expectations] == [0.5, 0.5, 0.5]
 

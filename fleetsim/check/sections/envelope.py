@@ -8,7 +8,7 @@ from typing import Any
 from fleetsim.check.exchange import Exchange, written
 from fleetsim.check.fixtures import finished_task
 from fleetsim.check.raw_dialect import RawDialect, listed, mapping
-from fleetsim.check.requirement import ALL, BUILD_GUIDE, ONCE, V03, V10, Phase, must, should
+from fleetsim.check.requirement import ALL, BUILD_GUIDE, ONCE, V03, V10, ProbeBatch, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_applicable_unless, not_tested_unless
 from fleetsim.model.call import Operation
@@ -334,7 +334,7 @@ async def unknown_fields(session: Session) -> None:
     ALL,
     source="Seed: A2A Protocol (selectools), 'Sanitized errors'",
     remedy="Send the kind of error; keep the detail in your log.",
-    phase=Phase.LAST,
+    batch=ProbeBatch.LAST,
 )
 async def no_leaks(session: Session) -> None:
     """Look for stack traces and file paths in every answer the check has seen."""

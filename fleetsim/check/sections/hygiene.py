@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sized
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import delivered_webhook
 from fleetsim.check.options import Hint
-from fleetsim.check.requirement import BUILD_GUIDE, Phase, must, should
+from fleetsim.check.requirement import BUILD_GUIDE, ProbeBatch, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
@@ -32,7 +32,7 @@ MANY = 8
     remedy="Sweep terminal tasks older than an hour.",
     incident="Agents leaked memory in proportion to their lifetime traffic",
     needs=("time",),
-    phase=Phase.LAST,
+    batch=ProbeBatch.LAST,
 )
 async def evicted(session: Session) -> None:
     """Finish a task, let the time to live and a sweep pass: it is -32001."""
@@ -70,7 +70,7 @@ async def _works_for(session: Session, hint: Hint) -> float:
     source=f"{BUILD_GUIDE}, hardening 1",
     remedy="Evict by terminal state, never by age alone.",
     needs=("time", "slow"),
-    phase=Phase.LAST,
+    batch=ProbeBatch.LAST,
 )
 async def kept_at_work(session: Session) -> None:
     """Leave a task working (or waiting) as long as it took to evict a finished one: it is still there."""
@@ -142,7 +142,7 @@ async def cancel_is_atomic(session: Session) -> None:
     source=f"{STORE}; reference reliability T-26",
     remedy="Free a subscriber as soon as its connection is gone.",
     needs=("streaming", "side-effects"),
-    phase=Phase.LAST,
+    batch=ProbeBatch.LAST,
 )
 async def aborted_streams(session: Session) -> None:
     """Open a dozen streams, drop them, and call again; the agent answers as quickly as before."""
@@ -192,7 +192,7 @@ async def delivery_log(session: Session) -> tuple[str, str, list[str], list[str]
     remedy="Log each attempt at INFO and install a handler that shows INFO.",
     incident="Quinn #61: a day of polling fallback, because nothing showed that deliveries were refused",
     needs=("in-process", "push", "listener"),
-    phase=Phase.LAST,
+    batch=ProbeBatch.LAST,
 )
 async def deliveries_are_logged(session: Session) -> None:
     """Deliver a webhook and read the agent's log."""
@@ -209,7 +209,7 @@ async def deliveries_are_logged(session: Session) -> None:
     source=f"{BUILD_GUIDE}, 'Push notifications', implementation checklist",
     remedy="Log ids, state and status alone.",
     needs=("in-process", "push", "listener"),
-    phase=Phase.LAST,
+    batch=ProbeBatch.LAST,
 )
 async def nothing_private_is_logged(session: Session) -> None:
     """Deliver a webhook and look for its token and text in the agent's log."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetsim.check.raw_dialect import among, listed, mapping, texts
-from fleetsim.check.requirement import ALL, BUILD_GUIDE, V03, V10, Phase, must, should
+from fleetsim.check.requirement import ALL, BUILD_GUIDE, V03, V10, ProbeBatch, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
@@ -67,7 +67,7 @@ async def _at_once(session: Session, wait: bool | None, what: str) -> None:
     remedy="Run the skill in a background task that the record owns, and return the task as submitted.",
     incident="Handlers that block lose timeouts, cancelling, progress and webhooks",
     needs=("slow",),
-    phase=Phase.ALONE,
+    batch=ProbeBatch.ALONE,
 )
 async def send_is_quick(session: Session) -> None:
     """Send to the slow skill without saying blocking; the answer must come within 1 s, not finished."""
@@ -80,7 +80,7 @@ async def send_is_quick(session: Session) -> None:
     source=f"{LIFE}; reference interop, 'The original caller on the wire'",
     remedy="Treat blocking as a wish on 0.3: the caller polls, streams or takes webhooks.",
     needs=("slow",),
-    phase=Phase.ALONE,
+    batch=ProbeBatch.ALONE,
 )
 async def blocking_is_quick(session: Session) -> None:
     """Send to the slow skill with blocking: true, as the fleet's caller and the SDKs do by default."""
@@ -93,7 +93,7 @@ async def blocking_is_quick(session: Session) -> None:
     source="A2A 1.0 §3.2.2",
     remedy="Return the task as soon as it is recorded.",
     needs=("slow",),
-    phase=Phase.ALONE,
+    batch=ProbeBatch.ALONE,
 )
 async def immediately(session: Session) -> None:
     """Send to the slow skill with returnImmediately: true; the answer comes within 1 s, not finished."""

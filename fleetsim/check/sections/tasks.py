@@ -9,7 +9,7 @@ from typing import Any
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import finished_task
 from fleetsim.check.raw_dialect import STATES, answer_text, listed, mapping, message_text, snake_keys
-from fleetsim.check.requirement import ALL, BUILD_GUIDE, V03, V10, Phase, must, should
+from fleetsim.check.requirement import ALL, BUILD_GUIDE, V03, V10, ProbeBatch, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.model.call import Operation
@@ -47,7 +47,7 @@ async def can_be_read(session: Session) -> None:
     ALL,
     source=f"{BUILD_GUIDE}, 'Task lifecycle'; seed: A2A Runtime, 'Task lifecycle states'",
     remedy="Guard every write with the table of moves.",
-    phase=Phase.LAST,
+    batch=ProbeBatch.LAST,
 )
 async def states_are_final(session: Session) -> None:
     """Watch the states of every task the check made, by stream and by get."""
@@ -164,7 +164,7 @@ def _statuses(session: Session) -> Iterator[tuple[Mapping[str, Any], Exchange]]:
     source="A2A 0.3 §6.2, 1.0 §5.6.1; reference interop, 'Pitfalls'",
     remedy="Write UTC with Z; a timestamp without a zone makes some clients refuse the whole answer.",
     incident="fasta2a's timestamps have no zone",
-    phase=Phase.LAST,
+    batch=ProbeBatch.LAST,
 )
 async def timestamps_have_zones(session: Session) -> None:
     """Read status.timestamp of the tasks seen."""
@@ -192,7 +192,7 @@ async def _variety(session: Session) -> None:
     source="Reference interop, 'What real clients found'; A2A 0.3 §6.4, 1.0 §4.1.4",
     remedy="Build whole Message objects: the SDKs refuse the event without messageId.",
     incident="Any failed task of the original agent was an exception in the SDK clients",
-    phase=Phase.LAST,
+    batch=ProbeBatch.LAST,
 )
 async def messages_are_whole(session: Session) -> None:
     """Read every status.message seen: messageId, role, parts (and kind in 0.3)."""
@@ -263,7 +263,7 @@ async def failure_is_a_state(session: Session) -> None:
     "T-26: Artifacts have an artifactId and parts",
     source=f"{BUILD_GUIDE}, checklist 'SSE semantics'",
     remedy="Give each artifact an id that its events share.",
-    phase=Phase.LAST,
+    batch=ProbeBatch.LAST,
 )
 async def artifacts_are_whole(session: Session) -> None:
     """Read the artifacts of every task seen."""
@@ -281,7 +281,7 @@ async def artifacts_are_whole(session: Session) -> None:
     "T-30: Wire fields of tasks are camelCase",
     source=f"{BUILD_GUIDE}, checklist 'SSE semantics'",
     remedy="contextId, artifactId, messageId: only Python variables are snake case.",
-    phase=Phase.LAST,
+    batch=ProbeBatch.LAST,
 )
 async def tasks_are_camel_case(session: Session) -> None:
     """Look for keys with underscores in the tasks seen, outside of data and metadata."""

@@ -19,7 +19,7 @@ from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.text import Column, Rows, TableRow, clip, fitted, left_out, line, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import AgentRow
-from fleetsim.dashboard.view_scenario import CELLS_MAX, Phase, ScenarioView, TroubleRow
+from fleetsim.dashboard.view_scenario import CELLS_MAX, RunState, ScenarioView, TroubleRow
 from fleetsim.dashboard.widgets import Grid, Lines, Page
 
 NEWEST_MAX = 50
@@ -71,7 +71,7 @@ def progress(run: ScenarioView, width: int) -> Text:
     if not run.duration_s:
         return line((span(run.at_s), STRONG), (" since the recording began", MUTED))
     share = min(1.0, run.at_s / run.duration_s)
-    rest = {Phase.RUNNING: "", Phase.SETTLING: " settling", Phase.ENDED: " over"}[run.phase]
+    rest = {RunState.RUNNING: "", RunState.SETTLING: " settling", RunState.ENDED: " over"}[run.state]
     told = line((f" {share:.0%} ", STRONG), f"{span(run.at_s)} of {span(run.duration_s)}", (rest, MUTED))
     cells = max(3, min(BAR_CELLS, width - told.cell_len))
     done = round(share * cells)
@@ -83,7 +83,7 @@ def rules(run: ScenarioView, *, written: bool = False) -> Text:
     if run.of_hub:
         return line(("no rules: a hub tells too little", MUTED))
     if run.verdict is None:
-        ended = run.phase is Phase.ENDED and not written
+        ended = run.state is RunState.ENDED and not written
         return line(("no verdict in it: fleetsim sim --replay FILE" if ended else "rules: looked at once over", MUTED))
     if run.verdict.violations:
         return line((f"✗ rules broken {plural(run.verdict.violations, 'time')}", Tone.BAD))
@@ -206,7 +206,7 @@ def expected(run: ScenarioView, width: int) -> list[Text]:
 
 def troubles(run: ScenarioView, width: int) -> list[Text]:
     """What goes wrong now, then what did."""
-    none = line(("nothing, so far" if run.phase is Phase.RUNNING else "nothing", MUTED))
+    none = line(("nothing, so far" if run.state is RunState.RUNNING else "nothing", MUTED))
     return [clip(_trouble(row), width) for row in run.troubles] or [none]
 
 
@@ -269,7 +269,7 @@ class ScenarioPane(Pane):
         self._expected.show(told, lambda width: expected(run, width))
         now = sum(row.ended_s is None for row in run.troubles)
         self._troubles.entitle("Trouble", f"{now} now" if run.troubles else "")
-        self._troubles.show((run.troubles, run.phase), lambda width: troubles(run, width))
+        self._troubles.show((run.troubles, run.state), lambda width: troubles(run, width))
         newest = [event for event in view.events[: -NEWEST_MAX - 1 : -1] if event.level != "debug"]
         self._newest.entitle("Newest events", "5 has all")
         wide = self.size_class is Size.FULL
