@@ -185,13 +185,28 @@ def fold_bounded(
 
     ``chars`` is how much text the artifacts have at the most; None if that is not known, or some was left out. It is
     counted along: to add up all artifacts at each event makes it dearer and dearer to follow a task of thousands.
+
+    Notes of the agent beside it (metadata of the task and its messages) are left out: they may be as large as an
+    answer, and nobody who keeps tasks reads them.
     """
     task, more = fold(task, event), _more_chars(event)
+    if task.metadata or task.status.message is not None or task.history:
+        task = _without_notes(task)
     if chars is not None and more is not None and chars + more <= text_chars_max:
         return _bounded_message(task, text_chars_max), chars + more
     task = bounded(task, text_chars_max)
     sizes = [_chars(artifact) for artifact in task.artifacts]
     return task, None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def _without_notes(task: Task) -> Task:
+    if task.metadata:
+        task = replace(task, metadata={})
+    if (said := task.status.message) is not None and said.metadata:
+        task = replace(task, status=replace(task.status, message=replace(said, metadata={})))
+    if any(message.metadata for message in task.history):
+        task = replace(task, history=tuple(replace(message, metadata={}) for message in task.history))
+    return task
 
 
 def _more_chars(event: TaskEvent) -> int | None:

@@ -16,7 +16,7 @@ from fleetsim.caller.track import Rules
 from fleetsim.model.errors import ConnectionLost, FleetsimError, LimitReached
 from fleetsim.model.event import ArtifactUpdate, Snapshot, TaskEvent, bounded, fold
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
-from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
+from fleetsim.model.task import Artifact, Message, Role, Task, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import UpdateSource
 from tests.caller.steps import Hand, chunk, status, task
 
@@ -47,6 +47,18 @@ def test_chunks_past_the_limit_are_counted_not_dropped() -> None:
     hand.hear(task(TaskState.COMPLETED, "0123456789" * 30), UpdateSource.POLL)
     (outcome,) = hand.outcomes
     assert (outcome.text, outcome.text_chars) == ("0123456789" * 10, 300)
+
+
+def test_notes_beside_a_task_are_not_kept() -> None:
+    notes = {"x": "y" * 10_000}
+    said = Message(message_id="m", role=Role.AGENT, parts=(TextPart(text="wait"),), metadata=notes)
+    seen = replace(task(TaskState.WORKING), metadata=notes, history=(said,))
+    hand = Hand.begun().hear(Snapshot(task=replace(seen, status=replace(seen.status, message=said))), UpdateSource.POLL)
+    kept = hand.track.record.task
+    assert kept is not None
+    assert kept.status.message is not None
+    assert [kept.metadata, kept.status.message.metadata, kept.history[0].metadata] == [{}, {}, {}]
+    assert (kept.status.message.parts, kept.history[0].parts) == (said.parts, said.parts)
 
 
 def test_a_question_past_the_limit_says_so() -> None:
