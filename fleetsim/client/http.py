@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -161,9 +162,11 @@ def read_result(
         raise wire_error(asked.where, str(error), headers, body) from error
 
 
-async def _parsed(body: bytes, turns: Turns | None) -> Callable[[], Any] | None:
+async def _parsed(body: bytes, sink: DataSink | None, turns: Turns | None) -> Callable[[], Any] | None:
     """What gives the JSON of a large body, of which others had their turns while it was read."""
-    if turns is None or len(body) > WIRE_BYTES_MAX:
+    if sink is not None:
+        return sink.value
+    if turns is None or not LARGE_JSON_BYTES < len(body) <= WIRE_BYTES_MAX:
         return None
     from fleetsim.wire.json_pieces import read_in_turns  # loaded where a large one comes
 
@@ -244,11 +247,14 @@ def _error_message(body: bytes) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _reader_in_steps() -> DataSink:
-    """What reads a large event; loaded where one comes."""
+def _reader_in_steps(*, strict: bool = False) -> DataSink:
+    """What reads a large event, or answer if ``strict``; loaded where one comes."""
     from fleetsim.wire.json_pieces import JsonReader
 
-    return JsonReader()
+    return JsonReader(strict=strict)
+
+
+_answer_in_steps = partial(_reader_in_steps, strict=True)
 
 
 # -- calls -------------------------------------------------------------------------------------------------------
@@ -290,10 +296,11 @@ class AgentHttp:
         turns: Turns | None,
     ) -> tuple[Reply, Any]:
         """One call that is answered at once: the reply, and its undecoded ``result``."""
-        request, asked = self._request(runtime, call, choice, headers, self.limits.for_call(timeout_s))
+        limits = self.limits.for_call(timeout_s)
+        request, asked = self._request(runtime, call, choice, headers, limits, turns=turns)
         answer = await exchange_following(runtime, self.address, request)
         body, now = answer.body, runtime.clock.now()
-        parsed = await _parsed(body, turns) if len(body) > LARGE_JSON_BYTES else None
+        parsed = await _parsed(body, answer.sink, turns) if len(body) > LARGE_JSON_BYTES else None
         result = read_result(asked, answer.status, answer.headers, body, now, parsed)
         try:
             return asked.dialect.decode_reply(asked.operation, result), result
@@ -322,9 +329,9 @@ class AgentHttp:
                 stream = EventStream(asked, frames, joins=isinstance(call, SubscribeToTask))
             else:
                 chunks = BoundedChunks(incoming.chunks, limits=whole, deadline=deadline_of(whole), where=asked.where)
-                body = await read_whole(chunks, runtime.room, owner=asked.where)
+                body, sink = await read_whole(chunks, runtime.room, owner=asked.where, turns=turns, sinks=request.sinks)
                 now = runtime.clock.now()
-                parsed = await _parsed(body, turns) if len(body) > LARGE_JSON_BYTES else None
+                parsed = await _parsed(body, sink, turns) if len(body) > LARGE_JSON_BYTES else None
                 result = read_result(asked, incoming.status, incoming.headers, body, now, parsed)
                 try:
                     stream = EventStream(asked, asked.dialect.decode_event(result))
@@ -342,6 +349,7 @@ class AgentHttp:
         limits: Limits,
         *,
         streaming: bool = False,
+        turns: Turns | None = None,
     ) -> tuple[Request, AnswerRequest]:
         operation, spoken = call.operation, dialect(choice.dialect_name)
         method, params = spoken.encode_call(call)
@@ -365,7 +373,16 @@ class AgentHttp:
             credential=self.credential.source if self.credential is not None else None,
         )
         body = rpc_body(asked.request_id, method, params)
-        request = Request(method="POST", url=choice.url, headers=merged, body=body, limits=limits, streaming=streaming)
+        request = Request(
+            method="POST",
+            url=choice.url,
+            headers=merged,
+            body=body,
+            limits=limits,
+            streaming=streaming,
+            turns=turns,
+            sinks=_answer_in_steps if self.limits.body_bytes_max <= WIRE_BYTES_MAX else None,
+        )
         return request, asked
 
     async def fetch_card(self, runtime: Runtime, known: FoundCard | None = None) -> FoundCard:

@@ -13,9 +13,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from fleetsim.model.errors import LimitReached, TimedOut
+from fleetsim.model.limits import LARGE_JSON_BYTES
 
 if TYPE_CHECKING:
     from fleetsim.runtime.ports import Limits
+    from fleetsim.runtime.sse import DataSink, Turns
 
 # -- time ---------------------------------------------------------------------------------------------------------
 # While the event loop is held up nothing that arrives is looked at, and the first thing it does afterwards is to let
@@ -265,14 +267,39 @@ class BoundedChunks(AsyncIterator[bytes]):
         return chunk
 
 
-async def read_whole(chunks: AsyncIterator[bytes], room: Room, *, owner: str) -> bytes:
-    """All of a body. While there is no room nothing is read, and that time is not the sender's."""
-    pieces, size = [], 0
+STEP_BYTES = 8 * 1024
+"""So much of a large body goes into its reader before others have a turn."""
+
+
+async def read_whole(
+    chunks: AsyncIterator[bytes],
+    room: Room,
+    *,
+    owner: str,
+    turns: Turns | None = None,
+    sinks: Callable[[], DataSink] | None = None,
+) -> tuple[bytes, DataSink | None]:
+    """All of a body. While there is no room nothing is read, and that time is not the sender's.
+
+    With ``turns`` and ``sinks`` one that is larger than ``LARGE_JSON_BYTES`` is poured into one of these as it comes,
+    and read by it, while others have their turns; of its bytes the beginning alone is kept.
+    """
+    pieces, size = list[bytes](), 0
+    sink: DataSink | None = None
     with room.document(owner) as document:
         async for chunk in chunks:
-            pieces.append(chunk)
             size += len(chunk)
             waited_s = await document.grow(size)
+            if sink is None:
+                pieces.append(chunk)
+                if turns is not None and sinks is not None and size > LARGE_JSON_BYTES:
+                    sink, chunk = sinks(), b"".join(pieces)
+            if sink is not None and turns is not None:
+                for at in range(0, len(chunk), STEP_BYTES):
+                    sink.feed(chunk[at : at + STEP_BYTES])
+                    waited_s += await turns.turn()
             if isinstance(chunks, BoundedChunks):
                 chunks.pardon(waited_s)
-        return b"".join(pieces)
+        while sink is not None and turns is not None and sink.work():
+            await turns.turn()
+        return b"".join(pieces), sink

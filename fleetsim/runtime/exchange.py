@@ -196,5 +196,11 @@ async def exchange(
     A large one takes its place in ``room``.
     """
     async with open_(request) as incoming:
-        body = await read_whole(incoming.chunks, room or Room(), owner=where_of(request.url))
-    return Reply(status=incoming.status, headers=incoming.headers, body=body)
+        body, sink = await read_whole(
+            incoming.chunks,
+            room or Room(),
+            owner=where_of(request.url),
+            turns=request.turns,
+            sinks=request.sinks,
+        )
+    return Reply(status=incoming.status, headers=incoming.headers, body=body, sink=sink)

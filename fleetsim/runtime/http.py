@@ -94,14 +94,21 @@ class HttpTransport:
         async with self._stream_gate if request.streaming else self._exchange_gate:
             response, progress = await self._ask(request, whole=True)
             try:
+                sink = None
                 if response.complete:
                     body = response.take()
                     if len(body) > request.limits.body_bytes_max:
                         raise too_large(response.where, request.limits)
                 else:  # it is large
                     incoming = progress.arriving(response.status, response.headers, response)
-                    body = await read_whole(incoming.chunks, room or Room(), owner=response.where)
-                return Reply(status=response.status, headers=response.headers, body=body)
+                    body, sink = await read_whole(
+                        incoming.chunks,
+                        room or Room(),
+                        owner=response.where,
+                        turns=request.turns,
+                        sinks=request.sinks,
+                    )
+                return Reply(status=response.status, headers=response.headers, body=body, sink=sink)
             finally:
                 self._release(response.connection)
 

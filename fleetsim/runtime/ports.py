@@ -9,7 +9,7 @@ simulation where a day takes a second.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,6 +21,7 @@ from fleetsim.model.limits import WIRE_BYTES_MAX
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
     from fleetsim.runtime.body import Room
+    from fleetsim.runtime.sse import DataSink, Turns
 
 
 class Clock(Protocol):
@@ -89,7 +90,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One HTTP request. ``streaming`` counts it among the long streams, which do not take short calls' places."""
+    """One HTTP request. ``streaming`` counts it among the long streams, which do not take short calls' places.
+
+    With ``turns`` and ``sinks`` a large answer to ``exchange`` is read in steps, as ``body.read_whole`` has it.
+    """
 
     method: str
     url: str
@@ -97,15 +101,21 @@ class Request:
     body: bytes = field(default=b"", repr=False)
     limits: Limits = field(default_factory=Limits)
     streaming: bool = False
+    turns: Turns | None = field(default=None, repr=False, compare=False)
+    sinks: Callable[[], DataSink] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One whole HTTP response. Header names are lower case; repeated ones are joined with ", "."""
+    """One whole HTTP response. Header names are lower case; repeated ones are joined with ", ".
+
+    Of what went into a ``sink`` the body is only the beginning.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
+    sink: DataSink | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

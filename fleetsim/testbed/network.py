@@ -221,14 +221,20 @@ class OpenExchange(AbstractAsyncContextManager[IncomingResponse]):
         """The whole response. What is there at once, as it is where no weather is, is taken as it stands."""
         incoming = await self.__aenter__()
         try:
-            body = self._simulated.whole()
+            body, sink, asked = self._simulated.whole(), None, self._request
             if body is None:
-                body = await read_whole(incoming.chunks, room or Room(), owner=where_of(self._request.url))
+                body, sink = await read_whole(
+                    incoming.chunks,
+                    room or Room(),
+                    owner=where_of(asked.url),
+                    turns=asked.turns,
+                    sinks=asked.sinks,
+                )
         except BaseException as error:
             self._over(error)
             raise
         self._over(None)
-        return Reply(status=incoming.status, headers=incoming.headers, body=body)
+        return Reply(status=incoming.status, headers=incoming.headers, body=body, sink=sink)
 
     async def __aenter__(self) -> IncomingResponse:
         network = self._network
