@@ -24,8 +24,8 @@ _CLOCK_S = 1e-6
 class MeterLimits:
     """One agent's processor seconds in a second, and events in a second; each may run ahead by so much.
 
-    ``turn_s`` of work or ``turn_events`` at a stretch, then everybody else has a turn. Past them nothing is refused
-    but webhooks (429): streams are read later, calls leave later.
+    ``turn_s`` of work or ``turn_events`` at a stretch, then everybody else has a turn: after so much work one as long.
+    Past them nothing is refused but webhooks (429): streams are read later, calls leave later.
     """
 
     work_per_s: float = 0.25
@@ -46,12 +46,15 @@ class Account:
         self._work_s, self._events = limits.work_ahead_s, limits.events_ahead
         self._turn_s, self._turn_events = 0.0, 0
         self._paying = asyncio.Lock()
+        self._waiting = False
 
     def charge(self, work_s: float, events: int = 0) -> None:
         """Work was done, and so many events were read."""
-        self._settle()
+        others_s = self._settle() - work_s
         self._work_s -= work_s
         self._events -= events
+        if others_s > 0.0:
+            self._turn_s = self._turn_s - others_s if self._turn_s > others_s else 0.0
         self._turn_s += work_s
         self._turn_events += events
 
@@ -72,11 +75,13 @@ class Account:
         owed_s = max(-self._work_s / limits.work_per_s, -self._events / limits.events_per_s)
         return owed_s if owed_s > _CLOCK_S else 0.0
 
-    def _settle(self) -> None:
+    def _settle(self) -> float:
+        """Returns the seconds since it was settled before."""
         limits, now = self._limits, self._clock.monotonic()
         passed, self._at = now - self._at, now
         self._work_s = min(self._work_s + passed * limits.work_per_s, limits.work_ahead_s)
         self._events = min(self._events + passed * limits.events_per_s, limits.events_ahead)
+        return passed
 
     async def turn(self, events: int = 0) -> float:
         """So many events were read. At the end of a turn let the others have theirs, and wait out the debt.
@@ -90,18 +95,35 @@ class Account:
         self.charge(work_s, events)
         if self._turn_s < self._limits.turn_s and self._turn_events < self._limits.turn_events:
             return 0.0
-        began = self._clock.monotonic()
-        await self.paid()
-        return self._clock.monotonic() - began
+        return await self.paid()
 
-    async def paid(self) -> None:
-        """Wait out the debt; others have a turn in any case.
+    async def step(self) -> float:
+        """A step of a large document was read: a turn is half as long, and over while another of the agent waits.
 
-        However much the agent has going on, one of it goes on at a time.
+        A request makes many turns of the loop, and would wait for such a step in each of them.
         """
-        self._turn_s, self._turn_events = 0.0, 0
+        if self._at_work_since is not None:
+            self.end()
+            self.begin()
+        if self._turn_s < self._limits.turn_s / 2 and not self._waiting:
+            return 0.0
+        return await self.paid()
+
+    async def paid(self) -> float:
+        """Wait out the debt; others have a turn in any case, after a long one as long as it was.
+
+        However much the agent has going on, one of it goes on at a time. Returns the seconds waited.
+        """
+        began = self._clock.monotonic()
+        turn_s, self._turn_s, self._turn_events = self._turn_s, 0.0, 0
         async with self._paying:
-            await asyncio.sleep(self.debt_s())
+            wait_s = max(self.debt_s(), turn_s if turn_s >= self._limits.turn_s / 2 else 0.0)
+            self._waiting = wait_s > 0.0
+            try:
+                await asyncio.sleep(wait_s)
+            finally:
+                self._waiting = False
+        return self._clock.monotonic() - began
 
 
 class Meter:

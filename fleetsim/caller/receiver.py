@@ -165,7 +165,7 @@ class CallbackReceiver:
         await account.turn()
         try:
             if len(body) > LARGE_JSON_BYTES:
-                value = (await read_in_turns(body, account.turn)).value()
+                value = (await read_in_turns(body, account.step)).value()
             else:
                 value = parse_untrusted(body, bytes_max=self._limits.body_bytes_max)
             events = read_push_body(value)

@@ -170,7 +170,7 @@ async def _parsed(body: bytes, sink: DataSink | None, turns: Turns | None) -> Ca
         return None
     from fleetsim.wire.json_pieces import read_in_turns  # loaded where a large one comes
 
-    return (await read_in_turns(body, turns.turn)).value
+    return (await read_in_turns(body, turns.step)).value
 
 
 def refuse_status(

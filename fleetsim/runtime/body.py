@@ -297,9 +297,9 @@ async def read_whole(
             if sink is not None and turns is not None:
                 for at in range(0, len(chunk), STEP_BYTES):
                     sink.feed(chunk[at : at + STEP_BYTES])
-                    waited_s += await turns.turn()
+                    waited_s += await turns.step()
             if isinstance(chunks, BoundedChunks):
                 chunks.pardon(waited_s)
         while sink is not None and turns is not None and sink.work():
-            await turns.turn()
+            await turns.step()
         return b"".join(pieces), sink

@@ -212,6 +212,10 @@ class Turns(Protocol):
         """So many events were read; returns once more may be read, and how many seconds that took."""
         ...
 
+    async def step(self) -> float:
+        """As ``turn``, after a piece of something large."""
+        ...
+
 
 async def read_events(
     incoming: IncomingResponse,
@@ -260,7 +264,7 @@ async def read_events(
                     if turns is not None:
                         wait.pardon(await turns.turn(1))
                 if turns is not None and not events:  # each event had a turn
-                    wait.pardon(await turns.turn())
+                    wait.pardon(await turns.step())
 
 
 async def _work(sink: DataSink, turns: Turns | None) -> float:
@@ -268,7 +272,7 @@ async def _work(sink: DataSink, turns: Turns | None) -> float:
     waited_s = 0.0
     while sink.work():
         if turns is not None:
-            waited_s += await turns.turn()
+            waited_s += await turns.step()
     return waited_s
 
 

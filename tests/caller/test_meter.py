@@ -145,9 +145,12 @@ async def test_a_line_of_comments_without_end_gives_others_their_turn_too() -> N
 
     class Counted:
         async def turn(self, events: int = 0) -> float:
+            raise AssertionError("there is no event")
+
+        async def step(self) -> float:
             nonlocal turns
             turns += 1
-            return await account.turn(events)
+            return await account.step()
 
     async def chunks() -> AsyncIterator[bytes]:
         yield b":\n" * 50_000
@@ -172,7 +175,7 @@ async def test_work_without_a_wait_is_noticed_while_it_goes_on() -> None:
     async def other() -> None:
         nonlocal since
         while not working.done():
-            await asyncio.sleep(0)
+            await asyncio.sleep(LIMITS.turn_s / 2)
             since = 0
 
     working = asyncio.ensure_future(found.charged("loud", work()))
@@ -226,12 +229,45 @@ async def test_a_turn_ends_with_its_last_event_or_its_share_of_work(work_s: floa
 
 async def test_a_turn_that_ended_is_followed_by_a_whole_one() -> None:
     found = account()
-    found.charge(0.001)
+    found.charge(0.0019)
     waited = [await found.turn(1) for _ in range(48)]
     assert [n for n, seconds in enumerate(waited) if seconds] == [15, 31, 47]
     assert sum(waited) == pytest.approx(4.8) == asyncio.get_running_loop().time()
     found.charge(0.0019)
     assert await found.turn() == 0.0, "what was worked in the turns before is paid"
+
+
+async def test_while_an_agent_runs_ahead_others_have_half_of_the_time() -> None:
+    found = account(limits=LIMITS)
+
+    async def work() -> None:
+        for _ in range(10):
+            found.charge(LIMITS.turn_s)
+            assert await found.turn() >= LIMITS.turn_s
+            assert found.debt_s() == 0.0, "there is credit"
+
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(work(), work())
+    assert asyncio.get_running_loop().time() - began == pytest.approx(20 * LIMITS.turn_s)
+
+
+async def test_a_large_document_is_read_in_half_turns_and_not_while_the_agent_waits_elsewhere() -> None:
+    found = account(limits=LIMITS)
+    found.charge(LIMITS.turn_s * 0.6)
+    assert await found.turn() == 0.0
+    assert await found.step() == pytest.approx(LIMITS.turn_s * 0.6)
+    assert await found.step() == 0.0
+    found.charge(LIMITS.turn_s)
+    waited = await asyncio.gather(found.turn(), found.step())
+    assert waited == [pytest.approx(LIMITS.turn_s)] * 2
+
+
+async def test_what_others_had_since_is_no_part_of_a_turn() -> None:
+    found = account(limits=LIMITS)
+    for _ in range(10):
+        found.charge(LIMITS.turn_s * 0.6)
+        assert await found.turn() == 0.0
+        await asyncio.sleep(2 * LIMITS.turn_s)
 
 
 async def test_others_have_a_turn_even_if_nothing_is_owed() -> None:

@@ -413,6 +413,9 @@ class Counted:
         await asyncio.sleep(self.takes_s)
         return self.takes_s
 
+    async def step(self) -> float:
+        return await self.turn()
+
 
 @pytest.mark.parametrize(
     ("line", "turns"),

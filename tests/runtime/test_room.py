@@ -70,6 +70,9 @@ async def test_a_large_body_is_read_in_steps_as_it_comes_and_only_its_beginning_
         turns = 0
 
         async def turn(self, events: int = 0) -> float:
+            raise AssertionError("there is no event")
+
+        async def step(self) -> float:
             self.turns += 1
             return 0.0
 
