@@ -238,6 +238,15 @@ async def test_an_outcome_ends_its_open_questions_with_it(
         assert states == [state, QuestionState.ANSWERED, QuestionState.OPEN]
 
 
+@pytest.mark.slow
+async def test_every_question_that_is_open_is_told_of_however_many_there_are(opened: OpenLedger) -> None:
+    async with opened() as ledger:
+        await ledger.accept([record("c-1")])
+        asked = await asyncio.gather(*(ledger.ask(question(f"q-{n}", "c-1")) for n in range(10_001)))
+        assert all(asked)
+        assert [q.question.question_id for q in await ledger.questions()] == [f"q-{n}" for n in range(10_001)]
+
+
 async def test_a_closed_or_unknown_request_gets_no_question(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-1")])

@@ -283,8 +283,8 @@ class Ledger:
         """
         return await self._run(self._storage.read, journal.untold_requests)
 
-    async def questions(self, *, open_only: bool = True, limit: int = 10_000) -> tuple[QuestionRecord, ...]:
-        """Questions, oldest first, the newest ``limit`` of them; with ``open_only`` those still in need of care.
+    async def questions(self, *, open_only: bool = True, limit: int | None = None) -> tuple[QuestionRecord, ...]:
+        """Questions, oldest first, all or the newest ``limit``; with ``open_only`` those still in need of care.
 
         These are the open ones, and the answered ones whose answer was not delivered, of open requests.
         """

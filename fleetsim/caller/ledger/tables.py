@@ -498,8 +498,8 @@ def _end_questions(connection: Connection, state: QuestionState, which: str, val
     )
 
 
-def questions(connection: Connection, open_only: bool, limit: int) -> tuple[QuestionRecord, ...]:
-    """The newest ``limit``, oldest first. An answer whose request is closed needs no delivery any more."""
+def questions(connection: Connection, open_only: bool, limit: int | None) -> tuple[QuestionRecord, ...]:
+    """All or the newest ``limit``, oldest first. An answer whose request is closed needs no delivery any more."""
     waiting = (
         " JOIN requests ON requests.correlation_id = questions.correlation_id AND requests.phase <> 'closed'"
         " WHERE questions.state IN ('open', 'answered')"
@@ -507,7 +507,7 @@ def questions(connection: Connection, open_only: bool, limit: int) -> tuple[Ques
     rows = connection.execute(
         f"SELECT questions.body, {checked('questions')}, questions.state, questions.answer, questions.answered_at"
         f" FROM questions{waiting if open_only else ''} ORDER BY questions.seq DESC LIMIT ?",
-        (limit,),
+        (-1 if limit is None else limit,),
     )
     newest = [
         QuestionRecord(
