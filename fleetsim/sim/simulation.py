@@ -54,7 +54,7 @@ HUB_ADDRESS = "93.184.216.34"
 """A public address, so that webhooks are held to the policy for those; nothing outside this process is dialled."""
 FOLDER = Path("ceremonies")
 KEEP_ALL = LedgerLimits(outcomes_max=10_000_000, keep_s=366 * 86_400.0)
-LEDGER_BYTES_MAX = 4 * 1024 * 1024
+LEDGER_BYTES_MAX = 2 * 1024 * 1024
 """What of the ledger is held in memory: SQLite walks what it would have to write at every commit, so no more."""
 HEALTH_EVERY_S = 3_600.0
 HEALTH_LOOKS_MIN = 24
