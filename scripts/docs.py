@@ -55,8 +55,9 @@ from fleetsim.model.limits import (
 )
 from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.work import BLAME
-from fleetsim.runtime.body import PLACES, PLACES_PER_OWNER, SMALL_BYTES, StreamLimits
+from fleetsim.runtime.body import PLACES, PLACES_PER_OWNER, SMALL_BYTES
 from fleetsim.runtime.ports import Limits
+from fleetsim.runtime.sse import StreamLimits
 from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.scenario import Scenario
 from fleetsim.sim.troubles import KINDS

@@ -390,7 +390,7 @@ class FleetHealth:
 
     def __init__(self, *, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX) -> None:
         self.thresholds = thresholds or Thresholds()
-        self._outcomes_max = outcomes_max
+        self.outcomes_max = outcomes_max
         self._ids = RecentIds()
         self._groups = OutcomeGroups()
         self._skills: dict[tuple[str, str], Bucket] = {}
@@ -430,7 +430,7 @@ class FleetHealth:
         self._size += 1
         if at < self._oldest_at:
             self._oldest_at = at
-        if self._size > self._outcomes_max:
+        if self._size > self.outcomes_max:
             self._shed_oldest()
         return True
 

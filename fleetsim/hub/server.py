@@ -7,7 +7,6 @@ honoured, not lost.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from fleetsim.hub.state import A2A_FILE, StateDir
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Clock, Runtime
-from fleetsim.runtime.server import is_loopback, listen, serving
+from fleetsim.runtime.server import Listener, is_loopback, listen, serving
 from fleetsim.runtime.watchdog import Watchdog
 
 
@@ -38,7 +37,7 @@ async def running_hub(
     state: StateDir | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
-    listener: socket.socket | None = None,
+    listener: Listener | None = None,
     file: FleetFile | None = None,
     agent_keys: AgentKeys | None = None,
     ceremonies: Path | None = None,

@@ -15,7 +15,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeAlias
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -129,7 +129,10 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def listen(host: str, port: int) -> socket.socket:
+Listener: TypeAlias = socket.socket
+
+
+def listen(host: str, port: int) -> Listener:
     """A listening socket, at which connections wait from now on; port 0 picks a free one.
 
     Raises:
@@ -154,7 +157,7 @@ def listen(host: str, port: int) -> socket.socket:
 async def serving(
     app: ASGIApp,
     limits: ServerLimits,
-    listener: socket.socket,
+    listener: Listener,
     *,
     on_stop: Callable[[], Awaitable[None]] | None = None,
     what: str = "the agent",
@@ -186,7 +189,7 @@ async def serving(
 def serve(
     app: ASGIApp,
     limits: ServerLimits,
-    listener: socket.socket,
+    listener: Listener,
     *,
     on_start: Callable[[], Awaitable[None]],
     on_stop: Callable[[], Awaitable[None]],

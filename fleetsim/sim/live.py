@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -26,7 +25,7 @@ from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.explain import combine
 from fleetsim.runtime.real import running_runtime
-from fleetsim.runtime.server import listen
+from fleetsim.runtime.server import Listener, listen
 from fleetsim.runtime.workers import Workers
 from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.sim.agents import simulated_agent
@@ -167,7 +166,7 @@ class LiveSimulation(ScenarioRun):
             await self._workers.close()
             self.tell("end", kept={what: count for what, count in hub.tracker.kept().items() if count})
 
-    async def _fleet(self, stack: AsyncExitStack) -> tuple[socket.socket, FleetConfig]:
+    async def _fleet(self, stack: AsyncExitStack) -> tuple[Listener, FleetConfig]:
         """Start agents and proxies; where the hub is to listen, and its configuration."""
         scenario = self.scenario
         listener = listen("127.0.0.1", 0)  # bound first: proxies of webhooks must know its port

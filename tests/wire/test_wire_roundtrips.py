@@ -157,7 +157,7 @@ sends = st.builds(
     push=st.none() | push_configs(),
     task_id=st.none() | ids,
     metadata=metadata,
-    streaming=st.booleans(),
+    operation=st.sampled_from([Operation.SEND, Operation.STREAM]),
 )
 listings = st.builds(
     ListTasks,
