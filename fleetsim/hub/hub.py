@@ -451,8 +451,10 @@ class Hub:
     # ------------------------------------------------------------------ what parts ask each other
 
     def _weights(self) -> Mapping[str, float]:
-        """How much work each agent deserves now; one without a history is not in it."""
-        self.health.prune(self.runtime.clock.now())
+        """How much work each agent deserves, by the outcomes of a day and of up to a minute more (``_forget_old``).
+
+        One without a history is not in it. To forget is work for every agent there is; this is asked for each request.
+        """
         barred = self._notes.barred(self.broker.views(), self.limiter)
         return {**self.health.weights(), **dict.fromkeys(barred, 0.0)}
 

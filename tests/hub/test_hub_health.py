@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from fleetsim.agent import SkillContext
 from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import EPOCH
 from fleetsim.caller.health import AgentHealth, HealthWord
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest
@@ -193,6 +196,11 @@ async def test_who_gets_a_request_takes_no_more_calls_in_a_large_fleet() -> None
             await asyncio.sleep(1)
             await asyncio.gather(*(ask(t, "echo", agent=f"agent-{n}") for n in range(agents)))
             await routed(t)
+            for outcome in await t.ledger.outcomes(since=EPOCH):  # of each agent one is a day old by now
+                old = t.runtime.clock.now() - timedelta(hours=23, minutes=59, seconds=59)
+                t.hub.health.fold(replace(outcome, correlation_id=f"old {outcome.correlation_id}", ended_at=old))
+            t.hub.health.weights()
+            await asyncio.sleep(2)
             chosen = Walk()
             with chosen.followed():
                 t.hub.registry.resolve("echo")
