@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from fleetsim import __version__
 
 
 def main() -> None:
     if sys.argv[1:] == ["--version"]:
-        sys.stdout.write(f"fleetsim {__version__}\n")
-        return
+        with suppress(OSError):  # a command line can say what is wrong with its output
+            sys.stdout.write(f"fleetsim {__version__}\n")
+            sys.stdout.flush()
+            return
     from fleetsim.cli.main import main as command_line
 
     command_line()

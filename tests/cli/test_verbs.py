@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -428,3 +431,13 @@ def test_without_a_hub_ceremonies_are_listed_from_the_files(shell: Shell) -> Non
 def test_the_version_is_told_in_the_same_words_wherever_it_stands(shell: Shell, words: tuple[str, ...]) -> None:
     done = shell.run(*words)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"fleetsim {__version__}\n", "")
+
+
+def test_a_version_that_nobody_reads_is_no_fault_of_ours() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as unread:
+        done = subprocess.run(
+            [sys.executable, "-m", "fleetsim", "--version"], stdout=unread, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, b"")
