@@ -44,6 +44,7 @@ class AgentLimiter:
         self._calls_per_agent_max = self._settings.calls_per_agent_max
         self._shared = Bulkhead(self._settings.calls_max)
         self._states: dict[str, _AgentState] = {}
+        self._open = set[str]()  # whose breaker is
         self._former: dict[str, Slots] = {}
         self._rng = runtime.rng.stream("gate")
         self.meter = Meter(runtime)
@@ -60,8 +61,8 @@ class AgentLimiter:
         return state.probing or state.open_until > self._runtime.clock.monotonic()
 
     def refusing(self) -> list[str]:
-        """The agents that ``refuses`` is true of: asked for with each request, and hardly any breaker is open."""
-        return [name for name, state in self._states.items() if state.open_until is not None and self.refuses(name)]
+        """The agents that ``refuses`` is true of."""
+        return [name for name in self._open if self.refuses(name)]
 
     def opened_at(self, agent: str) -> datetime | None:
         """When the agent's breaker opened; None while it is closed."""
@@ -127,6 +128,7 @@ class AgentLimiter:
         pause = self._settings.breaker_pause_s * self._rng.uniform(0.8, 1.2)
         newly = state.open_until is None
         state.open_until = self._runtime.clock.monotonic() + pause
+        self._open.add(agent)
         if newly:
             state.opened_at = self._runtime.clock.now()
             self._events.publish(
@@ -137,6 +139,7 @@ class AgentLimiter:
         state.failures = 0
         if state.open_until is not None:
             state.open_until = None
+            self._open.discard(agent)
             self._events.publish(BreakerClosed(agent=agent))
 
 

@@ -146,6 +146,7 @@ class CardBroker:
         }
         self._offers: Mapping[str, Collection[str]] | None = None
         self._disabled: Mapping[str, str] | None = None
+        self._away: frozenset[str] | None = None
         self._unread: dict[str, _Desk] = {}
         self._was_read = asyncio.Event()
         self._former: dict[tuple[str, tuple[str, str, int] | None], _Former] = {}
@@ -197,6 +198,12 @@ class CardBroker:
             entries = (desk.view.entry for desk in self._desks.values())
             self._disabled = {e.name: e.disabled_why or "not enabled in agents.yaml" for e in entries if not e.enabled}
         return self._disabled
+
+    def away(self) -> Collection[str]:
+        """Who cannot be reached now."""
+        if self._away is None:
+            self._away = frozenset(name for name, desk in self._desks.items() if desk.view.reachable is False)
+        return self._away
 
     # ------------------------------------------------------------------ first reads
 
@@ -328,7 +335,7 @@ class CardBroker:
             self._attend(desk)
         for old in before.values():
             self._dismiss(old)
-        self._offers = self._disabled = None
+        self._offers = self._disabled = self._away = None
         self._find_unread()
 
     def _successor(self, entry: AgentEntry, old: _Desk | None) -> _Desk:
@@ -454,7 +461,7 @@ class CardBroker:
         answered = isinstance(error, AuthRefused | WireError) or (isinstance(error, HttpRefused) and error.status < 500)
         usable = view.card is not None or bool(view.entry.skills)
         reachable, now = answered and usable, self._runtime.clock.now()
-        desk.view = replace(
+        seen = replace(
             view,
             reachable=reachable,
             unreachable_since=None if reachable else view.unreachable_since or now,
@@ -462,6 +469,7 @@ class CardBroker:
             tried_at=now,
             failures=view.failures + 1,
         )
+        self._see(desk, seen)
         self._events.publish(
             CardFailed(
                 level=Level.DEBUG if view.failures and view.stale_reason == reason else Level.WARN,
@@ -475,9 +483,11 @@ class CardBroker:
     # ------------------------------------------------------------------ parts
 
     def _see(self, desk: _Desk, view: AgentView) -> None:
-        """What is known now, of which the skills are asked for with each request."""
+        """What is known now. Its skills, and whether it can be reached, are asked for with each request."""
         if desk.view.skills != view.skills:
             self._offers = None
+        if desk.view.reachable is not view.reachable:
+            self._away = None
         desk.view = view
 
     def _in_force(self, desk: _Desk) -> bool:

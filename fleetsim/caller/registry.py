@@ -38,8 +38,9 @@ class CardReader(Protocol):
 class Registry:
     """Resolves against whatever the fleet offers at that moment.
 
-    ``offers`` gives each agent's skills (YAML and card reconciled), ``weights`` how much work an agent
-    deserves; an agent missing there has no history and weighs 1. ``disabled`` says why others take no work.
+    ``offers`` gives each agent's skills (YAML and card reconciled), in another object once they change; ``weights`` how
+    much work an agent deserves, where one that is missing has no history and weighs 1. ``disabled`` says why others
+    take no work.
     """
 
     def __init__(
@@ -52,20 +53,23 @@ class Registry:
     ) -> None:
         self._disabled = disabled
         self._judged: tuple[_Fleet, Judge] | None = None
+        self._offered: Mapping[str, Collection[str]] = {}
+        self._by_skill: dict[str, tuple[str, ...]] = {}  # who has it, as long as the fleet offers the same
         self._offers = offers
         self._weights = weights
         self._chance = rng.stream("registry").random
 
     def resolve(self, skill: str | None, targets: Sequence[str] = ()) -> tuple[str, ...]:
         """The agents to send to, at least one. Raises UnknownTarget."""
-        return resolve(
-            skill,
-            targets,
-            offers=self._offers(),
-            weights={} if targets else self._weights(),  # which is work for every agent there is
-            chance=self._chance,
-            disabled=self._disabled(),
-        )
+        offers = self._offers()
+        if skill is None or targets:
+            disabled = self._disabled()
+            return resolve(skill, targets, offers=offers, weights={}, chance=self._chance, disabled=disabled)
+        if offers is not self._offered:
+            self._offered, self._by_skill = offers, {}
+        if skill not in self._by_skill:
+            self._by_skill[skill] = _everyone(skill, offers)
+        return (_choose(self._by_skill[skill], self._weights(), self._chance),)
 
     def judge(self, unread: Collection[str]) -> Judge:
         """A judge of what could be asked for at this moment; the same one as long as the fleet is the same."""

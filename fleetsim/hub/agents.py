@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -110,9 +110,8 @@ class AgentNotes:
             case TaskBound() | TaskMoved() | CredentialAccepted():
                 self.auth_refused.pop(agent, None)
 
-    def barred(self, views: Iterable[AgentView], limiter: AgentLimiter) -> list[str]:
-        """Whose ``condition`` is barred, some of them twice: for each request, and there may be hundreds of agents."""
-        away = [view.entry.name for view in views if view.reachable is False]
+    def barred(self, away: Collection[str], limiter: AgentLimiter) -> list[str]:
+        """Whose ``condition`` is barred, some of them twice; ``away`` are those who cannot be reached."""
         return [*away, *limiter.refusing(), *self.auth_refused]
 
     def condition(self, view: AgentView, limiter: AgentLimiter) -> Condition:

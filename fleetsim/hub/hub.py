@@ -455,8 +455,8 @@ class Hub:
 
         One without a history is not in it. To forget is work for every agent there is; this is asked for each request.
         """
-        barred = self._notes.barred(self.broker.views(), self.limiter)
-        return {**self.health.weights(), **dict.fromkeys(barred, 0.0)}
+        weights, barred = self.health.weights(), self._notes.barred(self.broker.away(), self.limiter)
+        return {**weights, **dict.fromkeys(barred, 0.0)} if barred else weights
 
     def _scheduler(self, folder: CeremonyFolder) -> Scheduler:
         return Scheduler(

@@ -145,7 +145,7 @@ def test_the_registry_reads_what_the_fleet_offers_now() -> None:
     offers: dict[str, set[str]] = {"quinn": {"a"}}
     registry = Registry(lambda: offers, dict, Seeded())
     assert registry.resolve("a") == ("quinn",)
-    offers["quinn"] = {"b"}
+    offers = {"quinn": {"b"}}
     with pytest.raises(UnknownTarget):
         registry.resolve("a")
     assert registry.resolve("b", ["quinn"]) == ("quinn",)
