@@ -141,6 +141,8 @@ class CallbackReceiver:
                 await asyncio.sleep(self._limits.hold_s)
             finally:
                 self._held[agent] -= 1
+                if not self._held[agent]:
+                    del self._held[agent]
         return response
 
     @staticmethod

@@ -123,11 +123,11 @@ def _health_counts(e: Evidence) -> Iterator[Violation | None]:
         if decided and e.outcomes.get(cid):
             ended[decided[0].agent].append((datetime.fromisoformat(decided[0].ended_at), decided[0]))
     for line in e.health:
-        now = datetime.fromisoformat(line["now"])
+        since = datetime.fromisoformat(line["now"]) - timedelta(hours=24)
         for agent, row in line["agents"].items():
             # What was told at the very moment of the look may be counted in it or not; in real time who writes it down
             # may hear of it after the look.
-            heard = [told for at, told in ended[agent] if now - timedelta(hours=24) < at]
+            heard = [told for at, told in ended[agent] if since < at]
             inside = [told for told in heard if told.t <= line["t"] or told.seq <= line.get("seq", 0)]
             right = sum(told.t < line["t"] for told in inside) <= row["outcomes"] <= len(inside)
             said = f"{agent}: {row['outcomes']} outcomes in health, {len(inside)} told"
