@@ -141,8 +141,7 @@ class Ledger:
 
     async def update(self, *records: RequestRecord) -> None:
         """Remember how far requests have come. No effect on those that are closed."""
-        rows = [tables.RequestRow.of(record) for record in records]
-        await self._run(self._storage.write, partial(tables.update, rows=rows))
+        await self._run(self._storage.write, partial(tables.update, records=records))
 
     async def close(self, outcome: Outcome) -> bool:
         """Decide a request's outcome. True for the one call that decided it, False for every later one.

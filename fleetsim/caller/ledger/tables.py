@@ -184,7 +184,7 @@ RECENT_MAX = 10_000
 
 
 class RequestRow(NamedTuple):
-    """A RequestRecord, encoded before it is handed over: what is written is what it was at the call."""
+    """A RequestRecord, encoded."""
 
     correlation_id: str
     agent: str
@@ -253,8 +253,9 @@ def accept(connection: Connection, rows: Sequence[RequestRow], run: RunRow | Non
     return True
 
 
-def update(connection: Connection, rows: Sequence[RequestRow]) -> None:
+def update(connection: Connection, records: Sequence[RequestRecord]) -> None:
     """Overwrite what is known of open requests; who they are for and when they were accepted stay."""
+    rows = map(RequestRow.of, records)
     connection.executemany(
         "UPDATE requests SET phase = ?1, body = ?2,"
         " sum = row_sum('requests', correlation_id, agent, ?1, accepted_at, run_id, ?2)"
