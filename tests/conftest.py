@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from fleetsim.runtime.collector import freeze_heap
 from fleetsim.runtime.ports import Runtime
@@ -32,11 +32,13 @@ from tests.ports import held_port
 from tests.volume import volume
 
 # How long an example takes is the machine's business, and a submission is judged on the same examples each time.
+# What could vary in a failing example is not told: for a state machine that takes longer than a test may.
 settings.register_profile(
     "house",
     max_examples=volume(settings.default.max_examples),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
+    phases=[phase for phase in Phase if phase is not Phase.explain],
     print_blob=True,
 )
 settings.register_profile("ci", settings.get_profile("house"), derandomize=True)

@@ -7,7 +7,7 @@ dictionary of parts, shares no code with the fold, and is compared with the whol
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -209,6 +209,8 @@ class FoldMachine(RuleBasedStateMachine):
         self.hear(StatusUpdate(task_id="t-1", context_id="c-1", status=status, final=final, artifacts=beside))
         for artifact in beside:
             self.model.put(artifact)
+        if status.state.value == self.model.state == "working" and status.message is None:
+            status = replace(status, message=self.model.said)  # at work still, and nothing new to say
         self.model.status(status)
 
     @rule(artifact=artifacts, append=st.sampled_from([True, True, False]), last=st.booleans())
