@@ -63,14 +63,16 @@ class RunClock:
         """Seconds of the run until now."""
         if self._origin_s is None:
             return 0.0
-        now_s = asyncio.get_running_loop().time()
         if not self.rate.virtual:
-            worked_s = process_time()
-            late_s = now_s - self._looked_s - BEAT_S
-            if stood_still(late_s, worked_s - self._worked_s, STOP_S):
-                self._origin_s += late_s
-            self._looked_s, self._worked_s = now_s, worked_s
-        return (now_s - self._origin_s) * self.rate.times
+            self._origin_s += self._stopped_s()
+        return (asyncio.get_running_loop().time() - self._origin_s) * self.rate.times
+
+    def _stopped_s(self) -> float:
+        """For how long the process was kept from running since this was asked last."""
+        now_s, worked_s = asyncio.get_running_loop().time(), process_time()
+        late_s, spent_s = now_s - self._looked_s - BEAT_S, worked_s - self._worked_s
+        self._looked_s, self._worked_s = now_s, worked_s
+        return late_s if stood_still(late_s, spent_s, STOP_S) else 0.0
 
     async def run(self) -> None:
         """Let it run from now on, until canceled. It is looked at so often that a longer pause is a stop."""
@@ -78,7 +80,7 @@ class RunClock:
         self._origin_s = self._looked_s
         while True:
             await asyncio.sleep(BEAT_S)
-            self.now  # noqa: B018 - to have looked
+            self._origin_s += self._stopped_s()
 
     async def sleep(self, seconds: float) -> None:
         """Wait for so many seconds of the run."""
