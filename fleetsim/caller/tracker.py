@@ -295,7 +295,7 @@ class Tracker:
         """
         self._push_watch.arrived(agent)
         clock, track = self._runtime.clock, self.open_tracks.get(correlation_id)
-        overtook_reply = track is not None and track.record.task is None and track.awaits_reply
+        overtook_reply = track is not None and track.awaits_reply
         if track is not None and overtook_reply:
             early_updates = [update.event for update in track.sending.early]
             if all(event in early_updates for event in events):
