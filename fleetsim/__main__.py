@@ -12,6 +12,7 @@ from fleetsim import __version__
 
 
 def main() -> None:
+    """Run the command line on this process's arguments, and exit as it says."""
     if sys.argv[1:] == ["--version"]:
         with suppress(OSError):  # a command line can say what is wrong with its output
             sys.stdout.write(f"fleetsim {__version__}\n")

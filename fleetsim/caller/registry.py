@@ -65,6 +65,7 @@ class Registry:
         if skill is None or targets:
             disabled = self._disabled()
             return resolve(skill, targets, offers=offers, weights={}, chance=self._chance, disabled=disabled)
+        # As most requests come: who has the skill is not looked for in the whole fleet each time.
         if offers is not self._offered:
             self._offered, self._by_skill = offers, {}
         if skill not in self._by_skill:

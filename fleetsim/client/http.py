@@ -166,7 +166,7 @@ async def _parsed(body: bytes, sink: DataSink | None, turns: Turns | None) -> Ca
     """What gives the JSON of a large body, of which others had their turns while it was read."""
     if sink is not None:
         return sink.value
-    if turns is None or not LARGE_JSON_BYTES < len(body) <= WIRE_BYTES_MAX:
+    if turns is None or len(body) > WIRE_BYTES_MAX:
         return None
     from fleetsim.wire.json_pieces import read_in_turns  # loaded where a large one comes
 

@@ -141,6 +141,7 @@ class Ledger:
 
     async def update(self, *records: RequestRecord) -> None:
         """Remember how far requests have come. No effect on those that are closed."""
+        # Records are values: they can be encoded in the ledger's thread, where up to 256 of them keep nobody waiting.
         await self._run(self._storage.write, partial(tables.update, records=records))
 
     async def close(self, outcome: Outcome) -> bool:
