@@ -300,10 +300,10 @@ DEFECTS: tuple[Planted, ...] = (
         file="agent/notify.py",
         old="        body = self._body(notice, push)\n        if body",
         new="""        live = self._store.retention.get(queue.key).snapshot().task
-        body = self._body(Notice(event=replace(notice.event, status=live.status), task=live), push)
+        body = self._body(TaskNotice(event=replace(notice.event, status=live.status), task=live), push)
         if body""",
         found_by="I-18",
-        seed=2,
+        seed=11,
         scenario=DRIZZLE,
     ),
     Planted(
@@ -417,7 +417,7 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
 
 
 def look_for(defect: Planted, *, first: int, seeds: int, cut: Path | None = None) -> str:
-    """Plant it in a process of its own and play seeds until one breaks a rule: ``SEED RULES``, or empty.
+    """Plant it in a process of its own and play seeds until one breaks its rule: ``SEED RULES``, or empty.
 
     What broke it is cut down to the file ``cut``, if given; if that is there already, it is what is played.
     """
@@ -442,8 +442,9 @@ def _planted(name: str, first: int, seeds: int, cut: Path | None) -> None:
     text = cut.read_bytes() if cut and cut.exists() else defect.scenario
     for seed in range(first, first + seeds):
         run = run_seed(text, "canary.yaml", CEREMONIES, seed)
-        if run.violations:
-            print(seed, " ".join(sorted({wrong.invariant for wrong in run.violations})))
+        rules = sorted({wrong.invariant for wrong in run.violations})
+        if rules and (not defect.found_by or defect.found_by in rules):  # or planting it has broken something else
+            print(seed, *rules)
             if cut and not cut.exists():
                 scenario, written = parse_scenario(text, "canary.yaml")
                 smallest = cut_down(
