@@ -8,6 +8,7 @@ one of them.
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -236,6 +237,9 @@ DEFECTS = (
 )
 """U18 and U19 were in calls that create and change ceremonies over HTTP: there are none here (files do)."""
 
+NOT_A_DEFECT = re.compile(r"^E +(NameError|ImportError|SyntaxError|IndentationError).*", re.MULTILINE)
+"""What fails by one of these fails for another reason than the defect."""
+
 
 def plant(defect: Planted, tree: Path) -> str | None:
     """Plant it, run its test, take it out again; the test's first failure, or None if all stayed green."""
@@ -249,6 +253,8 @@ def plant(defect: Planted, tree: Path) -> str | None:
         done = subprocess.run(command, cwd=tree, shell=True, capture_output=True, text=True, timeout=300, check=False)
     finally:
         path.write_text(before, encoding="utf-8")
+    if error := NOT_A_DEFECT.search(done.stdout):
+        raise SystemExit(f"{defect.name}: what is planted there is no code of today any more: {error[0]}")
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED tests", "ERROR tests"))]
     return failed[0].split(" - ")[0] if done.returncode == 1 and failed else None
 
