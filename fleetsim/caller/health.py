@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from heapq import merge
-from itertools import chain, pairwise
+from itertools import chain
 from math import inf
-from operator import itemgetter
+from operator import add
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field
@@ -44,7 +45,7 @@ EXACT_MAX = 1_000
 """Of so many durations quantiles are exact; of more they are right to half a hundredth."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TrendBucket:
     """1.5 hours: how many outcomes the agent answers for, and how many of them were successes."""
 
@@ -127,9 +128,9 @@ class Bucket:
         """How many failures are the agent's."""
         return sum(map(len, self.failures))
 
-    def counts(self) -> list[tuple[OutcomeGroup, int]]:
-        """How many outcomes there are of each group, in no order."""
-        return [(self._groups[number], count) for rows in self.rows() for number, count in rows.counts.items()]
+    def counts(self, rows: Iterable[OutcomeRows]) -> list[tuple[OutcomeGroup, int]]:
+        """How many outcomes there are of each group in some of the rows, in no order."""
+        return [(self._groups[number], count) for some in rows for number, count in some.counts.items()]
 
     def cost_usd(self) -> float:
         """US dollars of all outcomes, failures included."""
@@ -166,15 +167,15 @@ class Bucket:
 
     def streak_since(self, causes: Collection[Cause]) -> datetime | None:
         """When the newest run of outcomes with one of these causes began; None if the last had another."""
-        like = {group.number for group, _ in self.counts() if group.cause in causes}
+        like = {group.number for group, _ in self.counts(self.rows()) if group.cause in causes}
         others = [at for rows in self.rows() if (at := rows.last_other(like)) is not None]
         return _date(_first(rows.first_after(max(others, default=-inf)) for rows in self.rows()))
 
     def last_hour(self, now: float) -> FailureRate:
         """What the agent answered for in the hour before ``now``, in seconds since 1970."""
         moments = _moments(now)
-        failures = self.failure_count() - _before(self.failures, moments)[-1]
-        return FailureRate(failures + self.success_count() - _before(self.successes, moments)[-1], failures)
+        failures = _pieces(self.failures, moments)[-1]
+        return FailureRate(_pieces(self.successes, moments)[-1] + failures, failures)
 
     def _latencies(self) -> tuple[int, ...]:
         """The median, the 95th percentile (at index floor(n × share) of the durations in order), and the longest."""
@@ -189,27 +190,25 @@ class Bucket:
                 durations.quantiles = tuple(ordered[index] for index in indices) if n else (0, 0, 0)
         return durations.quantiles
 
-    def _trend(self, now: float) -> tuple[TrendBucket, ...]:
-        moments = _moments(now)
-        successes = [*_before(self.successes, moments)[:-1], self.success_count()]
-        failures = [*_before(self.failures, moments)[:-1], self.failure_count()]
-        told = zip(pairwise(successes), pairwise(failures), strict=True)
-        return tuple(TrendBucket(outcomes=s - s0 + f - f0, successes=s - s0) for (s0, s), (f0, f) in told)
-
     def figures(self, now: float) -> OutcomeStats:
         """All figures at ``now``, in seconds since 1970."""
-        rows, counts = self.rows(), self.counts()
+        rows = self.rows()
+        counts = self.counts(rows)
         rated = sum(some.confident_count for some in rows)
         successes, failures = self.success_count(), self.failure_count()
         kinds = _grouped((group.kind, count) for group, count in counts)
         last = max((some.last for some in rows if some.last is not None), default=None)
         p50_ms, p95_ms, max_ms = self._latencies()
+        *won, won_1h = _pieces(self.successes, moments := _moments(now))
+        *lost, lost_1h = _pieces(self.failures, moments)
+        won[-1] += won_1h
+        lost[-1] += lost_1h
         return OutcomeStats(
             total_outcomes=sum(map(len, rows)),
             answered_outcomes=successes + failures,
             success_count=successes,
             failure_count=failures,
-            beside_counts=_grouped((group.blame, count) for group, count in counts if not group.answered),
+            beside_counts=_grouped((group.blame, count) for group, count in self.counts(self.beside)),
             unknown_count=kinds.get(OutcomeKind.UNKNOWN, 0),
             undeliverable_count=kinds.get(OutcomeKind.UNDELIVERABLE, 0),
             success_rate=self.rate(),
@@ -220,22 +219,20 @@ class Bucket:
             cost_per_successful_outcome=self.cost_per_success(),
             input_tokens=sum(some.input_tokens for some in rows),
             output_tokens=sum(some.output_tokens for some in rows),
-            failure_rate_1h=self.last_hour(now).share,
+            failure_rate_1h=FailureRate(won_1h + lost_1h, lost_1h).share,
             mean_confidence=sum(some.confidence_nano for some in rows) / NANO / rated if rated else None,
             confident_failures=sum(some.sure_count for some in self.failures),
             kinds=kinds,
             channels=_grouped((group.via, count) for group, count in counts),
             recent_failures=self._recent_failures(),
-            trend=self._trend(now),
+            trend=tuple(map(TrendBucket, map(add, won, lost), won)),
             last_outcome_at=_date(last[0]) if last else None,
             last_outcome_kind=last[2] if last else None,
         )
 
     def _recent_failures(self) -> tuple[RecentFailure, ...]:
-        newest = sorted(
-            chain.from_iterable(rows.newest for rows in (*self.failures, *self.beside)), key=itemgetter(0, 1)
-        )
-        return tuple(failure for *_, failure in reversed(newest[-FAILURES_SHOWN:]))
+        newest = sorted(chain.from_iterable(rows.newest for rows in (*self.failures, *self.beside)))
+        return tuple([failure for *_, failure in newest[: -FAILURES_SHOWN - 1 : -1]])
 
 
 def _date(at: float | None) -> datetime | None:
@@ -250,20 +247,21 @@ def _grouped(counts: Iterable[tuple[StrEnum, int]]) -> dict[str, int]:
     found: dict[StrEnum, int] = {}
     for what, count in counts:
         found[what] = found.get(what, 0) + count
-    return {what.value: count for what, count in sorted(found.items())}
+    return {str(what): count for what, count in sorted(found.items())}
 
 
+@lru_cache(maxsize=1)
 def _moments(now: float) -> tuple[float, ...]:
-    """Where each piece of the trend begins, and the last hour."""
+    """Where each piece of the trend begins, and in the last of them the last hour."""
     began, width = now - WINDOW.total_seconds(), WINDOW.total_seconds() / TREND_BUCKETS
     return (*(began + width * n for n in range(TREND_BUCKETS)), now - RECENT.total_seconds())
 
 
-def _before(groups: Sequence[OutcomeRows], moments: tuple[float, ...]) -> Sequence[int]:
-    """How many rows there are before each moment."""
+def _pieces(groups: Sequence[OutcomeRows], moments: tuple[float, ...]) -> Sequence[int]:
+    """How many rows there are from each moment to the next."""
     if len(groups) == 1:
-        return groups[0].before(moments)
-    return [sum(rows) for rows in zip(*(rows.before(moments) for rows in groups), strict=True)] or [0] * len(moments)
+        return groups[0].pieces(moments)
+    return list(map(sum, zip(*(rows.pieces(moments) for rows in groups), strict=True))) or [0] * len(moments)
 
 
 # ------------------------------------------------------------------ the fleet
@@ -518,7 +516,7 @@ class FleetHealth:
         early, late = self._oldest_at, max(some.last[0] for some in rows if some.last is not None) + 1.0
         while late - early > 0.001:
             middle = (early + late) / 2
-            enough = sum(some.before((middle,))[0] for some in rows) >= max(1, size // 10)
+            enough = sum(some.before(middle) for some in rows) >= max(1, size // 10)
             early, late = (early, middle) if enough else (middle, late)
         self._drop_before(late)
         self._shed += size - self._size

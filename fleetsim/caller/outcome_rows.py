@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import repeat
 from math import inf
-from operator import itemgetter
+from operator import itemgetter, sub
 
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
@@ -265,12 +265,20 @@ class OutcomeRows:
         """When the oldest ended, in seconds since 1970; infinity without any."""
         return self._at[self._first] if self else inf
 
-    def before(self, moments: tuple[float, ...]) -> Sequence[int]:
-        """How many ended before each of these. An agent's rows are asked as its skills' too: so the last is kept."""
-        if self._asked != moments:
-            times, first = self._at, self._first
-            self._asked, self._told = moments, [bisect_left(times, at, first) - first for at in moments]
+    def pieces(self, moments: tuple[float, ...]) -> Sequence[int]:
+        """How many ended from each of these, which are in order, to the next, and from the last on.
+
+        An agent's rows are asked as its skills' too: so what was told last is kept.
+        """
+        if self._asked is not moments:
+            times, place = self._at, self._first
+            places = [place := bisect_left(times, at, place) for at in moments]
+            self._asked, self._told = moments, list(map(sub, [*places[1:], len(times)], places))
         return self._told
+
+    def before(self, at: float) -> int:
+        """How many ended before."""
+        return bisect_left(self._at, at, self._first) - self._first
 
     def upto(self, at: float) -> int:
         """How many had ended by then."""
