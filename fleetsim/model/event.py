@@ -116,33 +116,67 @@ def _with_status(task: Task, status: TaskStatus) -> Task:
     return replace(task, status=status)
 
 
+class _ManyArtifacts(tuple[Artifact, ...]):
+    """Those of a task that has many, and where each id was seen: in these, or in others that grew out of the same."""
+
+    places: dict[str, int]
+
+
+MANY = 64
+"""Of so many artifacts the places are known by id: each event would cost more than the one before."""
+
+
+def _place(artifacts: tuple[Artifact, ...], artifact_id: str) -> int | None:
+    """Where the artifact of that id is, the first if there are two."""
+    if isinstance(artifacts, _ManyArtifacts):
+        at = artifacts.places.get(artifact_id)
+        if at is None or (at < len(artifacts) and artifacts[at].artifact_id == artifact_id):
+            return at
+    try:
+        return [artifact.artifact_id for artifact in artifacts].index(artifact_id)
+    except ValueError:
+        return None
+
+
+def _with_artifact(task: Task, artifact: Artifact, at: int | None) -> Task:
+    """It takes that place, or the last."""
+    old = task.artifacts
+    if len(old) < MANY:
+        return replace(task, artifacts=(*old, artifact) if at is None else (*old[:at], artifact, *old[at + 1 :]))
+    # Sums of tuples, which a literal would first make a list of.
+    new = _ManyArtifacts(old + (artifact,) if at is None else old[:at] + (artifact,) + old[at + 1 :])  # noqa: RUF005
+    new.places = old.places if isinstance(old, _ManyArtifacts) else {}
+    if not new.places:
+        for place in reversed(range(len(old))):
+            new.places[old[place].artifact_id] = place
+    if at is None:
+        new.places[artifact.artifact_id] = len(old)
+    return replace(task, artifacts=new)
+
+
 def _put(task: Task, artifact: Artifact) -> Task:
     """Replace the artifact of the same id, or add it at the end."""
-    try:
-        at = [a.artifact_id for a in task.artifacts].index(artifact.artifact_id)
-    except ValueError:
-        return replace(task, artifacts=(*task.artifacts, artifact))
-    return replace(task, artifacts=(*task.artifacts[:at], artifact, *task.artifacts[at + 1 :]))
+    return _with_artifact(task, artifact, _place(task.artifacts, artifact.artifact_id))
 
 
 def _grow(task: Task, more: Artifact) -> Task:
     """Append the parts of ``more``; adjoining text becomes one part, so that text stays linear in size."""
-    for at, old in enumerate(task.artifacts):
-        if old.artifact_id != more.artifact_id:
-            continue
-        parts = old.parts
-        for part in more.parts:
-            last = parts[-1] if parts else None
-            if isinstance(part, TextPart) and isinstance(last, TextPart) and _alike(last, part):
-                parts = (*parts[:-1], _joined(last, part))
-            else:
-                parts = (*parts, part)
-        grown = replace(old, parts=parts)
-        if more.extensions or more.metadata:
-            extensions = (*old.extensions, *(uri for uri in more.extensions if uri not in old.extensions))
-            grown = replace(grown, extensions=extensions, metadata={**old.metadata, **more.metadata})
-        return replace(task, artifacts=(*task.artifacts[:at], grown, *task.artifacts[at + 1 :]))
-    return _put(task, more)
+    at = _place(task.artifacts, more.artifact_id)
+    if at is None:
+        return _with_artifact(task, more, None)
+    old = task.artifacts[at]
+    parts = old.parts
+    for part in more.parts:
+        last = parts[-1] if parts else None
+        if isinstance(part, TextPart) and isinstance(last, TextPart) and _alike(last, part):
+            parts = (*parts[:-1], _joined(last, part))
+        else:
+            parts = (*parts, part)
+    grown = replace(old, parts=parts)
+    if more.extensions or more.metadata:
+        extensions = (*old.extensions, *(uri for uri in more.extensions if uri not in old.extensions))
+        grown = replace(grown, extensions=extensions, metadata={**old.metadata, **more.metadata})
+    return _with_artifact(task, grown, at)
 
 
 def _joined(last: TextPart, part: TextPart) -> TextPart:

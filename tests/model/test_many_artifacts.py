@@ -1,0 +1,70 @@
+"""A task of many artifacts is folded as one of few, and each event costs what it cost before."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fleetsim.model import event as events
+from fleetsim.model.event import ArtifactUpdate, Snapshot, fold
+from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
+
+
+def update(artifact_id: str, text: str, *, append: bool = False) -> ArtifactUpdate:
+    artifact = Artifact(artifact_id=artifact_id, parts=(TextPart(text=text),))
+    return ArtifactUpdate(task_id="t", context_id="c", artifact=artifact, append=append)
+
+
+def task_of(*ids: str) -> Task:
+    artifacts = tuple(Artifact(artifact_id=name, parts=(TextPart(text=name),)) for name in ids)
+    return Task(task_id="t", context_id="c", status=TaskStatus(state=TaskState.WORKING), artifacts=artifacts)
+
+
+changes = st.tuples(st.integers(0, 12), st.sampled_from("abcdefg"), st.booleans())
+
+
+@example(ids=["a", "b"], steps=[(0, "e", False), (1, "f", False), (1, "g", False), (3, "f", False)])
+@given(ids=st.lists(st.sampled_from("abcd"), max_size=5), steps=st.lists(changes, max_size=12))
+def test_however_many_they_are_an_update_finds_the_artifact_it_is_of(
+    ids: list[str], steps: list[tuple[int, str, bool]]
+) -> None:
+    """Also where two tasks grow out of one, and where an agent named two artifacts alike."""
+
+    def told(many: int) -> list[Task]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(events, "MANY", many)
+            tasks = [fold(None, Snapshot(task=task_of(*ids)))]
+            for number, (at, name, append) in enumerate(steps):
+                tasks.append(fold(tasks[at % len(tasks)], update(name, str(number), append=append)))
+            return tasks
+
+    assert told(2) == told(1_000)
+
+
+class Compared(str):
+    """An id that counts how often it is compared."""
+
+    __slots__ = ()
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_an_update_is_compared_with_no_more_of_thousands_than_of_a_hundred(append: bool) -> None:
+    def compared(count: int) -> int:
+        task = task_of(*(Compared(f"a{number}") for number in range(count)))
+        task = fold(task, update(Compared("first"), "x"))
+        Compared.times = 0
+        task = fold(task, update(Compared("second"), "x", append=append))
+        task = fold(task, update(Compared(f"a{count // 2}"), "y", append=append))
+        assert (task.artifacts[-1].artifact_id, len(task.artifacts)) == ("second", count + 2)
+        assert task.artifacts[count // 2].parts[-1] == TextPart(text=f"a{count // 2}y" if append else "y")
+        return Compared.times
+
+    assert compared(5_000) <= compared(100) <= 8
