@@ -150,13 +150,14 @@ class VirtualLoop(base_events.BaseEventLoop):
             ready.clear()
             ready.extend(shuffled)
         while timers and timers[0][0] <= self._time:
-            timer = heapq.heappop(timers)[2]
-            timer._scheduled = False  # type: ignore[attr-defined]
-            ready.append(timer)
+            handle: Any = heapq.heappop(timers)[2]
+            handle._scheduled = False
+            ready.append(handle)
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
+        handle = None  # from Python 3.12 on an error keeps this frame: it must not keep the task that nobody asked
 
     def _who_waits(self) -> str:
         waiting = sorted(f"{task.get_name()} ({where(task)})" for task in asyncio.all_tasks(self))
