@@ -23,15 +23,17 @@ class VirtualClock:
     def __init__(self, start: datetime = START) -> None:
         self._start = start.astimezone(UTC)
         self._seen_s = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self.monotonic())
 
     def monotonic(self) -> float:
         """The running loop's seconds; outside a loop, the last ones seen."""
-        loop = asyncio._get_running_loop()  # None outside; asked for each stretch of work, of which there are millions
-        if loop is not None:
-            self._seen_s = loop.time()
+        if self._loop is None or not self._loop.is_running():
+            self._loop = asyncio._get_running_loop()  # a call of the system in Python 3.11, and asked millions of times
+        if self._loop is not None:
+            self._seen_s = self._loop.time()
         return self._seen_s
 
     async def sleep_until(self, when: datetime) -> None:
