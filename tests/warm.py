@@ -50,6 +50,9 @@ IMPORTED_LATE = (
 )
 """What verbs import when they run."""
 
+_started: list[subprocess.Popen[bytes]] = []
+"""Kept in forked workers too, where nothing else knows of it, and letting go of it warns of a process that runs."""
+
 
 @cache
 def start() -> str:
@@ -60,6 +63,7 @@ def start() -> str:
     place = os.environ[PLACE] = os.path.join(folder, "server")
     top = Path(__file__).parents[1]
     server = subprocess.Popen([sys.executable, "-m", "tests.warm", place], stdin=subprocess.PIPE, cwd=top)
+    _started.append(server)
 
     def end() -> None:
         if os.getpid() == owner and server.stdin is not None:
