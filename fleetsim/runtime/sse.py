@@ -309,6 +309,8 @@ class _StreamWait:
         """We did not read for so long: no time that the sender was silent."""
         self._began += waited_s
         self._last_event += waited_s
+        if self._document.since is not None:
+            self._document.since = min(self._document.since + waited_s, self._loop.time())
 
     async def next(self) -> bytes | None:
         """What arrives next, None at the end. Raises TimedOut."""

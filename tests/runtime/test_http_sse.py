@@ -219,6 +219,16 @@ async def test_others_have_their_turns_while_a_large_event_is_read_and_that_is_n
     assert turns.turns >= 2 * len(sink.pieces) - 2, "one as each piece arrives, and one as it is read"
 
 
+async def test_an_event_that_takes_us_long_to_read_is_no_slow_one_and_one_that_comes_slowly_is() -> None:
+    large, limits = b"data: " + b"x" * 400_000, StreamLimits(idle_s=100, large_event_s=10)
+    chunks: list[bytes | float] = [large, 4.0, b"x", 4.0, b"\n\n"]
+    (event,) = [event async for event in read_events(incoming(chunks), limits=limits, turns=Counted(5.0), sinks=Kept)]
+    assert isinstance(event.sink, Kept)
+    with pytest.raises(TimedOut, match="a large event was not whole after 10 s"):
+        async for _ in read_events(incoming([*chunks[:-1], 4.0]), limits=limits, turns=Counted(5.0), sinks=Kept):
+            pass
+
+
 async def test_a_byte_order_mark_does_not_cost_the_first_event() -> None:
     assert [event.data for event in await collect([b"\xef", b"\xbb", b"\xbfdata: 1\n\ndata: 2\n\n"])] == ["1", "2"]
 
