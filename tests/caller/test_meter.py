@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fleetsim.caller.meter import Account, Meter, MeterLimits
+from fleetsim.caller.meter import OTHERS_S, Account, Meter, MeterLimits
 from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.testbed.runtime import CountedWork, virtual_runtime
@@ -218,7 +218,7 @@ async def test_less_than_any_timer_can_wait_is_not_owed(charged_s: float, owed_s
 
 
 @pytest.mark.parametrize(
-    ("work_s", "events", "ends"), [(0.0019, 15, False), (0.002, 0, True), (0.0, 16, True), (0.0, 15, False)]
+    ("work_s", "events", "ends"), [(0.0009, 15, False), (0.001, 0, True), (0.0, 16, True), (0.0, 15, False)]
 )
 async def test_a_turn_ends_with_its_last_event_or_its_share_of_work(work_s: float, events: int, ends: bool) -> None:
     found = account()
@@ -229,11 +229,11 @@ async def test_a_turn_ends_with_its_last_event_or_its_share_of_work(work_s: floa
 
 async def test_a_turn_that_ended_is_followed_by_a_whole_one() -> None:
     found = account()
-    found.charge(0.0019)
+    found.charge(0.0009)
     waited = [await found.turn(1) for _ in range(48)]
     assert [n for n, seconds in enumerate(waited) if seconds] == [15, 31, 47]
     assert sum(waited) == pytest.approx(4.8) == asyncio.get_running_loop().time()
-    found.charge(0.0019)
+    found.charge(0.0009)
     assert await found.turn() == 0.0, "what was worked in the turns before is paid"
 
 
@@ -251,15 +251,54 @@ async def test_while_an_agent_runs_ahead_others_have_half_of_the_time() -> None:
     assert asyncio.get_running_loop().time() - began == pytest.approx(20 * LIMITS.turn_s)
 
 
-async def test_a_large_document_is_read_in_half_turns_and_not_while_the_agent_waits_elsewhere() -> None:
+async def test_a_large_document_is_read_in_short_turns_and_not_while_the_agent_waits_elsewhere() -> None:
     found = account(limits=LIMITS)
-    found.charge(LIMITS.turn_s * 0.6)
+    found.charge(LIMITS.step_s)
     assert await found.turn() == 0.0
-    assert await found.step() == pytest.approx(LIMITS.turn_s * 0.6)
+    assert await found.step() == pytest.approx(LIMITS.step_s)
     assert await found.step() == 0.0
     found.charge(LIMITS.turn_s)
     waited = await asyncio.gather(found.turn(), found.step())
     assert waited == [pytest.approx(LIMITS.turn_s)] * 2
+
+
+async def seconds_of_reading(work_s: float, *, other: bool, large: bool = True) -> float:
+    """How long an agent reads large documents, or else events, that take so much work; another is at work meanwhile."""
+    found = meter(step_s=LIMITS.step_s)
+    reader, quiet = found.account("reader"), found.account("quiet")
+
+    async def beside() -> None:
+        while True:
+            quiet.charge(LIMITS.step_s)
+            await asyncio.sleep(OTHERS_S / 2)
+
+    at_work = asyncio.ensure_future(beside()) if other else None
+    began = asyncio.get_running_loop().time()
+    for _ in range(round(work_s / LIMITS.step_s)):
+        reader.begin()
+        await (reader.step() if large else reader.turn())
+    if at_work is not None:
+        at_work.cancel()
+        await asyncio.wait([at_work])
+    return asyncio.get_running_loop().time() - began
+
+
+async def test_floods_of_large_documents_have_a_tenth_while_another_agent_is_at_work() -> None:
+    ahead_s = LIMITS.large_ahead_s + LIMITS.work_ahead_s
+    took_s = await seconds_of_reading(5.0, other=True)
+    assert (5.0 - ahead_s) / LIMITS.large_per_s <= took_s <= 5.0 / LIMITS.large_per_s
+
+
+async def test_floods_of_large_documents_have_what_every_agent_may_while_no_other_is_at_work() -> None:
+    assert await seconds_of_reading(5.0, other=False) == pytest.approx(5.0 / LIMITS.work_per_s, rel=0.05)
+
+
+async def test_one_honest_answer_of_the_largest_kind_is_read_as_fast_beside_others() -> None:
+    assert await seconds_of_reading(0.3, other=True) == pytest.approx(await seconds_of_reading(0.3, other=False))
+
+
+async def test_work_in_small_pieces_has_a_quarter_beside_others_however_long_it_lasts() -> None:
+    assert await seconds_of_reading(5.0, other=True, large=False) == pytest.approx(5.0 / LIMITS.work_per_s, rel=0.05)
 
 
 async def test_what_others_had_since_is_no_part_of_a_turn() -> None:
