@@ -250,6 +250,8 @@ def _more_chars(event: TaskEvent) -> int | None:
             return _chars(artifact)
         case StatusUpdate(artifacts=()):
             return 0
+        case Snapshot(task=Task(artifacts=(), history=())):
+            return 0
     return None
 
 

@@ -126,7 +126,10 @@ def test_an_artifact_that_comes_whole_once_more_is_no_further_piece_of_the_answe
     assert hand.track.chunks == 3
 
 
-def test_one_more_artifact_calls_as_little_beside_thousands_as_beside_ten() -> None:
+@pytest.mark.parametrize("via", [UpdateSource.STREAM, UpdateSource.POLL])
+def test_one_more_artifact_or_a_look_calls_as_little_beside_thousands_as_beside_ten(via: UpdateSource) -> None:
+    news = artifact("new", "x") if via is UpdateSource.STREAM else task(TaskState.WORKING)
+
     def calls(beside: int) -> int:
         hand = Hand.begun(streaming=True).hear(task(TaskState.WORKING), UpdateSource.STREAM)
         there = tuple(made(f"a{n}", "x") for n in range(beside))
@@ -137,7 +140,7 @@ def test_one_more_artifact_calls_as_little_beside_thousands_as_beside_ten() -> N
         told: list[str] = []
         sys.setprofile(lambda frame, event, _: told.append(frame.f_code.co_name) if event == "call" else None)
         try:
-            hand.hear(artifact("new", "x"), UpdateSource.STREAM)
+            hand.hear(news, via)
         finally:
             sys.setprofile(None)
         return len(told)
