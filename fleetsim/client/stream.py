@@ -14,9 +14,9 @@ from json import JSONDecoder
 from typing import Any
 
 from fleetsim.model.call import Operation
-from fleetsim.model.changing import replace
+from fleetsim.model.changing import changer, replace
 from fleetsim.model.errors import TransportError, WireError
-from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, with_parts, with_text
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.runtime.sse import DataSink, SseEvent
@@ -218,8 +218,11 @@ class FrameReader:
     def _only_text(self, data: str) -> str | None:
         """The text in which ``data`` differs from the frame that was kept; None if that is not all."""
         begin, end = len(self._head), len(data) - len(self._tail)
-        if not data.startswith(self._head) or not data.endswith(self._tail):
+        if begin > end or not data.startswith(self._head) or not data.endswith(self._tail):
             return None
+        text = data[begin:end]
+        if text.isprintable() and '"' not in text and "\\" not in text:
+            return text  # as it stands
         if "\\u" in data:
             return None  # half characters are mended where JSON is read
         try:
@@ -236,10 +239,12 @@ class FrameReader:
                 self._alike = _with_text(event, "")
 
 
+_with_artifact = changer(ArtifactUpdate, "artifact")
+
+
 def _with_text(event: ArtifactUpdate, text: str) -> ArtifactUpdate:
     (part,) = event.artifact.parts
-    assert isinstance(part, TextPart)
-    return replace(event, artifact=replace(event.artifact, parts=(replace(part, text=text),)))
+    return _with_artifact(event, with_parts(event.artifact, (with_text(part, text, 0),)))
 
 
 def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+_R = TypeVar("_R")
 
 if TYPE_CHECKING:
     from dataclasses import replace as replace  # whose arguments the type checker knows
@@ -22,8 +24,23 @@ else:
 
 @cache
 def copier(kind: type) -> tuple[Callable[[Any, dict[str, Any]], Any], dict[str, Callable[[Any, Any], None]]]:
-    """A function that copies a record of a class with changes, written for its fields as dataclasses' own are; and
-    their setters.
+    """A function that copies a record of a class with changes, and the setters of its fields."""
+    setters = {field.name: getattr(kind, field.name).__set__ for field in fields(kind)}
+    change = "    for name, value in changes.items():\n        setattr(copy, name, value)\n"
+    return _written(kind, "changes", {}, change), setters
+
+
+def changer(kind: type[_R], *names: str) -> Callable[..., _R]:
+    """A function that copies a record of a class with other values in these fields, given in this order.
+
+    It costs a third of ``replace``, and is for what is done to each event of a stream. Raises AttributeError for what
+    is no field.
+    """
+    return _written(kind, ", ".join(names), {name: name for name in names})
+
+
+def _written(kind: type, arguments: str, values: dict[str, str], change: str = "") -> Callable[..., Any]:
+    """A function written for the fields of a class, as dataclasses' own are.
 
     A copy is of a twin class while it is written, which has the same slots and is not frozen, since to assign to a slot
     is a fifth of what it costs to call its setter. Raises TypeError for a class that checks itself when it is made.
@@ -33,16 +50,17 @@ def copier(kind: type) -> tuple[Callable[[Any, dict[str, Any]], Any], dict[str, 
     plainly = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}  # both, or each costs a look-up
     twin = type(kind)(kind.__name__, kind.__bases__, {"__slots__": kind.__dict__["__slots__"], **plainly})
     known: dict[str, Any] = {"new": object.__new__, "kind": kind, "twin": twin}
-    setters = {field.name: getattr(kind, field.name).__set__ for field in fields(kind)}
-    lines = "".join(f"    copy.{name} = record.{name}\n" for name in setters)
+    names = [field.name for field in fields(kind)]
+    if strange := values.keys() - names:
+        raise AttributeError(f"{kind.__name__} has no {', '.join(strange)}")
+    lines = "".join(f"    copy.{name} = {values.get(name, f'record.{name}')}\n" for name in names)
     exec(
-        "def changed(record, changes):\n"
+        f"def changed(record, {arguments}):\n"
         "    copy = new(twin)\n"
-        f"{lines}"
-        "    for name, value in changes.items():\n"
-        "        setattr(copy, name, value)\n"
+        f"{lines}{change}"
         "    copy.__class__ = kind\n"
         "    return copy\n",
         known,
     )
-    return known["changed"], setters
+    changed: Callable[..., Any] = known["changed"]
+    return changed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from fleetsim.model.changing import replace
+from fleetsim.model.changing import changer, replace
 from fleetsim.model.task import (
     TERMINAL,
     Artifact,
@@ -64,6 +64,11 @@ class DirectReply:
 
 
 TaskEvent: TypeAlias = Snapshot | StatusUpdate | ArtifactUpdate | DirectReply
+
+
+with_artifacts = changer(Task, "artifacts")
+with_parts = changer(Artifact, "parts")
+with_text = changer(TextPart, "text", "left_out")
 
 
 def fold(task: Task | None, event: TaskEvent) -> Task:
@@ -142,7 +147,7 @@ def _with_artifact(task: Task, artifact: Artifact, at: int | None) -> Task:
     """It takes that place, or the last."""
     old = task.artifacts
     if len(old) < MANY:
-        return replace(task, artifacts=(*old, artifact) if at is None else (*old[:at], artifact, *old[at + 1 :]))
+        return with_artifacts(task, (*old, artifact) if at is None else (*old[:at], artifact, *old[at + 1 :]))
     # Sums of tuples, which a literal would first make a list of.
     new = _ManyArtifacts(old + (artifact,) if at is None else old[:at] + (artifact,) + old[at + 1 :])  # noqa: RUF005
     new.places = old.places if isinstance(old, _ManyArtifacts) else {}
@@ -151,7 +156,7 @@ def _with_artifact(task: Task, artifact: Artifact, at: int | None) -> Task:
             new.places[old[place].artifact_id] = place
     if at is None:
         new.places[artifact.artifact_id] = len(old)
-    return replace(task, artifacts=new)
+    return with_artifacts(task, new)
 
 
 def _put(task: Task, artifact: Artifact) -> Task:
@@ -172,7 +177,7 @@ def _grow(task: Task, more: Artifact) -> Task:
             parts = (*parts[:-1], _joined(last, part))
         else:
             parts = (*parts, part)
-    grown = replace(old, parts=parts)
+    grown = with_parts(old, parts)
     if more.extensions or more.metadata:
         extensions = (*old.extensions, *(uri for uri in more.extensions if uri not in old.extensions))
         grown = replace(grown, extensions=extensions, metadata={**old.metadata, **more.metadata})
@@ -183,7 +188,7 @@ def _joined(last: TextPart, part: TextPart) -> TextPart:
     """One text of two; what follows a text that was cut is left out with the rest of it."""
     if last.left_out:
         return replace(last, left_out=last.left_out + len(part.text) + part.left_out)
-    return replace(last, text=last.text + part.text, left_out=part.left_out)
+    return with_text(last, last.text + part.text, part.left_out)
 
 
 def _alike(last: TextPart, part: TextPart) -> bool:

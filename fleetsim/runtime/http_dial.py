@@ -10,7 +10,7 @@ import socket
 import ssl
 from asyncio import get_running_loop
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from ipaddress import ip_address
 
 import aiohappyeyeballs
@@ -70,6 +70,7 @@ async def dial(
     return connection
 
 
+@lru_cache(1_024)
 def _is_address(host: str) -> bool:
     try:
         ip_address(host)

@@ -69,7 +69,7 @@ def test_any_text_in_a_known_frame_is_read_as_the_whole_frame_is(
         ('"append":true', '"append":false'), ('"taskId":"t"', '"taskId":"u"'), ('"id":"r"', '"id":"other"'),
         ('{"jsonrpc"', '{"jsonrpc":"2.0","jsonrpc"'), (FIRST + '"', FIRST + '","text":"more"'), (FIRST, ""),
         ('"artifactId":"a"', '"artifactId":"' + FIRST + '"'), ("2.5", "NaN"), ("2.5", "[" * 70 + "]" * 70),
-        ("2.5", '{"a":1,"a":1}'),
+        ("2.5", '{"a":1,"a":1}'), (FIRST + '"', ""),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -9,7 +9,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from fleetsim.caller.events import Excerpt, StreamReceived, TaskMoved
-from fleetsim.model.changing import replace
+from fleetsim.model.changing import changer, replace
 from fleetsim.model.task import Task, TaskState, TaskStatus
 from fleetsim.model.work import SkillRequest
 
@@ -30,6 +30,16 @@ def test_what_changes_is_in_the_copy_and_not_in_the_record() -> None:
     told = replace(HEARD, seq=7, agent="ada")
     assert (told.seq, told.agent, told.text) == (7, "ada", HEARD.text)
     assert (HEARD.seq, HEARD.agent) == (0, "quinn")
+
+
+def test_what_a_changer_makes_is_what_a_change_of_these_fields_is() -> None:
+    changed = changer(Task, "context_id", "task_id")(TASK, "d", "u")
+    assert changed == replace(TASK, context_id="d", task_id="u")
+    assert (type(changed), TASK.context_id) == (Task, "c")
+    with pytest.raises(FrozenInstanceError):
+        changed.task_id = "third"  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        changer(Task, "context_id", "contextual")
 
 
 def test_a_copy_is_as_frozen_as_the_record() -> None:
