@@ -137,10 +137,10 @@ def _place(artifacts: tuple[Artifact, ...], artifact_id: str) -> int | None:
         at = artifacts.places.get(artifact_id)
         if at is None or (at < len(artifacts) and artifacts[at].artifact_id == artifact_id):
             return at
-    try:
-        return [artifact.artifact_id for artifact in artifacts].index(artifact_id)
-    except ValueError:
-        return None
+    for at, artifact in enumerate(artifacts):
+        if artifact.artifact_id == artifact_id:
+            return at
+    return None
 
 
 def _with_artifact(task: Task, artifact: Artifact, at: int | None) -> Task:
