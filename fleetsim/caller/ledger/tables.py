@@ -257,10 +257,11 @@ def update(connection: Connection, records: Sequence[RequestRecord]) -> None:
     """Overwrite what is known of open requests; who they are for and when they were accepted stay."""
     rows = map(RequestRow.of, records)
     connection.executemany(
-        "UPDATE requests SET phase = ?1, body = ?2,"
-        " sum = row_sum('requests', correlation_id, agent, ?1, accepted_at, run_id, ?2)"
-        " WHERE correlation_id = ?3 AND phase <> 'closed'",
-        [(row.phase, row.body, row.correlation_id) for row in rows],
+        "UPDATE requests SET phase = ?, body = ?,"
+        " sum = row_sum('requests', correlation_id, agent, ?, accepted_at, run_id, ?)"
+        " WHERE correlation_id = ? AND phase <> 'closed'",
+        # Python 3.12 to 3.12.3 warn of numbered placeholders, and where warnings are errors that broke the ledger.
+        [(row.phase, row.body, row.phase, row.body, row.correlation_id) for row in rows],
     )
 
 
@@ -286,9 +287,9 @@ def keep_webhook(connection: Connection, correlation_id: str, received_at: int, 
     """Keep a webhook of an open request."""
     columns = (correlation_id, received_at, body)
     done = connection.execute(
-        f"INSERT INTO webhooks ({SUMMED['webhooks']}, sum) SELECT ?1, ?2, ?3, ?4"
-        " WHERE EXISTS (SELECT 1 FROM requests WHERE correlation_id = ?1 AND phase <> 'closed')",
-        (*columns, row_sum("webhooks", *columns)),
+        f"INSERT INTO webhooks ({SUMMED['webhooks']}, sum) SELECT ?, ?, ?, ?"
+        " WHERE EXISTS (SELECT 1 FROM requests WHERE correlation_id = ? AND phase <> 'closed')",
+        (*columns, row_sum("webhooks", *columns), correlation_id),
     )
     return done.rowcount == 1
 
@@ -413,7 +414,7 @@ def _newest(connection: Connection, agent: str, member: str, value: str) -> Iter
     """An agent's newest outcomes that may have the value. No index knows it: few ask, and they ask soon after."""
     rows = connection.execute(
         f"SELECT body, {checked('outcomes')} FROM outcomes"
-        " WHERE seq > (SELECT max(seq) FROM outcomes) - ?1 AND agent = ?2 AND instr(body, ?3) ORDER BY seq DESC",
+        " WHERE seq > (SELECT max(seq) FROM outcomes) - ? AND agent = ? AND instr(body, ?) ORDER BY seq DESC",
         (RECENT_MAX, agent, f'"{member}":{encode(value)}'),
     )
     yield from read(Outcome, rows)
@@ -429,16 +430,16 @@ def listed(outcome: Outcome) -> Outcome:
 # -- ids ------------------------------------------------------------------------------------------------------
 
 _BY_ID = """SELECT correlation_id, 'request', correlation_id, agent, accepted_at FROM requests
-    WHERE correlation_id >= ?1 AND correlation_id <= ?2 ORDER BY correlation_id LIMIT ?3"""
+    WHERE correlation_id >= ? AND correlation_id <= ? ORDER BY correlation_id LIMIT ?"""
 _BY_QUESTION = """SELECT question_id, 'question', correlation_id, agent, accepted_at FROM questions
-    JOIN requests USING (correlation_id) WHERE question_id >= ?1 AND question_id <= ?2 ORDER BY question_id LIMIT ?3"""
+    JOIN requests USING (correlation_id) WHERE question_id >= ? AND question_id <= ? ORDER BY question_id LIMIT ?"""
 _BY_RUN = """SELECT run_id, 'run', correlation_id, agent, accepted_at FROM requests
-    WHERE run_id >= ?1 AND run_id <= ?2 ORDER BY run_id, requests.seq LIMIT ?3"""
-_BY_TASK = """SELECT ?1, 'task', correlation_id, requests.agent, accepted_at FROM requests
+    WHERE run_id >= ? AND run_id <= ? ORDER BY run_id, requests.seq LIMIT ?"""
+_BY_TASK = """SELECT ?, 'task', correlation_id, requests.agent, accepted_at FROM requests
     LEFT JOIN outcomes USING (correlation_id)
-    WHERE ?1 IN (CASE WHEN instr(outcomes.body, ?2) THEN json_extract(outcomes.body, '$.task_id') END,
-        CASE WHEN instr(requests.body, ?2) THEN json_extract(requests.body, '$.task.task_id') END)
-    ORDER BY requests.seq DESC LIMIT ?3"""
+    WHERE ? IN (CASE WHEN instr(outcomes.body, ?) THEN json_extract(outcomes.body, '$.task_id') END,
+        CASE WHEN instr(requests.body, ?) THEN json_extract(requests.body, '$.task.task_id') END)
+    ORDER BY requests.seq DESC LIMIT ?"""
 """An agent's task ids are in no index: every row is looked through, but only parsed where the id occurs."""
 
 
@@ -447,7 +448,8 @@ def ids(connection: Connection, text: str, limit: int) -> tuple[KnownId, ...]:
     upto = text + "\U0010ffff" if len(text) >= PREFIX_CHARS_MIN else text
     rows = [row for sql in (_BY_ID, _BY_QUESTION, _BY_RUN) for row in connection.execute(sql, (text, upto, limit))]
     if not rows:
-        rows = list(connection.execute(_BY_TASK, (text, json.dumps(text, ensure_ascii=False)[1:-1], limit)))
+        written = json.dumps(text, ensure_ascii=False)[1:-1]
+        rows = list(connection.execute(_BY_TASK, (text, text, written, written, limit)))
     return tuple(
         KnownId(id=known, kind=kind, correlation_id=cid, agent=agent, at=moment(at))
         for known, kind, cid, agent, at in rows
@@ -461,10 +463,10 @@ def ask(connection: Connection, question: Question, body: str) -> bool:
     """Open a question of an open request, unless its id was used before."""
     columns = (question.question_id, question.correlation_id, QuestionState.OPEN.value, body, None, None)
     done = connection.execute(
-        f"INSERT INTO questions ({SUMMED['questions']}, sum) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7"
-        " WHERE EXISTS (SELECT 1 FROM requests WHERE correlation_id = ?2 AND phase <> 'closed')"
+        f"INSERT INTO questions ({SUMMED['questions']}, sum) SELECT ?, ?, ?, ?, ?, ?, ?"
+        " WHERE EXISTS (SELECT 1 FROM requests WHERE correlation_id = ? AND phase <> 'closed')"
         " ON CONFLICT (question_id) DO NOTHING",
-        (*columns, row_sum("questions", *columns)),
+        (*columns, row_sum("questions", *columns), question.correlation_id),
     )
     return done.rowcount == 1
 
@@ -472,10 +474,10 @@ def ask(connection: Connection, question: Question, body: str) -> bool:
 def answer(connection: Connection, question_id: str, body: str, at: int) -> Question | None:
     """Claim an open question for one answer."""
     done = connection.execute(
-        "UPDATE questions SET state = 'answered', answer = ?1, answered_at = ?2,"
-        " sum = row_sum('questions', question_id, correlation_id, 'answered', body, ?1, ?2)"
-        " WHERE question_id = ?3 AND state = 'open'",
-        (body, at, question_id),
+        "UPDATE questions SET state = 'answered', answer = ?, answered_at = ?,"
+        " sum = row_sum('questions', question_id, correlation_id, 'answered', body, ?, ?)"
+        " WHERE question_id = ? AND state = 'open'",
+        (body, at, body, at, question_id),
     )
     if done.rowcount != 1:
         return None
@@ -492,10 +494,10 @@ def settle(connection: Connection, question_id: str, state: QuestionState) -> No
 
 def _end_questions(connection: Connection, state: QuestionState, which: str, value: str) -> None:
     connection.execute(
-        "UPDATE questions SET state = ?1,"
-        " sum = row_sum('questions', question_id, correlation_id, ?1, body, answer, answered_at)"
-        f" WHERE {which.replace('?', '?2')}",
-        (state.value, value),
+        "UPDATE questions SET state = ?,"
+        " sum = row_sum('questions', question_id, correlation_id, ?, body, answer, answered_at)"
+        f" WHERE {which}",
+        (state.value, state.value, value),
     )
 
 
