@@ -225,7 +225,7 @@ class Tracker:
         """
         if correlation_id in self.open_tracks:
             if self._broken is not None:
-                raise self._broken
+                raise self._broken.with_traceback(None)
             waiter = self._waiters.setdefault(correlation_id, asyncio.get_running_loop().create_future())
             return await asyncio.shield(waiter)
         outcome = await self._ledger.outcome(correlation_id)

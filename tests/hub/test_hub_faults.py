@@ -8,6 +8,7 @@ import os
 import signal
 import sqlite3
 import sys
+import traceback
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -121,6 +122,23 @@ async def test_a_ledger_that_fails_for_good_is_told_loudly_and_nobody_waits_for_
         assert (reply.status, b"image is malformed" in reply.body) == (503, True)
         with pytest.raises(LedgerBroken):
             await t.hub.tracker.wait("c-1")
+
+
+async def test_a_ledger_that_failed_for_good_does_not_keep_the_calls_of_all_who_met_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town(worker()) as t:
+
+        def damaged(*_: object, **_more: object) -> None:
+            raise LedgerDamaged("the ledger is damaged")
+
+        monkeypatch.setattr("fleetsim.caller.ledger.tables.outcome", damaged)
+        frames = []
+        for _ in range(20):
+            with pytest.raises(LedgerBroken) as met:
+                await t.ledger.outcome("c-1")
+            frames.append(len(list(traceback.walk_tb(met.value.__traceback__))))
+        assert len(set(frames[1:])) == 1
 
 
 async def test_an_outcome_that_cannot_be_recorded_costs_nobody_else_and_is_left_to_the_next_start(

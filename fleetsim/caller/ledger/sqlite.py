@@ -108,7 +108,7 @@ class Ledger:
 
     async def _run(self, form: Callable[[Operation[T]], Awaitable[T]], operation: Operation[T]) -> T:
         if self._broken is not None:
-            raise self._broken
+            raise self._broken.with_traceback(None)  # or it would keep the frames of every call that met it
         try:
             return await form(operation)
         except (NotAccepting, ValueError):
@@ -119,7 +119,7 @@ class Ledger:
             if self._broken is None:
                 self._broken = LedgerBroken(f"the ledger failed: {str(error) or type(error).__name__}", hint=HINT)
                 self._on_failure(self._broken)
-            raise self._broken from error
+            raise self._broken.with_traceback(None) from error
 
     async def __aenter__(self) -> Ledger:
         await self._storage.start()
