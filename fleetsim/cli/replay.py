@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SPEED_MAX = 1e6
 
 
-class _Speed(click.ParamType[float]):
+class _Speed(click.ParamType):  # type: ignore[type-arg]  # which click 8.1 does not take
     """``x60``, ``60`` or ``max``."""
 
     name = "xN|max"
