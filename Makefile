@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole check format interop storm sim-storm sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation mutation-sample docs lock clean
+.PHONY: help demo test test-fast test-whole test-lowest check format interop storm sim-storm sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation mutation-sample docs lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -24,6 +24,9 @@ test-fast: ## the tests that take no time: pure functions, and virtual time
 test-whole: ## make test, with all examples, seeds and kills of which it tries a fifth or fewer
 	@scripts/setup dev
 	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop" -p tests.forks --forks $(WORKERS)
+
+test-lowest: ## make test, on the lowest version of each dependency that is allowed
+	@scripts/lowest $(WORKERS)
 
 check: ## format, lint, types, import contracts
 	@scripts/setup dev
