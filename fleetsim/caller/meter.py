@@ -38,8 +38,8 @@ class MeterLimits:
     turn_s: float = 0.001
     turn_events: int = 16
     step_s: float = 0.000_25
-    large_per_s: float = 0.1
-    large_ahead_s: float = 0.2
+    large_per_s: float = 0.05
+    large_ahead_s: float = 0.25
 
 
 OTHERS_S = 1.0

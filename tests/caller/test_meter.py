@@ -283,7 +283,7 @@ async def seconds_of_reading(work_s: float, *, other: bool, large: bool = True) 
     return asyncio.get_running_loop().time() - began
 
 
-async def test_floods_of_large_documents_have_a_tenth_while_another_agent_is_at_work() -> None:
+async def test_floods_of_large_documents_have_a_twentieth_while_another_agent_is_at_work() -> None:
     ahead_s = LIMITS.large_ahead_s + LIMITS.work_ahead_s
     took_s = await seconds_of_reading(5.0, other=True)
     assert (5.0 - ahead_s) / LIMITS.large_per_s <= took_s <= 5.0 / LIMITS.large_per_s
