@@ -44,9 +44,11 @@ settings.register_profile(
 settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "house")
 
-# A shell's background job ignores Ctrl-C, and so would every command that a test starts and interrupts.
+# What a background job or ``nohup`` ignores, every command that a test starts and interrupts would ignore as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)  # the tests' own run goes on; what it starts has the default
 
 REAL_TIME_MARKS = ("sockets", "interop")
 CPU_S_MAX = 120.0
