@@ -246,13 +246,13 @@ def _serve(place: str) -> dict[str, Any] | None:
                 elif key.fileobj == woken:
                     os.read(woken, 512)
                     _tell_ends(children, heard)
-                elif key.data in children:  # whoever started it is gone
-                    heard.unregister(key.fileobj)
-                    os.kill(key.data, signal.SIGKILL)
-                else:  # the session is
+                elif key.fileobj is sys.stdin:  # the session has ended
                     for pid in children:
                         os.kill(pid, signal.SIGKILL)
                     return None
+                elif key.data in children:  # whoever started it is gone, and it may have ended a moment ago
+                    heard.unregister(key.fileobj)
+                    os.kill(key.data, signal.SIGKILL)
 
 
 def _request(line: socket.socket) -> tuple[list[int], dict[str, Any]]:
