@@ -112,7 +112,9 @@ def _lock(name: str) -> Iterator[None]:
 def _build_venv(env: Env, home: Path) -> None:
     _install(env, [sys.executable, "-m", "venv", str(home)])
     pip = [str(home / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    _install(env, [*pip, "install", "-q", "--require-hashes", "-r", str(PEERS / env.name / "requirements.txt")])
+    # pip 23 fails where a dependency wants one with an extra of which a newer release than the lock's is out.
+    locked = ["--no-deps", "--require-hashes", "-r", str(PEERS / env.name / "requirements.txt")]
+    _install(env, [*pip, "install", "-q", *locked])
 
 
 def _build_node(env: Env, home: Path) -> None:
