@@ -157,13 +157,14 @@ def test_a_run_in_which_nothing_can_happen_any_more_is_a_deadlock_that_is_told(m
 def test_a_ceremony_that_is_moved_to_another_zone_fires_by_the_clock_there_and_back_again() -> None:
     each_hour = b'id: round\nname: Round\nschedule: "0 * * * *"\nskill: review\ntargets: [quinn]\n'
     moved = Trouble.model_validate({"fault": "new-zone", "at": "1h30m", "lasts": "3h"})
+    before = os.environ.get("TZ")
     lines, _ = run_of(scenario(duration=6.5 * 3_600, weather=[moved], traffic=[]), {"round.yaml": each_hour})
     fired = [line["event"]["payload"]["scheduledAt"][11:16] for line in lines if line.get("type") == "CeremonyFired"]
     minutes = [at[3:] for at in fired]
     assert (minutes[0], minutes[-1]) == ("00", "00")
     assert {"15", "30", "45"} & set(minutes)
     assert report_of(lines).result is Result.OK
-    assert "TZ" not in os.environ
+    assert os.environ.get("TZ") == before
 
 
 def test_after_new_keys_no_request_is_lost_and_what_was_under_way_is_told_of() -> None:
