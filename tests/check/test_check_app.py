@@ -126,6 +126,13 @@ async def test_an_agent_may_log_what_it_is_asked() -> None:
     assert found.verdict is PASS
 
 
+async def test_an_agents_webhooks_come_past_the_proxy_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "example.org")
+    (found,) = (await checked("plain:app", "H-06")).findings
+    assert found.verdict is PASS, found.reason
+
+
 async def test_deliveries_told_on_stderr_at_info_are_seen_unless_a_logger_is_named() -> None:
     (found,) = (await checked("plain:printing()", "H-06")).findings
     assert found.verdict is PASS
