@@ -50,6 +50,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)  # the tests' own run goes on; what it starts has the default
 
+# A proxy of the machine's would be asked for what is on loopback, by the SDKs and agents of others that tests run.
+for proxy in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+    os.environ.pop(proxy, None)
+    os.environ.pop(proxy.upper(), None)
+for size in ("COLUMNS", "LINES"):  # each terminal that a test opens has its own
+    os.environ.pop(size, None)
+
 REAL_TIME_MARKS = ("sockets", "interop")
 CPU_S_MAX = 120.0
 _file: Path | None = None

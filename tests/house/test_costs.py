@@ -7,6 +7,7 @@ what that time is spent on. Who adds to a count on purpose raises it here, and s
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -85,7 +86,6 @@ def test_help_loads_no_more_modules_than_it_did(words: tuple[str, ...]) -> None:
         "import sys\nfrom fleetsim.__main__ import main\ntry:\n    main()\nfinally:\n"
         "    print(len(sys.modules), file=sys.stderr)"
     )
-    said = subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60, check=True
-    )
+    command, environment = [sys.executable, "-c", program, *words], {**os.environ, "LC_ALL": "C.UTF-8"}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert int(said.stderr) <= MODULES[words] + OF_NEWER_PYTHONS * (sys.version_info >= (3, 12))
