@@ -28,8 +28,6 @@ from fleetsim.wire.dialect import DIALECTS
 
 log = logging.getLogger(__name__)
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
 
 class Agent:
     """An A2A agent made of skills.
@@ -225,7 +223,7 @@ class Agent:
         engine = self.engine()
         listener = server.listen(host, port)
         bound = listener.getsockname()[1]
-        if host not in LOOPBACK and self._settings.authenticator().open:
+        if not server.is_loopback(host) and self._settings.authenticator().open:
             log.warning("%s listens on %s without a key: whoever reaches it can use it", self._settings.name, host)
         log.info("%s serves A2A at http://%s:%d%s", self._settings.name, host, bound, self._settings.path)
         app, limits = self.mount(engine), self._settings.limits

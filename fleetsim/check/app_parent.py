@@ -31,6 +31,7 @@ from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.verdict import Verdict
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
+from fleetsim.runtime.address import LOOPBACK_NAMES
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
@@ -44,8 +45,6 @@ LINE_BYTES_MAX = 4 * 1024 * 1024
 WHERE_S = 1.0
 LAST_WORDS_S = 2.0
 LAST_LINES = 60
-
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 _PLACE = re.compile(r'\s*File "([^"]+)", line (\d+)')
 
@@ -68,8 +67,9 @@ class AppSpec:
 
 def _environment() -> dict[str, str]:
     """This process's, with no proxy in front of loopback: the agent's webhooks come to the check's own receiver."""
-    past = ",".join(filter(None, (os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), *LOOPBACK)))
-    return {**os.environ, "no_proxy": past, "NO_PROXY": past}
+    theirs = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
+    direct = ",".join(filter(None, (theirs, *LOOPBACK_NAMES)))
+    return {**os.environ, "no_proxy": direct, "NO_PROXY": direct}  # libraries differ in which of them they read
 
 
 class AppProcess:

@@ -24,9 +24,9 @@ from fleetsim.caller.ledger import OtherWay
 from fleetsim.caller.skill_policy import read_declared
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.work import SkillRequest
+from fleetsim.runtime.address import LOOPBACK_NAMES
 from fleetsim.wire.dialect import dialect
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 NOTED = (CardFetched, CredentialAccepted, CredentialRefused, TaskBound, TaskMoved, WebhookAccepted, WebhooksDegraded)
 """What ``AgentNotes`` takes."""
 
@@ -40,7 +40,7 @@ def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | Non
     host = (urlsplit(entry.url).hostname or "").lower()
     if entry.external:
         return settings.base_url
-    if host in LOOPBACK or host.startswith("127."):
+    if host in LOOPBACK_NAMES or host.startswith("127."):
         return own_url or settings.base_url
     if "." not in host and ":" not in host and settings.internal_base_url:
         return settings.internal_base_url

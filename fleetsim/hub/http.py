@@ -38,6 +38,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
+from fleetsim.runtime.address import LOOPBACK_NAMES
 from fleetsim.runtime.inbound import BodyReader, Refusal
 from fleetsim.wire.json import parse_untrusted
 
@@ -136,8 +137,8 @@ def hosts_of(*urls: str | None) -> frozenset[str]:
         if not parts.hostname:
             continue
         names = {parts.hostname.lower()}
-        if names <= {"localhost", "127.0.0.1", "::1"}:
-            names = {"localhost", "127.0.0.1", "::1"}
+        if names <= set(LOOPBACK_NAMES):
+            names = set(LOOPBACK_NAMES)
         default = {"http": 80, "https": 443}.get(parts.scheme)
         for name in names:
             shown = f"[{name}]" if ":" in name else name

@@ -52,6 +52,8 @@ _DENY_V6 = tuple(
     ipaddress.IPv6Network(text)
     for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3ffe::/16", "3fff::/20", "2620:4f:8000::/48")
 )
+LOOPBACK_NAMES = ("127.0.0.1", "::1", "localhost")
+"""What this machine is called on the machine itself, as the host of a URL."""
 _LOOPBACK: tuple[Network, ...] = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
 _PRIVATE: tuple[Network, ...] = (
     *_LOOPBACK,
