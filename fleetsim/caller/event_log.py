@@ -5,15 +5,18 @@ queue of its own: a slow reader loses its oldest events and is told how many, an
 in up to three: one for the fleet, one for whoever asked, one for the effects.
 
 Readers within the hub hear what happens at once. Who may come back to another hub on the same ledger, and ask for what
-came after a number, hears of it once that number is in the journal (decision 0024).
+came after a number, hears of it once that number is in the journal (decision 0024). Of those there may be hundreds, who
+read everything: they have no queue, but a place among the events that are kept for all.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from fleetsim.caller.events import EffectsReported, Event, Level, OutcomeDecided, RequestAnswered
@@ -23,6 +26,10 @@ from fleetsim.model.work import Outcome
 from fleetsim.runtime.ports import Clock
 
 KEEP_MAX = 20_000
+SPARE = 1_000
+"""So many more are kept before the oldest go, all of these at once."""
+
+_SEQ = attrgetter("seq")
 E = TypeVar("E", bound=Event)
 
 
@@ -94,6 +101,39 @@ class Subscription:
         self.close()
 
 
+class RecordReader:
+    """One reader of what is in the journal: a place among the kept events. An event costs the same however many there
+    are of them. ``dropped`` counts what was not kept any more when it came to read it.
+    """
+
+    def __init__(self, events: EventLog, after_seq: int) -> None:
+        self._events, self._after_seq = events, after_seq
+        self.dropped = 0
+
+    @property
+    def behind(self) -> int:
+        """How many events wait to be read."""
+        return self._events.told_count(self._after_seq)
+
+    async def next_batch(self, limit: int = 1_000) -> tuple[Event, ...]:
+        """Wait for at least one event, then return up to ``limit`` of them in order."""
+        while not (batch := self._events.told(self._after_seq, limit)):
+            await self._events.more_told.wait()
+        self.dropped += batch[0].seq - self._after_seq - 1
+        self._after_seq = batch[-1].seq
+        return batch
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._events.leave(self)
+
+    async def __aenter__(self) -> RecordReader:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
 class _Readers:
     """Who listens, found by the class of what is told, or by the one request they wait for: most are told of little."""
 
@@ -146,17 +186,21 @@ class _Readers:
 
 
 class EventLog:
-    """The newest events, and where to hear of the next. ``first_seq`` continues an earlier journal."""
+    """The newest events, and where to hear of the next. ``first_seq`` continues an earlier journal.
+
+    ``more_told`` is set for a moment whenever there is more for readers of what is in the journal.
+    """
 
     def __init__(self, clock: Clock, *, keep_max: int = KEEP_MAX, first_seq: int = 0) -> None:
         self._clock = clock
-        self._kept: deque[Event] = deque(maxlen=keep_max)
+        self._kept: list[Event] = []
+        self._keep_max = keep_max
         self._readers = _Readers()
-        self._readers_of_record = _Readers()
-        self._held: deque[Event] = deque()
+        self._record_readers: set[RecordReader] = set()
         self._holding = False
         self._dropped_before = 0
-        self._seq = self._recorded_seq = first_seq
+        self._seq = self._recorded_seq = self._told_seq = first_seq
+        self.more_told = asyncio.Event()
 
     @property
     def last_seq(self) -> int:
@@ -171,59 +215,71 @@ class EventLog:
     @property
     def dropped(self) -> int:
         """How many events readers were too slow for, those who have gone included."""
-        readers: tuple[Subscription, ...] = (*self._readers, *self._readers_of_record)
+        readers: tuple[Subscription | RecordReader, ...] = (*self._readers, *self._record_readers)
         return self._dropped_before + sum(reader.dropped for reader in readers)
+
+    @property
+    def unread(self) -> int:
+        """How many events the slowest reader of what is in the journal has yet to take."""
+        return max((reader.behind for reader in self._record_readers), default=0)
 
     def continue_after(self, seq: int) -> None:
         """Number events after ``seq``: a restart goes on where the durable journal ended."""
         self._seq = max(self._seq, seq)
         self._recorded_seq = max(self._recorded_seq, seq)
+        self._tell_up_to(seq)
 
     def publish(self, event: E, **about: Any) -> E:
         """Record a happening, now, under the next number, and hand it to every reader; ``about`` are members to set."""
         self._seq += 1
         event = replace(event, seq=self._seq, at=self._clock.now(), **about)
         self._kept.append(event)
+        if len(self._kept) >= self._keep_max + SPARE:
+            del self._kept[: -self._keep_max]
         self._readers.tell(event)
-        self._held.append(event)
         if not self._holding:
-            self.release()
+            self._tell_up_to(self._seq)
         return event
 
     def record(self, seq: int) -> None:
         """All up to ``seq`` are in the journal: readers of what is recorded hear of them, and from here on wait."""
         self._recorded_seq, self._holding = max(self._recorded_seq, seq), True
-        self._hand_out(seq)
+        self._tell_up_to(seq)
 
     def release(self) -> None:
         """Nothing can be recorded for now: nobody waits for it, until ``record`` says that something was."""
         self._holding = False
-        self._hand_out(self._seq)
+        self._tell_up_to(self._seq)
+
+    def _tell_up_to(self, seq: int) -> None:
+        if seq > self._told_seq:
+            self._told_seq = seq
+            self.more_told.set()
+            self.more_told.clear()
 
     async def settle(self) -> None:
         """Wait until all that has happened up to now is in the journal, or nothing can be recorded for now."""
         last = self._seq
-        if self._held:
-            async with self.subscribe(after_seq=self._held[0].seq - 1, recorded=True) as reader:
-                while (await reader.next_batch())[-1].seq < last:
-                    pass
-
-    @property
-    def unread(self) -> int:
-        """How many events the slowest reader of what is in the journal has yet to take."""
-        return max((reader.behind for reader in self._readers_of_record), default=0)
-
-    def _hand_out(self, upto_seq: int) -> None:
-        while self._held and self._held[0].seq <= upto_seq:
-            self._readers_of_record.tell(self._held.popleft())
+        while self._told_seq < last:
+            await self.more_told.wait()
 
     def recent(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """The newest ``limit`` kept events after ``after_seq``, oldest first."""
-        newest: deque[Event] = deque(maxlen=limit)
-        for event in self._kept:
-            if event.seq > after_seq:
-                newest.append(event)
-        return tuple(newest)
+        return tuple(self._kept[max(self._place(after_seq), len(self._kept) - limit) :])
+
+    def told(self, after_seq: int, limit: int = KEEP_MAX) -> tuple[Event, ...]:
+        """The oldest ``limit`` kept events after ``after_seq`` that are in the journal, or need not wait for it."""
+        first = self._place(after_seq)
+        return tuple(self._kept[first : min(first + limit, self._place(self._told_seq))])
+
+    def told_count(self, after_seq: int) -> int:
+        """How many those are in all."""
+        return max(0, self._place(self._told_seq) - self._place(after_seq))
+
+    def _place(self, seq: int) -> int:
+        """Where what came after ``seq`` begins, of what is kept."""
+        oldest = max(0, len(self._kept) - self._keep_max)
+        return bisect_left(self._kept, seq + 1, oldest, key=_SEQ)
 
     def subscribe(
         self,
@@ -233,30 +289,44 @@ class EventLog:
         kinds: tuple[type[Event], ...] = (Event,),
         wanted: Callable[[Event], bool] | None = None,
         about: str | None = None,
-        recorded: bool = False,
     ) -> Subscription:
         """Listen from now on, or, with ``after_seq``, to the kept events after it first.
 
         Of these ``kinds`` alone, and ``wanted`` is asked when one is told: who waits for one of them is not woken by
         all the others. ``about``: of one request alone, and of what is of none; it costs the others nothing.
-        ``recorded``: of each only once it is in the journal, or while nothing can be recorded.
         """
-        # A number that is not reached yet is another log's: what happens here is news to that reader.
-        after = self._seq if after_seq is None else min(after_seq, self._seq)
+        after = self._known(after_seq)
         reader = Subscription(keep_max, self._unsubscribe, kinds, wanted, about, after)
-        held_from = self._held[0].seq if recorded and self._held else self._seq + 1
-        if after < self._seq:
-            for event in self._kept:
-                of_it = about is None or event.correlation_id in {about, None}
-                if event.seq < held_from and of_it and isinstance(event, kinds):
-                    reader.offer(event)
-        (self._readers_of_record if recorded else self._readers).add(reader)
+        for event in self._kept[self._place(after) :]:
+            if (about is None or event.correlation_id in {about, None}) and isinstance(event, kinds):
+                reader.offer(event)
+        self._readers.add(reader)
         return reader
 
+    def read_record(self, *, after_seq: int) -> RecordReader:
+        """Read what is kept after ``after_seq``, and what comes: each once in the journal, or while nothing can be put
+        there.
+        """
+        oldest = self._kept[first].seq if (first := self._place(0)) < len(self._kept) else self._seq + 1
+        reader = RecordReader(self, max(self._known(after_seq), oldest - 1))
+        self._record_readers.add(reader)
+        return reader
+
+    def _known(self, seq: int | None) -> int:
+        """The number after which somebody listens. One that is not reached yet is another log's: what happens here is
+        news to that reader.
+        """
+        return self._seq if seq is None else min(seq, self._seq)
+
     def _unsubscribe(self, reader: Subscription) -> None:
-        for readers in (self._readers, self._readers_of_record):
-            if readers.drop(reader):
-                self._dropped_before += reader.dropped
+        if self._readers.drop(reader):
+            self._dropped_before += reader.dropped
+
+    def leave(self, reader: RecordReader) -> None:
+        """Forget a reader, but for what it was too slow for; again is harmless."""
+        if reader in self._record_readers:
+            self._record_readers.remove(reader)
+            self._dropped_before += reader.dropped
 
 
 _LEVEL = {

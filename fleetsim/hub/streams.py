@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from fleetsim.caller.event_log import KEEP_MAX
+from fleetsim.caller.event_log import KEEP_MAX, EventLog
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet_events import HubStopping, NoticeDelivered, NoticeFailed
@@ -28,6 +28,9 @@ BATCH_MAX = 256
 FRAMES_KEPT = 2_000
 """Twice what the journal writes, and readers are told of, at once: of fewer each reader would have all written anew."""
 
+BATCHES_KEPT = 8
+"""More than one: a reader takes all that it finds before the next one has its turn."""
+
 PATTERNS_MAX = 32
 PATTERN_CHARS_MAX = 300
 SEQ_MAX = 2**53
@@ -40,7 +43,7 @@ class EventStreams:
         self._hub = hub
         self._ownership = ownership
         self._open: Counter[str | None] = Counter()
-        self._frames: OrderedDict[int, bytes] = OrderedDict()
+        self._frames = EventFrames(hub.events)
 
     async def events(self, request: Request) -> Response:
         """Events as they happen; with ``?after=SEQ``, or ``Last-Event-ID`` from a reader that comes again, those since
@@ -62,8 +65,9 @@ class EventStreams:
             fits = not patterns or any(topic_fits(pattern, event.topic) for pattern in patterns)
             return fits and (principal.is_admin or await self._may_see(principal, event))
 
+        chosen = None if principal.is_admin and not patterns else wanted
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._follow(principal, after, wanted), media_type=MEDIA_TYPE, headers=headers)
+        return StreamingResponse(self._follow(principal, after, chosen), media_type=MEDIA_TYPE, headers=headers)
 
     async def _may_see(self, principal: Principal, event: Event) -> bool:
         """Whether an agent is told: of its own requests and ceremonies, not of how people are told of them, and of the
@@ -78,16 +82,17 @@ class EventStreams:
         return isinstance(event, HubStopping)
 
     async def _follow(
-        self, principal: Principal, after: int, wanted: Callable[[Event], Awaitable[bool]]
+        self, principal: Principal, after: int, wanted: Callable[[Event], Awaitable[bool]] | None
     ) -> AsyncIterator[bytes]:
+        """Frames for one reader, of what it wants; None is everything."""
         now, ended = asyncio.get_running_loop().time, self._hub.closing.is_set()
         self._open[principal.agent] += 1
         try:
             # Listening begins before the journal is read, and the journal ends where memory begins: no gap, none twice.
-            async with self._hub.events.subscribe(after_seq=after, recorded=True) as heard:
+            async with self._hub.events.read_record(after_seq=after) as heard:
                 async for event in self._replayed(after):
-                    if await wanted(event):
-                        yield self._frame(event)
+                    if wanted is None or await wanted(event):
+                        yield self._frames.of(event)
                 dropped, quiet_until = 0, now() + KEEPALIVE_S
                 while not ended:
                     try:
@@ -98,14 +103,17 @@ class EventStreams:
                         yield KEEPALIVE
                         quiet_until = now() + KEEPALIVE_S
                         continue
-                    told = b"".join([self._frame(event) for event in batch if await wanted(event)])
+                    if wanted is None:
+                        told = self._frames.of_batch(batch)
+                    else:
+                        told = b"".join([self._frames.of(event) for event in batch if await wanted(event)])
                     if heard.dropped > dropped:
                         told = frame(json.dumps({"dropped": heard.dropped - dropped}), event="dropped") + told
                         dropped = heard.dropped
                     if told:
                         yield told
                         quiet_until = now() + KEEPALIVE_S
-                    ended = any(isinstance(event, HubStopping) for event in batch)
+                    ended = self._hub.closing.is_set() and any(isinstance(event, HubStopping) for event in batch)
         finally:
             self._open[principal.agent] -= 1
 
@@ -122,21 +130,43 @@ class EventStreams:
                 return
             after = older[-1].seq
 
-    def _frame(self, event: Event) -> bytes:
-        """The event as it is sent; written once, however many readers it has.
 
-        It has an id only if it is in the journal. Of another event a hub that is killed now may give the number to
-        another one after its restart; without an id the reader comes again with the last that is sure.
-        """
-        if event.seq > self._hub.events.recorded_seq:
+class EventFrames:
+    """Events as they are sent: each written once, and those of a batch put together once, however many readers it has.
+
+    An event has an id only if it is in the journal. Of another one a hub that is killed now may give the number to
+    another event after its restart; without an id the reader comes again with the last that is sure.
+    """
+
+    def __init__(self, events: EventLog) -> None:
+        self._events = events
+        self._written: OrderedDict[int, bytes] = OrderedDict()
+        self._batches: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        """By the numbers of their first and their last event."""
+
+    def of(self, event: Event) -> bytes:
+        """One event."""
+        if event.seq > self._events.recorded_seq:
             return frame(json.dumps(to_wire(event), separators=(",", ":")))
-        written = self._frames.get(event.seq)
+        written = self._written.get(event.seq)
         if written is None:
             text = json.dumps(to_wire(event), separators=(",", ":"))
-            written = self._frames[event.seq] = frame(text, event_id=str(event.seq))
-            if len(self._frames) > FRAMES_KEPT:
-                self._frames.popitem(last=False)
+            written = self._written[event.seq] = frame(text, event_id=str(event.seq))
+            if len(self._written) > FRAMES_KEPT:
+                self._written.popitem(last=False)
         return written
+
+    def of_batch(self, batch: tuple[Event, ...]) -> bytes:
+        """Events that follow one another."""
+        if batch[-1].seq > self._events.recorded_seq:  # not as they are sent once they are in the journal
+            return b"".join(map(self.of, batch))
+        numbers = batch[0].seq, batch[-1].seq
+        together = self._batches.get(numbers)
+        if together is None:
+            together = self._batches[numbers] = b"".join(map(self.of, batch))
+            if len(self._batches) > BATCHES_KEPT:
+                self._batches.popitem(last=False)
+        return together
 
 
 def topic_fits(pattern: str, topic: str) -> bool:

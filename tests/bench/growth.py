@@ -65,7 +65,7 @@ CURVES = {
         ),
         Curve(
             grows="readers", says="readers of the hub's events", row="hub-answered", points=(1, 10, 100, 200),
-            units=100,
+            units=300,
         ),
         Curve(
             grows="requests", says="requests at work at one agent", row="hub-answered", points=(1, 16, 64, 256),

@@ -6,11 +6,13 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from fleetsim.caller.event_log import KEEP_MAX, EventLog
+from fleetsim.caller.event_log import KEEP_MAX, SPARE, EventLog
 from fleetsim.caller.events import Event, Level, OtherEvent, StreamBroken
 from fleetsim.caller.fleet_events import HubStarted, HubStopping
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.runtime import VirtualClock
+
+KEEP = 3
 
 
 def log(count: int = 0, *, keep_max: int = KEEP_MAX, first_seq: int = 0) -> EventLog:
@@ -145,3 +147,48 @@ async def test_batches_come_for_as_long_as_somebody_reads() -> None:
                 break
             asyncio.get_running_loop().call_later(60, events.publish, OtherEvent(name="late"))
     assert seen == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_reader_of_the_record_hears_of_each_event_once_it_is_there_or_while_nothing_can_be_recorded() -> None:
+    events = log(2)
+    early, late = events.read_record(after_seq=0), events.read_record(after_seq=99)
+    assert (numbers(await early.next_batch()), late.behind) == ([1, 2], 0)
+    events.record(2)
+    for n in range(3, 8):
+        events.publish(OtherEvent(name=f"t.{n}"))
+    assert (early.behind, events.unread) == (0, 0)
+    asyncio.get_running_loop().call_later(60, events.record, 4)
+    assert (numbers(await late.next_batch()), asyncio.get_running_loop().time()) == ([3, 4], 60)
+    assert (early.behind, events.unread) == (2, 2)
+    events.release()
+    assert numbers(await early.next_batch(3)) == [3, 4, 5]
+    assert numbers(await early.next_batch()) == [6, 7]
+    events.record(6)
+    assert (early.behind, late.behind) == (0, 3), "what was told is not told again"
+
+
+async def test_a_reader_of_the_record_is_told_how_many_went_before_it_came_to_read_them() -> None:
+    events = log(KEEP + SPARE + 1, keep_max=KEEP)
+    slow, quick = events.read_record(after_seq=0), events.read_record(after_seq=events.last_seq)
+    assert slow.behind == KEEP, "what is not kept any more when it begins is another's to tell"
+    for _ in range(4):
+        events.publish(OtherEvent(name="t"))
+    last = events.last_seq
+    assert numbers(await slow.next_batch()) == [last - 2, last - 1, last]
+    assert numbers(await quick.next_batch()) == [last - 2, last - 1, last]
+    assert (slow.dropped, quick.dropped, events.dropped) == (4, 1, 5)
+    slow.close()
+    slow.close()
+    assert (events.dropped, events.unread) == (5, 0), "it counts when the reader has gone, and once"
+
+
+async def test_all_waits_until_it_is_in_the_journal() -> None:
+    events = log(1)
+    events.record(1)
+    await events.settle()
+    for _ in range(2):
+        events.publish(OtherEvent(name="t"))
+    for seq in (2, 3):
+        asyncio.get_running_loop().call_later(60 * seq, events.record, seq)
+    await events.settle()
+    assert asyncio.get_running_loop().time() == 180

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet_events import ConfigRejected
 from fleetsim.hub import streams
 from fleetsim.hub.journal import BATCH_MAX
-from fleetsim.hub.streams import STREAMS_MAX, STREAMS_PER_AGENT_MAX, topic_fits
+from fleetsim.hub.streams import STREAMS_MAX, STREAMS_PER_AGENT_MAX, EventFrames, topic_fits
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.sse import read_events
+from fleetsim.testbed.runtime import VirtualClock
 from tests.bench.subscribers import measure
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.town import HUB, KEY, Town, town, worker
@@ -109,6 +111,19 @@ async def test_an_event_is_written_out_once_however_many_readers_are_told_of_hun
             t.hub.events.publish(ConfigRejected(path="a", error=str(number)))
         assert {len(events) for events in await asyncio.gather(*readers)} == {BATCH_MAX}
     assert set(written.values()) == {1}
+
+
+def test_what_many_are_told_of_at_once_is_put_together_once() -> None:
+    """So that 200 readers of everything cost a request little more than one. All in a batch once, the next after it."""
+    events = EventLog(VirtualClock())
+    batches = [tuple(events.publish(ConfigRejected(path="a", error=str(n))) for n in range(3)) for _ in range(2)]
+    frames = EventFrames(events)
+    untold = [frames.of_batch(batch) for batch in batches]
+    assert b"id:" not in b"".join(untold), "of what is not in the journal none is kept"
+    events.record(6)
+    first_reader, second_reader = ([frames.of_batch(batch) for batch in batches] for _ in range(2))
+    assert first_reader == [b"".join(map(frames.of, batch)) for batch in batches]
+    assert all(one is other for one, other in zip(first_reader, second_reader, strict=True))
 
 
 async def open_streams(t: Town, key: str, count: int) -> list[asyncio.Task[Any]]:
