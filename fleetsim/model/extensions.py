@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetsim.model.card import AgentCard
-from fleetsim.model.task import Artifact, DataPart, Part, Task
+from fleetsim.model.task import DataPart, Part, Task
 
 BASE = "https://proto-labs.ai/a2a/ext/"
 COST = BASE + "cost-v1"
@@ -104,17 +104,16 @@ def read_extras(task: Task) -> Extras:
     confidence: Confidence | None = None
     deltas: dict[str, EffectDelta] = {}
     beyond = 0
-    for artifact in task.artifacts:
-        for kind, data in _payloads(artifact):
-            if kind in {COST_TYPE, COST}:
-                cost = _cost(data) or cost
-            elif kind in {CONFIDENCE_TYPE, CONFIDENCE}:
-                confidence = _confidence(data) or confidence
-            elif kind in {*WORLDSTATE_DELTA_TYPES, WORLDSTATE_DELTA}:
-                listed = data.get("deltas")
-                beyond += max(0, len(listed) - DELTAS_MAX) if isinstance(listed, list) else 0
-                for at, delta in enumerate(_deltas(data)):
-                    deltas[f"{artifact.artifact_id}/{at}/{delta}"] = delta
+    for artifact_id, kind, data in _payloads(task):
+        if kind in {COST_TYPE, COST}:
+            cost = _cost(data) or cost
+        elif kind in {CONFIDENCE_TYPE, CONFIDENCE}:
+            confidence = _confidence(data) or confidence
+        elif kind in {*WORLDSTATE_DELTA_TYPES, WORLDSTATE_DELTA}:
+            listed = data.get("deltas")
+            beyond += max(0, len(listed) - DELTAS_MAX) if isinstance(listed, list) else 0
+            for at, delta in enumerate(_deltas(data)):
+                deltas[f"{artifact_id}/{at}/{delta}"] = delta
     kept = tuple(deltas.values())[:DELTAS_MAX]
     return Extras(cost=cost, confidence=confidence, deltas=kept, deltas_left_out=beyond + len(deltas) - len(kept))
 
@@ -129,16 +128,18 @@ def _type_of(part: DataPart) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def _payloads(artifact: Artifact) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(media type or URI, payload): data parts first, then metadata keyed by URI."""
-    for part in artifact.parts:
-        if isinstance(part, DataPart) and isinstance(part.data, Mapping):
-            kind = _type_of(part)
-            if kind is not None:
-                yield kind, part.data
-    for uri, data in artifact.metadata.items():
-        if isinstance(data, Mapping):
-            yield uri, data
+def _payloads(task: Task) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """(artifact id, media type or URI, payload): an artifact's data parts first, then its metadata keyed by URI."""
+    for artifact in task.artifacts:
+        for part in artifact.parts:
+            if isinstance(part, DataPart) and isinstance(part.data, Mapping):
+                kind = _type_of(part)
+                if kind is not None:
+                    yield artifact.artifact_id, kind, part.data
+        if artifact.metadata:
+            for uri, data in artifact.metadata.items():
+                if isinstance(data, Mapping):
+                    yield artifact.artifact_id, uri, data
 
 
 def _number(value: Any, low: float, high: float) -> float | None:

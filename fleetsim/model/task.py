@@ -179,7 +179,10 @@ class Task:
 
 def join_text(parts: tuple[Part, ...]) -> str:
     """The text of the text parts, joined with nothing between."""
-    return "".join(p.text for p in parts if isinstance(p, TextPart))
+    if len(parts) == 1:  # as most have: a task may hold thousands of artifacts of one
+        part = parts[0]
+        return part.text if isinstance(part, TextPart) else ""
+    return "".join([p.text for p in parts if isinstance(p, TextPart)])
 
 
 def answer_text(task: Task) -> str:
@@ -194,13 +197,17 @@ def answer_text(task: Task) -> str:
 def answer_of(task: Task) -> tuple[str, int]:
     """The ``answer_text``, and how many characters it would have if none had been left out."""
     answer = _answer(task)
-    text = "\n".join(text for parts in answer if (text := join_text(parts)))
-    return text, len(text) + sum(left_out(parts) for parts in answer)
+    text = "\n".join([text for parts in answer if (text := join_text(parts))])
+    return text, len(text) + sum(map(left_out, answer))
 
 
 def left_out(parts: tuple[Part, ...]) -> int:
     """How many characters of the text parts were not kept."""
-    return sum(p.left_out for p in parts if isinstance(p, TextPart))
+    count = 0
+    for part in parts:
+        if isinstance(part, TextPart):
+            count += part.left_out
+    return count
 
 
 def _answer(task: Task) -> tuple[tuple[Part, ...], ...]:
