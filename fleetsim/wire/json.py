@@ -151,7 +151,9 @@ def _plain(value: Any) -> Any:
     raise TypeError
 
 
-_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
+_COMPACT = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain, check_circular=False
+)
 
 
 def present(**members: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from fleetsim.model.call import PushConfig, TaskPush
@@ -44,7 +45,9 @@ TRANSITIONS = "stateTransitionHistory"
 
 _STATE_ALIASES = {"cancelled": TaskState.CANCELED}
 _STATES = {state.value: state for state in TaskState} | _STATE_ALIASES
+_ROLES = {role.value: role for role in Role}
 _PREFIX = re.compile(r"^(task-state-|role-)")
+_WORD_CHARS_MAX = 64
 
 
 # -- single members ----------------------------------------------------------------------------------------------
@@ -91,7 +94,12 @@ def text(obj: JsonObject, *names: str, chars_max: int | None = None) -> str | No
 
 def identifier(obj: JsonObject, *names: str) -> str | None:
     """An optional id of 1 to 1024 characters; an empty one counts as absent."""
-    return text(obj, *names, chars_max=ID_CHARS_MAX) or None
+    for name in names:
+        if (value := obj.get(name)) is not None:
+            if isinstance(value, str) and len(value) <= ID_CHARS_MAX:
+                return value or None
+            return text(obj, *names, chars_max=ID_CHARS_MAX)  # which says what is wrong
+    return None
 
 
 def need_identifier(obj: JsonObject, *names: str) -> str:
@@ -120,14 +128,14 @@ def count(obj: JsonObject, name: str, *, low: int = 0, high: int = 2**31 - 1) ->
     return value
 
 
-def texts(obj: JsonObject, *names: str) -> tuple[str, ...]:
+def texts(obj: JsonObject, name: str) -> tuple[str, ...]:
     """An optional list of strings; absent means empty."""
-    values = member(obj, *names)
+    values = obj.get(name)
     if values is None:
         return ()
-    values = sequence(values, names[0])
+    values = sequence(values, name)
     if not all(isinstance(value, str) for value in values):
-        raise WireError(f"{names[0]} must hold strings only")
+        raise WireError(f"{name} must hold strings only")
     return tuple(values)
 
 
@@ -144,19 +152,20 @@ def read_state(value: Any) -> TaskState:
     """
     if not isinstance(value, str):
         raise WireError("state must be a string")
-    return _STATES.get(_plain(value), TaskState.UNKNOWN)
+    return _STATES.get(_plain(value[:_WORD_CHARS_MAX]), TaskState.UNKNOWN)
 
 
 def read_role(value: Any) -> Role | None:
     """A role in any spelling, or None for anything else."""
     if not isinstance(value, str):
         return None
-    plain = _plain(value)
-    return Role(plain) if plain in {"user", "agent"} else None
+    return _ROLES.get(_plain(value[:_WORD_CHARS_MAX]))
 
 
+@lru_cache(maxsize=256)
 def _plain(value: str) -> str:
-    return _PREFIX.sub("", value[:64].strip().lower().replace("_", "-"))
+    """A state or role as most spell it; each message has some, and there are few."""
+    return _PREFIX.sub("", value.strip().lower().replace("_", "-"))
 
 
 def read_time(value: Any) -> datetime | None:
@@ -190,9 +199,25 @@ def camel_case(value: Any) -> Any:
     Raises:
         WireError: an object has a member in both spellings; which one is meant cannot be known.
     """
-    if isinstance(value, str):  # as most are, of which nobody need ask whether they are objects
-        return value
-    if isinstance(value, (dict, Mapping)):
+    return _camel_case(value) if _has_snake(value) else value
+
+
+def _has_snake(value: Any) -> bool:
+    """Whether any member's name has an underscore: most documents have none, and are left as they are."""
+    if isinstance(value, dict):
+        if "_" in "".join(value):
+            return True
+        for item in value.values():  # noqa: SIM110 - a generator costs half as much again
+            if not isinstance(item, str) and _has_snake(item):
+                return True
+        return False
+    if isinstance(value, list | tuple):
+        return any(map(_has_snake, value))
+    return isinstance(value, Mapping)  # no dictionary: it is not looked through twice
+
+
+def _camel_case(value: Any) -> Any:
+    if isinstance(value, Mapping):
         found: dict[str, Any] = {}
         for name, item in value.items():
             if "_" in name and _SNAKE.fullmatch(name):
@@ -200,13 +225,13 @@ def camel_case(value: Any) -> Any:
             if name in found:
                 raise WireError(f"{one_line(name, 80)} is there in two spellings")
             if name in NAMED and isinstance(item, Mapping):
-                item = {key: camel_case(inner) for key, inner in item.items()}
+                item = {key: _camel_case(inner) for key, inner in item.items()}
             elif name not in OPAQUE:
-                item = camel_case(item)
+                item = _camel_case(item)
             found[name] = item
         return found
     if isinstance(value, list | tuple):
-        return [camel_case(item) for item in value]
+        return [_camel_case(item) for item in value]
     return value
 
 
@@ -221,10 +246,12 @@ The convention of a2a-sdk 1.x, whose 0.3 side reads and writes it.
 
 def read_part(value: Any) -> Part:
     obj = mapping(value, "part")
+    said, tag = obj.get("text"), obj.get("kind", obj.get("type"))
+    if isinstance(said, str) and len(obj) == (1 if tag is None else 2):  # a text and nothing else, as most are
+        return TextPart(text=said)
     meta = metadata(obj)
     media_type = text(obj, "mediaType", "mimeType")
-    tag = obj.get("kind", obj.get("type"))
-    if obj.get("text") is not None or (tag == "text" and "text" not in obj):
+    if said is not None or (tag == "text" and "text" not in obj):
         return TextPart(text=text(obj, "text") or "", media_type=media_type, metadata=meta)
     if obj.get("file") is not None:
         return _read_file(mapping(obj["file"], "file"), media_type, meta)
@@ -255,7 +282,7 @@ def _read_file(obj: JsonObject, media_type: str | None, metadata: JsonObject) ->
 
 
 def read_parts(obj: JsonObject) -> tuple[Part, ...]:
-    return tuple(read_part(value) for value in sequence(obj.get("parts"), "parts"))
+    return tuple([read_part(value) for value in sequence(obj.get("parts"), "parts")])
 
 
 def read_message(value: Any, *, asked: bool = False) -> Message:
@@ -300,7 +327,7 @@ def read_artifact(value: Any, position: int = 0) -> Artifact:
 def read_artifacts(obj: JsonObject) -> tuple[Artifact, ...]:
     """The ``artifacts`` list, and a lone ``artifact`` the list does not hold."""
     listed = sequence(obj.get("artifacts"), "artifacts")
-    found = tuple(read_artifact(value, at) for at, value in enumerate(listed))
+    found = tuple([read_artifact(value, at) for at, value in enumerate(listed)])
     if obj.get("artifact") is not None:
         lone = read_artifact(obj["artifact"])
         if lone.artifact_id not in {artifact.artifact_id for artifact in found}:
