@@ -24,6 +24,7 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
 from fleetsim.runtime.connections import Connections
+from fleetsim.runtime.inbound import WHOLE
 from fleetsim.runtime.responses import ABORT
 
 LINGER_S = 2.0
@@ -92,6 +93,10 @@ class _Exchange:
         """The body is whole."""
         self._more, self._fresh = False, True
         self._wake()
+
+    def whole(self) -> bool:
+        """Whether all of the body is there."""
+        return not self._more
 
     def leave(self) -> None:
         """Nobody is there any more."""
@@ -398,6 +403,7 @@ class GuardedProtocol(asyncio.Protocol):
             "extensions": {ABORT: self.transport.abort},
         }
         exchange = _Exchange(self, scope, keep_alive=keep_alive, expects=expects, more=self._in_body)
+        scope["extensions"][WHOLE] = exchange.whole
         self._exchange = exchange
         self._connections.asks(self)
         task = self.loop.create_task(exchange.run(self._app))

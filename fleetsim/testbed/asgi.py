@@ -43,9 +43,11 @@ class AsgiCall:
         self._ended_at = 0.0
         self._head_at = 0.0
         self._lost: str | None = None
-        self._left = False
-        self._moved = asyncio.Event()
-        self._over = asyncio.Event()
+        self._left = self._late = False
+        self._loop = asyncio.get_running_loop()
+        # Whoever waits is waited for: most calls are answered before anybody does.
+        self._moved: asyncio.Event | None = None
+        self._over: asyncio.Event | None = None
 
     async def run(self) -> None:
         """Run the application to its end. What it raises is logged, as a server would."""
@@ -66,15 +68,13 @@ class AsgiCall:
     def _finish(self) -> None:
         if self._head is None and not self._left:
             self._head = (500, {"content-type": "text/plain; charset=utf-8"})
-            self._head_at = _now()
-            self._buffer.append((_now(), b"Internal Server Error"))
+            self._head_at = self._loop.time()
+            self._buffer.append((self._head_at, b"Internal Server Error"))
         elif not self._complete:
             self._lost = self._lost or "the application ended before its response did"
         if not self._complete:
-            self._complete = True
-            self._ended_at = _now()
+            self._end()
         self._wake()
-        self._over.set()
 
     # The application's side.
 
@@ -82,13 +82,14 @@ class AsgiCall:
         if self._body is not None and not self._left:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        await self._over.wait()
+        while not self._complete and not self._left:
+            self._over = self._over or asyncio.Event()
+            await self._over.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
         while self._buffered_bytes > BUFFER_BYTES_MAX and not self._left:
-            self._moved.clear()
-            await self._moved.wait()
+            await self._move()
         if self._left:
             if _spec_version(self._scope) >= (2, 4):
                 raise OSError("the client has left")
@@ -98,7 +99,7 @@ class AsgiCall:
             raw = message.get("headers", ())
             texts = ((bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in raw)
             self._head = (message["status"], folded_headers(texts))
-            self._head_at = _now()
+            self._head_at = self._loop.time()
             length = self._head[1].get("content-length")
             self._owed_bytes = int(length) if length is not None and self._scope["method"] != "HEAD" else None
         elif self._head is not None and not self._complete and kind == "http.response.body":
@@ -113,13 +114,18 @@ class AsgiCall:
                 self._owed_bytes -= len(body)
                 if self._owed_bytes < 0:
                     raise RuntimeError("response longer than its Content-Length")
-            self._buffer.append((_now(), body))
+            self._buffer.append((self._loop.time(), body))
             self._buffered_bytes += len(body)
         if not more:
             if self._owed_bytes:
                 raise RuntimeError(f"response {self._owed_bytes} bytes shorter than its Content-Length")
-            self._complete = True
-            self._ended_at = _now()
+            self._end()
+
+    def _end(self) -> None:
+        """The response is whole, or nothing more of it will come."""
+        self._complete = True
+        self._ended_at = self._loop.time()
+        if self._over is not None:
             self._over.set()
 
     # The client's side.
@@ -129,9 +135,28 @@ class AsgiCall:
         while self._head is None:
             if self._left:
                 raise self._loss()
-            self._moved.clear()
-            await self._moved.wait()
+            await self._move()
         return (self._head_at, *self._head)
+
+    async def head_within(self, seconds: float) -> tuple[int, dict[str, str]] | None:
+        """Status and headers; None if they are not there after so long, and then the connection is dropped.
+
+        Raises ConnectionLost.
+        """
+        timer = self._loop.call_later(seconds, self._expire)
+        try:
+            return (await self.head())[1:]
+        except ConnectionLost:
+            if not self._late:
+                raise
+            return None
+        finally:
+            timer.cancel()
+
+    def _expire(self) -> None:
+        self._late = not self._left and self._head is None
+        if self._late:
+            self.leave()
 
     async def chunk(self) -> tuple[float, bytes]:
         """When the next chunk was sent, and the chunk; empty at the end. Raises ConnectionLost."""
@@ -140,8 +165,7 @@ class AsgiCall:
                 raise self._loss()
             if self._complete:
                 return self._ended_at, b""
-            self._moved.clear()
-            await self._moved.wait()
+            await self._move()
         sent_at, chunk = self._buffer.popleft()
         self._buffered_bytes -= len(chunk)
         self._wake()
@@ -162,13 +186,22 @@ class AsgiCall:
             self._left = True
             self._lost = self._lost or reason
             self._wake()
-            self._over.set()
+            if self._over is not None:
+                self._over.set()
 
     def _loss(self) -> ConnectionLost:
         return ConnectionLost(f"{self._where}: {self._lost}")
 
+    async def _move(self) -> None:
+        """Wait until something has happened."""
+        if self._moved is None:
+            self._moved = asyncio.Event()
+        self._moved.clear()
+        await self._moved.wait()
+
     def _wake(self) -> None:
-        self._moved.set()
+        if self._moved is not None:
+            self._moved.set()
 
 
 class Lifespan:
@@ -221,10 +254,6 @@ class Lifespan:
 
     def stop(self) -> None:
         self._stop.set()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _spec_version(scope: Scope) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from fleetsim.runtime.ports import IncomingResponse, Reply, Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.active_faults import ActiveFaults, Weather
 from fleetsim.testbed.asgi import App, Scope
-from fleetsim.testbed.faults import Fault, Match, Moment
+from fleetsim.testbed.faults import Fault, Match, Moment, Start
 from fleetsim.testbed.mount import Mount
 from fleetsim.testbed.simulated_exchange import SeenRequest, SimulatedExchange, http_scope
 
@@ -174,11 +174,11 @@ class MemoryNetwork:
         self._entered = False
         await self.aclose()
 
-    async def carry(self, simulated: SimulatedExchange, request: Request) -> IncomingResponse:
-        """Have a request answered; the response as it arrives. Raises as ``Transport.open`` does."""
+    async def carry(self, simulated: SimulatedExchange, request: Request) -> Start:
+        """Have a request answered; how the response starts. Raises as ``Transport.open`` does."""
         mount = await simulated.connect(self.spec_version)
         scope = self._scope(request, simulated.seen.source, mount)
-        return simulated.incoming(*await simulated.converse(mount, scope, self._own))
+        return await simulated.converse(mount, scope, self._own)
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """What listens at one of ``addresses`` on the origin's port. Raises Unreachable."""
@@ -219,12 +219,12 @@ class OpenExchange(AbstractAsyncContextManager[IncomingResponse]):
 
     async def whole(self, room: Room | None) -> Reply:
         """The whole response. What is there at once, as it is where no weather is, is taken as it stands."""
-        incoming = await self.__aenter__()
+        start = await self._start()
         try:
             body, sink, asked = self._simulated.whole(), None, self._request
             if body is None:
                 body, sink = await read_whole(
-                    incoming.chunks,
+                    self._simulated.chunks(),
                     room or Room(),
                     owner=where_of(asked.url),
                     turns=asked.turns,
@@ -234,9 +234,13 @@ class OpenExchange(AbstractAsyncContextManager[IncomingResponse]):
             self._over(error)
             raise
         self._over(None)
-        return Reply(status=incoming.status, headers=incoming.headers, body=body, sink=sink)
+        return Reply(status=start.status, headers=start.headers, body=body, sink=sink)
 
     async def __aenter__(self) -> IncomingResponse:
+        start = await self._start()
+        return IncomingResponse(status=start.status, headers=start.headers, chunks=self._simulated.chunks())
+
+    async def _start(self) -> Start:
         network = self._network
         self._simulated = SimulatedExchange(network, self._request, self._source, self._policy)
         network.seen.append(self._simulated.seen)

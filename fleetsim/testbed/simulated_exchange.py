@@ -12,9 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 from fleetsim.model.errors import TimedOut, Unreachable
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import SMALL_BYTES, BoundedChunks, deadline_of
+from fleetsim.runtime.body import SMALL_BYTES, BoundedChunks
 from fleetsim.runtime.exchange import Origin, check_head, origin_of
-from fleetsim.runtime.ports import IncomingResponse, Request
+from fleetsim.runtime.inbound import WHOLE
+from fleetsim.runtime.ports import Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.asgi import AsgiCall, Scope
 from fleetsim.testbed.fault_pipeline import FaultedChunks, FaultPipeline, FaultResult, pause
@@ -34,11 +35,15 @@ class SeenRequest:
     request: Request = field(repr=False)
     method: str
     url: str
-    rpc_method: str
     address: str = ""
     status: int | None = None
     error: str = ""
     ended_s: float | None = None
+
+    @property
+    def rpc_method(self) -> str:
+        """The ``method`` in its body; empty if that is no JSON-RPC request."""
+        return rpc_method(self.request.body)
 
 
 class NetworkPort(Protocol):
@@ -69,16 +74,17 @@ class SimulatedExchange:
         self._policy = policy
         self._origin = origin_of(request.url)
         self._where = _where_of(request.method, request.url)
-        self._deadline = deadline_of(request.limits)
+        self._now = asyncio.get_running_loop().time
+        self._deadline = None if request.limits.total_s is None else self._now() + request.limits.total_s
         self._pipeline = FaultPipeline(network.over(request, source), where=self._where)
         self._call: AsgiCall | None = None
+        self._answer = b""  # of a fault, in the application's place
         self.seen = SeenRequest(
-            at_s=asyncio.get_running_loop().time(),
+            at_s=self._now(),
             source=source,
             request=request,
             method=request.method,
             url=request.url,
-            rpc_method=rpc_method(request.body),
         )
 
     async def connect(self, spec_version: str) -> Mount:
@@ -102,31 +108,43 @@ class SimulatedExchange:
                 raise
             raise Unreachable(f"{self._where}: no connection within {limit_s:g} s") from None
 
-    async def converse(self, mount: Mount, scope: Scope, owner: Workers) -> tuple[Start, AsyncIterator[bytes]]:
+    async def converse(self, mount: Mount, scope: Scope, owner: Workers) -> Start:
         """Deliver the request and wait for the response's start. ``owner`` keeps the request's copies."""
         limit_s = self._within(self._request.limits.first_byte_s)
+        if self._pipeline.calm:
+            self._call = mount.call(scope, self._request.body, where=self._where)
+            head = await self._call.head_within(limit_s)
+            if head is None:
+                raise TimedOut(f"{self._where}: no answer within {limit_s:g} s", sent=True)
+            return self._begin(Start(*head))
         try:
             async with asyncio.timeout(limit_s) as limit:
                 sent = await self._pipeline.request(self._request.body)
                 for again in sent.again:
                     owner.start(self._again(mount, scope, sent, again), name=f"again {self._where}")
                 if sent.answer is not None:
-                    return sent.answer.start, _Whole(sent.answer.body)
+                    self._answer = sent.answer.body
+                    return self._begin(sent.answer.start)
                 self._call = mount.call(scope, sent.body, where=self._where)
                 sent_at, status, headers = await self._call.head()
-                start = await self._pipeline.start(sent_at, Start(status, headers))
-                return start, FaultedChunks(self._call, self._pipeline, where=self._where)
+                return self._begin(await self._pipeline.start(sent_at, Start(status, headers)))
         except TimeoutError:
             if not limit.expired():
                 raise
             raise TimedOut(f"{self._where}: no answer within {limit_s:g} s", sent=True) from None
 
-    def incoming(self, start: Start, chunks: AsyncIterator[bytes]) -> IncomingResponse:
-        """The response under the byte limits and the total deadline."""
+    def _begin(self, start: Start) -> Start:
         self.seen.status = start.status
         check_head(start.headers, self._request.limits, self._where)
-        bounded = BoundedChunks(chunks, limits=self._request.limits, deadline=self._deadline, where=self._where)
-        return IncomingResponse(status=start.status, headers=start.headers, chunks=bounded)
+        return start
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes, under the byte limits and the total deadline."""
+        if self._call is None:
+            chunks: AsyncIterator[bytes] = _Whole(self._answer)
+        else:
+            chunks = FaultedChunks(self._call, self._pipeline, where=self._where)
+        return BoundedChunks(chunks, limits=self._request.limits, deadline=self._deadline, where=self._where)
 
     def whole(self) -> bytes | None:
         """The body, if all of it is there, takes no room and meets no weather; None if it is to be waited for."""
@@ -136,7 +154,7 @@ class SimulatedExchange:
 
     def leave(self) -> None:
         """Drop the connection, if there still is one."""
-        self.seen.ended_s = asyncio.get_running_loop().time()
+        self.seen.ended_s = self._now()
         if self._call is not None:
             self._call.leave()
 
@@ -153,7 +171,7 @@ class SimulatedExchange:
         """The sooner of a phase's own limit and what is left of the whole, in seconds."""
         if self._deadline is None:
             return seconds
-        return min(seconds, self._deadline - asyncio.get_running_loop().time())
+        return min(seconds, self._deadline - self._now())
 
 
 class _Whole(AsyncIterator[bytes]):
@@ -187,7 +205,13 @@ def http_scope(request: Request, mount: Mount, *, client: tuple[str, int], spec_
         "client": client,
         "server": (mount.origin.host, mount.origin.port),
         "state": dict(mount.lifespan.state) if mount.lifespan else {},
+        "extensions": {WHOLE: _there},
     }
+
+
+def _there() -> bool:
+    """Whether the body is: here it always is."""
+    return True
 
 
 def _wire_headers(request: Request) -> list[tuple[bytes, bytes]]:
