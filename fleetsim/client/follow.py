@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fleetsim.model.asking import SILENT, answer_to, asking_of, key_of, left_without_words, unmoved
 from fleetsim.model.call import GetTask, PushConfig, SendMessage
+from fleetsim.model.changing import made_often
 from fleetsim.model.errors import (
     AuthRefused,
     EmptyStream,
@@ -46,6 +47,8 @@ from fleetsim.wire.dialect import Reply
 if TYPE_CHECKING:
     from fleetsim.client.agent_client import AgentClient
 
+T = TypeVar("T")
+
 Ask: TypeAlias = "Callable[[SentTask], Awaitable[str | tuple[Part, ...] | None]]"
 """Asked what a waiting task asks (its ``text``): words or parts to answer with, None to leave the question open."""
 
@@ -66,6 +69,7 @@ YOUNG_S = 60.0
 and asks again."""
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentTask:
     """A task as a caller sees it. A failure of the agent is a ``state`` with the reason in ``error``.
@@ -118,6 +122,7 @@ class SentTask:
         return self.state in INTERRUPTED
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingMessage:
     """A message to an agent. ``task_id`` and ``context_id`` continue a task or conversation."""
@@ -196,12 +201,15 @@ class Following(AsyncIterator[Task]):
         return self
 
     async def __anext__(self) -> Task:
+        return await self._in_time(anext(self._updates))
+
+    async def _in_time(self, news: Awaitable[T]) -> T:
         if self._timeout_s is not None and self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._timeout_s
         limit = asyncio.timeout_at(self._deadline)
         try:
             async with limit:
-                return await anext(self._updates)
+                return await news
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -222,8 +230,11 @@ class Following(AsyncIterator[Task]):
         return self.result
 
     async def end(self) -> SentTask:
-        async for _ in self:
-            pass
+        async def rest() -> None:
+            async for _ in self._updates:
+                pass
+
+        await self._in_time(rest())  # one timer for all of it
         return self.result
 
     @property
