@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from fleetsim.agent.limits import AgentLimits, OutputLimit
 from fleetsim.model.call import PushConfig
-from fleetsim.model.changing import replace
+from fleetsim.model.changing import made_often, replace
 from fleetsim.model.errors import InvalidMove
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate, TaskEvent
 from fleetsim.model.extensions import (
@@ -73,6 +73,7 @@ class PushTarget:
         return self.config.config_id or ""
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """A task as it was at one moment. ``cursor`` is where in the feed a reader of this snapshot goes on."""
@@ -261,6 +262,7 @@ def weigh_data(data: Any) -> int:
     return 8
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosingUpdate(ArtifactUpdate):
     """The main artifact whole, at the end. ``added`` is all of it that a reader of every piece before lacks.

@@ -15,7 +15,7 @@ from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.registry import CardReader
 from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.tracker import Tracker
-from fleetsim.model.changing import replace
+from fleetsim.model.changing import made_often, replace
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.limits import TooMuchText, check_text
 from fleetsim.model.parts import require_parts
@@ -24,6 +24,7 @@ from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.ports import Runtime
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRoute:
     """How an agent is to be called for a request, taken from its card and entry at this moment.

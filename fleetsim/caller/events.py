@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from fleetsim.model.changing import made_often
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
@@ -94,6 +95,7 @@ class Event:
 ENVELOPE = tuple(member.name for member in fields(Event))
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAccepted(Event):
     """A request was accepted, durably."""
@@ -132,6 +134,7 @@ class RequestRefused(Event):
     targets: tuple[str, ...]
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskBound(Event):
     """The agent's first answer bound the request to a task."""
@@ -143,6 +146,7 @@ class TaskBound(Event):
     via: str
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMoved(Event):
     """A task was seen to move."""
@@ -203,6 +207,7 @@ class PollingStopped(Event):
     answers: int
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamReceived(Event):
     """Text or status arrived over a stream."""
@@ -216,6 +221,7 @@ class StreamReceived(Event):
     artifact_id: str | None = field(default=None, metadata=OMIT_NONE)
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAnswered(Event):
     """The answer to whoever asked."""
@@ -228,6 +234,7 @@ class RequestAnswered(Event):
     context_id: str | None
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeDecided(Event):
     """A request ended; exactly once per request."""

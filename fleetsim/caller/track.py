@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.rates import Rates
+from fleetsim.model.changing import made_often
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.task import Task
@@ -74,6 +75,7 @@ class Timer(StrEnum):
     POLL = "poll"
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
     """The first send, until the task is bound.

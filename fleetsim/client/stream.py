@@ -14,7 +14,7 @@ from json import JSONDecoder
 from typing import Any
 
 from fleetsim.model.call import Operation
-from fleetsim.model.changing import changer, replace
+from fleetsim.model.changing import changer, made_often, replace
 from fleetsim.model.errors import TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, with_parts, with_text
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus, TextPart
@@ -33,6 +33,7 @@ LONE_MESSAGE_S = 5.0
 """A message that nothing follows for so long is the answer, though the agent leaves the stream open."""
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRequest:
     """What a response is the answer to. ``where`` and ``credential`` are words for messages."""

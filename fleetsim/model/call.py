@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
+from fleetsim.model.changing import made_often
 from fleetsim.model.task import JsonObject, Message, Task, TaskState
 
 
@@ -50,6 +51,7 @@ class PushConfig:
     events: tuple[str, ...] | None = None
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessage:
     """Send, or send and stream: ``operation`` says which.

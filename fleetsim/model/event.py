@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from fleetsim.model.changing import changer, replace
+from fleetsim.model.changing import changer, made_often, replace
 from fleetsim.model.task import (
     TERMINAL,
     Artifact,
@@ -26,6 +26,7 @@ class Snapshot:
     task: Task
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusUpdate:
     """A move between states (A2A 1.0 section 4.2.1).
@@ -44,6 +45,7 @@ class StatusUpdate:
     metadata: JsonObject = field(default_factory=dict)
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactUpdate:
     """A new artifact, or more of one (A2A 1.0 section 4.2.2)."""

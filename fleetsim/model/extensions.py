@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetsim.model.card import AgentCard
+from fleetsim.model.changing import made_often
 from fleetsim.model.task import DataPart, Part, Task
 
 BASE = "https://proto-labs.ai/a2a/ext/"
@@ -78,6 +79,7 @@ class EffectDelta:
     value: Any = None
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
     """All extension payloads of one task."""

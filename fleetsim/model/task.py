@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from fleetsim.model.changing import made_often
 from fleetsim.model.errors import InvalidMove
 
 JsonObject: TypeAlias = Mapping[str, Any]
@@ -72,6 +73,7 @@ class Role(StrEnum):
     AGENT = "agent"
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPart:
     """Plain text. ``left_out`` counts the characters that followed and were not kept (``event.bounded``)."""
@@ -105,6 +107,7 @@ class FilePart:
 Part: TypeAlias = TextPart | DataPart | FilePart
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One turn of a conversation (A2A 1.0 section 4.1.4)."""
@@ -124,6 +127,7 @@ class Message:
         return join_text(self.parts)
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """A result of a task (A2A 1.0 section 4.1.7)."""
@@ -141,6 +145,7 @@ class Artifact:
         return join_text(self.parts)
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
     """State, the message that came with it, and the agent's own time stamp (a hint only)."""
@@ -150,6 +155,7 @@ class TaskStatus:
     timestamp: datetime | None = None
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One piece of work at one agent, as last seen (A2A 1.0 section 4.1.1)."""

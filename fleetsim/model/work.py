@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from fleetsim.model.changing import made_often
 from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.extensions import EffectDelta, Usage
 from fleetsim.model.parts import ListedPart
@@ -49,6 +50,7 @@ class Source:
     user_id: str | None = None
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillRequest:
     """What someone wants done (``agent.skill.request``).
@@ -199,6 +201,7 @@ class UpdateSource(StrEnum):
     LOCAL = "local"
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The one result of one accepted request (``autonomous.outcome.{systemActor}.{skill}``).

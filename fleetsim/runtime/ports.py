@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from fleetsim.model.changing import made_often
 from fleetsim.model.limits import WIRE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Resolver(Protocol):
         ...
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Deadlines in seconds and sizes in bytes for one exchange (defaults: docs/reference/limits.md).
@@ -88,6 +90,7 @@ class Limits:
     body_bytes_max: int = WIRE_BYTES_MAX
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One HTTP request. ``streaming`` counts it among the long streams, which do not take short calls' places.
@@ -105,6 +108,7 @@ class Request:
     sinks: Callable[[], DataSink] | None = field(default=None, repr=False, compare=False)
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """One whole HTTP response. Header names are lower case; repeated ones are joined with ", ".

@@ -11,7 +11,7 @@ from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from fleetsim.model.card import AgentCard, AgentInterface
-from fleetsim.model.changing import replace
+from fleetsim.model.changing import made_often, replace
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.wire.cards import is_current
@@ -24,6 +24,7 @@ _PORTS = {"http": 80, "https": 443}
 _PATH_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!$&'()*+,;=:@/%")
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """How to call an agent. ``warnings`` are lines for the operator; ``tenant`` goes into 1.0 parameters.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
+from fleetsim.model.changing import made_often
 from fleetsim.model.errors import RPC_ERRORS, InvalidParams, InvalidRequest, ParseError, RpcError, WireError
 from fleetsim.model.task import JsonObject
 from fleetsim.model.text import one_line
@@ -41,6 +42,7 @@ REASONS: Mapping[int, str] = {
 """Code to the ``reason`` of 1.0's ErrorInfo: the error's name in capitals (A2A 1.0 section 9.5)."""
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcRequest:
     """One request. ``has_id`` false marks a notification, which JSON-RPC answers with nothing."""

@@ -1,15 +1,17 @@
-"""Copies of frozen records with changes: written through another class, and nothing of that shows."""
+"""Frozen records that are made often, and copies with changes: written through another class, and nothing shows it."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import pickle
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass, field
+from typing import Any
 
 import pytest
 
 from fleetsim.caller.events import Excerpt, StreamReceived, TaskMoved
-from fleetsim.model.changing import changer, replace
+from fleetsim.model.changing import changer, made_often, replace
 from fleetsim.model.task import Task, TaskState, TaskStatus
 from fleetsim.model.work import SkillRequest
 
@@ -64,3 +66,76 @@ def test_a_copy_is_matched_by_its_class() -> None:
             assert via == "poll"
         case _:
             pytest.fail("a copy is of its record's class")
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    name: str
+    kind: int = 3
+    marks: list[int] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict, kw_only=True)
+
+
+def often() -> type[Plain]:
+    """A class like ``Plain`` of which no record was made."""
+
+    @made_often
+    @dataclass(frozen=True, slots=True)
+    class Plain:
+        name: str
+        kind: int = 3
+        marks: list[int] = field(default_factory=list)
+        notes: dict[str, Any] = field(default_factory=dict, kw_only=True)
+
+    return Plain  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("made_before", [False, True])
+def test_a_record_that_is_made_often_is_what_the_standard_one_would_be(made_before: bool) -> None:
+    kind = often()
+    if made_before:
+        kind("another")
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        (("a",), {}),
+        (("a", 4, [5]), {"notes": {"b": 6}}),
+        ((), {"kind": 7, "name": "c"}),
+    ]
+    for args, members in calls:
+        made, other = kind(*args, **members), Plain(*args, **members)
+        assert repr(made).partition(".Plain(")[2] == repr(other).partition("(")[2]
+        assert (dataclasses.asdict(made), type(made)) == (dataclasses.asdict(other), kind)
+        with pytest.raises(FrozenInstanceError):
+            made.kind = 8  # type: ignore[misc]
+    assert kind("a").marks is not kind("a").marks
+    refused: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((), {}), (("a", 1, [], {}), {}), (("a",), {"other": 1})]
+    for args, members in refused:
+        with pytest.raises(TypeError, match="__init__"):
+            kind(*args, **members)
+    assert list(inspect.signature(kind).parameters) == ["name", "kind", "marks", "notes"]
+
+
+def test_who_inherits_from_a_record_that_is_made_often_is_of_its_own_class() -> None:
+    kind: Any = often()
+
+    class Same(kind):
+        __slots__ = ()
+
+    @dataclass(frozen=True, slots=True)
+    class Longer(kind):
+        more: str = ""
+
+    assert type(Same("a")) is Same
+    assert (Longer("a", more="b").more, type(Longer("a"))) == ("b", Longer)
+
+
+def test_a_class_that_checks_itself_is_not_made_past_its_check() -> None:
+    @made_often
+    @dataclass(frozen=True, slots=True)
+    class Checked:
+        name: str
+
+        def __post_init__(self) -> None:
+            raise ValueError(self.name)
+
+    with pytest.raises(TypeError, match="Checked checks itself"):
+        Checked("a")

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 from pydantic import AliasChoices, Field
 
 from fleetsim.caller.skill_policy import SkillPolicy
+from fleetsim.model.changing import made_often
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import JsonObject, Task
@@ -47,6 +48,7 @@ class Phase(StrEnum):
     CLOSED = "closed"
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherWay:
     """How an agent is called should it not know the dialect its card reads as (decision 0013)."""
@@ -57,6 +59,7 @@ class OtherWay:
     rejoin: bool = True
 
 
+@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
     """One accepted request and what is known of its task; all a restart needs to go on.
