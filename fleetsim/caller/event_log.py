@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from fleetsim.caller.events import EffectsReported, Event, Level, OutcomeDecided, RequestAnswered
-from fleetsim.model.changing import replace
+from fleetsim.model.changing import changer
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.ports import Clock
@@ -30,6 +30,9 @@ SPARE = 1_000
 """So many more are kept before the oldest go, all of these at once."""
 
 _SEQ = attrgetter("seq")
+_placed: dict[tuple[object, ...], Callable[..., Any]] = {}
+"""What gives an event of a class its number, its moment and the members that are named."""
+
 E = TypeVar("E", bound=Event)
 
 
@@ -232,7 +235,9 @@ class EventLog:
     def publish(self, event: E, **about: Any) -> E:
         """Record a happening, now, under the next number, and hand it to every reader; ``about`` are members to set."""
         self._seq += 1
-        event = replace(event, seq=self._seq, at=self._clock.now(), **about)
+        members = (type(event), *about)
+        placed = _placed.get(members) or _placed.setdefault(members, changer(type(event), "seq", "at", *about))
+        event = placed(event, self._seq, self._clock.now(), *about.values())
         self._kept.append(event)
         if len(self._kept) >= self._keep_max + SPARE:
             del self._kept[: -self._keep_max]

@@ -33,6 +33,7 @@ class TimingWheel:
         """The same as ``(-when, order, name)``, the earliest last, beside some that have gone."""
         self._order = count(0, -1)
         self._crowded = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -49,7 +50,8 @@ class TimingWheel:
                 del self._slots[int(before / SLOT_S)]
         if when is None or self._closed:
             return
-        if when < asyncio.get_running_loop().time() + SLOT_S:
+        self._loop = self._loop or asyncio.get_running_loop()
+        if when < self._loop.time() + SLOT_S:
             self._near[name] = when
             insort(self._queue, (-when, next(self._order), name))
             self._arm(when)
@@ -74,11 +76,13 @@ class TimingWheel:
             if self._timer.when() <= when:
                 return
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(when, self._turn)
+        assert self._loop is not None
+        self._timer = self._loop.call_at(when, self._turn)
 
     def _turn(self) -> None:
         """Put the slots whose second has come in order, and tell of whatever is due."""
-        self._timer, now = None, asyncio.get_running_loop().time()
+        assert self._loop is not None
+        self._timer, now = None, self._loop.time()
         near, queue, order = self._near, self._queue, self._order
         while self._numbers and (self._numbers[0] * SLOT_S <= now or self._numbers[0] not in self._slots):
             slot = self._slots.pop(heappop(self._numbers), {})

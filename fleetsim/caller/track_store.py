@@ -80,7 +80,7 @@ class TrackStore:
     def put(self, before: Track, track: Track, *, at: float) -> None:
         """What became of one at that moment."""
         old, new = before.record, track.record
-        was, wake = (min(one.timers.values(), default=None) for one in (before, track))
+        was, wake = min(before.timers.values(), default=None), min(track.timers.values(), default=None)
         if new is not old and (new.url, new.rpc_url) != (old.url, old.rpc_url):
             self._leave(old)
             self._places[new.agent, new.sent_to] += 1

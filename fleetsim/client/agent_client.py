@@ -307,6 +307,10 @@ class AgentClient(BlockingCalls):
             call = replace(call, operation=Operation.STREAM)
         limits = limits or self.limits.stream
         out = await self._way_out(call, choice)
+        if choice is not None:  # there is no other way
+            async with self._http.stream(self.runtime, call, out, headers, limits, turns) as stream:
+                yield stream
+            return
         async with AsyncExitStack() as opened:
             try:
                 stream = await opened.enter_async_context(

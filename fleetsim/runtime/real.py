@@ -37,12 +37,16 @@ os.register_at_fork(after_in_child=_drawn.clear)
 class SystemClock:
     """Wall time in UTC, and the running loop's time for durations."""
 
+    _loop: asyncio.AbstractEventLoop | None = None
+
     def now(self) -> datetime:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
         """Seconds of the running event loop. Raises RuntimeError outside one."""
-        return asyncio.get_running_loop().time()
+        if self._loop is None or not self._loop.is_running():
+            self._loop = asyncio.get_running_loop()  # a call of the system in Python 3.11, and asked all the time
+        return self._loop.time()
 
     async def sleep_until(self, when: datetime) -> None:
         """Wait until the wall clock reads ``when``, or was set."""
