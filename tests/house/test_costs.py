@@ -19,7 +19,7 @@ import pytest
 from fleetsim.testbed import run
 from tests.bench import walks
 
-CALLS = {"request": 160, "outcome": 997, "webhook": 229, "agent": 150, "client": 96, "draw": 145, "redraw": 1_105}
+CALLS = {"request": 151, "outcome": 932, "webhook": 217, "agent": 129, "client": 88, "draw": 145, "redraw": 1_105}
 """Calls of functions of ours, and resumptions of those that waited, by row of ``tests.bench.walks``."""
 
 STATEMENTS = 25
@@ -27,6 +27,9 @@ STATEMENTS = 25
 
 WAKE_UPS = 13
 """Turns of the event loop from the acceptance of a streamed request of four events to its outcome."""
+
+ASKED = ["message/stream", "tasks/get"]
+"""What an agent is asked for a streamed request: the look is for an artifact that did not say it was whole."""
 
 MODULES = {("--version",): 64, ("send", "--help"): 287, ("check", "--help"): 157, ("sim", "--help"): 200}
 """Loaded by a verb's help in Python 3.11, the interpreter's own among them."""
@@ -62,6 +65,17 @@ def test_a_streamed_request_tells_the_database_no_more_than_it_did() -> None:
     run(one, strict=False)
     assert any("executemany" in call for call in told)
     assert len(told) <= STATEMENTS, "\n".join(told)
+
+
+def test_a_streamed_request_asks_its_agent_no_oftener_than_it_did() -> None:
+    async def one() -> list[str]:
+        async with walks.hub("streamed") as (t, _):
+            before = len(t.network.seen)
+            await walks.ended(t, await walks.asked(t, "streamed"))
+            await asyncio.sleep(walks.QUIET_S)
+            return [seen.rpc_method for seen in list(t.network.seen)[before:] if "streamed" in seen.url]
+
+    assert run(one, strict=False) == ASKED
 
 
 def test_a_streamed_request_wakes_the_loop_no_oftener_than_it_did() -> None:
