@@ -151,7 +151,8 @@ def ask_readers(readers: int) -> Ask:
 class Peer:
     """Who else does it: a side of ours, or a program of ``tests/bench/peers`` in the environment ``env``.
 
-    ``words`` are its arguments before the URL it calls; ``way`` is that URL's path.
+    ``words`` are its arguments before the URL it calls; ``way`` is that URL's path. ``units`` are fewer a turn, for one
+    that would take minutes over the row's.
     """
 
     title: str
@@ -159,6 +160,7 @@ class Peer:
     program: str = ""
     words: tuple[str, ...] = ()
     way: str = ""
+    units: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +195,10 @@ ROWS: dict[str, Row] = {
             Peer(title=PY03, env="py03", program="py03_client.py", words=("sends",), way="submitted"),
             Peer(title=PY10, env="py10", program="py10_client.py", words=("sends",), way="submitted10"),
             Peer(title="@a2a-js/sdk 1.3.0", env="js10", program="js10_client.mjs", words=("sends",), way="submitted10"),
+            Peer(
+                title="selectools 1.3.0", env="selectools", program="selectools_client.py", words=("sends",),
+                way="submitted", units=30,
+            ),
         ),
     ),
     "events": Row(
@@ -231,6 +237,7 @@ ROWS: dict[str, Row] = {
         peers=(
             Peer(title="bare uvicorn on h11", program="echo_h11", way="/"),
             Peer(title="fasta2a 0.6.1", env="fasta2a06", program="fasta2a_server.py", way="/"),
+            Peer(title="selectools 1.3.0", env="selectools", program="selectools_server.py"),
             Peer(title=PY03, env="py03", program="py03_server.py"),
             Peer(title=f"{PY10}, asked in 0.3", env="py10", program="py10_server.py"),
         ),
@@ -456,19 +463,20 @@ async def measure(name: str, rounds: int, *, with_peers: bool) -> Rounds:
         if not row.verb:
             floor = await stack.enter_async_context(measured(words_of(row.floor, url)))
             us = await stack.enter_async_context(measured(words_of(row.ours, url)))
-        sides = {FLOOR: (floor, row.ask_floor), OURS: (us, row.ask)}
+        sides = {FLOOR: (floor, row.ask_floor, row.units), OURS: (us, row.ask, row.units)}
         for peer in row.peers if with_peers else ():
             ask = ECHO if peer.way == "/" else row.ask
             try:
-                sides[peer.title] = (await stack.enter_async_context(measured(words_of_peer(peer, url))), ask)
+                them = await stack.enter_async_context(measured(words_of_peer(peer, url)))
+                sides[peer.title] = (them, ask, peer.units or row.units)
             except Exception as error:  # noqa: BLE001 - a peer that cannot be had here leaves the others
                 result.missing[peer.title] = str(error).splitlines()[0]
-        for side, ask in sides.values():
-            await side.turn(row, ask, session, row.units // 2)
-        machine = Machine(tuple(side.pid for side, _ in sides.values()))
+        for side, ask, units in sides.values():
+            await side.turn(row, ask, session, units // 2)
+        machine = Machine(tuple(side.pid for side, *_ in sides.values()))
         for _ in range(rounds):
-            for title, (side, ask) in sides.items():
-                result.ms.setdefault(title, []).append(round(await side.turn(row, ask, session, row.units), 4))
+            for title, (side, ask, units) in sides.items():
+                result.ms.setdefault(title, []).append(round(await side.turn(row, ask, session, units), 4))
             machine.probes.append(probe_ms())
         result.machine = str(machine)
     return result
