@@ -45,7 +45,7 @@ class AsgiCall:
         self._lost: str | None = None
         self._left = self._late = False
         self._loop = asyncio.get_running_loop()
-        # Whoever waits is waited for: most calls are answered before anybody does.
+        # Made when somebody waits for it, as few do.
         self._moved: asyncio.Event | None = None
         self._over: asyncio.Event | None = None
 
