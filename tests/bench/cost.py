@@ -43,7 +43,7 @@ from tests.bench.sides import (
     Around,
     Json,
     artifact,
-    bare_client,
+    asking_client,
     be,
     converse,
     in_flight,
@@ -457,7 +457,7 @@ async def measure(name: str, rounds: int, *, with_peers: bool) -> Rounds:
     server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=2**20, backlog=1_000)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, AsyncExitStack() as stack:
-        session = await stack.enter_async_context(bare_client())
+        session = await stack.enter_async_context(asking_client())
         floor: Measured | Command = Command("-c", "pass")
         us: Measured | Command = Command("-m", "fleetsim", *(word.format(peer=url) for word in row.verb))
         if not row.verb:

@@ -22,7 +22,7 @@ from pathlib import Path
 import aiohttp
 
 from tests.bench.cost import ROWS, Ask, Measured, ask_agent, ask_hub, ask_readers, measured, words_of
-from tests.bench.sides import Json, bare_client, converse
+from tests.bench.sides import Json, asking_client, converse
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURE = ROOT / "docs" / "growth.md", ROOT / "docs" / "images" / "growth.svg"
@@ -99,7 +99,7 @@ async def measure(curve: Curve, rounds: int, most: int) -> Points:
     server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=2**20, backlog=1_000)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, AsyncExitStack() as stack:
-        session = await stack.enter_async_context(bare_client())
+        session = await stack.enter_async_context(asking_client())
         sides: dict[int, Measured] = {}
         for point in (point for point in curve.points if point <= most):
             words = words_of(row.ours, url, **{curve.grows: point})
