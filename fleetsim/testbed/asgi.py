@@ -45,9 +45,8 @@ class AsgiCall:
         self._lost: str | None = None
         self._left = self._late = False
         self._loop = asyncio.get_running_loop()
-        # Made when somebody waits for it, as few do.
-        self._moved: asyncio.Event | None = None
-        self._over: asyncio.Event | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._over: asyncio.Event | None = None  # made for who waits for it, as few do
 
     async def run(self) -> None:
         """Run the application to its end. What it raises is logged, as a server would."""
@@ -194,14 +193,15 @@ class AsgiCall:
 
     async def _move(self) -> None:
         """Wait until something has happened."""
-        if self._moved is None:
-            self._moved = asyncio.Event()
-        self._moved.clear()
-        await self._moved.wait()
+        news = self._loop.create_future()
+        self._waiting.append(news)
+        await news
 
     def _wake(self) -> None:
-        if self._moved is not None:
-            self._moved.set()
+        for news in self._waiting:
+            if not news.done():
+                news.set_result(None)
+        self._waiting.clear()
 
 
 class Lifespan:

@@ -156,10 +156,14 @@ _COMPACT = json.JSONEncoder(
 )
 
 
+_CONTAINERS = (dict, list, tuple, Mapping)
+"""What may be empty, the commonest first: to ask the abstract class is many times as dear."""
+
+
 def present(**members: Any) -> dict[str, Any]:
     """The members that are neither None nor empty; zero, false and the empty string are kept."""
     return {
         name: value
         for name, value in members.items()
-        if value or (value is not None and not isinstance(value, Mapping | list | tuple))
+        if value or (value is not None and not isinstance(value, _CONTAINERS))
     }
