@@ -504,7 +504,8 @@ def table_of(all_rounds: Sequence[Rounds]) -> str:
     ]
     for rounds in all_rounds:
         row = ROWS[rounds.row]
-        peers = [f"{who} {rounds.ratio(who, OURS):.2g}" for who in rounds.ms if who not in {OURS, FLOOR}]
+        times = {who: rounds.ratio(who, OURS) for who in rounds.ms if who not in {OURS, FLOOR}}
+        peers = [f"{who} {ratio:.0f}" if ratio >= 100 else f"{who} {ratio:.2g}" for who, ratio in times.items()]
         peers += [f"{who}: not measured" for who in rounds.missing]
         figures = f"{rounds.median(OURS):.3f} | {rounds.spread(OURS)} | {rounds.ratio(OURS, FLOOR):.1f}"
         lines.append(f"| {row.unit} | {row.target} | {figures} | {', '.join(peers) or 'none does this'} |")
