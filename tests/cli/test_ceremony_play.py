@@ -107,12 +107,12 @@ async def test_real_agents_are_asked_so_many_times_as_fast(shell: Shell) -> None
 
     async with agent.serving() as url:
         shell.write("agents.yaml", f'agents: [{{name: quinn, url: "{url.rstrip("/")}/a2a"}}]\n')
-        span = ("--from", "2026-03-02T14:00", "--to", "2026-03-02T14:10", "--speed", "x120")
+        span = ("--from", "2026-03-02T14:00", "--to", "2026-03-02T14:10", "--speed", "x60")
         done = await shell.arun("ceremony", "play", *span, "--expect", "success_rate == 100%", "-o", "json")
     assert done.returncode == 0, done.stderr
     assert "1 agents of agents.yaml are really asked" in done.stderr
     told = json.loads(done.stdout)
-    assert told["clock"] == "x120"
-    # An agent that is late for two seconds of the machine's is late for minutes of the run's, and is asked again.
+    assert told["clock"] == "x60"
+    # An agent that is late for four seconds of the machine's is late for minutes of the run's, and is asked again.
     assert told["ceremonies"][0]["due"] == told["ceremonies"][0]["fired"] == 2 <= len(asked)
     assert told["ceremonies"][0]["ended"] == {"success": 2}
