@@ -119,11 +119,14 @@ class RecordReader:
         return self._events.told_count(self._after_seq)
 
     async def next_batch(self, limit: int = 1_000) -> tuple[Event, ...]:
-        """Wait for at least one event, then return up to ``limit`` of them in order."""
-        while not (batch := self._events.told(self._after_seq, limit)):
+        """Up to ``limit`` events in order, once there is one; none if the log woke its readers before."""
+        batch = self._events.told(self._after_seq, limit)
+        if not batch:
             await self._events.more_told.wait()
-        self.dropped += batch[0].seq - self._after_seq - 1
-        self._after_seq = batch[-1].seq
+            batch = self._events.told(self._after_seq, limit)
+        if batch:
+            self.dropped += batch[0].seq - self._after_seq - 1
+            self._after_seq = batch[-1].seq
         return batch
 
     def close(self) -> None:
@@ -191,7 +194,8 @@ class _Readers:
 class EventLog:
     """The newest events, and where to hear of the next. ``first_seq`` continues an earlier journal.
 
-    ``more_told`` is set for a moment whenever there is more for readers of what is in the journal.
+    ``more_told`` is set for a moment whenever readers of what is in the journal are woken, as they are when there is
+    more.
     """
 
     def __init__(self, clock: Clock, *, keep_max: int = KEEP_MAX, first_seq: int = 0) -> None:
@@ -259,8 +263,12 @@ class EventLog:
     def _tell_up_to(self, seq: int) -> None:
         if seq > self._told_seq:
             self._told_seq = seq
-            self.more_told.set()
-            self.more_told.clear()
+            self.wake_readers()
+
+    def wake_readers(self) -> None:
+        """Have those who wait for more of what is in the journal go on, if only to look at the time."""
+        self.more_told.set()
+        self.more_told.clear()
 
     async def settle(self) -> None:
         """Wait until all that has happened up to now is in the journal, or nothing can be recorded for now."""

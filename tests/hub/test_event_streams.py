@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,10 +16,11 @@ from fleetsim.caller.events import Event
 from fleetsim.caller.fleet_events import ConfigRejected
 from fleetsim.hub import streams
 from fleetsim.hub.journal import BATCH_MAX
-from fleetsim.hub.streams import STREAMS_MAX, STREAMS_PER_AGENT_MAX, EventFrames, topic_fits
+from fleetsim.hub.streams import KEEPALIVE_S, STREAMS_MAX, STREAMS_PER_AGENT_MAX, TICK_S, EventFrames, topic_fits
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.sse import read_events
 from fleetsim.testbed.runtime import VirtualClock
+from fleetsim.wire.sse import KEEPALIVE
 from tests.bench.subscribers import measure
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.town import HUB, KEY, Town, town, worker
@@ -124,6 +126,29 @@ def test_what_many_are_told_of_at_once_is_put_together_once() -> None:
     first_reader, second_reader = ([frames.of_batch(batch) for batch in batches] for _ in range(2))
     assert first_reader == [b"".join(map(frames.of, batch)) for batch in batches]
     assert all(one is other for one, other in zip(first_reader, second_reader, strict=True))
+
+
+@pytest.mark.parametrize("query", ["", "?topic=none"])
+async def test_who_is_told_nothing_hears_that_the_stream_lives(query: str) -> None:
+    """Whether nothing happens at all, or what happens each second is not what was asked for."""
+    async with town(worker()) as t:
+        await asyncio.sleep(300)
+
+        async def talk() -> None:
+            while query:
+                t.hub.events.publish(ConfigRejected(path="a", error="b"))
+                await asyncio.sleep(1)
+
+        talking = asyncio.ensure_future(talk())
+        began, beats = asyncio.get_running_loop().time(), []
+        async with asyncio.timeout(120), t.runtime.transport.open(stream(query)) as incoming:
+            async for piece in incoming.chunks:
+                if piece.strip() == KEEPALIVE.strip():
+                    beats.append(asyncio.get_running_loop().time() - began)
+                if len(beats) == 3:
+                    break
+        talking.cancel()
+    assert all(KEEPALIVE_S <= later - earlier <= KEEPALIVE_S + TICK_S for earlier, later in pairwise([0.0, *beats]))
 
 
 async def open_streams(t: Town, key: str, count: int) -> list[asyncio.Task[Any]]:
