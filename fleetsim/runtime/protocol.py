@@ -139,6 +139,8 @@ class _Exchange:
         except BaseException:
             self._connection.transport.close()
             raise
+        finally:
+            del self.scope["extensions"][WHOLE]  # it holds us: what is in a cycle waits for the collector
         if self.started or self.gone:
             self._connection.transport.close()
             return

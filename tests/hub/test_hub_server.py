@@ -12,6 +12,7 @@ import pytest
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
@@ -49,6 +50,40 @@ async def test_a_hub_on_a_real_socket_is_found_used_and_closed_by_another_client
             topics = [event["topic"] async for event in events]
         assert "hub.stopping" in topics  # and after it what was under way
         assert state.find() is None
+
+
+async def test_what_requests_leave_is_gone_without_the_collector() -> None:
+    """Of client, hub and agent, all in here. What is in a cycle waits for it, and everybody waits while it looks."""
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(running_runtime(seed=1))
+        agent_url = await stack.enter_async_context(worker().serving())
+        config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{agent_url}/a2a"),))
+        ledger = await stack.enter_async_context(open_ledger(None, clock=runtime.clock))
+        hub = await stack.enter_async_context(running_hub(config, runtime, ledger))
+        remote = HubClient(hub.url, api_key=hub.keys.api_key, runtime=runtime)
+
+        async def ask(skill: str) -> str:
+            (cid,) = await remote.submit({"text": "hi", "skill": skill, "targets": ["quinn"]})
+            async with asyncio.timeout(60):
+                while (row := await remote.task(cid, wait_s=20))["open"]:
+                    pass
+            return str(row["state"])
+
+        assert (await ask("echo"), await ask("fail")) == ("completed", "failed")
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                await ask("echo")
+                await ask("fail")
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            ours = [type(left) for left in gc.garbage if type(left).__module__.startswith("fleetsim.")]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+        assert ours == []
 
 
 async def test_a_hub_whose_loop_stood_still_says_for_how_long() -> None:
