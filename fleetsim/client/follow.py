@@ -26,7 +26,7 @@ from fleetsim.model.errors import (
     VersionNotSupported,
     WireError,
 )
-from fleetsim.model.event import DirectReply, Snapshot, TaskEvent, fold
+from fleetsim.model.event import DirectReply, Snapshot, TaskEvent, fold, plain
 from fleetsim.model.parts import ListedPart, answer_parts, require_parts
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import (
@@ -307,14 +307,14 @@ class Following(AsyncIterator[Task]):
 
     async def _stream(self, outgoing: OutgoingMessage) -> AsyncGenerator[Task, None]:
         self.sent = True
-        task: Task | None = None
+        folded: Task | None = None
         async with self._client.events(outgoing.call(self._client.runtime.ids.new()), headers=self._headers) as events:
             async for event in events:
-                self.event, self.task = event, fold(task, event)
-                self._reply = (event.message if isinstance(event, DirectReply) else self.task), None
-                task = self.task
+                folded = fold(folded, event)
+                self.event, self.task = event, (task := plain(folded))
+                self._reply = (event.message if isinstance(event, DirectReply) else task), None
                 yield task
-        if task is None:
+        if folded is None:
             raise EmptyStream(f"{self._client.where}: the agent ended the stream without a word")
 
     async def _send(self, outgoing: OutgoingMessage) -> Task:

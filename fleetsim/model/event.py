@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from itertools import chain
+from typing import TypeAlias, overload
 
 from fleetsim.model.changing import changer, made_often, replace
 from fleetsim.model.task import (
@@ -78,6 +80,8 @@ def fold(task: Task | None, event: TaskEvent) -> Task:
 
     Applying the same snapshot or status twice changes nothing. A terminal task keeps its state, but
     still takes in artifacts it lacked. Ids are taken from ``task`` once it has any.
+
+    Of a task with many artifacts they are no tuple then (``plain``).
     """
     match event:
         case Snapshot(task=seen):
@@ -123,17 +127,73 @@ def _with_status(task: Task, status: TaskStatus) -> Task:
     return replace(task, status=status)
 
 
-class _ManyArtifacts(tuple[Artifact, ...]):
-    """Those of a task that has many, and where each id was seen: in these, or in others that grew out of the same."""
-
-    places: dict[str, int]
-
-
 MANY = 64
-"""Of so many artifacts the places are known by id: each event would cost more than the one before."""
+"""So many artifacts are kept otherwise: each event would cost more than the one before."""
+
+_ROW = 128
 
 
-def _place(artifacts: tuple[Artifact, ...], artifact_id: str) -> int | None:
+class _ManyArtifacts(Sequence[Artifact]):
+    """Those of a task that has many. A value like the tuple of fewer, in rows: one more copies a row, not all of them.
+
+    ``places`` says where each id was seen first, in these or in others that grew out of the same.
+    """
+
+    __slots__ = ("_count", "_rows", "places")
+
+    def __init__(self, rows: tuple[tuple[Artifact, ...], ...], count: int, places: dict[str, int]) -> None:
+        self._rows, self._count, self.places = rows, count, places
+
+    @classmethod
+    def of(cls, artifacts: Sequence[Artifact]) -> _ManyArtifacts:
+        """The same, in rows."""
+        if isinstance(artifacts, cls):
+            return artifacts
+        rows = tuple(tuple(artifacts[at : at + _ROW]) for at in range(0, len(artifacts), _ROW))
+        places = {artifacts[at].artifact_id: at for at in reversed(range(len(artifacts)))}
+        return cls(rows, len(artifacts), places)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Artifact]:
+        return chain.from_iterable(self._rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Artifact: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Artifact, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> Artifact | tuple[Artifact, ...]:
+        if isinstance(at, slice):
+            return tuple(self)[at]
+        row, place = divmod(range(self._count)[at], _ROW)
+        return self._rows[row][place]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ManyArtifacts | tuple) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # what artifacts carry has none either
+
+    def with_one(self, artifact: Artifact, at: int | None) -> _ManyArtifacts:
+        """With this one in that place, or as the last."""
+        if at is None:
+            self.places[artifact.artifact_id] = self._count
+        row, place = divmod(self._count if at is None else at, _ROW)
+        before = self._rows[row] if row < len(self._rows) else ()
+        changed = (*before[:place], artifact, *before[place + 1 :])
+        rows = (*self._rows[:row], changed, *self._rows[row + 1 :])
+        return _ManyArtifacts(rows, self._count + (at is None), self.places)
+
+
+def plain(task: Task) -> Task:
+    """``task`` with its artifacts as a tuple, which they are unless it was folded and has many."""
+    artifacts: Sequence[Artifact] = task.artifacts
+    return task if isinstance(artifacts, tuple) else with_artifacts(task, tuple(artifacts))
+
+
+def _place(artifacts: Sequence[Artifact], artifact_id: str) -> int | None:
     """Where the artifact of that id is, the first if there are two."""
     if isinstance(artifacts, _ManyArtifacts):
         at = artifacts.places.get(artifact_id)
@@ -147,18 +207,10 @@ def _place(artifacts: tuple[Artifact, ...], artifact_id: str) -> int | None:
 
 def _with_artifact(task: Task, artifact: Artifact, at: int | None) -> Task:
     """It takes that place, or the last."""
-    old = task.artifacts
+    old: Sequence[Artifact] = task.artifacts
     if len(old) < MANY:
         return with_artifacts(task, (*old, artifact) if at is None else (*old[:at], artifact, *old[at + 1 :]))
-    # Sums of tuples, which a literal would first make a list of.
-    new = _ManyArtifacts(old + (artifact,) if at is None else old[:at] + (artifact,) + old[at + 1 :])  # noqa: RUF005
-    new.places = old.places if isinstance(old, _ManyArtifacts) else {}
-    if not new.places:
-        for place in reversed(range(len(old))):
-            new.places[old[place].artifact_id] = place
-    if at is None:
-        new.places[artifact.artifact_id] = len(old)
-    return with_artifacts(task, new)
+    return with_artifacts(task, _ManyArtifacts.of(old).with_one(artifact, at))
 
 
 def _put(task: Task, artifact: Artifact) -> Task:

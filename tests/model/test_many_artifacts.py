@@ -6,9 +6,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fleetsim.caller.ledger.tables import RequestRow
 from fleetsim.model import event as events
-from fleetsim.model.event import ArtifactUpdate, Snapshot, fold
+from fleetsim.model.changing import replace
+from fleetsim.model.event import ArtifactUpdate, Snapshot, fold, plain
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
+from tests.caller.ledgers import record
 
 
 def update(artifact_id: str, text: str, *, append: bool = False) -> ArtifactUpdate:
@@ -40,6 +43,35 @@ def test_however_many_they_are_an_update_finds_the_artifact_it_is_of(
             return tasks
 
     assert told(2) == told(1_000)
+
+
+@pytest.mark.parametrize("count", [64, 127, 128, 129, 300])
+def test_many_artifacts_are_a_value_like_a_tuple(count: int) -> None:
+    folded = fold(task_of(*map(str, range(count))), update("last", "x"))
+    more = fold(fold(folded, update("more", "y")), update("7", "changed"))
+    assert [one.artifact_id for one in folded.artifacts] == [*map(str, range(count)), "last"], "it is not changed"
+    whole, many = plain(more), more.artifacts
+    assert type(whole.artifacts) is tuple is not type(many)
+    assert plain(whole) is whole
+    assert (more, many, whole.artifacts) == (whole, whole.artifacts, many)
+    assert (whole == folded, many == whole.artifacts[:-1], many == list(whole.artifacts)) == (False, False, False)
+    assert (len(many), many[0], many[-1], many[7].text) == (
+        count + 2,
+        whole.artifacts[0],
+        whole.artifacts[-1],
+        "changed",
+    )
+    assert many[1:-1:3] == whole.artifacts[1:-1:3]
+    assert many.index(many[count // 2]) == count // 2
+    with pytest.raises(IndexError):
+        many[count + 2]
+
+
+def test_a_request_with_many_artifacts_is_written_as_any_other() -> None:
+    folded = fold(task_of(*map(str, range(100))), update("100", "x"))
+    there, plainly = (RequestRow.of(replace(record("r"), task=task)) for task in (folded, plain(folded)))
+    assert there == plainly
+    assert there.body.count('"artifact_id"') == 101
 
 
 class Compared(str):

@@ -36,6 +36,7 @@ from fleetsim.caller.ledger import (
 )
 from fleetsim.caller.outcome_rows import OutcomeFacts
 from fleetsim.model.changing import replace
+from fleetsim.model.event import plain
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.parts import without_content
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
@@ -197,6 +198,8 @@ class RequestRow(NamedTuple):
         """Encode. Raises ValueError if it cannot be, or if it claims to be closed."""
         if record.phase is Phase.CLOSED:
             raise ValueError("a request is closed by its outcome alone")
+        if record.task is not None and type(record.task.artifacts) is not tuple:
+            record = replace(record, task=plain(record.task))
         return cls(
             record.request.correlation_id, record.agent, record.phase.value, micros(record.accepted_at), encode(record)
         )
