@@ -394,7 +394,7 @@ class Figures:
 
     def __str__(self) -> str:
         p50, p99, top = (self.quantile_ms(share) for share in (0.5, 0.99, 1))
-        told = f"p50 {p50:.0f} p99 {p99:.0f} max {top:.0f} ms"
+        told = f"p50 {p50:.1f} p99 {p99:.1f} max {top:.0f} ms"
         return f"{told} of {len(self.times)}, the slowest after {self.slowest[1]:.1f} s"
 
 
