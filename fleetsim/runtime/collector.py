@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-YOUNG_OBJECTS, LOOKS = 5_000, 20
+YOUNG_OBJECTS, LOOKS = 5_000, 200
 """New objects after which the collector looks at the new ones, and how many such looks come before one at older ones.
 
 Python's own are 700 (2,000 from 3.13 on), which is a request's, and 10.
@@ -17,7 +17,7 @@ RUN_OBJECTS = 50_000
 
 
 def collect_seldom() -> None:
-    """Look at what is new a seventh as often, and at what is older once in 100,000 new objects.
+    """Look at what is new a seventh as often, and at what is older once in a million new objects.
 
     A hub under load spends a sixth of its time on looking otherwise, and one that starts with 100,000 outcomes a fifth.
     A look at 5,000 objects is 2 to 4 ms in which nobody is served, one at 50,000 up to 45. What is in no cycle is freed
