@@ -287,7 +287,8 @@ class GuardedProtocol(asyncio.Protocol):
             self._exchange.leave()
         self.flow.resume_writing()
         self._deaf = True
-        del self._parser  # it holds us
+        del self._parser  # it holds us, and so does an exchange
+        self._exchange = None
 
     def pause_writing(self) -> None:
         self.flow.pause_writing()

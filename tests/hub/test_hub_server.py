@@ -6,6 +6,7 @@ import socket
 import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -52,7 +53,11 @@ async def test_a_hub_on_a_real_socket_is_found_used_and_closed_by_another_client
         assert state.find() is None
 
 
-async def test_what_requests_leave_is_gone_without_the_collector() -> None:
+CUT_OFF = b"POST /api/a2a/callback/c HTTP/1.1\r\nhost: a\r\nauthorization: Bearer x\r\ncontent-length: 9\r\n\r\n{"
+REFUSED = b"GET /api/agents HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+
+
+async def test_what_requests_and_connections_leave_is_gone_without_the_collector() -> None:
     """Of client, hub and agent, all in here. What is in a cycle waits for it, and everybody waits while it looks."""
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime(seed=1))
@@ -69,13 +74,28 @@ async def test_what_requests_leave_is_gone_without_the_collector() -> None:
                     pass
             return str(row["state"])
 
-        assert (await ask("echo"), await ask("fail")) == ("completed", "failed")
+        async def connect(said: bytes) -> None:
+            """Say it over a connection of its own, hear what is answered to that much, and leave."""
+            place = urlsplit(hub.url or "").netloc
+            reader, writer = await asyncio.open_connection(*place.split(":"))
+            writer.write(said.replace(b"host: a", b"host: " + place.encode()))
+            if said == REFUSED:
+                assert (await reader.read()).startswith(b"HTTP/1.1 401")
+            writer.close()
+            await writer.wait_closed()
+
+        async def all_of_it() -> None:
+            assert (await ask("echo"), await ask("fail")) == ("completed", "failed")
+            for said in (REFUSED, CUT_OFF, b"no HTTP at all\r\n\r\n", b""):
+                await connect(said)
+            await asyncio.sleep(0.05)  # the other ends notice
+
+        await all_of_it()
         gc.collect()
         gc.disable()
         try:
             for _ in range(5):
-                await ask("echo")
-                await ask("fail")
+                await all_of_it()
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
             ours = [type(left) for left in gc.garbage if type(left).__module__.startswith("fleetsim.")]
