@@ -162,6 +162,7 @@ class Connection(asyncio.BufferedProtocol):
                 response.error = broken(response.where)
             response.wake()
         self._on_lost(self)
+        del self._parser  # it holds us
 
     def release(self) -> bool:
         """Have done with the exchange. Returns whether the connection can carry another; if not, it is closed."""

@@ -17,6 +17,7 @@ from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import Request
 from fleetsim.runtime.protocol import GuardedProtocol
 from fleetsim.runtime.real import running_runtime
 from tests.hub.town import worker
@@ -65,7 +66,7 @@ async def test_what_requests_and_connections_leave_is_gone_without_the_collector
         config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{agent_url}/a2a"),))
         ledger = await stack.enter_async_context(open_ledger(None, clock=runtime.clock))
         hub = await stack.enter_async_context(running_hub(config, runtime, ledger))
-        remote = HubClient(hub.url, api_key=hub.keys.api_key, runtime=runtime)
+        remote, key = HubClient(hub.url, api_key=hub.keys.api_key, runtime=runtime), {"x-api-key": hub.keys.api_key}
 
         async def ask(skill: str) -> str:
             (cid,) = await remote.submit({"text": "hi", "skill": skill, "targets": ["quinn"]})
@@ -88,6 +89,9 @@ async def test_what_requests_and_connections_leave_is_gone_without_the_collector
             assert (await ask("echo"), await ask("fail")) == ("completed", "failed")
             for said in (REFUSED, CUT_OFF, b"no HTTP at all\r\n\r\n", b""):
                 await connect(said)
+            head = key | {"content-type": "application/json"}
+            large = Request(method="POST", url=f"{hub.url}/api/requests", headers=head, body=b" " * 30_000_000)
+            assert (await runtime.transport.exchange(large)).status == 413, "and its connection is closed"
             await asyncio.sleep(0.05)  # the other ends notice
 
         await all_of_it()
