@@ -153,7 +153,8 @@ class EventReader:
         elif self._line and len(self._line[0]) >= len(_DATA) and self._line[0].startswith(b"data:"):
             (first, *rest), self._line = self._line, [_DATA]
             rest = [piece for piece in (first[len(b"data:") :].removeprefix(b" "), *rest) if piece]
-        if not poured and not rest:
+        if not rest and not (any(poured) if self.sink is None else poured):
+            self._data = poured  # an event without data is none, however large a comment in it is
             return
         sink = self.sink = self.sink or sinks()
         for data in poured:

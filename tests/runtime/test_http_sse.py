@@ -169,6 +169,8 @@ LARGE_LINES = st.lists(
 
 @given(LARGE_LINES, st.sets(st.floats(0, 1), max_size=20))
 @example(b"data: " + b"x" * 70_000 + b"\r\ndata:  b\r\n\r\ndata: 1\n\n", None)
+@example(b"data\n: " + b"c" * 70_000 + b"\n\ndata: 1\n\n", {0.5})
+@example(b"data\n: " + b"c" * 70_000 + b"\ndata\ndata: 1\n\n", {0.5})
 def test_a_large_event_is_poured_as_it_would_have_been_kept(stream: bytes, places: set[float] | None) -> None:
     size = len(stream)
     cuts = range(size - 10) if places is None else sorted({round(place * size) for place in places})
