@@ -6,6 +6,7 @@ refers to what was before. Only the sum at the end is a reader's own, and the su
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -22,6 +23,7 @@ PIECES_KEPT = 8
 
 _BEGIN, _END = b"\x78\x01", b"\x03\x00"
 _SUM_MODULUS = 65_521
+_NOT_WANTED = re.compile(r"q *= *0(\.0*)?")
 
 
 def is_accepted(header: str) -> bool:
@@ -29,7 +31,7 @@ def is_accepted(header: str) -> bool:
     for said in header.lower().split(","):
         coding, _, weight = (word.strip() for word in said.partition(";"))
         if coding == CODING:
-            return weight.replace(" ", "").removeprefix("q=").strip("0.") != "" or not weight
+            return _NOT_WANTED.fullmatch(weight) is None
     return False
 
 
@@ -57,7 +59,7 @@ class _Piece:
     high: int
 
 
-@lru_cache(PIECES_KEPT)
+@lru_cache(PIECES_KEPT)  # readers are handed the very same bytes, whose hash Python keeps: none of them reads all again
 def _piece(told: bytes) -> _Piece:
     deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     data = deflate.compress(told) + deflate.flush(zlib.Z_SYNC_FLUSH)

@@ -140,7 +140,7 @@ class _Exchange:
             self._connection.transport.close()
             raise
         finally:
-            del self.scope["extensions"][WHOLE]  # it holds us: what is in a cycle waits for the collector
+            self.scope["extensions"].pop(WHOLE, None)  # it holds us: what is in a cycle waits for the collector
         if self.started or self.gone:
             self._connection.transport.close()
             return
