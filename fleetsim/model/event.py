@@ -128,7 +128,7 @@ def _with_status(task: Task, status: TaskStatus) -> Task:
 
 
 MANY = 64
-"""So many artifacts are kept otherwise: each event would cost more than the one before."""
+"""From so many on, artifacts are kept in rows: each event would cost more than the one before."""
 
 _ROW = 128
 

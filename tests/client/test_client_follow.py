@@ -51,6 +51,17 @@ async def test_a_stream_is_folded_into_one_task(runtime: Runtime, network: Memor
     assert methods(agent) == ["message/stream"]
 
 
+async def test_a_task_with_many_artifacts_has_them_as_a_tuple_like_any_other(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    many = [chunk("x") | {"artifact": chunk("x")["artifact"] | {"artifactId": f"a{n}"}} for n in range(200)]
+    agent = ScriptedAgent({"message/stream": [*FOUR[:2], *many, FOUR[-1]]})
+    async with network:
+        seen = [task async for task in client(runtime, network, agent).follow("Which day?")]
+    assert [len(task.artifacts) for task in seen] == [0, 0, *range(1, 201), 200]
+    assert {type(task.artifacts) for task in seen} == {tuple}
+
+
 async def test_a_stream_that_breaks_off_is_finished_by_looks(runtime: Runtime, network: MemoryNetwork) -> None:
     told: list[FleetsimError] = []
     states = iter([task("working", "Mon"), task("completed", "Monday")])

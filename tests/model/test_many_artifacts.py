@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -72,6 +74,20 @@ def test_a_request_with_many_artifacts_is_written_as_any_other() -> None:
     there, plainly = (RequestRow.of(replace(record("r"), task=task)) for task in (folded, plain(folded)))
     assert there == plainly
     assert there.body.count('"artifact_id"') == 101
+
+
+def test_one_artifact_more_takes_no_memory_for_the_thousands_that_are_there() -> None:
+    """A tuple of 20,000 anew would be 160 KB; the first one is put in rows."""
+    task = fold(task_of(*map(str, range(20_000))), update("first", "x"))
+    added, changed = update("second", "x"), update("10000", "changed")
+    tracemalloc.start()
+    try:
+        task = fold(fold(task, added), changed)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(task.artifacts) == 20_002
+    assert peak < 20_000
 
 
 class Compared(str):
