@@ -12,6 +12,7 @@ read everything: they have no queue, but a place among the events that are kept 
 from __future__ import annotations
 
 import asyncio
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -28,6 +29,10 @@ from fleetsim.runtime.ports import Clock
 KEEP_MAX = 20_000
 SPARE = 1_000
 """So many more are kept before the oldest go, all of these at once."""
+
+TURN_S = 0.001
+"""Between two times that readers of what is in the journal are woken, for each of them: however many there are, they
+take the same share of the processor, and the more of them the more each is told of at once."""
 
 _SEQ = attrgetter("seq")
 _placed: dict[tuple[object, ...], Callable[..., Any]] = {}
@@ -195,7 +200,7 @@ class EventLog:
     """The newest events, and where to hear of the next. ``first_seq`` continues an earlier journal.
 
     ``more_told`` is set for a moment whenever readers of what is in the journal are woken, as they are when there is
-    more.
+    more, but no sooner than ``TURN_S`` after the last time for each of them.
     """
 
     def __init__(self, clock: Clock, *, keep_max: int = KEEP_MAX, first_seq: int = 0) -> None:
@@ -206,8 +211,10 @@ class EventLog:
         self._record_readers: set[RecordReader] = set()
         self._holding = False
         self._dropped_before = 0
-        self._seq = self._recorded_seq = self._told_seq = first_seq
-        self.more_told = asyncio.Event()
+        self._seq = self._recorded_seq = self._settled_seq = self._told_seq = first_seq
+        self._told_at = -math.inf
+        self._telling: asyncio.TimerHandle | None = None
+        self.more_told, self._more_settled = asyncio.Event(), asyncio.Event()
 
     @property
     def last_seq(self) -> int:
@@ -234,7 +241,7 @@ class EventLog:
         """Number events after ``seq``: a restart goes on where the durable journal ended."""
         self._seq = max(self._seq, seq)
         self._recorded_seq = max(self._recorded_seq, seq)
-        self._tell_up_to(seq)
+        self._settle_up_to(seq)
 
     def publish(self, event: E, **about: Any) -> E:
         """Record a happening, now, under the next number, and hand it to every reader; ``about`` are members to set."""
@@ -247,23 +254,39 @@ class EventLog:
             del self._kept[: -self._keep_max]
         self._readers.tell(event)
         if not self._holding:
-            self._tell_up_to(self._seq)
+            self._settle_up_to(self._seq)
         return event
 
     def record(self, seq: int) -> None:
         """All up to ``seq`` are in the journal: readers of what is recorded hear of them, and from here on wait."""
         self._recorded_seq, self._holding = max(self._recorded_seq, seq), True
-        self._tell_up_to(seq)
+        self._settle_up_to(seq)
 
     def release(self) -> None:
         """Nothing can be recorded for now: nobody waits for it, until ``record`` says that something was."""
         self._holding = False
-        self._tell_up_to(self._seq)
+        self._settle_up_to(self._seq)
 
-    def _tell_up_to(self, seq: int) -> None:
-        if seq > self._told_seq:
+    def _settle_up_to(self, seq: int) -> None:
+        if seq <= self._settled_seq:
+            return
+        self._settled_seq = seq
+        self._more_settled.set()
+        self._more_settled.clear()
+        if not self._record_readers:
             self._told_seq = seq
-            self.wake_readers()
+        elif self._telling is None:
+            loop = asyncio.get_running_loop()
+            due = self._told_at + len(self._record_readers) * TURN_S
+            if due > loop.time():
+                self._telling = loop.call_at(due, self._tell)
+            else:
+                self._tell()
+
+    def _tell(self) -> None:
+        self._telling = None
+        self._told_seq, self._told_at = self._settled_seq, asyncio.get_running_loop().time()
+        self.wake_readers()
 
     def wake_readers(self) -> None:
         """Have those who wait for more of what is in the journal go on, if only to look at the time."""
@@ -273,8 +296,8 @@ class EventLog:
     async def settle(self) -> None:
         """Wait until all that has happened up to now is in the journal, or nothing can be recorded for now."""
         last = self._seq
-        while self._told_seq < last:
-            await self.more_told.wait()
+        while self._settled_seq < last:
+            await self._more_settled.wait()
 
     def recent(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """The newest ``limit`` kept events after ``after_seq``, oldest first."""

@@ -29,11 +29,11 @@ TICK_S = 5.0
 """How often readers are woken who are told nothing; a timer for each of them and each write is a tenth of its cost."""
 
 BATCH_MAX = 256
-DEFLATED_BATCH_MAX = 1_000
+DEFLATED_BATCH_MAX = 2_000
 """Events in one write. A reader who does not read has one waiting in memory; deflated it is a tenth as long."""
 
-FRAMES_KEPT = 2_000
-"""Twice what the journal writes, and readers are told of, at once: of fewer each reader would have all written anew."""
+FRAMES_KEPT = 4_000
+"""Twice what readers are told of at once: of fewer each reader would have all written anew."""
 
 BATCHES_KEPT = 8
 """More than one: a reader takes all that it finds before the next one has its turn."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 
-from fleetsim.caller.event_log import KEEP_MAX, SPARE, EventLog
+import pytest
+
+from fleetsim.caller.event_log import KEEP_MAX, SPARE, TURN_S, EventLog
 from fleetsim.caller.events import Event, Level, OtherEvent, StreamBroken
 from fleetsim.caller.fleet_events import HubStarted, HubStopping
 from fleetsim.testbed.loop import START
@@ -161,10 +164,30 @@ async def test_a_reader_of_the_record_hears_of_each_event_once_it_is_there_or_wh
     assert (numbers(await late.next_batch()), asyncio.get_running_loop().time()) == ([3, 4], 60)
     assert (early.behind, events.unread) == (2, 2)
     events.release()
+    await asyncio.sleep(2 * TURN_S)
     assert numbers(await early.next_batch(3)) == [3, 4, 5]
     assert numbers(await early.next_batch()) == [6, 7]
     events.record(6)
     assert (early.behind, late.behind) == (0, 3), "what was told is not told again"
+
+
+async def test_the_more_readers_of_the_record_the_more_each_is_told_of_at_once() -> None:
+    events, now = log(), asyncio.get_running_loop().time
+    readers = [events.read_record(after_seq=0) for _ in range(200)]
+    told = list[tuple[float, list[int]]]()
+    events.record(0)
+    for _ in range(40):
+        asyncio.get_running_loop().call_later(0.07 * (events.last_seq + 1), events.record, events.last_seq + 1)
+        events.publish(OtherEvent(name="t"))
+    while not told or told[-1][1][-1] < 40:
+        batches = await asyncio.gather(*(reader.next_batch() for reader in readers))
+        assert all(batch == batches[0] for batch in batches)
+        told.append((now(), numbers(batches[0])))
+    apart = [later - sooner for (sooner, _), (later, _) in pairwise(told)]
+    assert told[0] == (pytest.approx(0.07), [1]), "who has heard nothing for a while hears at once"
+    assert min(apart) >= 200 * TURN_S - 1e-9
+    assert max(len(batch) for _, batch in told) <= 3
+    assert [seq for _, batch in told for seq in batch] == list(range(1, 41))
 
 
 async def test_a_reader_of_the_record_is_told_how_many_went_before_it_came_to_read_them() -> None:
