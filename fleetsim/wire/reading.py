@@ -189,6 +189,7 @@ OPAQUE = frozenset({"metadata", "data", "params", "security", "securityRequireme
 NAMED = frozenset({"securitySchemes", "scopes"})
 """Members that are maps: their keys are names somebody chose, their values are objects of the protocol."""
 
+_SCALARS = frozenset({int, float, bool, type(None)})
 _SNAKE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+", re.ASCII)
 _NEXT = re.compile(r"_([a-z0-9])")
 
@@ -204,16 +205,19 @@ def camel_case(value: Any) -> Any:
 
 def _has_snake(value: Any) -> bool:
     """Whether any member's name has an underscore: most documents have none, and are left as they are."""
-    if isinstance(value, dict):
-        if "_" in "".join(value):
-            return True
-        for item in value.values():  # noqa: SIM110 - a generator costs half as much again
-            if not isinstance(item, str) and _has_snake(item):
-                return True
-        return False
-    if isinstance(value, list | tuple):
-        return any(map(_has_snake, value))
-    return isinstance(value, Mapping)  # no dictionary: it is not looked through twice
+    names, values = list[str](), [value]
+    for item in values:  # which grows meanwhile: a function called for each value costs twice as much
+        kind = type(item)
+        if kind is str:
+            continue
+        if kind is dict:
+            names += item
+            values += item.values()
+        elif kind is list or kind is tuple:
+            values += item
+        elif kind not in _SCALARS and isinstance(item, Mapping):
+            return True  # no dictionary: it is not looked through twice
+    return "_" in "".join(names)
 
 
 def _camel_case(value: Any) -> Any:

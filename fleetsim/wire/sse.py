@@ -57,12 +57,18 @@ def json_in_pieces(value: Any, before: bytes, after: bytes) -> Iterator[bytes]:
 
 
 def is_long(value: Any) -> bool:
-    """Whether a long text is in it: asked of every event of every stream, so without a loop of our own."""
-    if isinstance(value, str):
-        return len(value) > LONG_CHARS
-    if isinstance(value, dict):
-        return any(map(is_long, value.values()))
-    return isinstance(value, list | tuple) and any(map(is_long, value))
+    """Whether a long text is in it: asked of every event of every stream, so without a call for each value."""
+    values = [value]
+    for item in values:  # which grows meanwhile
+        kind = type(item)
+        if kind is str:
+            if len(item) > LONG_CHARS:
+                return True
+        elif kind is dict:
+            values += item.values()
+        elif kind is list or kind is tuple:
+            values += item
+    return False
 
 
 def _hollow(value: Any, long: list[str]) -> Any:
