@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from fleetsim.agent.limits import AgentLimits
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.ledger.sqlite import LedgerLimits, open_ledger
@@ -41,7 +42,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.call import GetTask, SendMessage
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import FleetsimError, TaskNotFound
 from fleetsim.model.task import Message, Role, Task, TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.failpoints import installed
@@ -92,6 +93,9 @@ class Ground:
     """The tasks that ``/a2a`` answered with, and their requests."""
     ended: dict[str, tuple[str, str]] = field(default_factory=dict)
     """How these ended: state and text."""
+
+    forgotten: set[str] = field(default_factory=set)
+    """Those of them that the hub holds no more, having more of one caller than it keeps."""
     in_air: set[str] = field(default_factory=set)
     resumes: list[float] = field(default_factory=list)
     ways: Counter[str] = field(default_factory=Counter)
@@ -154,13 +158,17 @@ class Life:
     async def see_ends(self) -> None:
         """Say how each task ended that was taken over ``/a2a`` in any life."""
         for task_id in self.tasks:
-            while True:
-                task = await self.client.call(GetTask(task_id=task_id))
-                assert isinstance(task, Task)
-                if task.terminal:
-                    break
-                await asyncio.sleep(0.1)
-            self.say(f"ended {task_id} {task.state.value} {task.text}")
+            try:
+                while True:
+                    task = await self.client.call(GetTask(task_id=task_id))
+                    assert isinstance(task, Task)
+                    if task.terminal:
+                        break
+                    await asyncio.sleep(0.1)
+            except TaskNotFound:
+                self.say(f"forgotten {task_id}")
+            else:
+                self.say(f"ended {task_id} {task.state.value} {task.text}")
 
     async def answer(self) -> None:
         while True:
@@ -241,6 +249,8 @@ def spawn(
         os.close(reading)
         child(ground, entries, writing, die_at, last=last)
         code = 0
+    except Exception:
+        logging.exception("the life ended")
     finally:
         os._exit(code)
 
@@ -265,6 +275,8 @@ def drain(ground: Ground, said: str) -> None:
         elif what == "ended":
             task_id, state, text = rest.split(" ", 2)
             ground.ended[task_id] = state, text
+        elif what == "forgotten":
+            ground.forgotten.add(rest)
 
 
 async def _look(ground: Ground) -> None:
@@ -402,8 +414,14 @@ async def check(ground: Ground) -> Found:
     problems += [f"no slot between {a} and {b}" for a, b in itertools.pairwise(minutes) if b - a > _MINUTE]
     problems += [f"work was taken up again after {s:.1f} s" for s in ground.resumes if s > RESUME_S_MAX]
     keep_promises(truth, outcomes, ground, found)
+    # Of those that a kill kept us from hearing of there is hardly more than one a kill.
+    may_go = max(0, len(ground.tasks) + ground.ways.total() - AgentLimits().tasks_per_caller_max)
+    if len(ground.forgotten) > may_go:
+        problems.append(f"{len(ground.forgotten)} tasks of /a2a are forgotten, of {len(ground.tasks)}")
     for task_id, cid in ground.tasks.items():
         request, ended = outcomes.get(cid), ground.ended.get(task_id)
+        if task_id in ground.forgotten:
+            continue
         if ended is None:
             problems.append(f"task {task_id} of /a2a did not end")
         elif request is not None and request.success and ended != ("completed", request.text):
