@@ -318,11 +318,16 @@ def kill_one(ground: Ground, entries: tuple[AgentEntry, ...]) -> None:
 def finish(ground: Ground, entries: tuple[AgentEntry, ...], patience_s: float = 60.0) -> None:
     """A last life, left alone until nothing is open any more."""
     pid, reading = spawn(ground, entries, None, last=True)
+    os.set_blocking(reading, False)
+    said = b""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         done, status = os.waitpid(pid, os.WNOHANG)
+        with suppress(BlockingIOError):
+            while more := os.read(reading, 65_536):  # a thousand tasks are more than a pipe holds
+                said += more
         if done:
-            drain(ground, read_all(reading))
+            drain(ground, said.decode())
             os.close(reading)
             if status:
                 raise KillError(f"the last life failed; see {ground.folder}/hub.log")
