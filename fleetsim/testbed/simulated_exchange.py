@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from fleetsim.model.errors import TimedOut, Unreachable
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import SMALL_BYTES, BoundedChunks, deadline_of
+from fleetsim.runtime.body import SMALL_BYTES, BoundedChunks
 from fleetsim.runtime.exchange import Origin, check_head, origin_of
 from fleetsim.runtime.inbound import WHOLE
 from fleetsim.runtime.ports import Request
@@ -75,7 +75,7 @@ class SimulatedExchange:
         self._origin = origin_of(request.url)
         self._where = _where_of(request.method, request.url)
         self._now = asyncio.get_running_loop().time
-        self._deadline = deadline_of(request.limits)
+        self._deadline = None if request.limits.total_s is None else self._now() + request.limits.total_s
         self._pipeline = FaultPipeline(network.over(request, source), where=self._where)
         self._call: AsgiCall | None = None
         self._answer = b""  # of a fault, in the application's place

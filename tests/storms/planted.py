@@ -152,7 +152,7 @@ DEFECTS = (
         "runtime/body.py",
         "    return None if limits.total_s is None else asyncio.get_running_loop().time() + limits.total_s\n",
         "    return None\n",
-        "tests/testbed/test_faults.py -k silence",
+        "tests/runtime/test_exchange.py -k whole_time",
     ),
     Planted(
         "U13",
