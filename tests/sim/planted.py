@@ -260,7 +260,16 @@ DEFECTS: tuple[Planted, ...] = (
         scenario=DRIZZLE,
     ),
     _known("U11", "I-08", 1, DRIZZLE),
-    _known("U12", "I-26", 2, DRIZZLE),
+    Planted(
+        name="U12",
+        wrong="a reply has no deadline once it began",
+        file="testbed/simulated_exchange.py",
+        old="None if request.limits.total_s is None else self._now() + request.limits.total_s",
+        new="None",
+        found_by="I-26",
+        seed=2,
+        scenario=DRIZZLE,
+    ),
     _known("U15", "I-26", 1, DRIZZLE),
     _known("U16", "I-24", 1, DRIZZLE),
     Planted(
