@@ -23,14 +23,14 @@ class VirtualClock:
     def __init__(self, start: datetime = START) -> None:
         self._start = start.astimezone(UTC)
         self._seen_s = 0.0
-        self._now = 0.0, self._start
+        self._passed = 0.0, timedelta()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def now(self) -> datetime:
         seconds = self.monotonic()
-        if self._now[0] != seconds:  # it is asked many times in a moment
-            self._now = seconds, self._start + timedelta(seconds=seconds)
-        return self._now[1]
+        if self._passed[0] != seconds:  # it is asked many times in a moment
+            self._passed = seconds, timedelta(seconds=seconds)
+        return self._start + self._passed[1]
 
     def monotonic(self) -> float:
         """The running loop's seconds; outside a loop, the last ones seen."""
@@ -47,7 +47,6 @@ class VirtualClock:
     def jump(self, seconds: float) -> None:
         """Move the wall clock by ``seconds``, forwards or back; timers do not notice."""
         self._start += timedelta(seconds=seconds)
-        self._now = self._now[0], self._now[1] + timedelta(seconds=seconds)
 
 
 class CountedWork:
