@@ -189,7 +189,7 @@ OPAQUE = frozenset({"metadata", "data", "params", "security", "securityRequireme
 NAMED = frozenset({"securitySchemes", "scopes"})
 """Members that are maps: their keys are names somebody chose, their values are objects of the protocol."""
 
-_SCALARS = frozenset({int, float, bool, type(None)})
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _SNAKE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+", re.ASCII)
 _NEXT = re.compile(r"_([a-z0-9])")
 
@@ -208,15 +208,13 @@ def _has_snake(value: Any) -> bool:
     names, values = list[str](), [value]
     for item in values:  # which grows meanwhile: a function called for each value costs twice as much
         kind = type(item)
-        if kind is str:
-            continue
         if kind is dict:
             names += item
             values += item.values()
         elif kind is list or kind is tuple:
             values += item
-        elif kind not in _SCALARS and isinstance(item, Mapping):
-            return True  # no dictionary: it is not looked through twice
+        elif kind not in _SCALARS:
+            return True  # nothing that JSON is read as: it is not looked through twice
     return "_" in "".join(names)
 
 
