@@ -72,6 +72,10 @@ NO_LIST = {"ava", "rex", "hugo"}
 
 RESUME_S_MAX = 5.0
 INTERVAL_S = 0.5
+TIME_LIMIT_S = 4 * 3_600.0
+"""For a request: longer than any storm. A life is shorter than a webhook is waited for whose send a kill caught, at an
+agent that has no list; such a request stays open to the last life, and must not expire before it."""
+
 CEREMONY = 'id: tick\nname: Tick\nschedule: "* * * * *"\nskill: echo\ntargets: [all]\nprompt: good morning\n'
 LIMITS = LedgerLimits(events_max=10_000_000, outcomes_min=10_000_000)
 
@@ -202,7 +206,7 @@ class Life:
 
 async def _live(ground: Ground, entries: tuple[AgentEntry, ...], report: int, *, last: bool) -> None:
     born = unheld_s()
-    settings = FleetSettings(poll_interval_s=INTERVAL_S, retry_waits_s=(0.1, 0.3, 0.9))
+    settings = FleetSettings(poll_interval_s=INTERVAL_S, retry_waits_s=(0.1, 0.3, 0.9), task_limit_s=TIME_LIMIT_S)
     config = FleetConfig(agents=entries, settings=settings)
     state = StateDir(ground.folder / "state").open()
     async with (
