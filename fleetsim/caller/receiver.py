@@ -11,6 +11,7 @@ import math
 from collections import Counter, OrderedDict, deque
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from starlette.requests import Request
@@ -51,6 +52,13 @@ _TURNED_AWAY = frozenset({408, 413, 429, 503})
 """What we say to a genuine webhook that we do not take, and that may not come again."""
 
 _TAKEN, _EARLY = (JSONResponse({"success": True}, status) for status in (200, 202))
+
+
+@lru_cache(64)  # a flood of webhooks asks for the same one hundreds of times a second
+def _too_many(after_s: int, *, closes: bool = False) -> Response:
+    headers = {"Retry-After": str(after_s), **({"Connection": "close"} if closes else {})}
+    return JSONResponse({"success": False, "error": "too many webhooks"}, 429, headers)
+
 
 READING_S = 8e-9
 """What a byte costs before we see it, in the HTTP server: about a millisecond for 128 KiB."""
@@ -132,23 +140,17 @@ class CallbackReceiver:
 
     async def _later(self, agent: str, debt_s: float) -> Response:
         """Too much from one agent: it is told to come again, and that takes a while, for some do not wait."""
-        response = self._too_many(debt_s)
+        after_s = max(1, math.ceil(debt_s))
         if self._held[agent] >= self._limits.held_max:
-            response.headers["Connection"] = "close"
-        else:
-            self._held[agent] += 1
-            try:
-                await asyncio.sleep(self._limits.hold_s)
-            finally:
-                self._held[agent] -= 1
-                if not self._held[agent]:
-                    del self._held[agent]
-        return response
-
-    @staticmethod
-    def _too_many(after_s: float) -> Response:
-        after = {"Retry-After": str(max(1, math.ceil(after_s)))}
-        return JSONResponse({"success": False, "error": "too many webhooks"}, 429, after)
+            return _too_many(after_s, closes=True)
+        self._held[agent] += 1
+        try:
+            await asyncio.sleep(self._limits.hold_s)
+        finally:
+            self._held[agent] -= 1
+            if not self._held[agent]:
+                del self._held[agent]
+        return _too_many(after_s)
 
     async def _take(self, request: Request, bearer: TokenClaims) -> Response:
         body = await self._body(request, bearer)
@@ -205,7 +207,7 @@ class CallbackReceiver:
                 return await self._bodies.read(request, deadline=deadline, fits=document.fits)
         except Refusal as refusal:
             if refusal.status == 429:
-                return self._too_many(1.0)
+                return _too_many(1)
             errors = {408: "body too slow", 400: "body cut off"}
             if refusal.status == 413:
                 limit = limits.body_bytes_max

@@ -81,7 +81,14 @@ async def running_hub(
             ceremony_clock=ceremony_clock,
         )
         app = build_app(hub, allow_hosts=allow_hosts)
-        served = serving(app, ServerLimits(), listener, on_stop=hub.stop_streams, what="the hub's HTTP face")
+        served = serving(
+            app,
+            ServerLimits(),
+            listener,
+            on_stop=hub.stop_streams,
+            what="the hub's HTTP face",
+            threads_at_work=ledger.at_work,
+        )
         async with hub, Watchdog(lambda ms: hub.events.publish(LoopStalled(stalled_ms=ms))), served:
             if state:
                 state.announce(url, os.getpid(), keys.proof)

@@ -168,6 +168,15 @@ def quieten_libraries() -> None:
             logger.setLevel(logging.WARNING)
 
 
+def free_transport(transport: asyncio.BaseTransport) -> None:
+    """Let a transport whose connection is lost be freed at once.
+
+    asyncio's keeps a method of its own, and with it seven objects that would wait for the collector. Those of other
+    event loops may have nothing of the kind.
+    """
+    getattr(transport, "__dict__", {}).pop("_read_ready_cb", None)
+
+
 def check_head(headers: Mapping[str, str], limits: Limits, where: str) -> None:
     """Refuse what would cost too much before a byte of the body is read.
 

@@ -21,7 +21,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.connections import Connections
+from fleetsim.runtime.connections import REST_S, Connections, no_threads
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.protocol import GuardedProtocol
 from fleetsim.runtime.workers import Workers
@@ -43,10 +43,16 @@ class Server(uvicorn.Server):
     """uvicorn, told when it runs, and telling the application before it waits for connections to end."""
 
     def __init__(
-        self, app: ASGIApp, limits: ServerLimits, *, on_stop: Callable[[], Awaitable[None]] | None, signals: bool
+        self,
+        app: ASGIApp,
+        limits: ServerLimits,
+        *,
+        on_stop: Callable[[], Awaitable[None]] | None,
+        signals: bool,
+        threads_at_work: Callable[[], bool] = no_threads,
     ) -> None:
         super().__init__(_configure(app, limits))
-        self._connections = Connections(limits)
+        self._connections = Connections(limits, threads_at_work)
         self.running = asyncio.Event()
         self._on_stop, self._signals = on_stop, signals
 
@@ -80,7 +86,8 @@ class Server(uvicorn.Server):
         """Take connections in one at a time, so that between two of them everybody else has a turn.
 
         asyncio's own way takes hundreds at once, and without a free descriptor it logs each of them and tries
-        again as often; here one place is made, and who waits is taken in when there is a descriptor again.
+        again as often; here one place is made, and who waits is taken in when there is a descriptor again. A thread
+        of ours that has work has the interpreter between two of them, too.
         """
         loop = asyncio.get_running_loop()
         told_at, pause_s = -math.inf, RETRY_S
@@ -90,6 +97,8 @@ class Server(uvicorn.Server):
                 with suppress(OSError):  # it may be gone already
                     await loop.connect_accepted_socket(self._protocol, connection)
                 pause_s = RETRY_S
+                if self._connections.threads_at_work():
+                    await asyncio.sleep(REST_S)
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR:
                     if loop.time() - told_at >= TELL_EVERY_S:
@@ -161,16 +170,18 @@ async def serving(
     *,
     on_stop: Callable[[], Awaitable[None]] | None = None,
     what: str = "the agent",
+    threads_at_work: Callable[[], bool] = no_threads,
 ) -> AsyncIterator[str]:
     """Serve inside a running program; yields the root URL once requests are answered. Closes ``listener``.
 
-    ``what`` is what an error calls the application.
+    ``what`` is what an error calls the application. While ``threads_at_work``, newcomers wait a little for each other
+    (``Connections``).
 
     Raises:
         ConfigError: the application refused to start.
     """
     host, bound = listener.getsockname()[:2]
-    server = Server(app, limits, on_stop=on_stop, signals=False)
+    server = Server(app, limits, on_stop=on_stop, signals=False, threads_at_work=threads_at_work)
     async with Workers("server") as workers:
         worker = workers.start(server.serve(sockets=[listener]), name=f"{host}:{bound}")
         try:

@@ -12,11 +12,14 @@ import pytest
 
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.fleet_events import LoopStalled
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.connections import REST_S
+from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.protocol import GuardedProtocol
 from fleetsim.runtime.real import running_runtime
@@ -115,6 +118,41 @@ async def test_what_requests_and_connections_leave_is_gone_without_the_collector
             gc.garbage.clear()
             gc.enable()
         assert ours == []
+
+
+async def test_a_hub_whose_ledger_is_stuck_answers_newcomers_all_the_same() -> None:
+    stuck, waiting = threading.Event(), threading.Event()
+
+    def at_point(point: str) -> None:
+        if point == "ledger.before_commit":
+            waiting.set()
+            assert stuck.wait(60)
+
+    async def ask(place: str) -> bytes:
+        reader, writer = await asyncio.open_connection(*place.split(":"))
+        writer.write(f"GET /health HTTP/1.1\r\nhost: {place}\r\nconnection: close\r\n\r\n".encode())
+        heard = await reader.read()
+        writer.close()
+        return heard
+
+    async with (
+        running_runtime(seed=1) as runtime,
+        open_ledger(None, clock=runtime.clock) as ledger,
+        running_hub(FleetConfig(agents=()), runtime, ledger) as hub,
+    ):
+        try:
+            with installed(at_point):
+                hub.events.publish(LoopStalled(stalled_ms=1))
+                async with asyncio.timeout(60):
+                    assert await asyncio.to_thread(waiting.wait, 60)
+                    place, began_s = urlsplit(hub.url or "").netloc, runtime.clock.monotonic()
+                    answers = await asyncio.gather(*(ask(place) for _ in range(50)))
+                assert ledger.at_work()
+                took_s = runtime.clock.monotonic() - began_s
+        finally:
+            stuck.set()
+    assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 200 OK"] * 50
+    assert took_s > 45 * REST_S, "they left its thread the interpreter, one after the other"
 
 
 async def test_a_hub_whose_loop_stood_still_says_for_how_long() -> None:

@@ -106,6 +106,10 @@ class Ledger:
         """
         self._on_failure, self._broken = listener, None
 
+    def at_work(self) -> bool:
+        """Whether a thread of the storage has work, and needs the interpreter for it."""
+        return self._storage.at_work()
+
     async def _run(self, form: Callable[[Operation[T]], Awaitable[T]], operation: Operation[T]) -> T:
         if self._broken is not None:
             raise self._broken.with_traceback(None)  # or it would keep the frames of every call that met it
