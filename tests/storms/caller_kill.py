@@ -76,7 +76,10 @@ TIME_LIMIT_S = 4 * 3_600.0
 """For a request: longer than any storm. A life is shorter than a webhook is waited for whose send a kill caught, at an
 agent that has no list; such a request stays open to the last life, and must not expire before it."""
 
-CEREMONY = 'id: tick\nname: Tick\nschedule: "* * * * *"\nskill: echo\ntargets: [all]\nprompt: good morning\n'
+CEREMONY = (
+    'id: tick\nname: Tick\nschedule: "* * * * *"\nskill: echo\ntargets: [all]\nprompt: good morning\n'
+    f"timeoutMs: {TIME_LIMIT_S * 1000:.0f}\n"
+)
 LIMITS = LedgerLimits(events_max=10_000_000, outcomes_min=10_000_000)
 
 
