@@ -3,7 +3,8 @@
 Each scenario gets two hubs of its own (``fleetsim up --headless``). An innocent agent of each is asked for work at a
 steady rate through the hub's API, while the attacking agent of one does its worst, each of its bodies and streams
 within every limit of bytes and counts. Both are asked at the same time, so that what the machine has to do slows both;
-the attackers' own work waits for theirs. Told are p50 and p99 of both, the hubs' processor time and peak memory, and
+the attackers' own work waits for theirs (run it with ``chrt -r 1``; with ``-r 2`` the hubs wait for their agents and
+for who asks, too). Told are p50 and p99 of both, the hubs' processor time and peak memory, and
 every outcome of the innocent agent that is not *completed*: false, since it did nothing wrong.
 ``python -m tests.bench.flood --only streams --profile FILE``
 
@@ -502,8 +503,16 @@ async def ground(folder: Path, runtime: Runtime, *, profile: Path | None = None)
         await enter(process(*agent, output=log))
         await enter(process("-m", "tests.bench.flood", "--attacker", str(attacker), output=Path("/dev/stderr")))
         hub = await enter(process(*watched, *common, "up", "--headless", "--port", str(port), output=log))
+        _let_others_first(hub.pid)
         address = await _when_ready(state, runtime)
         yield Ground(address, address.client(runtime), hub.pid)
+
+
+def _let_others_first(hub_pid: int) -> None:
+    """With ``chrt -r 2`` agents and who asks come before the hubs, as on machines of their own; with 1 they do not."""
+    policy, level = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
+    if policy == os.SCHED_RR and level > 1:
+        os.sched_setscheduler(hub_pid, policy, os.sched_param(level - 1))
 
 
 async def _when_ready(state: Path, runtime: Runtime) -> HubAddress:
