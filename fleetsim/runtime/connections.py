@@ -11,7 +11,10 @@ from typing import Protocol
 from fleetsim.runtime.limits import ServerLimits
 
 REST_S = 0.001
-"""How long what newcomers want is left alone for a thread: the shortest time for which a loop sleeps."""
+"""How long newcomers are left alone: the shortest time for which a loop sleeps."""
+
+IN_A_ROW = 4
+"""So many newcomers begin before others of the machine have their rest, too: 1,700 a second then."""
 
 
 def no_threads() -> bool:
@@ -38,7 +41,8 @@ class Connections:
     Newcomers wait for their turn. The first request of a connection is begun with one turn of the loop for everybody
     else before the next one's; hundreds that come together would be a turn of many milliseconds otherwise. And a loop
     that never rests leaves a thread of ours without the interpreter for 5 ms at a time, as often as the thread asks for
-    it: so while ``threads_at_work`` there is a rest between two newcomers.
+    it: so while ``threads_at_work`` there is a rest between two newcomers. And behind every fourth there is one for
+    other programs of the machine, which may be those that this one waits for.
     """
 
     def __init__(self, limits: ServerLimits, threads_at_work: Callable[[], bool] = no_threads) -> None:
@@ -47,6 +51,7 @@ class Connections:
         self._silent: dict[Member, str] = {}
         self._waiting: dict[Member, str] = {}
         self._newcomers: deque[Callable[[], bool]] = deque()
+        self._begun = 0
         self._turn: asyncio.Handle | None = None
 
     def admit(self, who: Member, peer: str) -> bool:
@@ -87,7 +92,9 @@ class Connections:
         while self._newcomers and not began:
             began = self._newcomers.popleft()()
         if began:
-            loop, rests = asyncio.get_running_loop(), self.threads_at_work()
+            self._begun += 1
+            rests = self.threads_at_work() or (self._newcomers and self._begun % IN_A_ROW == 0)
+            loop = asyncio.get_running_loop()
             self._turn = loop.call_later(REST_S, self._begin_next) if rests else loop.call_soon(self._begin_next)
 
     def make_room(self, peer: str | None = None) -> bool:

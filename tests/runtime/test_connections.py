@@ -336,10 +336,21 @@ async def test_of_newcomers_that_ask_together_one_is_begun_a_turn() -> None:
 async def test_newcomers_leave_a_thread_that_is_at_work_a_rest_each_and_are_all_begun() -> None:
     shop = Shop()
     crowd = Connections(ServerLimits(), threads_at_work=lambda: len(shop.begun) < 3)
-    for number in range(5):
+    for number in range(6):
         Line(crowd, shop).protocol.data_received(HEAD % b"n%d" % number)
     await asyncio.sleep(1)
-    assert [at for _, at in shop.begun] == [0, REST_S, 2 * REST_S, 3 * REST_S, 3 * REST_S]
+    assert [round(at / REST_S) for _, at in shop.begun] == [0, 1, 2, 3, 4, 4]
+
+
+async def test_of_many_newcomers_every_fourth_leaves_a_rest_and_the_last_none() -> None:
+    shop, crowd = Shop(), guests()
+    for number in range(12):
+        Line(crowd, shop).protocol.data_received(HEAD % b"n%d" % number)
+    await asyncio.sleep(1)
+    assert [round(at / REST_S) for _, at in shop.begun] == [0] * 4 + [1] * 4 + [2] * 4
+    Line(crowd, shop).protocol.data_received(HEAD % b"later")
+    await asyncio.sleep(0)
+    assert shop.begun[-1] == ("/later", 1)
 
 
 async def test_who_has_asked_before_does_not_wait_behind_newcomers() -> None:
