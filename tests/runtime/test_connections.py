@@ -346,11 +346,13 @@ async def test_of_many_newcomers_every_fourth_leaves_a_rest_and_the_last_none() 
     shop, crowd = Shop(), guests()
     for number in range(12):
         Line(crowd, shop).protocol.data_received(HEAD % b"n%d" % number)
-    await asyncio.sleep(1)
+    await asyncio.sleep(2 * REST_S)
+    for _ in range(8):
+        await asyncio.sleep(0)
     assert [round(at / REST_S) for _, at in shop.begun] == [0] * 4 + [1] * 4 + [2] * 4
     Line(crowd, shop).protocol.data_received(HEAD % b"later")
     await asyncio.sleep(0)
-    assert shop.begun[-1] == ("/later", 1)
+    assert shop.begun[-1] == ("/later", 2 * REST_S), "nobody waited behind the twelfth"
 
 
 async def test_who_has_asked_before_does_not_wait_behind_newcomers() -> None:
