@@ -53,15 +53,14 @@ _TURNED_AWAY = frozenset({408, 413, 429, 503})
 
 _TAKEN, _EARLY = (JSONResponse({"success": True}, status) for status in (200, 202))
 
+READING_S = 8e-9
+"""What a byte costs before we see it, in the HTTP server: about a millisecond for 128 KiB."""
+
 
 @lru_cache(64)  # a flood of webhooks asks for the same one hundreds of times a second
 def _too_many(after_s: int, *, closes: bool = False) -> Response:
     headers = {"Retry-After": str(after_s), **({"Connection": "close"} if closes else {})}
     return JSONResponse({"success": False, "error": "too many webhooks"}, 429, headers)
-
-
-READING_S = 8e-9
-"""What a byte costs before we see it, in the HTTP server: about a millisecond for 128 KiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

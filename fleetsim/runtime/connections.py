@@ -14,12 +14,7 @@ REST_S = 0.001
 """How long newcomers are left alone: the shortest time for which a loop sleeps."""
 
 IN_A_ROW = 4
-"""So many newcomers begin before others of the machine have their rest, too: 1,700 a second then."""
-
-
-def no_threads() -> bool:
-    """For a program that has none."""
-    return False
+"""So many newcomers begin before a rest for other programs of the machine."""
 
 
 class Member(Protocol):
@@ -41,12 +36,13 @@ class Connections:
     Newcomers wait for their turn. The first request of a connection is begun with one turn of the loop for everybody
     else before the next one's; hundreds that come together would be a turn of many milliseconds otherwise. And a loop
     that never rests leaves a thread of ours without the interpreter for 5 ms at a time, as often as the thread asks for
-    it: so while ``threads_at_work`` there is a rest between two newcomers. And behind every fourth there is one for
-    other programs of the machine, which may be those that this one waits for.
+    it: so while ``threads_at_work`` there is a rest between two newcomers. Such a program has another one behind every
+    fourth while more wait, for other programs of the machine, which may be those that it waits for. Without
+    ``threads_at_work`` there is no rest: it halves how many newcomers are answered a second.
     """
 
-    def __init__(self, limits: ServerLimits, threads_at_work: Callable[[], bool] = no_threads) -> None:
-        self.limits, self.threads_at_work = limits, threads_at_work
+    def __init__(self, limits: ServerLimits, threads_at_work: Callable[[], bool] | None = None) -> None:
+        self.limits, self._threads_at_work = limits, threads_at_work
         self.peers: Counter[str] = Counter()
         self._silent: dict[Member, str] = {}
         self._waiting: dict[Member, str] = {}
@@ -82,10 +78,18 @@ class Connections:
         self._waiting.pop(who, None)
 
     def begin(self, newcomer: Callable[[], bool]) -> None:
-        """Begin what a connection asked for first, at once or in its turn. False: it left, and costs no turn."""
+        """Begin what a connection asked for first, at once or in its turn.
+
+        ``newcomer`` returns False if its client has left, which takes no turn.
+        """
         self._newcomers.append(newcomer)
         if self._turn is None:
             self._begin_next()
+
+    async def rest(self) -> None:
+        """Leave the interpreter to a thread that is at work."""
+        if self._threads_at_work is not None and self._threads_at_work():
+            await asyncio.sleep(REST_S)
 
     def _begin_next(self) -> None:
         self._turn, began = None, False
@@ -93,8 +97,8 @@ class Connections:
             began = self._newcomers.popleft()()
         if began:
             self._begun += 1
-            rests = self.threads_at_work() or (self._newcomers and self._begun % IN_A_ROW == 0)
-            loop = asyncio.get_running_loop()
+            loop, at_work = asyncio.get_running_loop(), self._threads_at_work
+            rests = at_work and (at_work() or (self._newcomers and self._begun % IN_A_ROW == 0))
             self._turn = loop.call_later(REST_S, self._begin_next) if rests else loop.call_soon(self._begin_next)
 
     def make_room(self, peer: str | None = None) -> bool:

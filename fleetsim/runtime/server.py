@@ -21,7 +21,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.connections import REST_S, Connections, no_threads
+from fleetsim.runtime.connections import Connections
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.protocol import GuardedProtocol
 from fleetsim.runtime.workers import Workers
@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
         *,
         on_stop: Callable[[], Awaitable[None]] | None,
         signals: bool,
-        threads_at_work: Callable[[], bool] = no_threads,
+        threads_at_work: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(_configure(app, limits))
         self._connections = Connections(limits, threads_at_work)
@@ -97,8 +97,7 @@ class Server(uvicorn.Server):
                 with suppress(OSError):  # it may be gone already
                     await loop.connect_accepted_socket(self._protocol, connection)
                 pause_s = RETRY_S
-                if self._connections.threads_at_work():
-                    await asyncio.sleep(REST_S)
+                await self._connections.rest()
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR:
                     if loop.time() - told_at >= TELL_EVERY_S:
@@ -170,11 +169,11 @@ async def serving(
     *,
     on_stop: Callable[[], Awaitable[None]] | None = None,
     what: str = "the agent",
-    threads_at_work: Callable[[], bool] = no_threads,
+    threads_at_work: Callable[[], bool] | None = None,
 ) -> AsyncIterator[str]:
     """Serve inside a running program; yields the root URL once requests are answered. Closes ``listener``.
 
-    ``what`` is what an error calls the application. While ``threads_at_work``, newcomers wait a little for each other
+    ``what`` is what an error calls the application. With ``threads_at_work``, newcomers wait a little for each other
     (``Connections``).
 
     Raises:

@@ -4,8 +4,8 @@ Each scenario gets two hubs of its own (``fleetsim up --headless``). An innocent
 steady rate through the hub's API, while the attacking agent of one does its worst, each of its bodies and streams
 within every limit of bytes and counts. Both are asked at the same time, so that what the machine has to do slows both;
 the attackers' own work waits for theirs (run it with ``chrt -r 1``; with ``-r 2`` the hubs wait for their agents and
-for who asks, too). Told are p50 and p99 of both, the hubs' processor time and peak memory, and
-every outcome of the innocent agent that is not *completed*: false, since it did nothing wrong.
+for who asks, too). Told are p50 and p99 of both, the hubs' processor time and peak memory, and every outcome of the
+innocent agent that is not *completed*: false, since it did nothing wrong.
 ``python -m tests.bench.flood --only streams --profile FILE``
 
 A new scenario is one entry in ``SCENARIOS``: what the attacker does when it is asked for work with that name (an

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.connections import REST_S, Connections, no_threads
+from fleetsim.runtime.connections import REST_S, Connections
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.protocol import GuardedProtocol
@@ -320,15 +320,15 @@ class Shop:
 
 async def test_of_newcomers_that_ask_together_one_is_begun_a_turn() -> None:
     shop, crowd = Shop(), guests()
-    lines = [Line(crowd, shop) for _ in range(4)]
+    lines = [Line(crowd, shop) for _ in range(6)]
     for number, line in enumerate(lines):
         line.protocol.data_received(HEAD % b"n%d" % number)
     turns = []
-    for _ in range(5):
+    for _ in range(7):
         await asyncio.sleep(0)
         turns.append(len(shop.begun))
-    assert turns == [1, 2, 3, 4, 4]
-    assert shop.order == ["/n0", "/n1", "/n2", "/n3"]
+    assert turns == [1, 2, 3, 4, 5, 6, 6], "a server without threads has no rests"
+    assert shop.order == [f"/n{number}" for number in range(6)]
     await asyncio.sleep(MOMENT_S)
     assert all(line.wire.written.endswith(b"ok") for line in lines)
 
@@ -343,7 +343,8 @@ async def test_newcomers_leave_a_thread_that_is_at_work_a_rest_each_and_are_all_
 
 
 async def test_of_many_newcomers_every_fourth_leaves_a_rest_and_the_last_none() -> None:
-    shop, crowd = Shop(), guests()
+    shop = Shop()
+    crowd = Connections(ServerLimits(), threads_at_work=lambda: False)
     for number in range(12):
         Line(crowd, shop).protocol.data_received(HEAD % b"n%d" % number)
     await asyncio.sleep(2 * REST_S)
@@ -412,7 +413,7 @@ class Door:
         asked: bytes = b"",
         app: Any = None,
         *,
-        threads_at_work: Callable[[], bool] = no_threads,
+        threads_at_work: Callable[[], bool] | None = None,
         **limits: Any,
     ) -> list[float]:
         """Serve for so many seconds, asked at once by all. Returns how long it was between the tries.
