@@ -3,6 +3,8 @@
 ``python -m tests.bench.twin.trial --minutes 4 --rate 5``: for so long five agents (two of them on released a2a-sdks)
 are asked by a hub with a ledger on disk; a twin is fitted to it, played, and compared with as long a time more,
 which it has not seen. Then quinn is predicted twice as slow, really made so, and both are compared.
+
+Ends with 1 if a figure is off by more than chance brings: of few tasks some are off though nothing is wrong.
 """
 
 from __future__ import annotations
@@ -219,7 +221,11 @@ def main() -> int:
     ):
         print(f"\n{title}")
         print("\n".join(_table(comparison)))
-    return int(any(verdict_of(d) == "off" for c in (done.next, done.predicted) for d in c.differences))
+    off = [d for c in (done.next, done.predicted) for d in c.differences if verdict_of(d) == "off"]
+    for d in off:
+        chance = "more than chance brings" if d.significant else "as chance brings among so few"
+        print(f"off: {d.agent}'s {d.measure.name}, {chance}")
+    return int(any(d.significant for d in off))
 
 
 def _interpreters() -> dict[str, str]:
