@@ -226,6 +226,7 @@ class GuardedProtocol(asyncio.Protocol):
 
     transport: asyncio.Transport
     flow: FlowControl
+    _idle_since: float
 
     def __init__(
         self, connections: Connections, config: Config, state: ServerState, app_state: dict[str, Any] | None = None
@@ -249,8 +250,6 @@ class GuardedProtocol(asyncio.Protocol):
         self._in_body = False
         self._left: int | None = None  # of the body; None if it comes in chunks
         self._extra_bytes = 0  # since the last of the body: sizes and extensions of chunks, trailers
-        self._deaf = False
-        self._idle_since = 0.0
         self._head_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
@@ -288,7 +287,6 @@ class GuardedProtocol(asyncio.Protocol):
         if self._exchange is not None:
             self._exchange.leave()
         self.flow.resume_writing()
-        self._deaf = True
         del self._parser  # it holds us, and so does an exchange
         self._exchange = None
         free_transport(self.transport)
@@ -342,7 +340,7 @@ class GuardedProtocol(asyncio.Protocol):
         """Read on; returns how much of ``data`` is done with."""
         at, in_body = 0, False
         try:
-            while at < len(data) and not self._deaf:
+            while at < len(data):
                 in_body = self._in_body
                 if in_body:
                     at = self._take_body(data, at)
@@ -478,7 +476,6 @@ class GuardedProtocol(asyncio.Protocol):
                 raise
             # The next request was behind the last chunk, and where it began is not told. It is not answered, which
             # its sender must reckon with (RFC 9112 9.3.2).
-            self._deaf = True
             self._end_with_answer()
         trailers = sum(len(name) + len(value) + 4 for name, value in self._headers)
         if (
@@ -523,7 +520,6 @@ class GuardedProtocol(asyncio.Protocol):
 
     def answered(self, exchange: _Exchange) -> None:
         """An answer is complete: close, or read on."""
-        self.state.total_requests += 1
         if self.transport.is_closing():
             return
         if not exchange.keep_alive:
@@ -545,7 +541,7 @@ class GuardedProtocol(asyncio.Protocol):
 
     def _refuse(self, status: int, why: str, *, in_body: bool) -> None:
         """Say why what came cannot be read as a request, unless its answer has begun, and close."""
-        exchange, self._deaf = self._exchange, True
+        exchange = self._exchange
         if exchange is not None and not exchange.complete:
             exchange.leave()
         if exchange is None or not in_body or not exchange.started:
@@ -558,7 +554,7 @@ class GuardedProtocol(asyncio.Protocol):
     def _time_head(self) -> None:
         """A head has so long from its first byte on, and the first one from the connection's beginning."""
         waits = self._exchange is None or (self._exchange.complete and len(self._held) > 0)
-        if waits and self._head_timer is None and not self._deaf:
+        if waits and self._head_timer is None:
             self._head_timer = self.loop.call_later(self._limits.header_deadline_s, self._too_slow)
         elif not waits and self._head_timer is not None:
             self._head_timer.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -27,6 +28,8 @@ class Wire(asyncio.Transport):
         self.protocol: GuardedProtocol | None = None
         self.gone_s: float | None = None
         self.aborted = False
+        self.paused = False
+        self.flushes_s = 0.0  # how long what was written is on its way when it is closed
 
     def is_closing(self) -> bool:
         return self.gone_s is not None
@@ -37,19 +40,26 @@ class Wire(asyncio.Transport):
 
     def close(self) -> None:
         if self.gone_s is None and self.protocol is not None:
-            self.gone_s = asyncio.get_running_loop().time()
-            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+            loop = asyncio.get_running_loop()
+            self.gone_s = loop.time()
+            lost = partial(self.protocol.connection_lost, None)
             self.protocol = None
+            if self.flushes_s:
+                loop.call_later(self.flushes_s, lost)
+            else:
+                loop.call_soon(lost)
 
     def abort(self) -> None:
         self.aborted = self.aborted or self.gone_s is None
         self.close()
 
     def pause_reading(self) -> None:
-        """There is no end of what can be taken in."""
+        """There is no end of what can be taken in; it is noted only."""
+        self.paused = True
 
     def resume_reading(self) -> None:
         """As above."""
+        self.paused = False
 
 
 class Line:
@@ -63,7 +73,7 @@ class Line:
         *,
         seen_as: Callable[[Wire], Any] | None = None,
     ) -> None:
-        config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
+        config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, proxy_headers=False)
         self.began_s = asyncio.get_running_loop().time()
         self.protocol = GuardedProtocol(guests, config, ServerState(), {})
         self.wire = Wire(address)

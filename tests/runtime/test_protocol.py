@@ -1,0 +1,270 @@
+"""What an application is told over one connection of our server, what it may answer, and how much is held for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+
+from fleetsim.runtime.inbound import WHOLE
+from tests.runtime.line import HEAD, MOMENT_S, Line, guests, site
+
+NEXT = HEAD % b"0"
+CHUNKED = b"POST /%s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+EXPECTING = b"POST /read HTTP/%s\r\nhost: x\r\nexpect: %s\r\ncontent-length: 2\r\n\r\n"
+START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+OK = {"type": "http.response.body", "body": b"ok"}
+
+
+def sending(*messages: dict[str, Any]) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for message in messages:
+            await send(message)
+
+    return app
+
+
+class Reader:
+    """An application that reads a piece of its body each time it is told to, and ends when there is no more."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.scope: dict[str, Any] = {}
+        self.go = asyncio.Semaphore(0)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.scope = scope
+        while not self.told or self.told[-1].get("more_body"):
+            await self.go.acquire()
+            self.told.append(await receive())
+        await send(START)
+        await send(OK)
+
+
+# -- what an application is told -----------------------------------------------------------------------
+
+
+async def test_an_application_is_told_of_a_request_as_asgi_says() -> None:
+    reader = Reader()
+    await Line(guests(), reader).send(b"GET /a%20b?c=%20d HTTP/1.1\r\nHost: x\r\nX: Y\r\n\r\n")
+    scope = dict(reader.scope)
+    assert scope.pop("extensions")[WHOLE]() is True
+    assert scope == {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/a b",
+        "raw_path": b"/a%20b",
+        "query_string": b"c=%20d",
+        "root_path": "",
+        "headers": [(b"host", b"x"), (b"x", b"Y")],
+        "server": ("127.0.0.1", 9000),
+        "client": ("10.0.0.1", 5),
+        "state": {},
+    }
+
+
+async def test_a_body_is_said_to_be_whole_once_all_of_it_is_there() -> None:
+    reader = Reader()
+    line = Line(guests(), reader)
+    await line.send(CHUNKED % b"" + b"2\r\nhi\r\n")
+    whole = reader.scope["extensions"][WHOLE]
+    assert whole() is False
+    await line.send(b"0\r\n\r\n")
+    assert whole() is True
+
+
+async def test_who_breaks_off_a_body_is_gone_for_the_application_at_once() -> None:
+    """Even while a peer that does not read keeps the connection from its end."""
+    reader = Reader()
+    line = Line(guests(), reader)
+    line.wire.flushes_s = 60
+    await line.send(CHUNKED % b"")
+    reader.go.release()
+    await line.send(b"junk\r\n")
+    assert line.gone
+    assert reader.told == [{"type": "http.disconnect"}]
+
+
+async def test_an_application_that_waits_to_write_hears_that_its_client_left() -> None:
+    line = Line(guests(), site)
+    line.protocol.pause_writing()
+    await line.send(NEXT)
+    assert len(line.protocol.state.tasks) == 1
+    line.wire.close()
+    await asyncio.sleep(MOMENT_S)
+    assert line.protocol.state.tasks == set()
+    assert line.wire.written == b""
+
+
+async def test_what_a_client_does_not_read_is_not_written() -> None:
+    line = Line(guests(), site)
+    line.protocol.pause_writing()
+    assert await line.send(NEXT) == b""
+    line.protocol.resume_writing()
+    assert (await line.send(b"")).endswith(b"ok")
+
+
+# -- going on with a body ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "expected", "told"),
+    [(b"1.1", b"100-continue", True), (b"1.0", b"100-continue", False), (b"1.1", b"more", False)],
+)
+async def test_only_who_can_mean_it_is_told_to_go_on(version: bytes, expected: bytes, told: bool) -> None:
+    line = Line(guests(), site)
+    answer = await line.send(EXPECTING % (version, expected))
+    assert answer == (b"HTTP/1.1 100 Continue\r\n\r\n" if told else b"")
+    assert (await line.send(b"hi")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_whose_body_has_begun_to_come_is_not_told_to_go_on() -> None:
+    line = Line(guests(), site)
+    assert await line.send(EXPECTING % (b"1.1", b"100-continue") + b"h") == b""
+    assert (await line.send(b"i")).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_so_much_of_a_body_is_held_and_no_more_is_read_until_the_application_asks(more: int) -> None:
+    reader = Reader()
+    line = Line(guests(), reader)
+    size = HIGH_WATER_LIMIT + more
+    await line.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (size + 10))
+    await line.send(b"x" * (size - 1))
+    assert not line.wire.paused
+    await line.send(b"x")
+    assert line.wire.paused is bool(more)
+    for _ in range(2):  # it takes what is there, and waits for what is not
+        reader.go.release()
+        await line.send(b"")
+    assert not line.wire.paused
+    assert (await line.send(b"x" * 10)).startswith(b"HTTP/1.1 200 ")
+    assert [len(message["body"]) for message in reader.told] == [size, 10]
+
+
+async def test_nothing_is_read_of_a_request_behind_another_until_that_is_answered() -> None:
+    line = Line(guests(), site)
+    await line.send(HEAD % b"9" + NEXT)
+    assert line.wire.paused
+    await asyncio.sleep(10)
+    assert not line.wire.paused
+    assert line.wire.written.count(b"HTTP/1.1 200 ") == 2
+
+
+async def test_a_head_in_two_parts_behind_a_body_nobody_read_is_found() -> None:
+    line = Line(guests(), site)
+    await line.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
+    assert await line.send(b"x" * 100 + NEXT[:-2]) == b""
+    assert (await line.send(NEXT[-2:])).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_what_comes_behind_a_body_nobody_read_is_the_end() -> None:
+    line = Line(guests(), site)
+    assert (await line.send(CHUNKED % b"0")).startswith(b"HTTP/1.1 200 ")
+    assert await line.send(b"0\r\n\r\n" + NEXT) == b""
+    assert line.gone
+    assert not line.wire.aborted
+
+
+# -- what an application may answer --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers", [[(b"connection", b"keep-alive")], [(b"x", b"close")]], ids=["another word", "another header"]
+)
+async def test_only_an_answer_that_says_so_ends_its_connection(headers: list[tuple[bytes, bytes]]) -> None:
+    line = Line(guests(), sending({**START, "headers": [*START["headers"], *headers]}, OK))
+    for _ in range(2):
+        assert (await line.send(NEXT)).endswith(b"ok")
+    assert not line.gone
+
+
+async def test_an_answer_of_no_body_may_say_how_long_it_would_have_been() -> None:
+    line = Line(guests(), sending({**START, "status": 304}, {"type": "http.response.body"}))
+    for _ in range(2):
+        answer = await line.send(NEXT)
+        assert answer.startswith(b"HTTP/1.1 304 Not Modified\r\n")
+        assert answer.endswith(b"content-length: 2\r\n\r\n")
+    assert not line.gone
+
+
+async def test_a_status_without_a_name_is_answered() -> None:
+    line = Line(guests(), sending({**START, "status": 599}, OK))
+    assert (await line.send(NEXT)).startswith(b"HTTP/1.1 599 \r\n")
+
+
+@pytest.mark.parametrize("within", [b"\r", b"\n", b"\0", b"\r\n"])
+async def test_a_header_that_would_be_two_is_not_sent(within: bytes) -> None:
+    line = Line(guests(), sending({**START, "headers": [(b"x", b"1" + within + b"set-cookie: 2")]}, OK))
+    assert await line.send(NEXT) == b""
+    assert line.gone
+
+
+@pytest.mark.parametrize("more", [OK, START, {"type": "http.response.trailers"}])
+async def test_of_what_is_said_behind_the_end_of_an_answer_nothing_is_sent(more: dict[str, Any]) -> None:
+    line = Line(guests(), sending(START, OK, more))
+    assert (await line.send(NEXT)).endswith(b"\r\n\r\nok")
+    assert line.gone
+
+
+@pytest.mark.parametrize("messages", [[OK], [START, START], [{"type": "http.response.trailers"}, START, OK]])
+async def test_an_answer_out_of_order_is_none(messages: list[dict[str, Any]]) -> None:
+    line = Line(guests(), sending(*messages))
+    answer = await line.send(NEXT)
+    assert b"200" not in answer
+    assert answer.startswith(b"HTTP/1.1 500 ") is (messages[0] is not START)
+    assert line.gone
+
+
+async def test_an_application_that_is_stopped_ends_its_connection_and_is_stopped() -> None:
+    line = Line(guests(), site)
+    await line.send(HEAD % b"9")
+    (task,) = line.protocol.state.tasks
+    task.cancel()
+    await asyncio.sleep(MOMENT_S)
+    assert task.cancelled()
+    assert line.gone
+    assert line.wire.written == b""
+
+
+# -- time ----------------------------------------------------------------------------------------------
+
+
+async def test_a_connection_that_asks_nothing_is_closed_so_long_after_its_last_answer() -> None:
+    line = Line(guests(keep_alive_s=60.0), site)
+    await line.send(NEXT)
+    await asyncio.sleep(40)
+    await line.send(NEXT)
+    await asyncio.sleep(90)
+    assert line.lasted_s == pytest.approx(100, abs=0.1)
+    assert not line.wire.aborted
+
+
+async def test_a_request_at_work_when_the_time_is_over_gives_the_connection_that_time_again() -> None:
+    line = Line(guests(keep_alive_s=60.0), site)
+    await line.send(NEXT)
+    await asyncio.sleep(50)
+    await line.send(HEAD % b"20")
+    await asyncio.sleep(100)
+    assert line.wire.written.count(b"HTTP/1.1 200 ") == 2
+    assert line.lasted_s == pytest.approx(130, abs=0.1)
+
+
+async def test_a_head_that_began_behind_a_request_has_its_time_from_that_ones_answer_on() -> None:
+    line = Line(guests(header_deadline_s=5.0), site)
+    await line.send(HEAD % b"9" + b"G")
+    await asyncio.sleep(20)
+    assert line.wire.aborted
+    assert line.lasted_s == pytest.approx(14, abs=0.1)
+
+
+async def test_of_connections_that_come_in_one_turn_no_more_than_fit_are_let_in() -> None:
+    crowd = guests(connections_max=2)
+    lines = [Line(crowd, site) for _ in range(5)]
+    assert crowd.peers.total() == 2
+    assert [line.gone for line in lines] == [True] * 3 + [False] * 2
