@@ -15,6 +15,7 @@ NEXT = HEAD % b"0"
 CHUNKED = b"POST /%s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 EXPECTING = b"POST /read HTTP/%s\r\nhost: x\r\nexpect: %s\r\ncontent-length: 2\r\n\r\n"
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+CHUNKS = {**START, "headers": []}
 OK = {"type": "http.response.body", "body": b"ok"}
 
 
@@ -206,18 +207,28 @@ async def test_a_header_that_would_be_two_is_not_sent(within: bytes) -> None:
 
 
 @pytest.mark.parametrize("more", [OK, START, {"type": "http.response.trailers"}])
-async def test_of_what_is_said_behind_the_end_of_an_answer_nothing_is_sent(more: dict[str, Any]) -> None:
-    line = Line(guests(), sending(START, OK, more))
-    assert (await line.send(NEXT)).endswith(b"\r\n\r\nok")
+@pytest.mark.parametrize("start", [START, CHUNKS], ids=["by length", "in chunks"])
+async def test_of_what_is_said_behind_the_end_of_an_answer_nothing_is_sent(
+    start: dict[str, Any], more: dict[str, Any]
+) -> None:
+    line = Line(guests(), sending(start, OK, more))
+    answer = await line.send(NEXT)
+    assert answer.partition(b"\r\n\r\n")[2] == (b"ok" if start is START else b"2\r\nok\r\n0\r\n\r\n")
     assert line.gone
 
 
-@pytest.mark.parametrize("messages", [[OK], [START, START], [{"type": "http.response.trailers"}, START, OK]])
-async def test_an_answer_out_of_order_is_none(messages: list[dict[str, Any]]) -> None:
-    line = Line(guests(), sending(*messages))
+@pytest.mark.parametrize("start", [START, CHUNKS], ids=["by length", "in chunks"])
+async def test_an_answer_that_begins_twice_is_cut_off(start: dict[str, Any]) -> None:
+    line = Line(guests(), sending(start, start))
     answer = await line.send(NEXT)
-    assert b"200" not in answer
-    assert answer.startswith(b"HTTP/1.1 500 ") is (messages[0] is not START)
+    assert answer.partition(b"\r\n\r\n")[2] == b""
+    assert line.gone
+
+
+@pytest.mark.parametrize("first", [OK, {"type": "http.response.trailers"}])
+async def test_an_answer_that_does_not_begin_with_its_head_is_an_error(first: dict[str, Any]) -> None:
+    line = Line(guests(), sending(first, START, OK))
+    assert (await line.send(NEXT)).startswith(b"HTTP/1.1 500 ")
     assert line.gone
 
 

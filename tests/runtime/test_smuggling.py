@@ -214,7 +214,7 @@ async def test_who_waits_to_be_told_is_told_to_go_on() -> None:
 
 
 async def test_a_head_of_another_kind_is_refused_before_it_is_whole() -> None:
-    for start in (b"GET /0 HTTP/1.1\n", b"GET /0 HTTP/1.1\r\nhost: x\n\n", b"\x16\x03\x01"):
+    for start in (b"GET /0 HTTP/1.1\n", b"GET /0 HTTP/1.1\r\nhost: x\n\n", b"\x16\x03\x01", b" GET"):
         line = Line(guests(), site)
         assert (await line.send(start)).startswith(b"HTTP/1.1 400 ")
 
