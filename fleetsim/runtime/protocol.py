@@ -226,6 +226,7 @@ class GuardedProtocol(asyncio.Protocol):
 
     transport: asyncio.Transport
     flow: FlowControl
+    _begun: bool
     _idle_since: float
 
     def __init__(
@@ -245,7 +246,6 @@ class GuardedProtocol(asyncio.Protocol):
         self._searched = 0  # so much of a head that is not whole holds no end of it
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._begun = False
         self._exchange: _Exchange | None = None
         self._in_body = False
         self._left: int | None = None  # of the body; None if it comes in chunks
@@ -457,7 +457,6 @@ class GuardedProtocol(asyncio.Protocol):
             raise _Refused(400, _FRAMED_TWICE)
         self._in_body = chunked or length > 0
         self._left = None if chunked else length
-        self._extra_bytes = 0
         self._headers = []
         return keep_alive, expects
 

@@ -164,6 +164,13 @@ async def test_a_head_in_two_parts_behind_a_body_nobody_read_is_found() -> None:
     assert (await line.send(NEXT[-2:])).startswith(b"HTTP/1.1 200 ")
 
 
+async def test_a_body_nobody_read_is_no_part_of_the_head_behind_it() -> None:
+    line = Line(guests(header_bytes_max=1_000), site)
+    await line.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ncontent-length: 2000\r\n\r\n")
+    assert await line.send(b"x" * 2_000 + NEXT[:-2]) == b""
+    assert (await line.send(NEXT[-2:])).startswith(b"HTTP/1.1 200 ")
+
+
 async def test_what_comes_behind_a_body_nobody_read_is_the_end() -> None:
     line = Line(guests(), site)
     assert (await line.send(CHUNKED % b"0")).startswith(b"HTTP/1.1 200 ")
@@ -191,6 +198,15 @@ async def test_an_answer_of_no_body_may_say_how_long_it_would_have_been() -> Non
         answer = await line.send(NEXT)
         assert answer.startswith(b"HTTP/1.1 304 Not Modified\r\n")
         assert answer.endswith(b"content-length: 2\r\n\r\n")
+    assert not line.gone
+
+
+async def test_an_answer_to_head_has_no_body_however_long_it_would_have_been() -> None:
+    line = Line(guests(), sending(CHUNKS, OK))
+    for _ in range(2):
+        answer = await line.send(NEXT.replace(b"GET", b"HEAD"))
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert answer.index(b"\r\n\r\n") == len(answer) - 4
     assert not line.gone
 
 
