@@ -184,11 +184,9 @@ class _Exchange:
             lines.append(b"%b: %b" % (name, value))
         if self.scope["method"] == "HEAD" or status in _BODILESS:
             self._left = 0
-        elif self._left is None and self.scope["http_version"] == "1.1":
+        elif self._left is None and self.scope["http_version"] == "1.1":  # one of 1.0 always ends with its connection
             self._chunked = True
             lines.append(b"transfer-encoding: chunked")
-        elif self._left is None:
-            self.keep_alive = False
         if not self.keep_alive and not closing:
             lines.append(b"connection: close")
         head = b"\r\n".join(lines)

@@ -259,6 +259,22 @@ async def test_an_application_that_is_stopped_ends_its_connection_and_is_stopped
     assert line.wire.written == b""
 
 
+async def test_a_server_that_stops_closes_who_waits_and_lets_the_others_end() -> None:
+    waiting, busy = (Line(guests(), site) for _ in range(2))
+    await waiting.send(NEXT)
+    await busy.send(HEAD % b"9")
+    for line in (waiting, busy):
+        (connection,) = line.protocol.state.connections
+        connection.shutdown()
+        await asyncio.sleep(MOMENT_S)
+    assert (waiting.gone, busy.gone) == (True, False)
+    await asyncio.sleep(10)
+    assert busy.wire.written.endswith(b"ok")
+    assert b"\r\nconnection: close\r\n" in busy.wire.written
+    assert busy.lasted_s == pytest.approx(9, abs=0.1)
+    assert waiting.protocol.state.connections == busy.protocol.state.connections == set()
+
+
 # -- time ----------------------------------------------------------------------------------------------
 
 

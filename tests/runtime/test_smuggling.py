@@ -195,7 +195,9 @@ async def test_a_request_that_ends_its_connection_is_the_last() -> None:
         echo = Echo()
         line = Line(guests(), echo)
         answer = await line.send(head + NEXT)
+        assert answer.startswith(b"HTTP/1.1 200 ")
         assert b"\r\nconnection: close\r\n" in answer
+        assert answer.count(b"HTTP/1.1 ") == 1
         assert len(echo.asked) == 1
         assert line.gone
 
