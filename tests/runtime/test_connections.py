@@ -111,6 +111,14 @@ async def test_what_follows_a_body_has_the_bounds_of_a_head() -> None:
         assert (await line.send(b"0\r\n" + fields + b"\r\n")).startswith(b"HTTP/1.1 %d " % status)
 
 
+@pytest.mark.parametrize(("fields", "status"), [(166, 200), (167, 431)])
+async def test_what_follows_a_body_at_once_is_taken_up_to_the_bytes_of_a_head(fields: int, status: int) -> None:
+    line = Line(guests(headers_max=1_000, header_bytes_max=1_000), site)
+    await line.send(b"POST /read HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+    answer = await line.send(b"0\r\n" + b"a: 1\r\n" * fields + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+
+
 @pytest.mark.parametrize(
     ("start", "status", "phrase", "why"),
     [
