@@ -58,6 +58,7 @@ REFUSED = {
     "no name": POST + b": x\r\n\r\n",
     "no host": b"GET /0 HTTP/1.1\r\n\r\n",
     "two hosts": b"GET /0 HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n",
+    "a line of one letter": b"G\r\n\r\n",
     "no version": b"GET /0\r\n\r\n",
     "version 0.9": b"GET /0 HTTP/0.9\r\nhost: x\r\n\r\n",
     "version 2.0": b"GET /0 HTTP/2.0\r\nhost: x\r\n\r\n",
