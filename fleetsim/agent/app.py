@@ -184,11 +184,13 @@ class Engine:
                 self.store.finish(key, TaskState.FAILED, reason=STOPPED)
                 self._runner.stop(key)
         limits = self.settings.limits
-        await self._notifier.drain(limits.drain_s)
-        await self._skills.drain(limits.stop_s)
-        if len(self._skills):
-            log.error("%d skills did not stop when told to and were left behind", len(self._skills))
-        await self._stack.aclose()
+        try:
+            await self._notifier.drain(limits.drain_s)
+            await self._skills.drain(limits.stop_s)
+            if len(self._skills):
+                log.error("%d skills did not stop when told to and were left behind", len(self._skills))
+        finally:  # whoever stops it may not wait so long
+            await self._stack.aclose()
 
     async def __aenter__(self) -> Engine:
         await self.start()

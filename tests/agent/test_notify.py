@@ -254,6 +254,19 @@ async def test_stopping_tells_the_webhooks_before_it_ends(rig: Rig) -> None:
     assert rig.hook.states == ["working", "failed"]
 
 
+async def test_an_agent_whose_stopping_is_broken_off_leaves_nothing_at_work(rig: Rig) -> None:
+    rig.hook.answers.extend([503] * 100)
+    await rig.call("message/send", with_push(sent("500", skill="slow")))
+    stopping = asyncio.create_task(rig.engine.stop())
+    await asyncio.sleep(1)
+    assert not stopping.done(), "it waits for the webhook to be taken"
+    stopping.cancel()
+    await asyncio.wait([stopping])
+    assert stopping.cancelled()
+    assert [task.get_name() for task in asyncio.all_tasks() if "/webhooks:" in task.get_name()] == []
+    assert [task.get_name() for task in asyncio.all_tasks() if "/housekeeping:" in task.get_name()] == []
+
+
 async def test_deliveries_are_logged_without_body_or_token(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG"):
         task = await rig.call("message/send", with_push(sent("very private", skill="echo")))
