@@ -385,6 +385,25 @@ async def test_leaving_waits_a_moment_for_notices_under_way_and_says_what_was_lo
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+async def test_leaving_that_is_broken_off_leaves_no_notice_under_way(
+    runtime: Runtime, network: MemoryNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bench(runtime, network) as b:
+        b.programs.took_s = 600.0
+
+        async def leave() -> None:
+            async with Channels(runtime, EventLog(runtime.clock), {"ops": channel(PAGE)}) as channels:
+                channels.send("ops", noticed("late"))
+
+        leaving = asyncio.create_task(leave())
+        await asyncio.sleep(1)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        assert leaving.cancelled()
+        assert "1 notices were not delivered before the hub stopped" in caplog.text
+        assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("channels:")] == []
+
+
 async def test_no_address_and_no_argument_is_in_a_log_an_event_or_a_row(
     runtime: Runtime, network: MemoryNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -123,10 +123,12 @@ class Channels:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._workers.drain(CLOSE_S)
-        if lost := sum(len(queue.waiting) for queue in self._queues.values()):
-            log.warning("%d notices were not delivered before the hub stopped", lost)
-        await self._workers.close()
+        try:
+            await self._workers.drain(CLOSE_S)
+        finally:  # whoever stops the hub may not wait so long
+            if lost := sum(len(queue.waiting) for queue in self._queues.values()):
+                log.warning("%d notices were not delivered before the hub stopped", lost)
+            await self._workers.close()
 
     def apply(self, channels: Mapping[str, Channel]) -> None:
         """Take over what agents.yaml says now. A sink that stays keeps its queue and figures; the others end."""
