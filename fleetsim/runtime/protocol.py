@@ -133,7 +133,7 @@ class _Exchange:
         """Have the application answer; what it leaves undone is an error of ours."""
         try:
             await app(self.scope, self.receive, self.send)
-            if self.complete or self.gone:
+            if self.complete or self.gone or self._connection.transport.is_closing():
                 return
             log.error("the application did not answer")
         except Exception:
@@ -226,15 +226,15 @@ class GuardedProtocol(asyncio.Protocol):
     flow: FlowControl
     _begun: bool
     _idle_since: float
+    _target: bytes
+    _unread_left: int
 
-    def __init__(
-        self, connections: Connections, config: Config, state: ServerState, app_state: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, connections: Connections, config: Config, state: ServerState, app_state: dict[str, Any]) -> None:
         if not config.loaded:
             config.load()
         self.loop = asyncio.get_running_loop()
         self.state = state
-        self._app, self._app_state = config.loaded_app, app_state or {}
+        self._app, self._app_state = config.loaded_app, app_state
         self._connections = connections
         self._limits = connections.limits
         self._peer: str | None = None
@@ -242,7 +242,6 @@ class GuardedProtocol(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._held = bytearray()
         self._searched = 0  # so much of a head that is not whole holds no end of it
-        self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._exchange: _Exchange | None = None
         self._in_body = False
@@ -251,7 +250,6 @@ class GuardedProtocol(asyncio.Protocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
-        self._unread_left = LINGER_BYTES_MAX
 
     # -- the connection ----------------------------------------------------------------------------
 

@@ -72,10 +72,11 @@ class Line:
         address: Any = ("10.0.0.1", 5),
         *,
         seen_as: Callable[[Wire], Any] | None = None,
+        state: dict[str, Any] | None = None,
     ) -> None:
         config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, proxy_headers=False)
         self.began_s = asyncio.get_running_loop().time()
-        self.protocol = GuardedProtocol(guests, config, ServerState(), {})
+        self.protocol = GuardedProtocol(guests, config, ServerState(), state or {})
         self.wire = Wire(address)
         self.wire.protocol = self.protocol
         self.protocol.connection_made(seen_as(self.wire) if seen_as else self.wire)

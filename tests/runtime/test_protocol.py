@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -49,7 +50,8 @@ class Reader:
 
 async def test_an_application_is_told_of_a_request_as_asgi_says() -> None:
     reader = Reader()
-    await Line(guests(), reader).send(b"GET /a%20b?c=%20d HTTP/1.1\r\nHost: x\r\nX: Y\r\n\r\n")
+    line = Line(guests(), reader, state={"a": 1})
+    await line.send(b"GET /a%20b?c=%20d HTTP/1.1\r\nHost: x\r\nX: Y\r\n\r\n")
     scope = dict(reader.scope)
     assert scope.pop("extensions")[WHOLE]() is True
     assert scope == {
@@ -65,7 +67,7 @@ async def test_an_application_is_told_of_a_request_as_asgi_says() -> None:
         "headers": [(b"host", b"x"), (b"x", b"Y")],
         "server": ("127.0.0.1", 9000),
         "client": ("10.0.0.1", 5),
-        "state": {},
+        "state": {"a": 1},
     }
 
 
@@ -110,6 +112,37 @@ async def test_what_a_client_does_not_read_is_not_written() -> None:
     assert (await line.send(b"")).endswith(b"ok")
 
 
+async def test_nothing_is_written_to_a_client_that_is_leaving(caplog: pytest.LogCaptureFixture) -> None:
+    line = Line(guests(), site)
+    line.wire.flushes_s = 60
+    await line.send(HEAD % b"9")
+    line.wire.close()
+    await asyncio.sleep(10)
+    assert line.protocol.state.tasks == set()
+    assert line.wire.written == b""
+    assert caplog.records == []
+
+
+async def test_who_listens_for_the_client_to_leave_is_told_when_the_answer_is_complete() -> None:
+    heard: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def listen() -> None:
+            heard.extend([await receive(), await receive()])
+
+        listener = asyncio.create_task(listen())
+        await asyncio.sleep(1)
+        await send(START)
+        await send(OK)
+        await asyncio.wait([listener], timeout=1)
+
+    line = Line(guests(), app)
+    await line.send(NEXT)
+    await asyncio.sleep(1.1)
+    assert [message["type"] for message in heard] == ["http.request", "http.disconnect"]
+    assert not line.gone
+
+
 # -- going on with a body ------------------------------------------------------------------------------
 
 
@@ -130,6 +163,29 @@ async def test_whose_body_has_begun_to_come_is_not_told_to_go_on() -> None:
     assert (await line.send(b"i")).startswith(b"HTTP/1.1 200 ")
 
 
+async def test_who_asks_again_for_a_body_is_not_told_to_go_on_again() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for _ in range(3):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await receive()
+
+    line = Line(guests(), app)
+    await line.send(EXPECTING % (b"1.1", b"100-continue"))
+    await asyncio.sleep(4)
+    assert line.wire.written.count(b"100 Continue") == 1
+
+
+async def test_a_piece_of_a_body_is_there_for_the_application_at_once() -> None:
+    reader = Reader()
+    line = Line(guests(), reader)
+    await line.send(CHUNKED % b"")
+    for number, piece in enumerate((b"one", b"two"), 1):
+        reader.go.release()
+        await line.send(b"3\r\n%b\r\n" % piece)
+        assert [message["body"] for message in reader.told][number - 1 :] == [piece]
+
+
 @pytest.mark.parametrize("more", [0, 1])
 async def test_so_much_of_a_body_is_held_and_no_more_is_read_until_the_application_asks(more: int) -> None:
     reader = Reader()
@@ -146,6 +202,17 @@ async def test_so_much_of_a_body_is_held_and_no_more_is_read_until_the_applicati
     assert not line.wire.paused
     assert (await line.send(b"x" * 10)).startswith(b"HTTP/1.1 200 ")
     assert [len(message["body"]) for message in reader.told] == [size, 10]
+
+
+async def test_what_an_application_has_taken_is_no_part_of_what_is_held() -> None:
+    reader = Reader()
+    line = Line(guests(), reader)
+    await line.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (3 * HIGH_WATER_LIMIT))
+    for _ in range(2):
+        await line.send(b"x" * HIGH_WATER_LIMIT)
+        assert not line.wire.paused
+        reader.go.release()
+        await line.send(b"")
 
 
 async def test_nothing_is_read_of_a_request_behind_another_until_that_is_answered() -> None:
@@ -190,6 +257,12 @@ async def test_only_an_answer_that_says_so_ends_its_connection(headers: list[tup
     for _ in range(2):
         assert (await line.send(NEXT)).endswith(b"ok")
     assert not line.gone
+
+
+async def test_every_header_of_an_answer_is_sent_but_how_it_is_framed() -> None:
+    headers = [(b"transfer-encoding", b"gzip"), *START["headers"], (b"x", b"1"), (b"x", b"2")]
+    line = Line(guests(), sending({**START, "headers": headers}, OK))
+    assert await line.send(NEXT) == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx: 1\r\nx: 2\r\n\r\nok"
 
 
 async def test_an_answer_of_no_body_may_say_how_long_it_would_have_been() -> None:

@@ -182,6 +182,27 @@ async def test_what_surrounds_chunks_may_be_as_large_as_a_head(start: bytes) -> 
         assert [body for *_, body in echo.asked] == ([start[3:5]] if size == 1_000 else [])
 
 
+async def test_a_head_is_no_part_of_what_surrounds_the_chunks_behind_it() -> None:
+    echo = Echo()
+    line = Line(guests(header_bytes_max=1_000), echo)
+    head = CHUNKED.replace(b"\r\n\r\n", b"\r\nx: " + b"y" * 500 + b"\r\n\r\n")
+    await line.send(head + b"2;" + b"z" * 500)
+    await line.send(b"\r\nhi\r\n0\r\n\r\n")
+    assert [body for *_, body in echo.asked] == [b"hi"]
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 4, 30])
+@pytest.mark.parametrize("size", [1, 200])
+async def test_a_head_in_two_parts_ends_before_the_body_that_came_with_it(first: int, size: int) -> None:
+    echo = Echo()
+    line = Line(guests(), echo)
+    sent = POST + b"content-length: %d\r\n\r\n" % size + b"x" * size
+    await line.send(sent[:first])
+    await line.send(sent[first:])
+    await line.send(NEXT)
+    assert [body for *_, body in echo.asked] == [b"x" * size, b""]
+
+
 async def test_a_body_of_many_small_chunks_is_taken() -> None:
     echo = Echo()
     line = Line(guests(header_bytes_max=1_000), echo)
