@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import h11
@@ -12,6 +13,9 @@ from tests.runtime.line import Line, guests
 
 Seen = tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes]
 """Method, target, headers and body."""
+
+_LONG_SIZE = re.compile(rb"\r\n0+[0-9a-fA-F]{20}")
+"""h11 takes sizes of chunks of up to twenty digits, zeros in front included; RFC 9112 7.1 bounds their value alone."""
 
 _LOOP = asyncio.new_event_loop()
 _HEAD = b"HTTP/1.1\r\nhost: x\r\n"
@@ -89,8 +93,11 @@ def theirs(data: bytes) -> list[Seen]:
 
 def request(data: bytes) -> bool:
     """Each request that is taken is h11's too; those after one that is refused are not taken."""
-    taken = [_plain(seen) for seen in ours(data)]
-    assert taken == [_plain(seen) for seen in theirs(data)][: len(taken)]
+    taken, read = ([_plain(seen) for seen in seen_by(data)] for seen_by in (ours, theirs))
+    if _LONG_SIZE.search(data):
+        assert taken[: len(read)] == read[: len(taken)]
+    else:
+        assert taken == read[: len(taken)]
     return bool(taken)
 
 
