@@ -109,7 +109,7 @@ async def test_real_agents_are_asked_so_many_times_as_fast(shell: Shell) -> None
         shell.write("agents.yaml", f'agents: [{{name: quinn, url: "{url.rstrip("/")}/a2a"}}]\n')
         span = ("--from", "2026-03-02T14:00", "--to", "2026-03-02T14:10", "--speed", "x60")
         done = await shell.arun("ceremony", "play", *span, "--expect", "success_rate == 100%", "-o", "json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "1 agents of agents.yaml are really asked" in done.stderr
     told = json.loads(done.stdout)
     assert told["clock"] == "x60"
