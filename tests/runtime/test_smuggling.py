@@ -198,7 +198,7 @@ async def test_a_head_in_two_parts_ends_before_the_body_that_came_with_it(first:
     line = Line(guests(), echo)
     sent = POST + b"content-length: %d\r\n\r\n" % size + b"x" * size
     await line.send(sent[:first])
-    await line.send(sent[first:])
+    assert (await line.send(sent[first:])).endswith(b"ok")
     await line.send(NEXT)
     assert [body for *_, body in echo.asked] == [b"x" * size, b""]
 
