@@ -182,6 +182,7 @@ async def test_a_piece_of_a_body_is_there_for_the_application_at_once() -> None:
     await line.send(CHUNKED % b"")
     for number, piece in enumerate((b"one", b"two"), 1):
         reader.go.release()
+        await line.send(b"")  # it asks, and waits
         await line.send(b"3\r\n%b\r\n" % piece)
         assert [message["body"] for message in reader.told][number - 1 :] == [piece]
 
