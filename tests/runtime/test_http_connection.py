@@ -1,0 +1,162 @@
+"""One connection of our client in memory: how much it takes in before it is read, and what it takes for a response."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fleetsim.model.errors import FleetsimError, LimitReached
+from fleetsim.runtime.exchange import Origin
+from fleetsim.runtime.http_connection import ArrivingResponse, Connection
+from fleetsim.runtime.ports import Limits
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+class Wire(asyncio.Transport):
+    """What is written to it, whether it is read, and how often that changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written, self.reading, self.pauses, self.aborted = bytearray(), True, 0, False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        self.reading, self.pauses = False, self.pauses + 1
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Asked:
+    """A request that was written, and what has come of its response."""
+
+    def __init__(self, *, whole: bool = False, bodiless: bool = False, body: bytes = b"") -> None:
+        self.wire, self._room = Wire(), bytearray(300_000)
+        origin = Origin("http", "agent.example", 80)
+        self.connection = Connection(origin, "agent.example:80", memoryview(self._room), lambda _: None)
+        self.connection.connection_made(self.wire)
+        limits = Limits(body_bytes_max=10_000_000)
+        self.response = ArrivingResponse(self.connection, limits, whole=whole, bodiless=bodiless)
+        self.connection.ask(b"HEAD", body, self.response)
+
+    def comes(self, data: bytes) -> None:
+        self._room[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+
+    @property
+    def error(self) -> FleetsimError | None:
+        return self.response.error
+
+
+@pytest.mark.parametrize(("whole", "most"), [(False, 64 * 1024), (True, 256 * 1024)])
+async def test_so_much_of_a_body_is_taken_in_before_it_is_read(whole: bool, most: int) -> None:
+    asked = Asked(whole=whole)
+    asked.comes(OK % 1_000_000)
+    asked.comes(b"x" * (most - 1))
+    asked.comes(b"x")
+    assert (asked.wire.reading, asked.response.heard) == (True, not whole)
+    asked.comes(b"x")
+    asked.comes(b"x")
+    assert (asked.wire.reading, asked.wire.pauses, asked.response.heard) == (False, 1, True)
+    assert len(asked.response.take()) == most + 2
+    assert asked.wire.reading
+
+
+async def test_a_small_body_is_taken_in_without_a_pause_and_its_connection_can_carry_another() -> None:
+    for whole in (True, False):
+        asked = Asked(whole=whole)
+        asked.comes(OK % 6)
+        for piece in (b"one", b"two"):
+            asked.comes(piece)
+        assert (asked.response.complete, asked.response.take(), asked.wire.pauses) == (True, b"onetwo", 0)
+        assert asked.connection.release()
+        assert not asked.wire.aborted
+
+
+async def test_a_connection_whose_body_waits_to_be_read_carries_no_other() -> None:
+    asked = Asked()
+    asked.comes(OK % (64 * 1024 + 1) + b"x" * (64 * 1024 + 1))
+    assert asked.response.complete
+    assert not asked.connection.release()
+    assert asked.wire.aborted
+
+
+async def test_a_peer_that_says_no_more_is_written_nothing_more() -> None:
+    asked = Asked()
+    asked.connection.eof_received()
+    assert asked.wire.aborted
+
+
+@pytest.mark.parametrize(("interim", "taken"), [(64, True), (65, False)])
+async def test_so_many_interim_responses_are_passed_over(interim: int, taken: bool) -> None:
+    asked = Asked(whole=True)
+    for _ in range(interim):
+        asked.comes(b"HTTP/1.1 102 Processing\r\n\r\n")
+    asked.comes(OK % 2 + b"ok") if taken else None
+    assert (asked.response.complete, isinstance(asked.error, LimitReached)) == (taken, not taken)
+
+
+@pytest.mark.parametrize(
+    ("start", "line", "counted"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"x: %b\r\n", 17),
+        (CHUNKED + b"2\r\nhi\r\n0\r\n", b"x: %b\r\n", 0),
+        (CHUNKED + b"2;", b"%b", 0),
+    ],
+    ids=["a head", "trailers", "an extension"],
+)
+async def test_so_many_bytes_that_are_no_body_are_taken_in_a_row(start: bytes, line: bytes, counted: int) -> None:
+    """Those that came with the last of a head or a body are not counted."""
+    asked = Asked()
+    asked.comes(start)
+    left, piece = 64 * 1024 - counted, line % (b"y" * 1_000)
+    while left > 2 * len(piece):
+        asked.comes(piece)
+        left -= len(piece)
+    asked.comes(b"y" * left if line == b"%b" else b"x: " + b"y" * (left - 3))
+    assert asked.error is None
+    asked.comes(b"y")
+    assert isinstance(asked.error, LimitReached)
+
+
+async def test_what_follows_a_body_may_be_as_large_as_that_and_end() -> None:
+    asked = Asked()
+    asked.comes(CHUNKED + b"2\r\nhi\r\n0\r\n")
+    for _ in range(8):
+        asked.comes(b"x: " + b"y" * (8 * 1024 - 5) + b"\r\n")
+    asked.comes(b"\r\n")
+    assert asked.error is None
+    assert asked.response.complete
+
+
+async def test_a_response_nobody_asked_for_ends_its_connection() -> None:
+    asked = Asked(whole=True)
+    asked.comes(OK % 2 + b"ok")
+    assert asked.connection.release()
+    asked.comes(OK % 2 + b"ok")
+    assert asked.wire.aborted
+
+
+async def test_two_responses_to_one_request_are_none() -> None:
+    asked = Asked()
+    asked.comes(OK % 2 + b"ok" + OK % 2 + b"ok")
+    assert asked.wire.aborted
+    assert not asked.connection.release()
+
+
+async def test_a_body_without_a_length_ends_with_its_connection_and_another_is_cut_off_by_that() -> None:
+    for head, whole in ((b"HTTP/1.1 200 OK\r\n\r\n", True), (OK % 9, False), (CHUNKED + b"2\r\n", False)):
+        asked = Asked()
+        asked.comes(head + b"hi")
+        asked.connection.connection_lost(None)
+        assert asked.response.complete is whole
+        assert (asked.error is None) is whole
