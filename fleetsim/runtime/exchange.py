@@ -171,10 +171,12 @@ def quieten_libraries() -> None:
 def free_transport(transport: asyncio.BaseTransport) -> None:
     """Let a transport whose connection is lost be freed at once.
 
-    asyncio's keeps a method of its own, and with it seven objects that would wait for the collector. Those of other
-    event loops may have nothing of the kind.
+    asyncio's keeps a method of its own, since Python 3.12 two of them, and with it seven objects that would wait for
+    the collector. Those of other event loops may have nothing of the kind.
     """
-    getattr(transport, "__dict__", {}).pop("_read_ready_cb", None)
+    own = getattr(transport, "__dict__", {})
+    own.pop("_read_ready_cb", None)
+    own.pop("_write_ready", None)
 
 
 def check_head(headers: Mapping[str, str], limits: Limits, where: str) -> None:
