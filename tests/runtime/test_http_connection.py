@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,9 +23,11 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written, self.reading, self.pauses, self.aborted = bytearray(), True, 0, False
+        self.filled: Callable[[], None] = lambda: None
 
     def write(self, data: Any) -> None:
         self.written += data
+        self.filled()
 
     def pause_reading(self) -> None:
         self.reading, self.pauses = False, self.pauses + 1
@@ -136,6 +139,40 @@ async def test_what_follows_a_body_may_be_as_large_as_that_and_end() -> None:
     asked.comes(b"\r\n")
     assert asked.response.complete
     assert asked.connection.release()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_line_of_a_head_may_be_so_long(more: int) -> None:
+    asked = Asked()
+    asked.comes(b"HTTP/1.1 200 OK\r\nx: " + b"y" * (16 * 1024 - 1 + more) + b"\r\ncontent-length: 0\r\n\r\n")
+    assert isinstance(asked.error, LimitReached) is bool(more)
+
+
+async def test_a_large_request_is_written_in_pieces_when_they_can_be() -> None:
+    body = b"x" * 600_000
+    asked = Asked(body=body)
+    asked.wire.filled = asked.connection.pause_writing
+    writing = asyncio.create_task(asked.connection.upload(body))
+    for most in (256 * 1024, 512 * 1024, 600_000):
+        await asyncio.sleep(1)
+        assert len(asked.wire.written) == len(b"HEAD") + most
+        asked.connection.resume_writing()
+    await writing
+    assert bytes(asked.wire.written) == b"HEAD" + body
+    asked.comes(OK % 2 + b"ok")
+    assert asked.connection.release()
+
+
+async def test_of_a_large_request_that_is_answered_before_its_end_no_more_is_written() -> None:
+    body = b"x" * 600_000
+    asked = Asked(body=body)
+    asked.connection.pause_writing()
+    writing = asyncio.create_task(asked.connection.upload(body))
+    await asyncio.sleep(1)
+    asked.comes(OK % 2 + b"ok")
+    await writing
+    assert bytes(asked.wire.written) == b"HEAD"
+    assert not asked.connection.release()
 
 
 async def test_a_response_nobody_asked_for_ends_its_connection() -> None:
