@@ -11,7 +11,16 @@ from starlette.requests import Request as StarletteRequest
 
 from fleetsim.model.errors import LimitReached, TimedOut, Unreachable
 from fleetsim.runtime.body import BoundedChunks, deadline_of
-from fleetsim.runtime.exchange import Origin, check_head, exchange, is_writable, origin_of, where_of
+from fleetsim.runtime.exchange import (
+    ExchangeProgress,
+    Origin,
+    check_head,
+    exchange,
+    is_usable,
+    is_writable,
+    origin_of,
+    where_of,
+)
 from fleetsim.runtime.inbound import traceparent_of
 from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request
 
@@ -152,3 +161,48 @@ def test_a_header_that_would_begin_another_line_is_not_written(mark: str) -> Non
 def test_a_caller_names_one_place_in_a_trace_or_none(told: list[str], place: str) -> None:
     headers = [(b"traceparent", one.encode()) for one in told]
     assert traceparent_of(StarletteRequest({"type": "http", "headers": headers})) == place
+
+
+# -- how far a request has come ------------------------------------------------------------------------
+
+TIMES = Limits(connect_s=3.0, first_byte_s=10.0, total_s=20.0)
+
+
+async def test_each_phase_has_its_time_from_its_beginning_and_all_of_them_that_of_the_whole() -> None:
+    progress = ExchangeProgress(TIMES)
+    assert (progress.deadline.at, progress.sent) == (3.0, False)
+    await asyncio.sleep(1)
+    progress.connecting()
+    assert (progress.deadline.at, progress.sent) == (4.0, False)
+    await asyncio.sleep(1)
+    progress.connected()
+    assert (progress.deadline.at, progress.sent) == (12.0, True)
+    await asyncio.sleep(12)
+    progress.connected()
+    assert progress.deadline.at == 20.0
+
+
+async def test_a_carrier_that_tells_nothing_has_the_time_of_both_phases() -> None:
+    progress = ExchangeProgress(TIMES, tells=False)
+    assert (progress.deadline.at, progress.sent) == (13.0, True)
+
+
+async def test_an_answer_that_has_begun_has_what_is_left_of_the_whole_time() -> None:
+    progress, endless = ExchangeProgress(TIMES), ExchangeProgress(Limits(total_s=None))
+    await asyncio.sleep(19)
+    assert progress.late(answering=True) is None
+    assert progress.deadline.at == 20.0
+    progress.deadline.put_off_s = 0.5  # we ourselves were late
+    await asyncio.sleep(1.25)
+    assert progress.late(answering=True) is None
+    assert progress.deadline.at == 20.5
+    await asyncio.sleep(0.25)
+    assert isinstance(progress.late(answering=True), TimedOut)
+    assert endless.late(answering=True) is None
+    assert endless.deadline.at is None
+
+
+def test_an_address_may_be_so_long() -> None:
+    start = "http://h/"
+    assert is_usable(start + "x" * (65_536 - len(start)))
+    assert not is_usable(start + "x" * (65_537 - len(start)))
