@@ -13,6 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetsim.caller import receiver
 from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
@@ -67,6 +68,10 @@ class Door:
             "client": (peer, 5) if peer else None,
         }
         return await self.receiver.receive(Request(scope, receive))
+
+    def accepted(self) -> list[WebhookAccepted]:
+        told = [event for event in self.f.events.recent() if isinstance(event, WebhookAccepted)]
+        return [event for event in told if event.state == "working"]
 
 
 @asynccontextmanager
@@ -129,6 +134,30 @@ async def test_what_a_webhook_that_was_not_taken_would_have_told_is_looked_at_so
             assert looks() - before == more
 
 
+@pytest.mark.parametrize("status", [200, 400, 401, 408, 413, 429, 503])
+async def test_of_a_webhook_that_may_not_come_again_what_it_would_have_told_is_looked_for(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with door(ReceiverLimits(burst=0 if status == 429 else 9, body_bytes_max=400)) as d:
+        owed: list[str] = []
+        monkeypatch.setattr(d.f.tracker, "turned_away", owed.append)
+        if status == 503:
+            await d.f.ledger.__aexit__()
+        body = {400: b"{}", 413: b" " * 401}.get(status)
+        response = await d.post(body, after_s=11.0 if status == 408 else 0.0, token="x" if status == 401 else "")
+        assert response.status_code == status
+        assert owed == [d.cid] * (status in {408, 413, 429, 503})
+
+
+async def test_a_webhook_that_comes_slowly_has_its_time_though_many_others_come_meanwhile() -> None:
+    async with door() as d:
+        slowly = asyncio.create_task(d.post(after_s=9.0))
+        await asyncio.sleep(1)
+        for _ in range(2 * ReceiverLimits().reading_max):
+            assert said(await d.post())[0] == 200
+        assert said(await slowly)[0] == 200
+
+
 async def test_a_body_over_the_limit_is_told_how_much_would_be_taken() -> None:
     async with door(ReceiverLimits(body_bytes_max=100)) as d:
         assert said(await d.post(b" " * 101)) == (413, {"success": False, "error": "larger than 100 bytes"})
@@ -174,6 +203,21 @@ async def test_of_those_turned_away_so_many_wait_and_the_others_lose_their_conne
         for _ in range(2):
             responses = await asyncio.gather(*(d.post() for _ in range(5)))
             assert [r.headers.get("connection") for r in responses] == [None, None, None, "close", "close"]
+            assert {json.dumps(said(r)) for r in responses} == {
+                json.dumps((429, {"success": False, "error": "too many webhooks"}))
+            }
+
+
+async def test_who_was_turned_away_makes_room_for_one_more_when_it_is_told() -> None:
+    async with door(ReceiverLimits(burst=1, per_agent_per_s=0.001, held_max=3)) as d:
+        await d.post()
+
+        async def later(seconds: float) -> bool:
+            await asyncio.sleep(seconds)
+            return (await d.post()).headers.get("connection") == "close"
+
+        lost = await asyncio.gather(*(later(seconds) for seconds in (0.0, 0.5, 0.6, 1.1, 1.2)))
+        assert lost == [False, False, False, False, True]
 
 
 async def test_a_copy_of_a_signed_webhook_is_known_for_as_long_as_it_may_pass_for_timely_and_no_longer() -> None:
@@ -187,8 +231,7 @@ async def test_a_copy_of_a_signed_webhook_is_known_for_as_long_as_it_may_pass_fo
             return response.status_code
 
         def taken() -> int:
-            told = [event for event in d.f.events.recent() if isinstance(event, WebhookAccepted)]
-            return sum(event.state == "working" for event in told) - before
+            return len(d.accepted()) - before
 
         before = 0
         before = taken()
@@ -196,13 +239,26 @@ async def test_a_copy_of_a_signed_webhook_is_known_for_as_long_as_it_may_pass_fo
         for _ in range(2):
             assert await post("refused", clock.now().timestamp(), another) == 401, "only what was taken is known"
         of_the_future = clock.now().timestamp() + 299
-        for wait_s in (0, 300, 297):
+        for others, wait_s in enumerate((0, 300, 297)):
             await asyncio.sleep(wait_s)
-            assert (await post("one", of_the_future), taken()) == (200, 1)
+            assert (await post("one", of_the_future), taken()) == (200, 1 + others)
+            assert await post(f"another-{others}", clock.now().timestamp()) == 200, "what is too old is forgotten then"
         await asyncio.sleep(10)
         assert await post("one", of_the_future) == 401
         for _ in range(2):
-            assert (await post("two", clock.now().timestamp()), taken()) == (200, 2)
+            assert (await post("two", clock.now().timestamp()), taken()) == (200, 5)
+
+
+async def test_of_signed_webhooks_so_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert receiver.SEEN_MAX == 50_000
+    monkeypatch.setattr(receiver, "SEEN_MAX", 2)
+    async with door() as d:
+        secret, token = d.f.tokens.signing_secret("scout", d.cid), d.f.tokens.mint("scout", d.cid, signed=True)
+        body, now = json.dumps(update(d.task_id, "working")).encode(), int(d.f.runtime.clock.now().timestamp())
+        before = len(d.accepted())
+        for name, accepted in (("a", 1), ("b", 2), ("a", 2), ("c", 3), ("b", 3), ("a", 4)):
+            await d.post(body, token=token, signed=sign(secret, name, now, body))
+            assert len(d.accepted()) - before == accepted, name
 
 
 def test_the_limits_of_a_webhook_are_these() -> None:
