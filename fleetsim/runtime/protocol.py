@@ -224,6 +224,7 @@ class GuardedProtocol(asyncio.Protocol):
 
     transport: asyncio.Transport
     flow: FlowControl
+    # Set before each head or after each answer, and read only then.
     _begun: bool
     _idle_since: float
     _target: bytes
@@ -535,7 +536,7 @@ class GuardedProtocol(asyncio.Protocol):
             self._time_head()
 
     def _refuse(self, status: int, why: str, *, in_body: bool) -> None:
-        """Say why what came cannot be read as a request, unless its answer has begun, and close."""
+        """Say why what came cannot be read as a request, unless its answer has begun, and close: no more comes then."""
         exchange = self._exchange
         if exchange is not None and not exchange.complete:
             exchange.leave()

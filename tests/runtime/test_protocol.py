@@ -380,6 +380,9 @@ async def test_a_head_that_began_behind_a_request_has_its_time_from_that_ones_an
     assert line.lasted_s == pytest.approx(14, abs=0.1)
 
 
+# -- room ----------------------------------------------------------------------------------------------
+
+
 async def test_of_connections_that_come_in_one_turn_no_more_than_fit_are_let_in() -> None:
     crowd = guests(connections_max=2)
     lines = [Line(crowd, site) for _ in range(5)]

@@ -286,7 +286,7 @@ add(
 add(
     "H-05 aborted-readers: readers that left are kept",
     intercept=LeakingReaders,
-    settings=with_limits(streams_max=12, streams_per_task_max=12),
+    settings=with_limits(streams_max=12, streams_per_task_max=12),  # its row drops a dozen; the others fewer in all
 )
 add(
     "H-06 deliveries-unseen: the log does not say which task a delivery was for",
