@@ -72,7 +72,17 @@ class HubControls(Controls):
 
 
 def has_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    """Whether a screen can be drawn here and read keys."""
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return on_terminal and not in_background()
+
+
+def in_background() -> bool:
+    """Whether a shell runs this as a background job: the terminal would stop the whole process at its first key."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp()
+    except (OSError, ValueError):  # stdin is closed, or not the terminal that controls this process
+        return False
 
 
 async def show(hub: Hub, *, title: str, note: str = "", plain: bool = False, read_only: bool = False) -> None:

@@ -35,16 +35,18 @@ def demo(common: CommonOptions, headless: bool, picture: Path | None) -> int:
 
     Agents are discovered from their cards, long tasks are followed by stream, poll and webhook, one agent
     asks you something (press 3), one fails now and then, and a ceremony fires every minute. Without a
-    terminal it ends by itself, once every agent has an outcome, the schedule has fired and a question was
-    answered; it exits 1, naming what is missing, if that takes longer than 100 s.
+    terminal, or as a background job, it ends by itself, once every agent has an outcome, the schedule has fired and
+    a question was answered; it exits 1, naming what is missing, if that takes longer than 100 s.
 
-    While it runs the other verbs, from a second terminal, find it as they would find your own hub: fleetsim inbox
-    list, task list, health, ceremony list, send quinn "hello". If a hub of yours is running, they go to that one,
-    and the demo prints the option that takes them to the demo. It leaves nothing behind.
+    While it runs, the other verbs find it as they would find your own hub: fleetsim inbox list, task list, health,
+    ceremony list, send quinn "hello". If a hub of yours or an earlier demo is running, they go to that one, and the
+    demo prints the option that takes them to the demo. It leaves nothing behind.
     """
     from fleetsim.cli import dashboard
 
     drawn = not headless and picture is None and dashboard.has_terminal()
+    if not headless and dashboard.in_background():
+        common.note("no dashboard: this is a background job; `fg` brings it to the foreground")
     try:
         return asyncio.run(_demo(common, drawn, picture))
     except asyncio.CancelledError:
@@ -69,8 +71,8 @@ async def _demo(common: CommonOptions, drawn: bool, picture: Path | None) -> int
         hub = await stack.enter_async_context(demo_hub(home))
         ends = "" if drawn or picture else f"; a table follows within {DEADLINE_S:.0f} s"
         own = StateDir(home / "state")
-        lent = stack.enter_context(StateDir(state_path(os.environ, common.state)).lent(own, os.getpid()))
-        option = "" if lent else f" --state {own.path}"
+        found = stack.enter_context(StateDir(state_path(os.environ, common.state)).announce_demo(own, os.getpid()))
+        option = "" if found else f" --state {own.path}"
         common.note(f"five agents and a hub at {hub.url}{ends}")
         common.note(f"  next: in another terminal `fleetsim inbox list{option}`, `fleetsim send quinn hello{option}`")
         await stack.enter_async_context(demo_fleet.visitors(hub, forever=drawn or picture is not None))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--headless", is_flag=True, help="No dashboard; run until Ctrl-C or SIGTERM.")
+@click.option("--headless", is_flag=True, help="No dashboard, as in a background job; run until Ctrl-C or SIGTERM.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address for the API and webhooks.")
 @click.option("--port", default=3000, show_default=True, help="Port for the API and webhooks; 0 picks a free one.")
 @click.option(
@@ -130,6 +130,8 @@ async def _up(
         for number in (signal.SIGINT, signal.SIGTERM):  # before anybody is told that the hub is there to be stopped
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         where = "memory only" if memory else str(state.ledger_path)
+        if not headless and dashboard.in_background():
+            common.note("no dashboard: this is a background job; `fg` brings it to the foreground")
         common.note(f"hub at {hub.url}, key in {state.key_path}, ledger in {where}")
         common.note('  next: in another terminal, `fleetsim health` or `fleetsim send AGENT "text"`; Ctrl-C stops it')
         await _until_failed(hub, stopped.wait())

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 API_KEY_FILE = "api-key"
 CALLBACK_KEYS_FILE = "callback-keys.json"
 HUB_FILE = "hub.json"
-DEMO_FILE = "demo.json"
+DEMO_FILES = ("demo-", ".json")
 LEDGER_FILE = "ledger.db"
 A2A_FILE = "a2a-tasks.db"
 _BYTES_MAX = 64 * 1024
@@ -167,36 +167,43 @@ class StateDir:
         return None
 
     @contextmanager
-    def lent(self, demo: StateDir, pid: int) -> Iterator[bool]:
-        """Let whoever looks here for a hub, and finds none, find the demo's that keeps its state in ``demo``.
+    def announce_demo(self, demo: StateDir, pid: int) -> Iterator[bool]:
+        """Let a verb that finds no hub here find the demo's hub, which keeps its state in ``demo``.
 
-        Yields False, having done nothing, if a hub or another demo can be found here, or nothing can be written.
-        Afterwards all is as before, folders included; a demo that is killed leaves a file that nobody believes.
+        Yields whether verbs find this demo now: they prefer a hub, and the demo that started first. Afterwards all is
+        as before, folders included; a demo that is killed leaves a file that the next demo deletes.
         """
         new_folders = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        lent = False
+        name = f"{DEMO_FILES[0]}{pid}{DEMO_FILES[1]}"
         try:
+            found = False
             with suppress(ConfigError):
-                if self.find() is None and self.find_demo() is None:
-                    self.open()._write(DEMO_FILE, json.dumps({"state": str(demo.path.resolve()), "pid": pid}))
-                    lent = True
-            yield lent
+                for left in (path for path, hub in self.open()._demos() if hub is None):
+                    left.unlink(missing_ok=True)
+                found = self.find() is None and self.find_demo() is None
+                self._write(name, json.dumps({"state": str(demo.path.resolve()), "pid": pid}))
+            yield found
         finally:
-            with suppress(ConfigError, OSError):
-                if lent and (self._announced(DEMO_FILE) or {}).get("pid") == pid:
-                    (self.path / DEMO_FILE).unlink()
             with suppress(OSError):
+                (self.path / name).unlink(missing_ok=True)
                 for folder in new_folders:
                     folder.rmdir()
 
     def find_demo(self) -> HubAddress | None:
-        """The demo whose hub may be used from here; None if none runs."""
-        with suppress(ConfigError):
-            announcement = self._announced(DEMO_FILE) or {}
-            if isinstance(where := announcement.get("state"), str) and os.path.isabs(where):
-                hub = StateDir(Path(where)).find()
-                return replace(hub, demo=True) if hub is not None and hub.pid == announcement.get("pid") else None
-        return None
+        """The hub of the earliest demo that still runs and may be used from here; None if none runs."""
+        return next((hub for _, hub in self._demos() if hub is not None), None)
+
+    def _demos(self) -> Iterator[tuple[Path, HubAddress | None]]:
+        """The announcements of demos, the earliest first, each with the hub that it leads to."""
+        with suppress(OSError):
+            for path in sorted(self.path.glob("*".join(DEMO_FILES)), key=lambda path: path.stat().st_mtime_ns):
+                hub = None
+                with suppress(ConfigError):
+                    announcement = self._announced(path.name) or {}
+                    if isinstance(where := announcement.get("state"), str) and os.path.isabs(where):
+                        hub = StateDir(Path(where)).find()
+                    hub = replace(hub, demo=True) if hub and hub.pid == announcement.get("pid") else None
+                yield path, hub
 
     def _announced(self, name: str = HUB_FILE) -> dict[str, Any] | None:
         try:

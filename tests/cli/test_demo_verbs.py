@@ -114,6 +114,17 @@ async def test_a_demo_never_takes_the_place_of_a_hub_or_of_another_demo(shell: S
                     assert "quinn" in {row["agentName"] for row in theirs["agents"]}
 
 
+async def test_when_the_first_of_two_demos_ends_the_verbs_find_the_second(shell: Shell) -> None:
+    with demo(shell) as (first, _), demo(shell) as (second, told):
+        assert "--state" in told, "until then they go to the first"
+        first.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(first.wait, 30) == 130
+        assert (await shell.arun("health")).returncode == 0
+        second.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(second.wait, 30) == 130
+    assert [name for name in left_in(shell) if name.endswith(".json")] == []
+
+
 async def test_the_demos_screen_says_how_to_reach_it_from_another_terminal(shell: Shell) -> None:
     shell.env["TERM"] = "xterm-256color"
 
@@ -134,10 +145,10 @@ def test_an_announcement_of_somebody_elses_is_not_believed(tmp_path: Path) -> No
     mine, other = StateDir(tmp_path / "mine").open(), StateDir(tmp_path / "other").open()
     other.announce("http://127.0.0.1:9", os.getpid(), "p")
     (other.path / "api-key").write_text("k" * 32)
-    (mine.path / "demo.json").write_text(json.dumps({"state": str(other.path), "pid": os.getpid()}))
+    (mine.path / "demo-1.json").write_text(json.dumps({"state": str(other.path), "pid": os.getpid()}))
     found = mine.find_demo()
     assert found is not None
     assert found.demo
     for said in ({"state": str(other.path), "pid": 1}, {"state": "other", "pid": os.getpid()}, {"pid": 1}, [], "x"):
-        (mine.path / "demo.json").write_text(json.dumps(said))
+        (mine.path / "demo-1.json").write_text(json.dumps(said))
         assert mine.find_demo() is None

@@ -1,4 +1,4 @@
-"""The README's first hour, run as it is printed: a fresh home, processes of their own, real sockets.
+"""The README's first hour, run as it is printed: a fresh home, one interactive shell with job control, real sockets.
 
 A command that ends in ``&`` goes on in the background; what stands below a command is what it prints, with ``…``
 for whatever may differ from run to run. QUESTION stands for the beginning of the id that was listed last.
@@ -11,19 +11,18 @@ import pty
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 README = Path(__file__).parents[2] / "README.md"
 READY_S = 45.0
-READY = re.compile(r"serves A2A at|hub at |a hub at ")
+READY = "serves A2A at|hub at |a hub at "
 COMMAND_S = 90.0
 
 
@@ -58,84 +57,80 @@ def pattern(printed: str) -> re.Pattern[str]:
     return re.compile(r".*".join(pieces), re.DOTALL)
 
 
-class Screen:
-    """What a process writes to its terminal; unread, it would block. ``ready`` is set once it says that it is there."""
+class Terminal:
+    """One interactive shell with job control, in a fresh home, on a terminal that it controls.
 
-    def __init__(self, descriptor: int) -> None:
+    Jobs in the background keep the terminal. Of a command in the foreground, stdin is the terminal; what it prints goes
+    to a file, because the jobs print on the terminal as well.
+    """
+
+    def __init__(self, home: Path, port: int) -> None:
+        self.home = home
         self.text = ""
-        self.ready = threading.Event()
-        self._descriptor = descriptor
+        self.question = "QUESTION"
+        self._port = port
+        self._heard = threading.Condition()
+        self._commands = 0
+        environment = {
+            "PATH": f"{home / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "PS1": "",
+        }
+        self.pid, self._descriptor = pty.fork()
+        if not self.pid:  # the new session's leader, and this its controlling terminal
+            os.chdir(home)
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], environment)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self._type("stty -echo columns 110 rows 34")
 
     def _read(self) -> None:
         with suppress(OSError):  # the other side is closed
             while data := os.read(self._descriptor, 65_536):
-                self.text = (self.text + data.decode("utf-8", "replace"))[-100_000:]
-                if READY.search(self.text):
-                    self.ready.set()
+                with self._heard:
+                    self.text += data.decode("utf-8", "replace")
+                    self._heard.notify_all()
 
-    def close(self) -> None:
-        self._reader.join(20)
-        os.close(self._descriptor)
+    def _type(self, line: str) -> None:
+        os.write(self._descriptor, f"{line}\n".encode())
 
+    def until(self, wanted: str, after: int = 0, within_s: float = COMMAND_S) -> re.Match[str]:
+        """Wait until the terminal shows a match for the pattern ``wanted``, behind its first ``after`` characters."""
+        found: re.Match[str] | None = None
 
-@dataclass
-class Terminal:
-    """A shell in a fresh home, with the commands of a user's path."""
+        def shown() -> bool:
+            nonlocal found
+            found = re.compile(wanted).search(self.text, after)
+            return found is not None
 
-    home: Path
-    port: int
-    running: list[tuple[subprocess.Popen[bytes], Screen]] = field(default_factory=list)
-    question: str = "QUESTION"
-
-    def environment(self) -> dict[str, str]:
-        bin_ = self.home / "bin"
-        return {"PATH": f"{bin_}:{os.environ['PATH']}", "HOME": str(self.home), "LANG": "C.UTF-8", "TERM": "dumb"}
+        with self._heard:
+            assert self._heard.wait_for(shown, within_s), f"no {wanted} within {within_s:g} s:\n{self.text[after:]}"
+        assert found is not None
+        return found
 
     def line(self, command: str) -> str:
         """The command with ports that are free on this machine: the page's may be taken."""
-        command = command.removesuffix("&").strip().replace("9000", str(self.port)).replace("QUESTION", self.question)
-        return f"{command} --port 0" if command.startswith("fleetsim up") else command
+        command = command.replace("9000", str(self._port)).replace("QUESTION", self.question)
+        return command.replace("fleetsim up", "fleetsim up --port 0")
 
-    def start(self, command: str) -> None:
-        """Go on, in a terminal of its own, once it says that it is there."""
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec {self.line(command)}"],
-            cwd=self.home,
-            env=self.environment() | {"TERM": "xterm-256color", "COLUMNS": "110", "LINES": "34"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-        os.close(theirs)
-        screen = Screen(ours)
-        self.running.append((process, screen))
-        assert screen.ready.wait(READY_S), f"{command} does not say that it is ready:\n{screen.text}"
+    def start(self, command: str, says: str = READY) -> str:
+        """Start a job, and return what the terminal shows until the job says that it is ready."""
+        shown = len(self.text)
+        self._type(self.line(command))
+        self.until(says, after=shown, within_s=READY_S)
+        return self.text[shown:]
 
-    def stop(self) -> None:
-        """End what runs in the background, the last first; each must go when told to."""
-        while self.running:
-            process, screen = self.running.pop()
-            process.send_signal(signal.SIGTERM)
-            process.wait(20)
-            screen.close()
-
-    def run(self, command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", self.line(command)],
-            cwd=self.home,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}: exit {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout
+    def run(self, command: str, status: int = 0) -> str:
+        self._commands += 1
+        mark = f"command {self._commands} ended"
+        out, err = self.home / "printed", self.home / "said"
+        self._type(f'{{ {self.line(command)}; }} >printed 2>said; echo "{mark}: $?"')
+        got = int(self.until(mark + r": (\d+)")[1])
+        printed = out.read_text(encoding="utf-8")
+        assert got == status, f"{command}: exit {got}\n{printed}{err.read_text(encoding='utf-8')}\n{self.text}"
+        return printed
 
     def follow(self, block: str) -> None:
         for step in steps(block):
@@ -147,6 +142,18 @@ class Terminal:
             if listed := re.search(r"^q-\w+", printed, re.MULTILINE):
                 self.question = listed[0][:8]
             assert found, f"$ {step.command}\n--- the page says\n{step.printed}\n--- it printed\n{printed}"
+
+    def jobs(self, *options: str) -> list[str]:
+        """The lines of the shell's ``jobs``, with these options."""
+        return self.run(f"jobs {' '.join(options)}").splitlines()
+
+    def close(self) -> None:
+        """Close the terminal, as a person closes a window: whatever is on it ends."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGHUP)
+        os.waitpid(self.pid, 0)
+        self._reader.join(20)
+        os.close(self._descriptor)
 
 
 @contextmanager
@@ -164,7 +171,7 @@ def terminal(home: Path) -> Iterator[Terminal]:
     try:
         yield opened
     finally:
-        opened.stop()
+        opened.close()
 
 
 HOUR = section("The first hour")
@@ -177,12 +184,30 @@ def test_the_pattern_of_a_page_takes_what_it_says_and_nothing_else() -> None:
 
 
 @pytest.mark.sockets
-def test_the_first_hour_goes_as_it_is_printed(tmp_path: Path) -> None:
+def test_the_first_hour_goes_as_it_is_printed_in_one_interactive_shell(tmp_path: Path) -> None:
     demo, direct, fleet = blocks(HOUR, "console")
     (agent,) = blocks(HOUR, "python")
     with terminal(tmp_path) as shell:
         shell.follow(demo)
-        shell.stop()
-        (tmp_path / "greeter.py").write_text(agent.replace("9000", str(shell.port)), encoding="utf-8")
+        (tmp_path / "greeter.py").write_text(shell.line(agent), encoding="utf-8")
         shell.follow(direct)
         shell.follow(fleet)
+        assert shell.jobs("-s") == [], "no job was stopped by its terminal"
+        assert len(shell.jobs("-r")) >= 2, "the agent and its hub still run"
+
+
+@pytest.mark.sockets
+def test_a_hub_in_the_background_runs_without_its_dashboard_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "agents.yaml").write_text("agents: []\n")
+    with terminal(tmp_path) as shell:
+        assert "background" in shell.start("fleetsim up &")
+        shell.run("fleetsim task list")
+        assert shell.jobs("-s") == []
+        assert shell.run("kill %1; wait %1") == ""
+
+
+@pytest.mark.sockets
+def test_a_hub_on_a_terminals_foreground_draws_its_dashboard(tmp_path: Path) -> None:
+    (tmp_path / "agents.yaml").write_text("agents: []\n")
+    with terminal(tmp_path) as shell:
+        assert "background" not in shell.start("fleetsim up", says=r"\x1b\[\?1049h")
