@@ -39,6 +39,9 @@ _WORDS: Mapping[str, bool | None] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
 }
+_SPECIAL = frozenset("*@%`")
+"""Characters that cannot begin an unquoted value (YAML 1.2.2 section 5.3); cron schedules begin with two of them."""
+_QUOTE = 'put the value in quotes, such as "* * * * *"'
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -116,8 +119,11 @@ def load(
         place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
         said = one_line(error.problem or error.context or "not YAML", 160)
         lines = decoded.splitlines()
-        tabbed = mark is not None and mark.line < len(lines) and "\t" in lines[mark.line][: mark.column + 1]
-        hint = "indent with spaces, not tabs" if tabbed else None
+        line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+        until = line[: mark.column + 1] if mark is not None else ""
+        hint = "indent with spaces, not tabs" if "\t" in until else None
+        if hint is None and (special := [c for c in until[-2:] if c in _SPECIAL]):
+            said, hint = f"an unquoted value cannot begin with {special[0]}", _QUOTE
         raise ConfigError(f"{source}:{place}: {said}", hint=hint) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}:1:1: {one_line(str(error), 160)}") from error
@@ -156,7 +162,7 @@ class _Builder:
             if event.tags:
                 raise self._error(event, "a tag directive; tags are not used here")
         elif isinstance(event, yaml.AliasEvent):
-            raise self._error(event, "an alias (*name); write the value out")
+            raise self._error(event, "an alias (*name); write the value out", hint=_QUOTE)
         elif isinstance(event, yaml.NodeEvent):
             self._node(event)
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
@@ -222,9 +228,9 @@ class _Builder:
             raise self._error(event, f"a number of more than {_NUMBER_CHARACTERS_MAX} characters; quote it to keep it")
         return int(text) if whole else float(text)
 
-    def _error(self, event: yaml.Event, message: str) -> ConfigError:
+    def _error(self, event: yaml.Event, message: str, *, hint: str | None = None) -> ConfigError:
         place = _place(event)
-        return ConfigError(f"{self._source}:{place.line}:{place.column}: {message}")
+        return ConfigError(f"{self._source}:{place.line}:{place.column}: {message}", hint=hint)
 
 
 def _place(event: yaml.Event) -> Place:

@@ -119,6 +119,16 @@ def test_a_tab_as_indent_is_explained() -> None:
     assert caught.value.hint == "indent with spaces, not tabs"
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["schedule: * * * * *", "schedule: */5 * * * *", "targets: [*]", "schedule: *name", "schedule: @daily", "a:\n- *"],
+)
+def test_an_unquoted_value_that_begins_with_a_special_character_gets_advice_to_quote_it(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(text, "f.yaml")
+    assert "quotes" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"a: \xe9", b"\x00\x00\xfe\xff", "a: \ud800"])
 def test_what_is_not_utf_8_is_refused(data: str | bytes) -> None:
     assert "UTF-8" in refusal(data)
