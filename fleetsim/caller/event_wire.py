@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from fleetsim.api.part_rows import part_notes
 from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent
 from fleetsim.caller.jsonable import camel, from_iso, iso, to_json
-from fleetsim.caller.part_rows import part_notes
 from fleetsim.caller.scenario_events import SCENARIO_EVENTS
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from fleetsim.caller.part_rows import read_part_row
+from fleetsim.api.part_rows import body_part, read_part_row
 from fleetsim.cli import render
 from fleetsim.cli.ask import reply_command, whole_at
 from fleetsim.cli.hub_client import at_hub, question_id, request_id
 from fleetsim.cli.main import CommonOptions
-from fleetsim.cli.parts import body_part, data_option, file_option, list_parts, read_parts
+from fleetsim.cli.parts import data_option, file_option, list_parts, read_parts
 from fleetsim.client.hub_client import HubClient
 from fleetsim.model.task import Part
 

@@ -96,15 +96,6 @@ def read_metadata(values: Iterable[str]) -> dict[str, Any]:
     return metadata
 
 
-def body_part(part: Part) -> dict[str, Any]:
-    """A part as ``POST /api/requests`` takes it."""
-    if isinstance(part, FilePart):
-        return {"kind": "file", "bytes": part.raw, "name": part.filename, "mimeType": part.media_type}
-    if isinstance(part, DataPart):
-        return {"kind": "data", "data": part.data}
-    return {"kind": "text", "text": part.text}
-
-
 def list_parts(common: CommonOptions, parts: Sequence[ListedPart], total: int, *, next_step: str = "") -> None:
     """Tell a person, on stderr, which files and data came, and how to have them."""
     for part in parts:

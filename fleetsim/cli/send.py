@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fleetsim.caller.part_rows import part_row
+from fleetsim.api.part_rows import part_row
 from fleetsim.cli import render
 from fleetsim.cli.ask import REASON_MAX, AskOptions, AskResult
 from fleetsim.cli.exit_codes import Exit

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fleetsim.caller.part_rows import part_row, read_part_row
+from fleetsim.api.part_rows import part_row, read_part_row
 from fleetsim.cli import direct, render
 from fleetsim.cli.ask import AskOptions, whole_at
 from fleetsim.cli.exit_codes import Exit

@@ -10,14 +10,13 @@ from dataclasses import replace
 from shlex import quote
 from typing import Any
 
-from fleetsim.caller.part_rows import read_part_row
+from fleetsim.api.part_rows import body_part, read_part_row
 from fleetsim.cli import direct, render
 from fleetsim.cli.ask import AskOptions, AskResult, reply_command, whole_at
 from fleetsim.cli.exit_codes import Exit, NoAnswer
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import within
-from fleetsim.cli.parts import body_part
 from fleetsim.cli.terminal import LivePieces, Progress
 from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import ConfigError, ConnectionLost, FleetsimError, TimedOut, UnknownTarget, Unreachable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetsim.api.part_rows import part_notes, part_row
 from fleetsim.caller.cards import AgentView
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import OutcomeDecided
@@ -11,7 +12,6 @@ from fleetsim.caller.fleet import FleetConfig
 from fleetsim.caller.health import HealthSnapshot
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import KnownId, RequestRecord
-from fleetsim.caller.part_rows import part_notes, part_row
 from fleetsim.caller.track import Track
 from fleetsim.model.asking import answer_schema
 from fleetsim.model.limits import TEXT_CHARS_MAX, shown_text

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.part_rows import part_notes, part_row, read_part_row
+from fleetsim.api.bodies import RequestBody, read
+from fleetsim.api.part_rows import body_part, part_notes, part_row, read_part_row
 from fleetsim.model.errors import WireError
 from fleetsim.model.parts import LISTED_MAX, ListedPart
+from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 
 FILE = ListedPart(
     index=3,
@@ -100,3 +102,16 @@ def test_a_list_names_the_first_of_many() -> None:
     assert LISTED_MAX == 32
     assert [note["index"] for note in part_notes(parts)] == list(range(32))
     assert part_notes(parts[:2]) == [*part_notes(parts[:1]), *part_notes(parts[1:2])]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        TextPart(text="more"),
+        DataPart(data=[None, {"n": 1}], media_type="application/json", metadata={"page": 2}),
+        FilePart(raw="cGxhbg==", filename="plan.pdf", media_type="application/pdf", metadata={"page": 2}),
+        FilePart(uri="https://files.example/plan.pdf"),
+    ],
+)
+def test_a_part_that_is_written_into_a_body_is_read_from_it_whole(part: Part) -> None:
+    assert read(RequestBody, {"parts": [body_part(part)]}).request("c").parts == (part,)

@@ -1,4 +1,7 @@
-"""Files and data as the API, the events and the command line spell them, and read back from there. Pure."""
+"""Files and data as the API, the events and the command line write them, and read back from there. Pure.
+
+``api.bodies`` reads what ``body_part`` writes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,19 @@ from typing import Any
 
 from fleetsim.model.errors import WireError
 from fleetsim.model.parts import ListedPart, noted
+from fleetsim.model.task import DataPart, FilePart, Part, TextPart
+
+
+def body_part(part: Part) -> dict[str, Any]:
+    """A part in a request's or an answer's body."""
+    match part:
+        case TextPart(text=text):
+            return {"kind": "text", "text": text}
+        case DataPart(data=data):
+            row = {"kind": "data", "data": data}
+        case FilePart():
+            row = {"kind": "file", "bytes": part.raw, "uri": part.uri, "name": part.filename}
+    return row | {"mimeType": part.media_type, "metadata": dict(part.metadata)}
 
 
 def part_row(part: ListedPart) -> dict[str, Any]:
