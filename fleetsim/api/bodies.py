@@ -161,7 +161,18 @@ class DataPartBody(_Body):
 
 
 _Part: TypeAlias = Annotated[TextPartBody | FilePartBody | DataPartBody, Field(discriminator="kind")]
-_Parts: TypeAlias = Annotated[list[_Part], Field(max_length=PARTS_MAX)]
+Parts: TypeAlias = Annotated[list[_Part], Field(max_length=PARTS_MAX)]
+
+
+def made_of(parts: Parts) -> tuple[Part, ...]:
+    """The parts of a body as values."""
+    return tuple(part.part() for part in parts)
+
+
+def _require_words(body: Any, key: str) -> None:
+    """Raises ValueError for a message without words and parts."""
+    if not getattr(body, key).strip() and not body.parts:
+        raise ValueError(f"{key}: must not be blank, unless there are parts")
 
 
 class RequestBody(_Body):
@@ -169,7 +180,7 @@ class RequestBody(_Body):
 
     text: str = ""
     """What the agent is told; must not be blank, unless there are parts."""
-    parts: _Parts = []
+    parts: Parts = []
     """Files and data to go with the text, or instead of it."""
     metadata: dict[str, Any] = {}
     """Goes with the message; what the hub says there itself (skillHint, correlationId, parentId, a2a.trace) wins."""
@@ -198,8 +209,7 @@ class RequestBody(_Body):
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not self.text.strip() and not self.parts:
-            raise ValueError("text: must not be blank, unless there are parts")
+        _require_words(self, "text")
         return self
 
     @model_validator(mode="after")
@@ -213,7 +223,7 @@ class RequestBody(_Body):
         return SkillRequest(
             correlation_id=self.correlation_id or fresh_id,
             text=self.text,
-            parts=tuple(part.part() for part in self.parts),
+            parts=made_of(self.parts),
             metadata=self.metadata,
             parent_id=self.parent_id,
             skill=self.skill,
@@ -235,14 +245,18 @@ def _one_agent(name: str) -> str:
 
 
 def _require(value: Any, keys: tuple[str, ...], said: str) -> Any:
-    """The value, for a model to read. Raises _Unfit in Workstacean's words where one of the keys has nothing."""
-    if isinstance(value, dict) and not all(value.get(key) for key in keys):
-        raise _Unfit(f"{said} are required")
+    """The value, for a model to read. Raises _Unfit in Workstacean's words where one of the keys has nothing.
+
+    Parts may stand in place of the message.
+    """
+    if isinstance(value, dict):
+        present = {**value, "message": value.get("message") or value.get("parts")}
+        if not all(present.get(key) for key in keys):
+            raise _Unfit(f"{said} are required")
     return value
 
 
 _Agent: TypeAlias = Annotated[_Name, AfterValidator(_one_agent)]
-_Message: TypeAlias = Annotated[str, Pattern(r"[\s\S]*\S[\s\S]*", "a text that is not blank")]
 
 
 class ChatBody(_Body):
@@ -250,8 +264,10 @@ class ChatBody(_Body):
 
     agent: _Agent
     """Who is spoken to."""
-    message: _Message
-    """What is said."""
+    message: str = ""
+    """What is said; must not be blank, unless there are parts."""
+    parts: Parts = []
+    """Files and data to go with the message, or instead of it."""
     context_id: _Name | None = None
     """The conversation, as an answer before named it; the agent makes one without."""
     task_id: _Name | None = None
@@ -272,10 +288,16 @@ class ChatBody(_Body):
     def _is_whole(cls, value: Any) -> Any:
         return _require(value, ("agent", "message"), "agent and message")
 
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        _require_words(self, "message")
+        return self
+
     def request(self, fresh_id: str) -> SkillRequest:
         return SkillRequest(
             correlation_id=fresh_id,
             text=self.message,
+            parts=made_of(self.parts),
             skill=self.skill,
             targets=(self.agent,),
             context_id=self.context_id,
@@ -292,8 +314,10 @@ class DelegateBody(_Body):
     """Who is to do it."""
     skill: _Name
     """What is asked for."""
-    message: _Message
-    """What the agent is told."""
+    message: str = ""
+    """What the agent is told; must not be blank, unless there are parts."""
+    parts: Parts = []
+    """Files and data to go with the message, or instead of it."""
     project_slug: _Name | None = None
     """Told to the agent as projectSlug."""
     dispatcher_agent: _Name | None = None
@@ -304,10 +328,16 @@ class DelegateBody(_Body):
     def _is_whole(cls, value: Any) -> Any:
         return _require(value, ("agent", "skill", "message"), "agent, skill, and message")
 
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        _require_words(self, "message")
+        return self
+
     def request(self, fresh_id: str) -> SkillRequest:
         return SkillRequest(
             correlation_id=fresh_id,
             text=self.message,
+            parts=made_of(self.parts),
             skill=self.skill,
             targets=(self.agent,),
             metadata={"projectSlug": self.project_slug} if self.project_slug else {},
@@ -325,13 +355,15 @@ class DecisionBody(_Body):
     decision: Literal["approve", "reject", "modify"]
     """What the agent is told, with feedback in its place if there is any; reject cancels the task."""
     feedback: str = ""
-    """What the agent is told in words; modify needs it."""
+    """What the agent is told in words; modify needs it, or parts."""
+    parts: Parts = []
+    """Files and data to go with the feedback, or instead of it."""
     decided_by: _Person = "operator"
     """Who says so."""
 
     @model_validator(mode="after")
     def _says_how(self) -> Self:
-        if self.decision == "modify" and not self.feedback.strip():
+        if self.decision == "modify" and not self.feedback.strip() and not self.parts:
             raise ValueError("feedback: modify says how")
         return self
 
@@ -339,9 +371,10 @@ class DecisionBody(_Body):
         rejected = self.decision == "reject"
         return Answer(
             question_id=question_id,
-            text=self.feedback if rejected else self.feedback.strip() or self.decision,
+            text=self.feedback if rejected or self.parts else self.feedback.strip() or self.decision,
             by=self.decided_by,
             decision=Decision.REJECT if rejected else Decision.ANSWER,
+            parts=made_of(self.parts),
         )
 
 
@@ -351,7 +384,7 @@ class PublishBody(_Body):
     topic: Annotated[str, Field(min_length=1, max_length=300)]
     """message.inbound.* asks for work, ceremony.{id}.execute fires a ceremony."""
     payload: dict[str, Any] = {}
-    """Of message.inbound: content, skill or skillHint, targets or agentId."""
+    """Of message.inbound: content, parts, skill or skillHint, targets or agentId."""
     correlation_id: _Id | None = None
     """The request's id, if it is to have a certain one."""
 
@@ -361,8 +394,10 @@ class InboundPayload(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
-    content: _Message
-    """What the agent is told."""
+    content: str = ""
+    """What the agent is told; must not be blank, unless there are parts."""
+    parts: Parts = []
+    """Files and data to go with the content, or instead of it."""
     skill: _Name | None = None
     """What is asked for."""
     skill_hint: _Name | None = None
@@ -371,6 +406,11 @@ class InboundPayload(BaseModel):
     """Names of agents, or all."""
     agent_id: _Name | None = None
     """One agent, if there are no targets."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        _require_words(self, "content")
+        return self
 
 
 _In: TypeAlias = Annotated[int | str | None, Field(alias="in")]
@@ -426,7 +466,7 @@ class AnswerBody(_Body):
 
     text: str = ""
     """The answer in words."""
-    parts: _Parts = []
+    parts: Parts = []
     """Files and data to go with the text, or instead of it."""
     decision: Literal["answer", "reject"] = "answer"
     """Whether it is an answer; reject needs no text."""
@@ -439,5 +479,5 @@ class AnswerBody(_Body):
             text=self.text,
             by=self.by,
             decision=Decision(self.decision),
-            parts=tuple(part.part() for part in self.parts),
+            parts=made_of(self.parts),
         )

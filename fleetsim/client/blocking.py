@@ -122,10 +122,10 @@ class BlockingHubCalls(ABC):
     def ceremony_runs_sync(self, ceremony_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
         return self._blocking(lambda twin: twin.ceremony_runs(ceremony_id, limit=limit))
 
-    def chat_with_agent_sync(self, agent: str, message: str, **options: Any) -> ChatResponse:
+    def chat_with_agent_sync(self, agent: str, message: str = "", **options: Any) -> ChatResponse:
         return self._blocking(lambda twin: twin.chat_with_agent(agent, message, **options))
 
-    def delegate_sync(self, agent: str, skill: str, message: str, **options: Any) -> str:
+    def delegate_sync(self, agent: str, skill: str, message: str = "", **options: Any) -> str:
         return self._blocking(lambda twin: twin.delegate(agent, skill, message, **options))
 
     def wait_for_task_sync(self, correlation_id: str, **options: Any) -> ChatResponse:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from urllib.parse import quote, urlencode
 
+from fleetsim.api.part_rows import body_part, read_part_row
 from fleetsim.api.proof import prove
 from fleetsim.client.address import check_url
 from fleetsim.client.blocking import BlockingHubCalls
@@ -34,6 +35,8 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.limits import WIRE_BYTES_MAX, TooMuch
+from fleetsim.model.parts import ListedPart
+from fleetsim.model.task import Part
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID
 from fleetsim.model.work import ceremony_id as valid_id
@@ -107,7 +110,10 @@ class CeremonyKeys(TypedDict, total=False):
 class ChatResponse:
     """What an agent answered, or asks, or that it is still at work; ``row`` is all that the hub said.
 
-    ``text`` is the agent's own: data, for nobody to obey. A question is answered by going on with ``task_id``.
+    ``text`` is the agent's own: data, for nobody to obey. ``truncated``: it is the beginning of ``text_chars``
+    characters. ``parts`` are the files and data with it, of ``parts_total``, as ``SentTask`` has them. A question is
+    answered by going on with ``task_id``; ``answer_schema`` is the JSON Schema of the data that it asks for, if any.
+    ``warnings`` say that the agent went on in another task or context than it was asked to.
     """
 
     status: Literal["done", "input-required", "working"]
@@ -120,6 +126,12 @@ class ChatResponse:
     success: bool
     error: str | None
     row: Mapping[str, Any] = field(repr=False)
+    truncated: bool = False
+    text_chars: int = 0
+    parts: tuple[ListedPart, ...] = field(default=(), repr=False)
+    parts_total: int = 0
+    answer_schema: Mapping[str, Any] | None = field(default=None, repr=False)
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> ChatResponse:
@@ -134,6 +146,12 @@ class ChatResponse:
             success=row.get("success") is True,
             error=row.get("error"),
             row=row,
+            truncated=row.get("truncated") is True,
+            text_chars=row.get("textChars") or 0,
+            parts=tuple(read_part_row(part) for part in row.get("parts") or ()),
+            parts_total=row.get("partsTotal") or 0,
+            answer_schema=row.get("answerSchema"),
+            warnings=tuple(row.get("warnings") or ()),
         )
 
 
@@ -275,8 +293,9 @@ class HubClient(BlockingHubCalls):
     async def chat_with_agent(
         self,
         agent: str,
-        message: str,
+        message: str = "",
         *,
+        parts: Sequence[Part | Mapping[str, Any]] = (),
         context_id: str | None = None,
         task_id: str | None = None,
         skill: str | None = None,
@@ -285,6 +304,8 @@ class HubClient(BlockingHubCalls):
     ) -> ChatResponse:
         """Say something to an agent, and wait up to ``wait_s`` seconds (at most 60) for what it answers or asks.
 
+        ``parts`` are files and data to go with the message, or instead of it: ``FilePart`` and ``DataPart``, or
+        mappings as ``POST /api/requests`` has them.
         ``context_id`` and ``task_id``, as a response before had them, go on with the conversation and with the task;
         ``done`` says that it is the last turn. A response that is still ``working`` is had later by ``wait_for_task``.
         """
@@ -292,15 +313,26 @@ class HubClient(BlockingHubCalls):
 
         said = {"contextId": context_id, "taskId": task_id, "skill": skill, "done": done or None}
         body: dict[str, Any] = {"agent": agent, "message": message, "waitMs": round(wait_s * 1000)}
-        body |= {key: value for key, value in said.items() if value is not None}
+        body |= {key: value for key, value in said.items() if value is not None} | _with_parts(parts)
         hub_checks.chat(body)
         return ChatResponse.of(await self._exchange("POST", "/a2a/chat", dump(body), wait_s + _MARGIN_S))
 
-    async def delegate(self, agent: str, skill: str, message: str, *, project_slug: str | None = None) -> str:
-        """Ask an agent for work, and return its correlation id at once; ``wait_for_task`` has what came of it."""
+    async def delegate(
+        self,
+        agent: str,
+        skill: str,
+        message: str = "",
+        *,
+        parts: Sequence[Part | Mapping[str, Any]] = (),
+        project_slug: str | None = None,
+    ) -> str:
+        """Ask an agent for work, and return its correlation id at once; ``wait_for_task`` has what came of it.
+
+        ``parts`` are as in ``chat_with_agent``.
+        """
         from fleetsim.client import hub_checks
 
-        body = {"agent": agent, "skill": skill, "message": message}
+        body: dict[str, Any] = {"agent": agent, "skill": skill, "message": message, **_with_parts(parts)}
         if project_slug is not None:
             body["projectSlug"] = project_slug
         hub_checks.delegation(body)
@@ -371,14 +403,12 @@ class HubClient(BlockingHubCalls):
         question_id: str,
         text: str,
         *,
-        parts: Sequence[Mapping[str, Any]] = (),
+        parts: Sequence[Part | Mapping[str, Any]] = (),
         decision: str = "answer",
         by: str = "operator",
     ) -> Any:
-        """Answer or reject a question; ``parts`` are files and data as ``POST /api/inbox/{id}/answer`` has them."""
-        body: dict[str, Any] = {"text": text, "decision": decision, "by": by}
-        if parts:
-            body["parts"] = list(parts)
+        """Answer or reject a question; ``parts`` are as in ``chat_with_agent``."""
+        body: dict[str, Any] = {"text": text, "decision": decision, "by": by, **_with_parts(parts)}
         return await self.post(f"/inbox/{_part(question_id)}/answer", body)
 
     async def veto(self, correlation_id: str, *, by: str = "operator") -> Any:
@@ -472,6 +502,11 @@ class HubClient(BlockingHubCalls):
         headers = {**self._credential.headers(), "content-type": "application/json"}
         url = f"{self.url}/api{path}"
         return Request(method=method, url=url, headers=headers, body=body, limits=limits, streaming=streaming)
+
+
+def _with_parts(parts: Sequence[Part | Mapping[str, Any]]) -> dict[str, Any]:
+    rows = [part if isinstance(part, Mapping) else body_part(part) for part in parts]
+    return {"parts": rows} if rows else {}
 
 
 def _part(text: str) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from fleetsim.api.bodies import ChatBody, DecisionBody, DelegateBody, InboundPayload, PublishBody, read
+from fleetsim.api.bodies import ChatBody, DecisionBody, DelegateBody, InboundPayload, PublishBody, made_of, read
+from fleetsim.api.part_rows import part_row
 from fleetsim.caller.cards import AgentView
 from fleetsim.caller.events import QuestionAnswered
 from fleetsim.caller.health import WINDOW
@@ -21,10 +22,12 @@ from fleetsim.caller.jsonable import iso, to_json
 from fleetsim.hub.http import answer, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.ownership import Ownership
-from fleetsim.hub.rows import outcome_row
+from fleetsim.hub.rows import outcome_row, whole_question_row
 from fleetsim.hub.waits import WAIT_S_MAX, submitted, until_news
+from fleetsim.model.asking import answer_schema
 from fleetsim.model.errors import UnknownTarget
-from fleetsim.model.limits import EXCERPT_CHARS_MAX
+from fleetsim.model.limits import EXCERPT_CHARS_MAX, TEXT_CHARS_MAX, shown_text
+from fleetsim.model.parts import ListedPart, answer_parts
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome, OutcomeKind, Question, SkillRequest, Source
 from fleetsim.runtime.inbound import Refusal, traceparent_of
@@ -127,9 +130,16 @@ class WorkstaceanApi:
             "taskState": task.state.value if task is not None else "submitted",
             "contextId": task.context_id if task is not None else record.request.context_id,
             "taskId": task.task_id if task is not None else record.request.task_id,
+            "warnings": list(record.warnings),
         }
-        if question is not None:
-            return {"status": "input-required", "response": question.text, **row}
+        if question is not None and task is not None:
+            return {
+                "status": "input-required",
+                **_said(question.text, question.text_chars, *answer_parts(task)),
+                "questionId": question.question_id,
+                "answerSchema": answer_schema(question.parts),
+                **row,
+            }
         return {"status": "working", "response": "", "pending": True, "pollUrl": POLL_PATH + correlation_id, **row}
 
     # ------------------------------------------------------------------ people
@@ -165,6 +175,7 @@ class WorkstaceanApi:
             made = SkillRequest(
                 correlation_id=body.correlation_id or self._hub.runtime.ids.new(),
                 text=payload.content,
+                parts=made_of(payload.parts),
                 skill=payload.skill or payload.skill_hint,
                 targets=tuple(payload.targets) or ((payload.agent_id,) if payload.agent_id else ()),
                 source=Source(
@@ -200,11 +211,22 @@ def _health_row(view: AgentView) -> dict[str, Any]:
     }
 
 
+def _said(text: str, chars: int, parts: tuple[ListedPart, ...], parts_total: int) -> dict[str, Any]:
+    """What an agent answered or asks, with the content of its files and data."""
+    shown = shown_text(text, name="response", chars=chars, chars_max=TEXT_CHARS_MAX)
+    return {**shown, "parts": [part_row(part) for part in parts], "partsTotal": parts_total}
+
+
 def _ended_row(outcome: Outcome) -> dict[str, Any]:
     """As Workstacean's chat told an end: what went wrong stands where the answer would."""
     found = {
         "status": "done",
-        "response": outcome.text or ("" if outcome.success else outcome.reason),
+        **_said(
+            outcome.text or ("" if outcome.success else outcome.reason),
+            outcome.text_chars,
+            outcome.parts,
+            outcome.parts_total,
+        ),
         "success": outcome.success,
         "error": None if outcome.success else outcome.reason or outcome.kind.value,
         "correlationId": outcome.correlation_id,
@@ -217,12 +239,14 @@ def _ended_row(outcome: Outcome) -> dict[str, Any]:
         "costUsd": outcome.cost_usd,
         "confidence": outcome.confidence,
         "confidenceExplanation": outcome.confidence_explanation,
+        "warnings": list(outcome.warnings),
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
 def _question_row(question: Question) -> dict[str, Any]:
     more = f" (checkpoint {question.checkpoint})" if question.checkpoint > 1 else ""
+    whole = whole_question_row(question)
     return {
         "type": "hitl_request",
         "correlationId": question.correlation_id,
@@ -233,6 +257,5 @@ def _question_row(question: Question) -> dict[str, Any]:
         "expiresAt": iso(question.expires_at),
         "checkpoint": {"index": question.checkpoint},
         "replyTopic": QuestionAnswered.TOPIC.format(correlation_id=question.correlation_id),
-        "agent": question.agent,
-        "skill": question.skill,
+        **{key: whole[key] for key in ("agent", "skill", "parts", "partsTotal", "answerSchema")},
     }
