@@ -17,6 +17,7 @@ from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.service import Operations
 from fleetsim.agent.settings import BEHAVIOURS, AgentSettings, DialectBehaviour
 from fleetsim.agent.skills import Skill, SkillChoice, SkillFunction, choose_skill, make_skill
+from fleetsim.agent.tasks import Transition
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import JsonObject
 from fleetsim.runtime import server
@@ -54,7 +55,8 @@ class Agent:
     What makes it another kind of agent goes around it (``profiles`` does): ``choose`` picks the skill of a message,
     ``behaviours`` says what is expected in each dialect, ``interceptors`` stand before its operations, each given those
     behind it, ``middleware`` is ASGI, the first outermost, and ``webhook_sender`` makes what delivers webhooks, as
-    ``WebhookSender`` does. One that stands in front of others has four more: ``offers`` are the skills of its card at
+    ``WebhookSender`` does. The store calls ``listeners`` inside each move of a task, with the ``Transition``; they only
+    take note. One that stands in front of others has four more: ``offers`` are the skills of its card at
     this moment, if those are not ``skills``, ``callers`` knows who may call, in place of the keys, ``task_metadata`` is
     kept with each new task, and with ``resumes`` open tasks outlive the agent: with ``state``, their skills are begun
     again at the next start, with the message that began the task. ``runtime`` is what it runs on, or opens that at each
@@ -98,6 +100,7 @@ class Agent:
         offers: Callable[[], Iterable[Skill]] | None = None,
         callers: Authenticator | None = None,
         task_metadata: Callable[[], JsonObject] = dict,
+        listeners: Iterable[Callable[[Transition], None]] = (),
         resumes: bool = False,
     ) -> None:
         self._runtime = runtime
@@ -134,6 +137,7 @@ class Agent:
             offers=offers,
             callers=callers,
             task_metadata=task_metadata,
+            listeners=tuple(listeners),
             resumes=resumes,
         )
 

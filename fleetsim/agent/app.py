@@ -139,7 +139,7 @@ class Engine:
             file=file,
         )
         self._runner = Runner(store=store, workers=self._skills, rng=runtime.rng, limits=limits)
-        store.listeners.append(notifier.on_transition)
+        store.listeners += (notifier.on_transition, *settings.listeners)
         store.retention.busy = notifier.busy
         self._service = service = Service(
             settings,

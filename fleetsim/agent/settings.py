@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.skills import Skill, SkillChoice
+from fleetsim.agent.tasks import Transition
 from fleetsim.model.errors import (
     ConfigError,
     ExtendedCardNotConfigured,
@@ -132,6 +133,7 @@ class AgentSettings:
     offers: Callable[[], Iterable[Skill]] | None
     callers: Authenticator | None
     task_metadata: Callable[[], JsonObject]
+    listeners: tuple[Callable[[Transition], None], ...]
     resumes: bool
 
     def with_skill(self, skill: Skill) -> AgentSettings:

@@ -1,10 +1,11 @@
-"""The agents of a simulated fleet: the reference agent with scripted skills, each of which tells what truly became
-of its tasks.
+"""The agents of a simulated fleet: the reference agent with scripted skills. A witness learns from each agent's store
+how its tasks ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from typing import Protocol
@@ -13,10 +14,12 @@ from fleetsim.agent import Agent, AgentLimits, SkillContext, SkillFailed, SkillR
 from fleetsim.agent.app import Engine
 from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.skills import Skill, skill
+from fleetsim.agent.tasks import Transition
+from fleetsim.model.task import TERMINAL
 from fleetsim.sim.quantities import draw
 from fleetsim.sim.scenario import SimulatedAgent, SkillBehaviour
 
-__all__ = ["AgentDoor", "Engine", "Plan", "TaskTruth", "Witness", "kept_by", "simulated_agent"]
+__all__ = ["AgentDoor", "AgentTask", "Engine", "Plan", "Witness", "kept_by", "simulated_agent"]
 
 LIMITS = AgentLimits(drain_s=0.0, stop_s=1.0, tasks_per_caller_max=10_000)
 _WORDS = ("looked", "at", "the", "open", "work", "and", "found", "nothing", "that", "cannot", "wait")
@@ -51,12 +54,12 @@ class Plan:
 
 
 @dataclass(slots=True, kw_only=True)
-class TaskTruth:
-    """What an agent knows of one of its tasks. ``ended`` is empty until then.
+class AgentTask:
+    """One task as its agent has it. ``ended`` is the terminal state in the agent's store, empty until then.
 
-    ``life`` is which of the agent's lives it was: 0 before it was killed for the first time. One that its agent is
-    killed under is "killed", one that is there when the run is over "open". ``answers`` are the texts
-    it was given, in order; ``text`` all that it said.
+    ``life`` is which of the agent's lives it was: 0 before it was killed for the first time. A task whose agent is
+    killed is "killed", one that is open when the run is over "open". ``answers`` are the texts
+    that the skill was given, in order; ``text`` all that it said.
     """
 
     agent: str
@@ -74,10 +77,10 @@ class TaskTruth:
 
 
 class Witness(Protocol):
-    """Who is told what agents know of their tasks, and how much slower than usual one works."""
+    """Records the tasks of agents, and says how much slower than usual an agent works."""
 
-    def ended(self, truth: TaskTruth) -> None:
-        """It ended by itself, was canceled, or died with its agent."""
+    def ended(self, task: AgentTask) -> None:
+        """The agent's store has ended the task."""
         ...
 
     @property
@@ -104,10 +107,21 @@ class AgentDoor(Authenticator):
 def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, url: str | None, life: int) -> Agent:
     """An agent as the scenario has it, not yet running."""
     room = asyncio.Semaphore(scripted.at_once) if scripted.at_once else None
+    tasks: dict[str, AgentTask] = {}
+
+    def moved(transition: Transition) -> None:
+        if transition.state not in TERMINAL or (task := tasks.pop(transition.record.task.task_id, None)) is None:
+            return  # still open, or it ended before its skill began
+        task.ended, task.ended_s = transition.state.value, round(witness.now, 6)
+        witness.ended(task)
+
     return Agent(
         name,
         description=f"A simulated agent with {len(scripted.skills)} skill(s)",
-        skills=tuple(_scripted(name, life, skill_id, b, witness, room) for skill_id, b in scripted.skills.items()),
+        skills=tuple(
+            _scripted(name, life, skill_id, b, witness, tasks, room) for skill_id, b in scripted.skills.items()
+        ),
+        listeners=(moved,),
         dialects=(scripted.dialect,),
         streaming=scripted.streaming,
         push_notifications=scripted.push,
@@ -124,13 +138,19 @@ def kept_by(engine: Engine, now_s: float) -> dict[str, float]:
 
 
 def _scripted(
-    agent: str, life: int, skill_id: str, behaviour: SkillBehaviour, witness: Witness, room: asyncio.Semaphore | None
+    agent: str,
+    life: int,
+    skill_id: str,
+    behaviour: SkillBehaviour,
+    witness: Witness,
+    tasks: dict[str, AgentTask],
+    room: asyncio.Semaphore | None,
 ) -> Skill:
-    async def work(task: SkillContext, truth: TaskTruth, plan: Plan) -> None:
+    async def work(context: SkillContext, task: AgentTask, plan: Plan) -> None:
         if plan.rejects:
             raise SkillRejected("not now")
         if plan.questions:
-            await task.status("looking at what was asked")
+            await context.status("looking at what was asked")
         # What it says is told at even times, and questions before the pieces they fall between.
         pieces = max(1, plan.chunks)
         asked_before = {pieces * (n + 1) // (plan.questions + 1) for n in range(plan.questions)}
@@ -138,55 +158,35 @@ def _scripted(
             await asyncio.sleep(plan.takes_s * witness.slowness(agent) / pieces)
             if piece + 1 in asked_before or (pieces == 1 and plan.questions):
                 for _ in range(plan.questions if pieces == 1 else 1):
-                    truth.answers.append(await task.ask(f"May I go on with step {len(truth.answers) + 1}?"))
+                    task.answers.append(await context.ask(f"May I go on with step {len(task.answers) + 1}?"))
             if plan.chunks and piece + 1 < pieces:
-                await say(task, truth, f"{_WORDS[piece % len(_WORDS)]} ")
+                await say(context, task, f"{_WORDS[piece % len(_WORDS)]} ")
         if plan.cost_usd is not None:
-            task.use(input_tokens=200, output_tokens=50, cost_usd=plan.cost_usd, model="simulated")
-            truth.cost_usd = plan.cost_usd
+            context.use(input_tokens=200, output_tokens=50, cost_usd=plan.cost_usd, model="simulated")
+            task.cost_usd = plan.cost_usd
         if plan.confidence is not None:
-            task.confidence(plan.confidence)
+            context.confidence(plan.confidence)
         if plan.fails:
             raise SkillFailed(behaviour.fails_with)
-        await say(task, truth, f"done: {task.text[:60]}")
+        await say(context, task, f"done: {context.text[:60]}")
 
-    async def say(task: SkillContext, truth: TaskTruth, text: str) -> None:
-        truth.text += text
-        await task.say(text)
+    async def say(context: SkillContext, task: AgentTask, text: str) -> None:
+        task.text += text
+        await context.say(text)
 
     @skill(skill_id, cost=behaviour.cost is not None, sure=behaviour.confidence is not None)
-    async def run(task: SkillContext) -> None:
-        plan = Plan.of(behaviour, task.rng)
-        loop_time = asyncio.get_running_loop().time
-        began = loop_time()
-        truth = TaskTruth(
+    async def run(context: SkillContext) -> None:
+        plan = Plan.of(behaviour, context.rng)
+        task = tasks[context.task_id] = AgentTask(
             agent=agent,
             skill=skill_id,
-            task_id=task.task_id,
-            context_id=task.context_id,
-            correlation_id=str(task.metadata.get("correlationId", "")),
+            task_id=context.task_id,
+            context_id=context.context_id,
+            correlation_id=str(context.metadata.get("correlationId", "")),
             life=life,
             begun_s=round(witness.now, 6),
         )
-        try:
-            if room is None:
-                await work(task, truth, plan)
-            else:
-                async with room:
-                    await work(task, truth, plan)
-            truth.ended = "completed"
-        except SkillFailed:
-            truth.ended = "failed"
-            raise
-        except SkillRejected:
-            truth.ended = "rejected"
-            raise
-        except asyncio.CancelledError:
-            # An agent gives up on a task that was open for too long: it fails, and its skill is stopped as by a cancel.
-            truth.ended = "failed" if loop_time() - began >= LIMITS.task_life_s else "canceled"
-            raise
-        finally:
-            truth.ended_s = round(witness.now, 6)
-            witness.ended(truth)
+        async with room or nullcontext():
+            await work(context, task, plan)
 
     return run

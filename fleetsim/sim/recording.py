@@ -25,7 +25,7 @@ from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.yaml import load
-from fleetsim.sim.agents import TaskTruth
+from fleetsim.sim.agents import AgentTask
 from fleetsim.sim.ceremony_span import due_in
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.keys import MARK_BYTES
@@ -108,9 +108,9 @@ class Recorder:
             written["payload"] = {**written["payload"], "pid": 0}
         self.write(at_s, "event", type=type(event).__name__, event=written)
 
-    def task(self, at_s: float, truth: TaskTruth) -> None:
-        """What an agent knows of a task that has ended."""
-        self.write(at_s, "task", **{**asdict(truth), "text": digest_of(truth.text), "chars": len(truth.text)})
+    def task(self, at_s: float, task: AgentTask) -> None:
+        """A task that has ended, as its agent has it."""
+        self.write(at_s, "task", **{**asdict(task), "text": digest_of(task.text), "chars": len(task.text)})
 
     def played(self, *, source: str, wall_s: float, cpu_s: float, command: str = "", again: str = "") -> None:
         """How the run was played and what its digest is, after its last line: no part of what the digest is of.

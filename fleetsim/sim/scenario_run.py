@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fleetsim.caller.events import EPOCH
 from fleetsim.hub.hub import Hub
 from fleetsim.model.work import Outcome
-from fleetsim.sim.agents import TaskTruth
+from fleetsim.sim.agents import AgentTask
 from fleetsim.sim.clocks import RunClock
 from fleetsim.sim.recording import Recorder, digest_of
 from fleetsim.sim.scenario import Scenario, SimulatedAgent
@@ -78,8 +78,8 @@ class ScenarioRun(ABC):
     def now(self) -> float:
         return self.clock.now
 
-    def ended(self, truth: TaskTruth) -> None:
-        self.recorder.task(self.now, truth)
+    def ended(self, task: AgentTask) -> None:
+        self.recorder.task(self.now, task)
 
     def slowness(self, agent: str) -> float:
         return self._slower[agent]

@@ -27,7 +27,7 @@ from fleetsim.hub.keys import HubKeys, next_epoch
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.workers import Workers
-from fleetsim.sim.agents import Engine, TaskTruth, kept_by, simulated_agent
+from fleetsim.sim.agents import AgentTask, Engine, kept_by, simulated_agent
 from fleetsim.sim.calls import CallWitness
 from fleetsim.sim.ceremony_editor import CeremonyEditor
 from fleetsim.sim.clocks import ClockRate, RunClock
@@ -360,12 +360,12 @@ class Simulation(ScenarioRun):
 
     # ------------------------------------------------------------------ what is told
 
-    def ended(self, truth: TaskTruth) -> None:
-        if truth.life != self._deaths[truth.agent]:
-            truth.ended = "killed"
+    def ended(self, task: AgentTask) -> None:
+        if task.life != self._deaths[task.agent]:
+            task.ended = "killed"
         elif self._over:
-            truth.ended = "open"  # it is ended because the run is
-        super().ended(truth)
+            task.ended = "open"  # the agent stops because the run is over
+        super().ended(task)
 
     async def _hear_webhooks_again(self, hub: Hub, before: Mapping[str, str]) -> None:
         """The last webhooks once more, in another order: what is on record must not change."""

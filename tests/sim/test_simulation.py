@@ -121,6 +121,28 @@ people: {never: 1}
     assert found.result is Result.OK
 
 
+@pytest.mark.parametrize(
+    ("agent", "ended"),
+    [
+        ("{skills: {review: {takes: 5s, asks: 1}}}", "canceled"),  # the hub gives up as the agent's own time is over
+        ("{dialect: '0.1', skills: {review: {takes: 5s, rejects: 1}}}", "failed"),  # 0.1 knows no rejected
+    ],
+)
+def test_a_task_ended_as_its_agents_store_has_it(agent: str, ended: str) -> None:
+    text = f"""
+name: ends
+duration: 6m
+fleet:
+  quinn: {agent}
+traffic:
+  - {{skill: review, rate: 12/h, arrivals: steady}}
+people: {{never: 1}}
+"""
+    lines, _ = run_of(scenario(text))
+    assert [v.violations for v in report_of(lines).verdicts if v.violations] == []
+    assert {line["ended"] for line in lines if line["kind"] == "task"} == {ended}
+
+
 def test_an_agent_works_on_no_more_tasks_at_once_than_it_may() -> None:
     text = """
 name: herd
