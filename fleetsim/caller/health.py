@@ -45,6 +45,11 @@ EXACT_MAX = 1_000
 """Of so many durations quantiles are exact; of more they are right to half a hundredth."""
 
 
+def window_start(now: datetime) -> datetime:
+    """The earliest moment of the last 24 hours: an outcome that ended at it counts at ``now``."""
+    return now - WINDOW
+
+
 @dataclass(frozen=True, slots=True)
 class TrendBucket:
     """1.5 hours: how many outcomes the agent answers for, and how many of them were successes."""
@@ -444,7 +449,7 @@ class FleetHealth:
 
     def prune(self, now: datetime) -> None:
         """Forget what ended more than 24 hours before ``now``."""
-        self._drop_before(now.timestamp() - WINDOW.total_seconds())
+        self._drop_before(window_start(now).timestamp())
 
     def weights(self) -> Mapping[str, float]:
         """What the registry shares work by, of all outcomes since the last ``prune``.

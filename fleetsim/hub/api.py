@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
 from fleetsim.api.proof import CHALLENGE, prove
 from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.health import WINDOW
+from fleetsim.caller.health import window_start
 from fleetsim.hub.ceremonies import CeremonyApi
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, number, principal_of, read_body
@@ -127,7 +127,7 @@ class Api:
     async def tasks(self, request: Request) -> Response:
         """A page of the requests in flight, and the newest of those that ended in the last day; texts are excerpts."""
         hub, limit, after = self._hub, number(request, "limit", 50, PAGE_MAX), request.query_params.get("after")
-        since = hub.runtime.clock.now() - WINDOW
+        since = window_start(hub.runtime.clock.now())
         ended = await hub.ledger.outcomes(since=since, limit=max(1, limit)) if limit else ()
         recent = [outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX) for outcome in reversed(ended)]
         ids = await hub.ledger.open_ids(after=after, limit=PAGE_MAX + 1)

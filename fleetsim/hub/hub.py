@@ -42,7 +42,7 @@ from fleetsim.caller.fleet_events import (
     HubStopping,
     StorageFailed,
 )
-from fleetsim.caller.health import WINDOW, Condition, FleetHealth, HealthSnapshot
+from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, window_start
 from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken, RequestRecord
@@ -281,7 +281,7 @@ class Hub:
         )
         await self.read_agent_keys()
         # Health is whole before work is taken up: what is decided while that happens is folded on top of it.
-        async for page in self.ledger.outcome_facts(since=self.runtime.clock.now() - WINDOW):
+        async for page in self.ledger.outcome_facts(since=window_start(self.runtime.clock.now())):
             for outcome in page:
                 self.health.fold(outcome)
         await enter(self._workers)

@@ -17,7 +17,7 @@ from fleetsim.api.bodies import ChatBody, DecisionBody, DelegateBody, InboundPay
 from fleetsim.api.part_rows import part_row
 from fleetsim.caller.cards import AgentView
 from fleetsim.caller.events import QuestionAnswered
-from fleetsim.caller.health import WINDOW
+from fleetsim.caller.health import window_start
 from fleetsim.caller.jsonable import iso, to_json
 from fleetsim.hub.http import answer, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
@@ -65,7 +65,7 @@ class WorkstaceanApi:
     async def outcomes(self, request: Request) -> Response:
         """The newest outcomes, and the counts of the last day's; of more than 10,000 only those are counted."""
         limit = number(request, "limit", RECENT_MAX, RECENT_MAX)
-        since = self._hub.runtime.clock.now() - WINDOW
+        since = window_start(self._hub.runtime.clock.now())
         found = await self._hub.ledger.outcomes(since=since, limit=COUNTED_MAX)
         success = sum(outcome.success for outcome in found)
         timeout = sum(outcome.kind is OutcomeKind.EXPIRED for outcome in found)

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from fleetsim.caller.health import window_start
 from fleetsim.caller.track import Rules
 from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import zone_of
 from fleetsim.sim import call_invariants
+from fleetsim.sim.agents import LIMITS
 from fleetsim.sim.evidence import RULES, Evidence, Invariant, Line, ToldEvent, Violation, broken, invariant
 
 KNOWN_WITHIN_S = 900.0
@@ -28,11 +30,8 @@ KEPT_BESIDE = 5
 """What may be kept beside the requests that are known to be in flight."""
 PER_REQUEST = 6
 """Workers for one request: its send or stream, looks, a webhook's registration, a write, an answer or a cancel."""
-TASKS_MAX = 10_000
-TASK_LIFE_S = 86_400.0 + 120.0
-"""How long an agent leaves a task open, and the pause between two looks at that."""
-TASKS_KEPT_S = 3_600.0
-"""How long an agent remembers a task that has ended."""
+TASK_LIFE_S = LIMITS.task_life_s + 2 * LIMITS.sweep_interval_s
+"""How long an agent leaves a task open, and the pauses between two looks at that."""
 HELD_UP_S = 0.05
 STALL_S = 1.0
 """What passed no longer ago than this ends a request though nobody looked: no host is that punctual."""
@@ -123,11 +122,11 @@ def _health_counts(e: Evidence) -> Iterator[Violation | None]:
         if decided and e.outcomes.get(cid):
             ended[decided[0].agent].append((datetime.fromisoformat(decided[0].ended_at), decided[0]))
     for line in e.health:
-        since = datetime.fromisoformat(line["now"]) - timedelta(hours=24)
+        since = window_start(datetime.fromisoformat(line["now"]))
         for agent, row in line["agents"].items():
             # What was told at the very moment of the look may be counted in it or not; in real time who writes it down
             # may hear of it after the look.
-            heard = [told for at, told in ended[agent] if since < at]
+            heard = [told for at, told in ended[agent] if since <= at]
             inside = [told for told in heard if told.t <= line["t"] or told.seq <= line.get("seq", 0)]
             right = sum(told.t < line["t"] for told in inside) <= row["outcomes"] <= len(inside)
             said = f"{agent}: {row['outcomes']} outcomes in health, {len(inside)} told"
@@ -249,7 +248,7 @@ def _tasks_end(e: Evidence) -> Iterator[Violation | None]:
     for line, _ in e.kept:
         for agent, kept in line["agents"].items():
             said = f"{kept['tasks']} tasks, {kept['open']} open, the oldest for {kept['oldest_s']:.0f} s"
-            wrong = kept["tasks"] > TASKS_MAX or kept["oldest_s"] > TASK_LIFE_S
+            wrong = kept["tasks"] > LIMITS.tasks_max or kept["oldest_s"] > TASK_LIFE_S
             yield broken("I-20", {**line, "agent": agent}, said) if wrong else None
 
 
@@ -293,7 +292,7 @@ def _truthful(e: Evidence) -> Iterator[Violation | None]:
             if row["cause"] == "task_gone" and truth["ended"] != "killed":
                 forgot = any(at >= truth["ended_s"] and row["agent"].startswith(whose) for at, whose in e.restarts)
                 said = f"said to be gone, the agent {truth['ended']} it"
-                kept = row["duration_ms"] / 1000 < TASKS_KEPT_S and not forgot
+                kept = row["duration_ms"] / 1000 < LIMITS.terminal_ttl_s and not forgot
                 yield broken("I-27", row, said) if kept else None
             if row["cause"] == "cannot_follow":
                 yield broken("I-27", row, "said that it cannot be followed, as every task here can be")

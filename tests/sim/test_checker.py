@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
 import pytest
 
+from fleetsim.caller.event_wire import from_wire
+from fleetsim.caller.events import OutcomeDecided
+from fleetsim.caller.health import FleetHealth
 from fleetsim.sim.evidence import Evidence, Line
 from fleetsim.sim.invariants import INVARIANTS, verdicts
 from fleetsim.sim.seeds import Coverage, run_seed
@@ -76,6 +80,23 @@ def test_an_outcome_that_was_written_down_after_the_look_it_was_counted_in_is_no
     assert broken(lines) - {"I-22"} == set()
     lines[lines.index(look)] = {**look, "seq": 0}
     assert "I-05" in broken(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("later", "counted"), [(timedelta(), 1), (timedelta(microseconds=1), 0)])
+def test_an_outcome_that_is_exactly_a_day_old_counts_for_hub_and_checker_and_an_older_one_for_neither(
+    later: timedelta, counted: int
+) -> None:
+    told = [from_wire(line["event"]) for line in calm() if line.get("type") == "OutcomeDecided"]
+    last = [event.outcome for event in told if isinstance(event, OutcomeDecided) and event.outcome.agent == "quinn"][-1]
+    health = FleetHealth()
+    health.fold(last)
+    now = last.ended_at + timedelta(days=1) + later
+    assert health.snapshot(now).total_outcomes == counted
+    look = {"kind": "health", "t": 99_999.0, "seq": 10**9, "now": now.isoformat()}
+    agents = [{"quinn": {"health": "up", "outcomes": outcomes}} for outcomes in (counted, 1 - counted)]
+    assert broken(with_lines({**look, "agents": agents[0]})) == set()
+    assert broken(with_lines({**look, "agents": agents[1]})) == {"I-05"}
 
 
 @pytest.mark.slow
