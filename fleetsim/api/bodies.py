@@ -164,17 +164,6 @@ _Part: TypeAlias = Annotated[TextPartBody | FilePartBody | DataPartBody, Field(d
 Parts: TypeAlias = Annotated[list[_Part], Field(max_length=PARTS_MAX)]
 
 
-def made_of(parts: Parts) -> tuple[Part, ...]:
-    """The parts of a body as values."""
-    return tuple(part.part() for part in parts)
-
-
-def _require_words(body: Any, key: str) -> None:
-    """Raises ValueError for a message without words and parts."""
-    if not getattr(body, key).strip() and not body.parts:
-        raise ValueError(f"{key}: must not be blank, unless there are parts")
-
-
 class RequestBody(_Body):
     """Ask for work."""
 
@@ -209,7 +198,8 @@ class RequestBody(_Body):
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        _require_words(self, "text")
+        if not self.text.strip() and not self.parts:
+            raise ValueError("text: must not be blank, unless there are parts")
         return self
 
     @model_validator(mode="after")
@@ -223,7 +213,7 @@ class RequestBody(_Body):
         return SkillRequest(
             correlation_id=self.correlation_id or fresh_id,
             text=self.text,
-            parts=made_of(self.parts),
+            parts=tuple(part.part() for part in self.parts),
             metadata=self.metadata,
             parent_id=self.parent_id,
             skill=self.skill,
@@ -265,7 +255,7 @@ class ChatBody(_Body):
     agent: _Agent
     """Who is spoken to."""
     message: str = ""
-    """What is said; must not be blank, unless there are parts."""
+    """The text for the agent; must not be blank, unless there are parts."""
     parts: Parts = []
     """Files and data to go with the message, or instead of it."""
     context_id: _Name | None = None
@@ -290,14 +280,15 @@ class ChatBody(_Body):
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        _require_words(self, "message")
+        if not self.message.strip() and not self.parts:
+            raise ValueError("message: must not be blank, unless there are parts")
         return self
 
     def request(self, fresh_id: str) -> SkillRequest:
         return SkillRequest(
             correlation_id=fresh_id,
             text=self.message,
-            parts=made_of(self.parts),
+            parts=tuple(part.part() for part in self.parts),
             skill=self.skill,
             targets=(self.agent,),
             context_id=self.context_id,
@@ -315,7 +306,7 @@ class DelegateBody(_Body):
     skill: _Name
     """What is asked for."""
     message: str = ""
-    """What the agent is told; must not be blank, unless there are parts."""
+    """The text for the agent; must not be blank, unless there are parts."""
     parts: Parts = []
     """Files and data to go with the message, or instead of it."""
     project_slug: _Name | None = None
@@ -330,14 +321,15 @@ class DelegateBody(_Body):
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        _require_words(self, "message")
+        if not self.message.strip() and not self.parts:
+            raise ValueError("message: must not be blank, unless there are parts")
         return self
 
     def request(self, fresh_id: str) -> SkillRequest:
         return SkillRequest(
             correlation_id=fresh_id,
             text=self.message,
-            parts=made_of(self.parts),
+            parts=tuple(part.part() for part in self.parts),
             skill=self.skill,
             targets=(self.agent,),
             metadata={"projectSlug": self.project_slug} if self.project_slug else {},
@@ -355,7 +347,7 @@ class DecisionBody(_Body):
     decision: Literal["approve", "reject", "modify"]
     """What the agent is told, with feedback in its place if there is any; reject cancels the task."""
     feedback: str = ""
-    """What the agent is told in words; modify needs it, or parts."""
+    """An answer in words; modify needs it, or parts."""
     parts: Parts = []
     """Files and data to go with the feedback, or instead of it."""
     decided_by: _Person = "operator"
@@ -374,7 +366,7 @@ class DecisionBody(_Body):
             text=self.feedback if rejected or self.parts else self.feedback.strip() or self.decision,
             by=self.decided_by,
             decision=Decision.REJECT if rejected else Decision.ANSWER,
-            parts=made_of(self.parts),
+            parts=tuple(part.part() for part in self.parts),
         )
 
 
@@ -395,7 +387,7 @@ class InboundPayload(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
     content: str = ""
-    """What the agent is told; must not be blank, unless there are parts."""
+    """The text for the agent; must not be blank, unless there are parts."""
     parts: Parts = []
     """Files and data to go with the content, or instead of it."""
     skill: _Name | None = None
@@ -409,7 +401,8 @@ class InboundPayload(BaseModel):
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        _require_words(self, "content")
+        if not self.content.strip() and not self.parts:
+            raise ValueError("content: must not be blank, unless there are parts")
         return self
 
 
@@ -479,5 +472,5 @@ class AnswerBody(_Body):
             text=self.text,
             by=self.by,
             decision=Decision(self.decision),
-            parts=made_of(self.parts),
+            parts=tuple(part.part() for part in self.parts),
         )

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from fleetsim.api.bodies import ChatBody, DecisionBody, DelegateBody, InboundPayload, PublishBody, made_of, read
+from fleetsim.api.bodies import ChatBody, DecisionBody, DelegateBody, InboundPayload, PublishBody, read
 from fleetsim.api.part_rows import part_row
 from fleetsim.caller.cards import AgentView
 from fleetsim.caller.events import QuestionAnswered
@@ -175,7 +175,7 @@ class WorkstaceanApi:
             made = SkillRequest(
                 correlation_id=body.correlation_id or self._hub.runtime.ids.new(),
                 text=payload.content,
-                parts=made_of(payload.parts),
+                parts=tuple(part.part() for part in payload.parts),
                 skill=payload.skill or payload.skill_hint,
                 targets=tuple(payload.targets) or ((payload.agent_id,) if payload.agent_id else ()),
                 source=Source(
@@ -212,7 +212,7 @@ def _health_row(view: AgentView) -> dict[str, Any]:
 
 
 def _said(text: str, chars: int, parts: tuple[ListedPart, ...], parts_total: int) -> dict[str, Any]:
-    """What an agent answered or asks, with the content of its files and data."""
+    """The text of an answer or a question, with the content of its files and data."""
     shown = shown_text(text, name="response", chars=chars, chars_max=TEXT_CHARS_MAX)
     return {**shown, "parts": [part_row(part) for part in parts], "partsTotal": parts_total}
 
