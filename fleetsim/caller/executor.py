@@ -40,7 +40,6 @@ from fleetsim.model.errors import (
     ConfigError,
     FleetsimError,
     MethodNotFound,
-    RpcError,
     VersionNotSupported,
     WireError,
 )
@@ -243,7 +242,7 @@ class Executor:
         task_id = _bound(record).task_id
         config = self._push_config(record, task_id)
         if config is None:
-            raise RpcError("no callback address is configured")
+            raise ConfigError("no callback address is configured")
         async with self.slot(record, breaks=False):
             await self._call(record, SetPush(task_id=task_id, config=config))
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from fleetsim.caller.agent_limiter import POLLS_PER_S, PollPacer
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.executor import Executor
+from fleetsim.caller.fleet_events import WebhooksDegraded
 from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken, Phase, RequestRecord
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.record_writer import RecordWriter
@@ -114,7 +115,8 @@ class LatenessListener(Protocol):
 class Tracker:
     """Every request between acceptance and outcome. Use as ``async with``; it starts nothing by itself.
 
-    ``settled`` are told of each decided outcome once, in order (health is one of them). ``open_tracks`` are its tracks.
+    ``settled`` get each decided outcome once, in order (health is one of them). ``open_tracks`` are its tracks;
+    ``push_watch`` knows which agents refuse webhooks.
     """
 
     def __init__(
@@ -150,7 +152,7 @@ class Tracker:
             expected_per_s=lambda: len(self.open_tracks) / self.rules.poll_interval_s,
         )
         self._late, self._late_told = late, float("-inf")
-        self._push_watch = PushWatch(events)
+        self.push_watch = PushWatch(events)
         self._early = EarlyWebhooks(ledger, early)
         self._by_task: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """Requests by agent and task id; a tuple of the two for each task would be another 80 bytes."""
@@ -293,7 +295,7 @@ class Tracker:
         Raises:
             NotAccepting: it is not on record, and must not be acknowledged.
         """
-        self._push_watch.arrived(agent)
+        self.push_watch.arrived(agent)
         clock, track = self._runtime.clock, self.open_tracks.get(correlation_id)
         overtook_reply = track is not None and track.awaits_reply
         if track is not None and overtook_reply:
@@ -374,6 +376,8 @@ class Tracker:
         record = track.record
         for effect in effects:
             match effect:
+                case Publish(event=WebhooksDegraded()) if self.push_watch.refused(record.agent):
+                    pass  # the first refusal is on record
                 case Publish(event=event):
                     self._events.publish(
                         event,
@@ -518,7 +522,7 @@ class Tracker:
             kept = await self._ledger.outcome(outcome.correlation_id)
             self._resolve(outcome.correlation_id, kept or outcome)
             return
-        self._push_watch.ended(track, outcome)
+        self.push_watch.ended(track, outcome)
         publish_outcome(self._events, outcome, drift=undeclared_effects(track.record.declared, outcome))
         for listener in self._settled:
             listener(outcome)

@@ -101,16 +101,29 @@ class EarlyWebhooks:
 class PushWatch:
     """Notices agents whose webhooks do not arrive (reliability F-38): silence alone proves nothing, three times does.
 
-    Counts, per agent, ends that only a poll brought. One webhook that does arrive clears the count.
+    Counts, per agent, ends that only a poll brought. One webhook that does arrive clears the count. ``refusing`` are
+    the agents that refused a webhook: they are offered none until they are another agent, or their card changes.
     """
 
     def __init__(self, events: EventLog) -> None:
         self._events = events
         self._missed: dict[str, int] = {}
+        self.refusing = set[str]()
+
+    def refused(self, agent: str) -> bool:
+        """Remember that the agent refused a webhook; true if that was known."""
+        known = agent in self.refusing
+        self.refusing.add(agent)
+        return known
+
+    def forget(self, agent: str) -> None:
+        """It may be another agent by now: its webhooks are tried again."""
+        self.refusing.discard(agent)
 
     def arrived(self, agent: str) -> None:
         """A verified webhook of this agent is here, early, late or in time."""
         self._missed.pop(agent, None)
+        self.forget(agent)
 
     def ended(self, track: Track, outcome: Outcome) -> None:
         """A request ended. Says ``agent.push.degraded`` once the agent's webhooks are missed often enough."""

@@ -96,7 +96,16 @@ def agent(
         common.note(f"broken on purpose: {fault.title} (row {fault.row})")
         reference = fault.make(reference)
     common.note(f"{reference.settings.name}: skills " + ", ".join(s.skill_id for s in reference.settings.skills))
+    if port:
+        common.note(f"  next: {first_command(profile, f'http://{host}:{port}')}")
     reference.serve(host=host, port=port)
+
+
+def first_command(profile: str, url: str) -> str:
+    """A command that tries an agent of this profile at ``url``."""
+    from fleetsim.agent.profiles import PROFILES as FOUND
+
+    return f'fleetsim send {url} "{FOUND[profile].first}"'
 
 
 @agent.command()

@@ -185,7 +185,7 @@ def refuse_status(
 ) -> None:
     """Raise what the status alone says; with ``tolerate_rpc`` leave statuses that may carry a JSON-RPC error."""
     if status in {401, 403}:
-        raise auth_refused(where, credential, status)
+        raise auth_refused(where, credential, status, describe(headers, body))
     if 300 <= status < 400:
         raise WireError(
             f"{where}: answered with a redirect (HTTP {status}) to {destination(headers)}, which is not followed",
@@ -196,20 +196,20 @@ def refuse_status(
     raise http_refused(where, status, headers, body, now)
 
 
-def auth_refused(where: str, credential: str | None, status: int) -> AuthRefused:
+def auth_refused(where: str, credential: str | None, status: int, said: str) -> AuthRefused:
     if credential is None:
         text, hint = "wants a credential and none is configured", "configure an API key or bearer token for it"
     else:
         text, hint = "refused the credential", f"check {one_line(credential, 160)}"
-    return AuthRefused(f"{where}: the agent {text} (HTTP {status})", status=status, hint=hint)
+    return AuthRefused(f"{where}: the agent {text} (HTTP {status})", status=status, said=said, hint=hint)
 
 
 def http_refused(where: str, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> HttpRefused:
-    unclear = not 200 <= status < 600
+    unclear, said = not 200 <= status < 600, describe(headers, body)
     return HttpRefused(
-        f"{where}: HTTP {status}, {describe(headers, body)}"
-        + ("; it does not say what became of the request" if unclear else ""),
+        f"{where}: HTTP {status}, {said}" + ("; it does not say what became of the request" if unclear else ""),
         status=status,
+        said=said,
         retry_after_s=retry_after_s(headers, now) if status in _LATER else None,
     )
 

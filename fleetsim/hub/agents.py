@@ -24,7 +24,7 @@ from fleetsim.caller.ledger import OtherWay
 from fleetsim.caller.skill_policy import read_declared
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.work import SkillRequest
-from fleetsim.runtime.address import LOOPBACK_NAMES
+from fleetsim.runtime.address import on_this_machine
 from fleetsim.wire.dialect import dialect
 
 NOTED = (CardFetched, CredentialAccepted, CredentialRefused, TaskBound, TaskMoved, WebhookAccepted, WebhooksDegraded)
@@ -37,10 +37,10 @@ def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | Non
     In order: ``external`` agents take ``base_url``; single-label hosts ``internal_base_url``; agents on this
     machine the hub's own address; everybody else ``base_url`` (Workstacean's order, but for localhost).
     """
-    host = (urlsplit(entry.url).hostname or "").lower()
+    host = urlsplit(entry.url).hostname or ""
     if entry.external:
         return settings.base_url
-    if host in LOOPBACK_NAMES or host.startswith("127."):
+    if on_this_machine(entry.url):
         return own_url or settings.base_url
     if "." not in host and ":" not in host and settings.internal_base_url:
         return settings.internal_base_url
@@ -48,9 +48,13 @@ def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | Non
 
 
 def route_of(
-    view: AgentView, request: SkillRequest, *, reachable_by_webhook: bool, timeout_s: float | None = None
+    view: AgentView, request: SkillRequest, *, webhooks_at: str | None, timeout_s: float | None = None
 ) -> AgentRoute:
-    """How the agent is called for the request now. An explicit ``push`` in agents.yaml overrules the card's silence."""
+    """How the agent is called for the request now. An explicit ``push`` in agents.yaml overrules the card's silence.
+
+    ``webhooks_at`` is where the agent's webhooks can reach us, None for polling only. A dialect that demands HTTPS for
+    webhooks is offered no other.
+    """
     entry, capabilities = view.entry, view.capabilities
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
     hint = skill_hint(view.card, request.skill, continues=request.task_id is not None)
@@ -59,6 +63,8 @@ def route_of(
     def rejoins(name: str) -> bool:
         return dialect(name).rejoins if entry.rejoin is None else entry.rejoin
 
+    secure_only = dialect(dialect_name).webhooks_by_https
+    push = wanted and webhooks_at is not None and (webhooks_at.startswith("https:") or not secure_only)
     other = None
     if view.choice is not None and (way := view.choice.other) is not None:
         rejoin = rejoins(way.dialect_name)
@@ -74,37 +80,31 @@ def route_of(
         streaming=capabilities.streaming,
         other=other,
         rejoin=rejoins(dialect_name),
-        push=wanted and reachable_by_webhook,
-        register_push=wanted and reachable_by_webhook and entry.push == "set",
+        push=push,
+        register_push=push and entry.push == "set",
         timeout_s=timeout_s,
     )
 
 
 @dataclass(slots=True)
 class AgentNotes:
-    """Names of agents: whose webhooks do not come and who refuse our key, since when; who refuses our webhooks."""
+    """Agents whose webhooks do not come, and agents that refuse our key, by name; since when."""
 
     silent: dict[str, datetime] = field(default_factory=dict)
-    push_refused: set[str] = field(default_factory=set)
     auth_refused: dict[str, datetime] = field(default_factory=dict)
 
     def forget(self, agent: str) -> None:
         """It is another agent by now, or none, or has another key."""
         self.silent.pop(agent, None)
-        self.push_refused.discard(agent)
         self.auth_refused.pop(agent, None)
 
     def take(self, agent: str, event: Event) -> None:
         """Remember what one event says of an agent."""
         match event:
-            case WebhooksDegraded(refused=True):
-                self.push_refused.add(agent)
-            case WebhooksDegraded():
+            case WebhooksDegraded(refused=False):
                 self.silent.setdefault(agent, event.at)
             case WebhookAccepted():
                 self.silent.pop(agent, None)
-            case CardFetched():
-                self.push_refused.discard(agent)
             case CredentialRefused():
                 self.auth_refused.setdefault(agent, event.at)
             case TaskBound() | TaskMoved() | CredentialAccepted():

@@ -386,6 +386,7 @@ class Hub:
             now = config.agent(entry.name)
             if now is None or (now.url, now.auth) != (entry.url, entry.auth):
                 self._notes.forget(entry.name)
+                self.tracker.push_watch.forget(entry.name)
         self.broker.apply(config)
         self.limiter.apply(config.settings)
         self.channels.apply(config.channels)
@@ -424,8 +425,11 @@ class Hub:
                     match event:
                         case BreakerOpened() | BreakerClosed() | OutcomeDecided(cause=Cause.UNREACHABLE):
                             self.broker.hurry(agent)
-                        case CardFetched() if agent in self._notes.auth_refused:
-                            self._workers.start(self._try_credential(agent), name=f"credential:{agent}")
+                        case CardFetched(changed=changed):
+                            if changed:
+                                self.tracker.push_watch.forget(agent)
+                            if agent in self._notes.auth_refused:
+                                self._workers.start(self._try_credential(agent), name=f"credential:{agent}")
                     self._notes.take(agent, event)
 
     async def _forget_old(self) -> None:
@@ -488,9 +492,9 @@ class Hub:
         return callback_base(self.broker.entry(agent, url), self.config.settings, self.url)
 
     def _route(self, agent: str, request: SkillRequest) -> AgentRoute:
-        reachable = self._callback_base(agent) is not None and agent not in self._notes.push_refused
+        webhooks_at = None if agent in self.tracker.push_watch.refusing else self._callback_base(agent)
         limit = self.config.settings.skill_limits_s.get(request.skill or DEFAULT_SKILL)
-        return route_of(self.broker.view(agent), request, reachable_by_webhook=reachable, timeout_s=limit)
+        return route_of(self.broker.view(agent), request, webhooks_at=webhooks_at, timeout_s=limit)
 
 
 def _rules_of(settings: FleetSettings) -> Rules:

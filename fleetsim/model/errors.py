@@ -135,15 +135,16 @@ class ConnectionLost(TransportError):
 
 
 class HttpRefused(FleetsimError):
-    """An HTTP status outside 2xx, with no JSON-RPC answer in it."""
+    """An HTTP status outside 2xx, with no JSON-RPC answer in it. ``said`` is one line about its body."""
 
     blame = Blame.AGENT
 
     def __init__(
-        self, message: str, *, status: int, retry_after_s: float | None = None, hint: str | None = None
+        self, message: str, *, status: int, said: str = "", retry_after_s: float | None = None, hint: str | None = None
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
+        self.said = said
         self.retry_after_s = retry_after_s
         self.retryable = status in {408, 425, 429, 503}
 

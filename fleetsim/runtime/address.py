@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
 from fleetsim.model.errors import BlockedAddress, ConfigError
 from fleetsim.model.text import one_line
@@ -53,6 +54,14 @@ _DENY_V6 = tuple(
     for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3ffe::/16", "3fff::/20", "2620:4f:8000::/48")
 )
 LOOPBACK_NAMES = ("127.0.0.1", "::1", "localhost")
+
+
+def on_this_machine(url: str) -> bool:
+    """Whether the address is on the loopback interface."""
+    host = (urlsplit(url).hostname or "").lower()
+    return host in LOOPBACK_NAMES or host.startswith("127.")
+
+
 """What this machine is called on the machine itself, as the host of a URL."""
 _LOOPBACK: tuple[Network, ...] = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
 _PRIVATE: tuple[Network, ...] = (

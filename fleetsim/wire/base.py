@@ -86,6 +86,8 @@ class Dialect(ABC):
     """Whether a card may mean it without saying so (docs/decisions/0013)."""
     caller_names_task: bool = False
     """Whether the id of a new task is whoever asks' word."""
+    webhooks_by_https: bool = False
+    """Whether agents take no webhook address without TLS."""
     question_ends_stream: bool = False
     """Whether a stream is over when the task waits for somebody, which older dialects say with ``final``."""
     says_version: bool = False

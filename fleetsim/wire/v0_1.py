@@ -90,6 +90,7 @@ class V01(base.Dialect):
     tag = "type"
     guessed = False
     caller_names_task = True
+    webhooks_by_https = True
     card_version = "0.1.0"
     own_codes = frozenset({-32003, -32004})  # out of resources, webhook without TLS
     decoders: ClassVar = {

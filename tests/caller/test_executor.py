@@ -21,7 +21,7 @@ from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.tokens import CallbackTokens, TokenClaims
 from fleetsim.client import AgentClient
-from fleetsim.model.errors import FleetsimError, RpcError, Unreachable, WireError
+from fleetsim.model.errors import ConfigError, FleetsimError, Unreachable, WireError
 from fleetsim.model.hops import HOPS_HEADER, HOPS_KEY
 from fleetsim.model.task import Message, Task, TaskState
 from fleetsim.model.work import Answer
@@ -247,7 +247,7 @@ async def test_a_webhook_goes_with_the_send_or_is_registered_for_the_task_with_a
     rig.base = None
     await rig.executor.send(made)
     assert "pushNotificationConfig" not in rig.peer.asked[-1][1]["configuration"]
-    with pytest.raises(RpcError, match="no callback address"):
+    with pytest.raises(ConfigError, match="no callback address"):
         await rig.executor.register_push(record())
     assert len(rig.peer.asked) == 4
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fleetsim.caller.events import Level
+from fleetsim.caller.fleet_events import WebhooksDegraded
 from fleetsim.caller.follow_up import how_it_stands
 from fleetsim.caller.ledger import OtherWay, Phase, RequestRecord
 from fleetsim.caller.signals import (
@@ -40,6 +41,7 @@ from fleetsim.model.errors import (
     InvalidParams,
     LimitReached,
     MethodNotFound,
+    RpcError,
     TaskNotFound,
     TimedOut,
     Unreachable,
@@ -143,13 +145,53 @@ def test_a_stream_that_is_refused_becomes_a_plain_send_at_once(error: FleetsimEr
 
 def test_a_webhook_that_is_refused_is_left_out_of_the_same_send() -> None:
     hand = Hand.sent(push=True).tell(SendFailed(error=InvalidParams("no private addresses")))
-    why = {"why": "refused with the send: no private addresses", "refused": True}
-    assert hand.effects == (
-        published(topic="agent.push.degraded", level=Level.WARN, payload=why),
-        retry("the webhook was refused: sending without it", level=Level.INFO),
-        Send(stream=False),
-    )
+    assert hand.asked_for(Send) == [Send(stream=False)]
     assert not hand.track.record.push
+    assert told_of_webhooks(hand) == []
+    assert told_of_webhooks(hand.tell(Replied(reply=task(W), began=0.0))) == [Level.WARN]
+
+
+def told_of_webhooks(hand: Hand) -> list[Level]:
+    """The levels of the events that tell of a refused webhook."""
+    told = (effect.event for effect in hand.effects if isinstance(effect, Publish))
+    return [event.level for event in told if isinstance(event, WebhooksDegraded)]
+
+
+def test_on_this_machine_a_refused_webhook_is_no_warning() -> None:
+    hand = of(replace(record(push=True), url="http://127.0.0.1:9000/a2a"))
+    hand.tell(SendFailed(error=InvalidParams("a loopback address")))
+    assert told_of_webhooks(hand.tell(Replied(reply=task(W), began=0.0))) == [Level.INFO]
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (RpcError("a webhook must use https", code=-32004), True),
+        (RpcError("no TLS", code=-32004), True),
+        (RpcError("out of resources", code=-32003), False),
+        (RpcError("webhook refused", code=-32050), True),
+        (InternalError("the webhook broke me"), False),
+        (HttpRefused("HTTP 500", status=500, said="webhook"), False),
+        (HttpRefused("HTTP 404", status=404, said="no such page"), False),
+        (WireError("webhook"), False),
+        (TimedOut("webhook"), False),
+    ],
+)
+def test_only_a_clear_refusal_that_may_mean_the_webhook_is_sent_again_without_it(
+    error: FleetsimError, again: bool
+) -> None:
+    hand = Hand.sent(push=True).tell(SendFailed(error=error))
+    assert (hand.asked_for(Send) == [Send(stream=False)]) is again
+    assert hand.tell(SendFailed(error=error)).asked_for(Send) == []
+
+
+def test_a_stream_and_a_webhook_that_one_code_may_mean_are_left_out_one_after_the_other() -> None:
+    hand = Hand.sent(push=True, streaming=True).tell(SendFailed(error=UnsupportedOperation("no")))
+    assert (hand.asked_for(Send), hand.track.record.push) == ([Send(stream=False)], True)
+    hand.tell(SendFailed(error=UnsupportedOperation("no")))
+    assert (hand.asked_for(Send), hand.track.record.push) == ([Send(stream=False)], False)
+    named = Hand.sent(push=True, streaming=True).tell(SendFailed(error=UnsupportedOperation("no webhooks")))
+    assert (named.asked_for(Send), named.track.record.push) == ([Send(stream=True)], False)
 
 
 def test_a_webhook_that_is_registered_later_is_not_what_a_send_is_refused_for() -> None:

@@ -20,7 +20,7 @@ from fleetsim.client import AgentClient
 from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.testbed.faults import LoseReply, Match
-from tests.hub.town import Town, town, worker
+from tests.hub.town import HUB, SECURE_HUB, Town, town, worker
 
 DIALECTS = ["0.1", "0.3", "1.0"]
 URL = "http://quinn.example:8000/a2a"
@@ -181,7 +181,7 @@ async def test_both_requests_of_one_task_survive_a_restart(dialect: str) -> None
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_follow_up_whose_reply_was_lost_is_found_by_its_task(dialect: str) -> None:
-    async with town(worker(), **spoken(dialect)) as t:
+    async with town(worker(), **spoken(dialect), base_url=SECURE_HUB if dialect == "0.1" else HUB) as t:
         await asyncio.sleep(1)
         task_id, _ = await waiting_elsewhere(t, dialect)
         sends = {"0.1": "tasks/send*", "0.3": "message/*", "1.0": "Send*"}[dialect]

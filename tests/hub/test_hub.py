@@ -294,4 +294,22 @@ def test_a_broken_stream_is_joined_again_where_that_is_safe_or_asked_for(
 ) -> None:
     entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", wire=dialect, rejoin=said)
     request = SkillRequest(correlation_id="c-1", skill="echo")
-    assert route_of(AgentView(entry=entry), request, reachable_by_webhook=True).rejoin is joined
+    assert route_of(AgentView(entry=entry), request, webhooks_at="http://hub.example").rejoin is joined
+
+
+@pytest.mark.parametrize(
+    ("dialect", "webhooks_at", "offered"),
+    [
+        ("1.0", "http://hub.example", True),
+        ("0.3", "http://hub.example", True),
+        ("0.1", "http://hub.example", False),
+        ("0.1", "https://hub.example", True),
+        ("0.3", None, False),
+    ],
+)
+def test_a_webhook_is_offered_where_it_reaches_us_and_the_dialect_takes_it(
+    dialect: str, webhooks_at: str | None, offered: bool
+) -> None:
+    entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", wire=dialect, push="inline")
+    request = SkillRequest(correlation_id="c-1", skill="echo")
+    assert route_of(AgentView(entry=entry), request, webhooks_at=webhooks_at).push is offered

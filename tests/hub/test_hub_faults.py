@@ -170,27 +170,6 @@ async def test_an_outcome_that_cannot_be_recorded_costs_nobody_else_and_is_left_
             assert (await t.hub.tracker.wait("c-1")).text == "you said x"
 
 
-async def test_a_webhook_refused_with_the_send_is_left_out_until_the_next_card() -> None:
-    async with town(worker(), card_refresh_s=3_000.0, poll_interval_s=5.0) as t:
-        await asyncio.sleep(1)
-        refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "no such webhook"}}
-        inside = Match(origin=QUINN, where=lambda request: b"ushNotificationConfig" in request.body)
-        weather = t.network.fault(Status(status=200, body=json.dumps(refusal).encode()), inside)
-
-        async def ask(cid: str) -> bool:
-            await t.hub.submit(SkillRequest(correlation_id=cid, text="x", skill="echo", targets=("quinn",)))
-            return (await t.hub.tracker.wait(cid)).success
-
-        assert await ask("c-1")
-        assert await ask("c-2")
-        assert weather.hits == 1
-        assert len(t.events("agent.push.degraded")) == 1
-        await t.hub.broker.refresh("quinn")
-        await asyncio.sleep(0.1)
-        assert await ask("c-3")
-        assert weather.hits == 2
-
-
 async def test_work_in_flight_keeps_the_card_it_was_sent_with_and_new_work_the_new_one() -> None:
     async with town(worker(), entries={"quinn": {"push": "off", "streaming": False}}) as t:
         await asyncio.sleep(1)

@@ -17,7 +17,7 @@ from fleetsim.hub.api import build_app
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.signing import sign
-from tests.hub.town import HUB, KEYS, Town, town, worker
+from tests.hub.town import HUB, KEYS, SECURE_HUB, Town, town, worker
 
 SIGNED: dict[str, dict[str, Any]] = {"quinn": {"signed": True}}
 REFUSED = {"success": False, "error": "Invalid notification token"}
@@ -59,7 +59,10 @@ def signature(t: Town, cid: str, body: bytes, message_id: str = "m-1", *, ago_s:
 @pytest.mark.parametrize("wire", ["0.1", "0.3", "1.0"])
 async def test_our_own_agent_signs_when_it_is_asked_to(push: str, wire: str) -> None:
     async with town(
-        worker(), entries={"quinn": {"signed": True, "push": push, "wire": wire}}, poll_interval_s=3600
+        worker(),
+        entries={"quinn": {"signed": True, "push": push, "wire": wire}},
+        poll_interval_s=3600,
+        base_url=SECURE_HUB if wire == "0.1" else HUB,
     ) as t:
         cid, _ = await under_way(t)
         outcome = await t.hub.tracker.wait(cid)

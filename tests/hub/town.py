@@ -31,6 +31,8 @@ from tests.caller.ledgers import opener
 from tests.event_schema import unfit
 
 HUB = "http://hub.example:8080"
+SECURE_HUB = "https://hub.example:8443"
+"""Where the hub is reached too, for agents of a dialect that demands it of webhooks."""
 KEY = "k" * 43
 KEYS = HubKeys(api_key=KEY, callback={1: b"c" * 32}, proof="p" * 43)
 FOLDER = Path("ceremonies")
@@ -152,7 +154,8 @@ async def town(
 
     With ``agents_yaml`` that is the fleet, read from the file and again when the file changes. ``agent_keys`` is the
     environment as far as it holds keys of agents. ``peers`` are agents by
-    name that are none of ours. ``door`` is put in front of the hub's face and of each agent's.
+    name that are none of ours. ``door`` is put in front of the hub's face and of each agent's. Agents reach the hub at
+    ``base_url`` if that is given.
     """
     network = MemoryNetwork()
     network.addresses["hub.example"] = ("93.184.216.34",)
@@ -165,14 +168,15 @@ async def town(
         name = agent.settings.name
         url = f"http://{name}.example:8000"
         own = virtual_runtime(100 + number, network, name=name)
-        network.mount(url, door(agent.replace(url=f"{url}/a2a", runtime=own).app()))
-        made.append(AgentEntry(**{"name": name, "url": f"{url}/a2a", **(entries or {}).get(name, {})}))
+        at = url + agent.settings.path
+        network.mount(url, door(agent.replace(url=at, runtime=own).app()))
+        made.append(AgentEntry(**{"name": name, "url": at, **(entries or {}).get(name, {})}))
     for name, peer in (peers or {}).items():
         network.mount(f"http://{name}.example:8000", peer)
         url = f"http://{name}.example:8000/a2a"
         made.append(AgentEntry(**{"name": name, "url": url, **(entries or {}).get(name, {})}))
     by_id = {channel.channel_id: channel for channel in channels}
-    config = FleetConfig(agents=tuple(made), settings=FleetSettings(base_url=HUB, **settings), channels=by_id)
+    config = FleetConfig(agents=tuple(made), settings=FleetSettings(**{"base_url": HUB, **settings}), channels=by_id)
     file = None
     if agents_yaml is not None:
         files.put(AGENTS, agents_yaml)
@@ -194,7 +198,8 @@ async def town(
             a2a_state=a2a_state,
             tracing=tracing,
         )
-        network.mount(HUB, door(build_app(hub)))
+        for origin in {HUB, hub.config.settings.base_url or HUB}:
+            network.mount(origin, door(build_app(hub)))
         await stack.enter_async_context(network)
         await hub.__aenter__()
         found = Town(network, runtime, files, kept, hub, storage, a2a_state, agent_keys or {}, tracing)

@@ -33,10 +33,11 @@ from fleetsim.model.limits import MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One kind of agent. ``options`` are those of ``Agent``."""
+    """One kind of agent. ``first`` is a text to try it with; ``options`` are those of ``Agent``."""
 
     name: str
     about: str
+    first: str
     skills: Callable[[], tuple[Skill, ...]]
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -46,6 +47,7 @@ _SELECTOOLS_BEHAVIOURS = {**BEHAVIOURS, "0.3": replace(BEHAVIOURS["0.3"], waits=
 _SELECTOOLS = Profile(
     name="selectools",
     about="synchronous v1: every message is a new task that is finished within the request",
+    first="/summarize a long text",
     skills=selectools_skills,
     options={
         "description": "Research agent that answers within the request",
@@ -63,6 +65,7 @@ _SELECTOOLS = Profile(
 _ALMANAC = Profile(
     name="almanac",
     about="legacy 0.1 at / and /subscribe, webhooks over HTTPS only",
+    first="/analyze sales",
     skills=almanac_skills,
     options={
         "description": "Answers dataset questions in the legacy dialect",
@@ -80,6 +83,7 @@ _ALMANAC = Profile(
 _QUINN = Profile(
     name="quinn",
     about="the seed's own agent: QA skills, effects, cost, an API key",
+    first="/qa_report",
     skills=quinn_skills,
     options={
         "description": "QA engineer: reviews pull requests, triages bugs, audits the board",
@@ -94,6 +98,7 @@ _QUINN = Profile(
 _TCK = Profile(
     name="tck",
     about="behaves as the official conformance kits ask, by the prefix of the message id",
+    first="/tck hello",
     skills=kit_skills,
     options={
         "description": "Stands in for a system under test",
@@ -107,6 +112,7 @@ _TCK = Profile(
 _REFERENCE = Profile(
     name="reference",
     about="one skill for everything an agent can do, every dialect",
+    first="/echo hello",
     skills=builtin_skills,
     options={"description": "The fleet's reference agent: one skill for everything an agent can do"},
 )

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetsim.caller.events import CallRetried, Level
+from fleetsim.caller.fleet_events import WebhooksDegraded
 from fleetsim.caller.signals import Effect, Publish, Save
 from fleetsim.caller.track import Now, Rules, Timer, Track
 from fleetsim.model.changing import replace
 from fleetsim.model.task import TERMINAL
+from fleetsim.runtime.address import on_this_machine
 
 
 @dataclass(slots=True)
@@ -65,6 +67,17 @@ class StepContext:
         agent_s = agent_seconds(self.track, self.now)
         self.track.turn_from = None
         self.track.record = replace(self.track.record, agent_s=agent_s, agent_since=None)
+
+    def taken(self) -> None:
+        """The agent took the send. If it refused it with our webhook before, the webhook was the part it refused."""
+        if why := self.track.sending.push_refused:
+            self.push_refused(f"refused with the send: {why}")
+        self.track.sending = replace(self.track.sending, in_air=False, push_refused="")
+
+    def push_refused(self, why: str) -> None:
+        """The agent refuses our webhooks. Agents on this machine do so for safety, which needs no warning."""
+        level = Level.INFO if on_this_machine(self.track.record.sent_to) else Level.WARN
+        self.effects.append(Publish(event=WebhooksDegraded(level=level, why=why, refused=True)))
 
     def not_taken(self) -> None:
         """What was sent did not arrive: the time of trying is not the agent's."""

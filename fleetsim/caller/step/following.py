@@ -13,7 +13,7 @@ from fleetsim.caller.events import (
     TaskMoved,
     UpdateIgnored,
 )
-from fleetsim.caller.fleet_events import CredentialRefused, WebhookRegistered, WebhooksDegraded
+from fleetsim.caller.fleet_events import CredentialRefused, WebhookRegistered
 from fleetsim.caller.follow_up import just_taken, shows_the_past
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import (
@@ -76,7 +76,7 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
             _poll_over(context, failed=0, refusals=(), trouble="", misses=0)
         case UpdateSource.STREAM:
             if track.sending.in_air:
-                track.sending = replace(track.sending, in_air=False)
+                context.taken()
             if track.streaming.joining or not track.streaming.open:
                 track.streaming = replace(track.streaming, open=True, joining=False)
         case UpdateSource.PUSH:
@@ -452,9 +452,13 @@ def push_registered(context: StepContext, signal: PushRegistered) -> None:
     if signal.error is None:
         context.effects.append(Publish(event=WebhookRegistered()))
         context.poll_at(context.now.mono)
+        return
+    context.save(push=False)
+    told = isinstance(signal.error, RpcError) and not isinstance(signal.error, InternalError)
+    if told or (isinstance(signal.error, HttpRefused) and not signal.error.sent):
+        context.push_refused(str(signal.error))
     else:
-        context.save(push=False)
-        context.effects.append(Publish(event=WebhooksDegraded(why=str(signal.error), refused=True)))
+        context.retried(f"the webhook could not be registered: {signal.error}")
 
 
 def turned_away(context: StepContext, _: TurnedAway) -> None:

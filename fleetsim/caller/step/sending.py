@@ -5,8 +5,10 @@ And its streams, and what is taken up after a restart.
 
 from __future__ import annotations
 
+import re
+
 from fleetsim.caller.events import Level, StreamBroken
-from fleetsim.caller.fleet_events import CredentialRefused, WebhooksDegraded
+from fleetsim.caller.fleet_events import CredentialRefused
 from fleetsim.caller.follow_up import shows_the_message
 from fleetsim.caller.ledger import OtherWay, Phase
 from fleetsim.caller.signals import (
@@ -87,7 +89,7 @@ def left(context: StepContext, _: Left) -> None:
 
 def replied(context: StepContext, signal: Replied) -> None:
     """The agent took it: bind the task, then treat the answer like any other news of it."""
-    context.track.sending = replace(context.track.sending, in_air=False)
+    context.taken()
     reply = signal.reply
     event = Snapshot(task=reply) if isinstance(reply, Task) else DirectReply(message=reply)
     task_update(context, TaskUpdate(event=event, via=UpdateSource.REPLY, began=signal.began))
@@ -115,16 +117,15 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
         _maybe_accepted(error) or isinstance(error, WireError | LimitReached | InternalError)
     ):
         close(context, OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, "cancelled before it was sent")
+    elif record.push and not record.register_push and _may_mean_the_webhook(error, stream=sending.stream):
+        track.record = replace(record, push=False)
+        track.sending = replace(sending, push_refused=str(error))
+        _send_otherwise(context, f"the webhook may be what was refused, sending without it: {error}")
     elif sending.stream and isinstance(error, MethodNotFound | UnsupportedOperation):
         track.sending = replace(sending, stream=False)
         _send_otherwise(context, "no streaming after all: sending plainly")
     elif isinstance(error, _UNKNOWN) and record.other is not None:
         _try_other_dialect(context, record.other, error)
-    elif isinstance(error, InvalidParams | PushNotSupported) and record.push and not record.register_push:
-        track.record = replace(record, push=False)
-        event = WebhooksDegraded(why=f"refused with the send: {error}", refused=True)
-        context.effects.append(Publish(event=event))
-        _send_otherwise(context, "the webhook was refused: sending without it")
     elif isinstance(error, AuthRefused) and error.status == 401 and sending.attempt == 0:
         _retry(context, error)  # keys are read afresh for every call: the one that was changed meanwhile is used now
     elif isinstance(error, WireError | LimitReached):
@@ -139,6 +140,24 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
         _retry(context, error)
     else:
         _undeliverable(context, error)
+
+
+def _may_mean_the_webhook(error: FleetsimError, *, stream: bool) -> bool:
+    """Whether the agent refused the send, did nothing, and may have done so because of the webhook in it.
+
+    An error that names the webhook surely means it. Of the codes that can mean it, -32004 to a stream first means the
+    stream; 0.1 has codes of its own, of which -32004 means the webhook.
+    """
+    if isinstance(error, HttpRefused):
+        return 400 <= error.status < 500 and not error.retryable and bool(_WEBHOOK.search(error.said))
+    if not isinstance(error, RpcError) or isinstance(error, InternalError):
+        return False
+    if isinstance(error, InvalidParams | PushNotSupported) or _WEBHOOK.search(str(error)):
+        return True
+    return error.wire_code == UnsupportedOperation.code and not (stream and isinstance(error, UnsupportedOperation))
+
+
+_WEBHOOK = re.compile(r"web.?hook|push.?(notif|config)|call.?back", re.IGNORECASE)
 
 
 def _send_otherwise(context: StepContext, reason: str) -> None:

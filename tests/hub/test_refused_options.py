@@ -1,0 +1,160 @@
+"""An option of ours that an agent refuses costs the option, not the request. And our own profiles, as printed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.agent.profiles import PROFILES, profile_agent
+from fleetsim.caller.event_wire import payload
+from fleetsim.cli.agent import first_command
+from fleetsim.model.errors import Blame
+from fleetsim.model.work import Cause, OutcomeKind, SkillRequest
+from fleetsim.runtime.ports import Request as Sent
+from fleetsim.testbed.faults import EditChunk, Match, Status
+from tests.hub.town import Town, town
+
+QUINN = "http://quinn.example:8000"
+
+
+def error(code: int, message: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+
+
+def with_webhook(request: Sent) -> bool:
+    return b"ushNotification" in request.body
+
+
+def worker(ran: list[str], **options: Any) -> Agent:
+    agent = Agent("quinn", **options)
+
+    @agent.skill("work")
+    async def work(task: SkillContext) -> str:
+        ran.append(task.text)
+        await asyncio.sleep(3)
+        return "done"
+
+    return agent
+
+
+async def ask(t: Town, cid: str) -> None:
+    await t.hub.submit(SkillRequest(correlation_id=cid, text=cid, skill="work", targets=("quinn",)))
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("dialect", ["1.0", "0.3"])
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (200, error(-32602, "no private addresses")),
+        (200, error(-32003, "not here")),
+        (200, error(-32004, "not possible")),
+        (400, error(-32000, "the webhook must use https")),
+        (400, {"error": "pushNotificationConfig: private address"}),
+        (403, {"error": "the callback URL is not on the list"}),
+        (422, {"detail": "push notifications are off"}),
+    ],
+)
+async def test_a_refused_webhook_is_left_out_and_the_work_done_once(
+    status: int, said: dict[str, Any], dialect: str, streaming: bool
+) -> None:
+    ran: list[str] = []
+    async with town(worker(ran, dialects=(dialect,), streaming=streaming), poll_interval_s=5.0) as t:
+        await asyncio.sleep(1)
+        fault = Status(status=status, body=json.dumps(said).encode())
+        t.network.fault(fault, Match(origin=QUINN, where=with_webhook))
+        for cid in ("c-1", "c-2"):
+            await ask(t, cid)
+            outcome = await t.hub.tracker.wait(cid)
+            assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "done")
+        assert ran == ["c-1", "c-2"]
+        assert [payload(told)["refused"] for told in t.events("agent.push.degraded")] == [True]
+        assert [seen for seen in t.network.seen if with_webhook(seen.request) and b"c-2" in seen.request.body] == []
+
+
+async def test_five_sends_at_once_whose_webhooks_are_refused_are_one_warning() -> None:
+    ran: list[str] = []
+    async with town(worker(ran), poll_interval_s=5.0) as t:
+        await asyncio.sleep(1)
+        t.network.fault(
+            Status(status=200, body=json.dumps(error(-32602, "no")).encode()), Match(origin=QUINN, where=with_webhook)
+        )
+        for n in range(5):
+            await ask(t, f"c-{n}")
+        assert [(await t.hub.tracker.wait(f"c-{n}")).success for n in range(5)] == [True] * 5
+        assert len(ran) == 5
+        assert len(t.events("agent.push.degraded")) == 1
+
+
+async def test_a_request_that_is_refused_without_its_webhook_too_says_nothing_of_webhooks() -> None:
+    ran: list[str] = []
+    async with town(worker(ran), poll_interval_s=5.0) as t:
+        await asyncio.sleep(1)
+        calls = Match(origin=QUINN, rpc_method="Send*")
+        fault = t.network.fault(Status(status=200, body=json.dumps(error(-32602, "no such unit")).encode()), calls)
+        await ask(t, "c-1")
+        outcome = await t.hub.tracker.wait("c-1")
+        assert (outcome.kind, outcome.cause, outcome.blame) == (
+            OutcomeKind.UNDELIVERABLE,
+            Cause.REQUEST_WRONG,
+            Blame.CALLER,
+        )
+        assert (fault.hits, ran, t.events("agent.push.degraded")) == (2, [], [])
+
+
+@pytest.mark.parametrize("status", [400, 413, 429, 500, 502])
+async def test_a_status_that_names_no_webhook_or_may_hide_work_is_not_sent_again_without_it(status: int) -> None:
+    ran: list[str] = []
+    async with town(worker(ran), poll_interval_s=5.0, retry_waits_s=(1.0,)) as t:
+        await asyncio.sleep(1)
+        said = b'{"error": "no webhook today"}' if status >= 429 else b'{"error": "too long"}'
+        t.network.fault(Status(status=status, body=said), Match(origin=QUINN, where=with_webhook))
+        await ask(t, "c-1")
+        assert not (await t.hub.tracker.wait("c-1")).success
+        assert ran == []
+
+
+async def test_a_refusal_is_remembered_over_another_look_at_the_card_and_not_over_a_changed_card() -> None:
+    ran: list[str] = []
+    async with town(worker(ran), poll_interval_s=5.0) as t:
+        await asyncio.sleep(1)
+        fault = t.network.fault(
+            Status(status=200, body=json.dumps(error(-32003, "no")).encode()), Match(origin=QUINN, where=with_webhook)
+        )
+        for cid, hits in (("c-1", 1), ("c-2", 1)):
+            await ask(t, cid)
+            await t.hub.tracker.wait(cid)
+            assert fault.hits == hits
+            await t.hub.broker.refresh("quinn")
+            await asyncio.sleep(0.1)
+
+        def newer(chunk: bytes) -> bytes:
+            return json.dumps({**json.loads(chunk), "version": "2.0.0"}).encode()
+
+        t.network.fault(EditChunk(edit=newer), Match(origin=QUINN, path="/.well-known/*"))
+        await t.hub.broker.refresh("quinn")
+        await asyncio.sleep(0.1)
+        await ask(t, "c-3")
+        await t.hub.tracker.wait("c-3")
+        assert fault.hits == 2
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_every_profile_does_the_first_command_it_prints_through_the_hub(profile: str) -> None:
+    text = shlex.split(first_command(profile, "http://127.0.0.1:9000"))[-1]
+    agent = profile_agent(profile)
+    legacy = agent.settings.dialects == ("0.1",)
+    async with town(agent, entries={profile: {"wire": "0.1"} if legacy else {}}) as t:
+        await asyncio.sleep(1)
+        await t.hub.submit(SkillRequest(correlation_id="c-1", text=text, targets=(profile,)))
+        await asyncio.sleep(90)
+        outcome = await t.ledger.outcome("c-1")
+        asked = [question.correlation_id for question in t.hub.tracker.questions()]
+        assert (outcome.kind if outcome else asked) in (OutcomeKind.COMPLETED, ["c-1"])
+        assert t.events("agent.push.degraded") == []
+        assert not (legacy and [seen for seen in t.network.seen if with_webhook(seen.request)])
