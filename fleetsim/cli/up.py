@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--read-only", is_flag=True, help="A dashboard that only shows.")
 @click.option("--memory", is_flag=True, help="Keep nothing on disk but the key: for trying things out.")
 @click.option("--salvage", is_flag=True, help="A damaged ledger: copy what can be read, keep the old file, go on.")
+@click.option("--take-over", is_flag=True, help="A copied ledger: use it, because no hub uses the original any more.")
 @click.option("--allow-remote", is_flag=True, help="Listen where other machines can reach it (put TLS in front).")
 @click.pass_obj
 def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
@@ -72,6 +73,7 @@ async def _up(
     strict: bool,
     read_only: bool,
     memory: bool,
+    take_over: bool,
     allow_remote: bool,
 ) -> None:
     from fleetsim.caller.config import FleetFile, load_fleet
@@ -97,7 +99,7 @@ async def _up(
         collect_seldom()
         state = StateDir(state_path(os.environ, common.state)).open()
         ledger = await stack.enter_async_context(
-            open_ledger(None if memory else state.ledger_path, clock=runtime.clock)
+            open_ledger(None if memory else state.ledger_path, clock=runtime.clock, take_over=take_over)
         )
         if drawn:
             stack.enter_context(dashboard.logging_to(state.path / "hub.log"))

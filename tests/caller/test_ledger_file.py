@@ -401,7 +401,7 @@ async def crashed(path: Path, tmp_path: Path, opened: Callable[[], Ledger]) -> C
 
 
 async def read_all(path: Path, runtime: Runtime) -> list[object]:
-    async with open_ledger(path, clock=runtime.clock, storage="inline") as ledger:
+    async with open_ledger(path, clock=runtime.clock, storage="inline", take_over=True) as ledger:
         return await everything(ledger, 20)
 
 
@@ -474,7 +474,8 @@ async def test_a_log_deleted_while_open_takes_no_more_writes_and_loses_none(
         assert len(await ledger.open_requests()) == 1, "reads go on"
         (tmp_path / "killed").mkdir()
         shutil.copy(path, tmp_path / "killed" / "ledger.db")  # as a kill would leave it now
-    async with open_ledger(tmp_path / "killed" / "ledger.db", clock=runtime.clock, storage="inline") as ledger:
+    killed = tmp_path / "killed" / "ledger.db"
+    async with open_ledger(killed, clock=runtime.clock, storage="inline", take_over=True) as ledger:
         assert [r.request.correlation_id for r in await ledger.open_requests()] == ["c-1"]
 
 

@@ -259,7 +259,7 @@ async def test_every_table_of_a_ledger_is_salvaged(path: Path, opened: Callable[
         pass
     with closing(sqlite3.connect(path)) as file:
         tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert tables - set(KEYS) == {"schema_version", "sqlite_sequence"}
+    assert tables - set(KEYS) == {"schema_version", "sqlite_sequence", "file"}
 
 
 async def test_there_must_be_a_file(path: Path) -> None:

@@ -357,7 +357,8 @@ class Killed:
         copy.mkdir()
         for suffix in ("", "-wal", ".head"):
             shutil.copy(self._path.with_name(self._path.name + suffix), copy / f"ledger.db{suffix}")
-        async with open_ledger(copy / "ledger.db", clock=self._runtime.clock, storage="inline") as ledger:
+        clock = self._runtime.clock
+        async with open_ledger(copy / "ledger.db", clock=clock, storage="inline", take_over=True) as ledger:
             return await names(ledger)
 
 

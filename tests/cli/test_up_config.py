@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -104,3 +105,18 @@ async def test_an_edited_file_is_in_force_within_seconds_and_a_broken_one_change
         assert (await shell.arun("inbox", "reply", question["questionId"], "Ada")).returncode == 0
         ended = await shell.arun("task", "get", question["correlationId"], "--wait")
         assert "Hello Ada" in ended.stdout
+
+
+def test_a_copy_of_the_state_folder_starts_no_second_hub_until_it_is_taken_over(shell: Shell) -> None:
+    shell.write("agents.yaml", "agents: []\n")
+    copy = shell.home / "copy"
+    with shell.up():
+        shutil.copytree(shell.home / "state", copy, ignore=shutil.ignore_patterns("*.lock", "hub.json"))
+        refused = shell.run("up", "--headless", "--port", "0", "--state", str(copy))
+        assert refused.returncode == 2
+        assert "--take-over" in refused.stderr
+        assert shell.run("task", "list").returncode == 0, "the original is not disturbed"
+    with shell.up("--state", str(copy), "--take-over"):
+        pass
+    with shell.up("--state", str(copy)):
+        pass

@@ -156,7 +156,9 @@ def image(steps: Sequence[Step], mode: str, rng: random.Random, target: Path) ->
 async def judge(folder: Path, recording: Recording, done: int, begun: int) -> str:
     """How an image turned out: "kept", or what is wrong with it."""
     try:
-        async with open_ledger(folder / NAME, clock=VirtualClock(), storage="inline", limits=LIMITS) as ledger:
+        clock = VirtualClock()
+        ledger = open_ledger(folder / NAME, clock=clock, storage="inline", limits=LIMITS, take_over=True)
+        async with ledger:
             found = await read_all(ledger, names(len(recording.calls)))
     except ConfigError as error:
         return f"refused:{str(error).partition(NAME)[2]}"

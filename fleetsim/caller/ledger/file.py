@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
+from fleetsim.caller.ledger import LedgerCopied, LedgerDamaged, LedgerLocked
 from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage, version_damage
 from fleetsim.caller.ledger.recovery.wal import inspect
 from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION, migrate, version_of
@@ -64,11 +64,12 @@ def image(connection: sqlite3.Connection) -> Iterator[bytes]:
             yield piece
 
 
-def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float) -> Database:
+def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float, take_over: bool = False) -> Database:
     """Lock, check and open; a missing file is created.
 
     Raises:
         LedgerLocked: another process has it.
+        LedgerCopied: it is a copy, without ``take_over``.
         LedgerDamaged: it is not a ledger, or not whole.
         ConfigError: it cannot be created or opened, or a newer fleetsim wrote it.
     """
@@ -80,7 +81,7 @@ def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float)
         opened.callback(mark.close)
         writer = connect(str(path), busy_s)
         opened.callback(writer.close)
-        _check_inside(writer, path, mark, now)
+        _check_inside(writer, path, mark, now, take_over=take_over)
         reader = writer
         if not one_connection:
             reader = connect(str(path), busy_s)
@@ -178,7 +179,9 @@ def _check_outside(path: Path) -> None:
         raise LedgerDamaged(f"the ledger {path} is damaged: {damage}", hint=SALVAGE_HINT)
 
 
-def _check_inside(connection: sqlite3.Connection, path: Path, mark: HighWaterMark, now: datetime) -> None:
+def _check_inside(
+    connection: sqlite3.Connection, path: Path, mark: HighWaterMark, now: datetime, *, take_over: bool
+) -> None:
     try:
         _check_kind(connection, path)
         missing = ", ".join(f"{count} {table}" for table, count in mark.missing(connection).items())
@@ -191,6 +194,7 @@ def _check_inside(connection: sqlite3.Connection, path: Path, mark: HighWaterMar
         sync_folder(path.parent)  # turning WAL on used a journal; were it to come back, it would undo everything
         migrate(connection, at_micros=micros(now))
         failpoint("ledger.migrated")
+        _check_file(connection, path, take_over=take_over)
         damage = row_damage(connection)
     except UnicodeDecodeError as error:  # SQLite quotes the damage in its message, and not all bytes are text
         raise _damaged(path, "its tables are not described in text") from error
@@ -201,6 +205,31 @@ def _check_inside(connection: sqlite3.Connection, path: Path, mark: HighWaterMar
         raise ConfigError(f"the ledger {path} cannot be opened: {error}") from error
     if damage:
         raise _damaged(path, damage)
+
+
+def _check_file(connection: sqlite3.Connection, path: Path, *, take_over: bool) -> None:
+    """Compare the file with the one that the ledger recorded, and update the record (decision 0039).
+
+    The same inode under the same path, or on the same device, is the same file: it may have been renamed, and a device
+    may get another number at each start of the machine. Anything else is a copy.
+    """
+    status = path.stat()
+    here = os.fsencode(path.resolve()), str(status.st_dev), str(status.st_ino)
+    known = connection.execute(
+        "SELECT CAST(path AS BLOB), CAST(device AS TEXT), CAST(inode AS TEXT) FROM file"
+    ).fetchone()
+    if known == here:
+        return
+    same = known is None or (known[2] == here[2] and (known[0] == here[0] or known[1] == here[1]))
+    if not same and not take_over:
+        original = os.fsdecode(known[0])
+        what = "another file is in its place" if known[0] == here[0] else f"its hub used {original}"
+        raise LedgerCopied(
+            f"the ledger {path} is a copy: {what}",
+            hint="two hubs would do the same work twice; if no hub uses the original any more, add --take-over",
+        )
+    connection.execute("REPLACE INTO file VALUES (1, ?, ?, ?)", here)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # a copy without its log must be known as one too
 
 
 def _damaged(path: Path, what: str) -> LedgerDamaged:

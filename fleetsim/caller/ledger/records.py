@@ -21,6 +21,10 @@ class LedgerDamaged(ConfigError):
     """The file is not a ledger, or not whole. It is never replaced: a person decides (``--salvage``)."""
 
 
+class LedgerCopied(ConfigError):
+    """The file is a copy of the ledger that a hub wrote: a person decides which of them is used (``--take-over``)."""
+
+
 class LedgerLocked(ConfigError):
     """Another process has the ledger open; ``pid`` is its number, None if it cannot be told."""
 

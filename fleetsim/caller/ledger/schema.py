@@ -79,6 +79,12 @@ _WEBHOOKS = (
 )
 
 
+_FILE = (
+    """CREATE TABLE file (
+        seq INTEGER PRIMARY KEY CHECK (seq = 1), path BLOB NOT NULL, device TEXT NOT NULL, inode TEXT NOT NULL)""",
+)
+
+
 def _chain_up(connection: sqlite3.Connection) -> None:
     before = b""
     for seq, *columns in connection.execute(f"SELECT seq, {SUMMED['outcomes']} FROM outcomes ORDER BY seq").fetchall():
@@ -90,6 +96,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "requests, outcomes, questions, runs, cards, events", _TABLES),
     Migration(2, "sums on every row, a chain over outcomes, announced outcomes", _SUMS, _chain_up),
     Migration(3, "webhooks that came before the reply", _WEBHOOKS),
+    Migration(4, "the file that the ledger is in", _FILE),
 )
 """All steps, oldest first."""
 

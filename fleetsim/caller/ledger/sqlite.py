@@ -325,11 +325,13 @@ def open_ledger(
     clock: Clock,
     storage: Literal["threaded", "inline"] = "threaded",
     limits: LedgerLimits | None = None,
+    take_over: bool = False,
 ) -> Ledger:
     """The ledger in the file ``path``, created if missing; None keeps it in memory. Use as ``async with``.
 
     ``storage`` says who waits for the disk: threads of its own, or the caller ("inline", for tests and
-    simulations). Entering raises LedgerLocked, LedgerDamaged or ConfigError.
+    simulations). ``take_over`` opens a copy too: the caller promises that no hub uses the original any more. Entering
+    raises LedgerLocked, LedgerCopied, LedgerDamaged or ConfigError.
     """
 
     bounds, now = limits or LedgerLimits(), clock.now()
@@ -337,7 +339,8 @@ def open_ledger(
     def opener() -> Database:
         if path is None:
             return open_memory(now)
-        return open_file(Path(path), now, one_connection=storage == "inline", busy_s=bounds.busy_s)
+        inline = storage == "inline"
+        return open_file(Path(path), now, one_connection=inline, busy_s=bounds.busy_s, take_over=take_over)
 
     form: Storage = InlineStorage(opener)
     if storage == "threaded":
