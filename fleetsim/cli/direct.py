@@ -20,7 +20,8 @@ from fleetsim.cli.terminal import LiveText, Progress
 from fleetsim.client import AgentClient, ClientLimits, Credential, Following
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.asking import answer_schema, asking_of
-from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut
+from fleetsim.model.call import CancelTask
+from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, WireError
 from fleetsim.model.event import ArtifactUpdate, bounded
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.limits import wire_bytes
@@ -260,6 +261,15 @@ async def read_task(common: CommonOptions, ask: AskOptions, task_id: str, *, wai
             await (following.end() if wait else following.first())
     assert following.task is not None  # it showed one, or there was an error
     return _result(ask, client, following.task, asyncio.get_running_loop().time() - began)
+
+
+async def cancel_task(common: CommonOptions, ask: AskOptions, task_id: str) -> AskResult:
+    """Ask the agent to stop a task, and return the task as the agent then shows it. Raises as ``AgentClient.cancel``."""
+    async with agent_client(common, ask) as client:
+        task = await client.call(CancelTask(task_id=task_id))
+    if not isinstance(task, Task):
+        raise WireError(f"{client.where}: the reply to the cancel is not a task")
+    return _result(ask, client, task, 0.0)
 
 
 def download_command(ask: AskOptions, task_id: str) -> str:

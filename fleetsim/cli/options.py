@@ -12,6 +12,7 @@ import click
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.limits import KIB, TEXT_CHARS_MAX
 from fleetsim.model.text import one_line
+from fleetsim.wire.dialect import DIALECTS
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -31,12 +32,13 @@ def pin_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``pin_options``, and the credential for an agent given by its URL; one by name has its own in agents.yaml."""
+    """``pin_options``, the dialect, and the credential for an agent given by its URL; agents.yaml has one by name."""
     key = click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
     token = click.option(
         "--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL)."
     )
-    return pin_options(key(token(command)))
+    version = click.option("--a2a-version", "dialect", type=click.Choice(sorted(DIALECTS)), help="Speak this dialect.")
+    return pin_options(key(token(version(command))))
 
 
 Typed = TypeVar("Typed", str, str | None)

@@ -30,7 +30,6 @@ from fleetsim.model.parts import require_parts
 from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, TaskState
 from fleetsim.model.text import placeholder
 from fleetsim.model.work import OutcomeKind, plain_id
-from fleetsim.wire.dialect import DIALECTS
 
 _NO_ANSWER = frozenset(OutcomeKind) - {OutcomeKind.COMPLETED}
 
@@ -72,7 +71,6 @@ def _parent_id(_context: click.Context, _option: click.Parameter, value: str | N
     help="The id of what this is a step of: the agent is told (parentId, X-Parent-Id), and it is kept with the work.",
 )
 @call_options
-@click.option("--a2a-version", "dialect", type=click.Choice(sorted(DIALECTS)), help="Speak this dialect.")
 @click.option("--text-max", type=click.IntRange(1, TEXT_MAX_MAX), help=TEXT_MAX_HELP)
 @click.option("--exit-status", is_flag=True, help="Exit 1 if the task failed, 7 if it waits for somebody.")
 @click.pass_obj

@@ -25,7 +25,6 @@ from fleetsim.model.text import placeholder
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.saving import safe_name
-from fleetsim.wire.dialect import DIALECTS
 
 MARGIN_S = 0.5
 
@@ -71,7 +70,6 @@ def list_tasks(common: CommonOptions, limit: int) -> None:
 @timeout_option("How long to wait in all; then exit 5, with the request as it is.")
 @click.option("--agent", help="Read it from this agent (a name or URL), without a hub: ID is then the agent's task id.")
 @call_options
-@click.option("--a2a-version", "dialect", type=click.Choice(sorted(DIALECTS)), help="Speak this dialect (--agent).")
 @click.option("--exit-status", is_flag=True, help="Exit 1 if it failed, 7 if it waits for somebody.")
 @click.option("--text-max", type=click.IntRange(1, TEXT_MAX_MAX), help=TEXT_MAX_HELP)
 @click.pass_obj
@@ -134,15 +132,23 @@ def get(
 
 @task.command("cancel")
 @click.argument("task_id", metavar="ID")
+@click.option("--agent", help="Ask this agent (a URL, or a name in agents.yaml) instead of the hub; ID is its task id.")
+@call_options
 @click.pass_obj
-def cancel(common: CommonOptions, task_id: str) -> None:
-    """Ask for a request to be stopped."""
+def cancel(common: CommonOptions, /, task_id: str, agent: str | None, **how: Any) -> None:
+    """Ask for a request to be stopped, or with --agent for a task of that agent's."""
 
     async def stop(hub: HubClient) -> str:
         request = await request_id(hub, task_id)
         await hub.cancel(request)
         return request
 
+    if agent is not None:
+        result = asyncio.run(direct.cancel_task(common, AskOptions.given(agent=agent, text="", **how), task_id))
+        if common.as_json:
+            render.emit_json({"taskId": result.task_id, "state": result.state})
+        common.note(f"task {result.task_id} is {render.word(result.state, plain=common.ascii)}")
+        return
     request = at_hub(common, stop)
     if common.as_json:
         render.emit_json({"correlationId": request})
@@ -157,7 +163,6 @@ def cancel(common: CommonOptions, task_id: str) -> None:
 @click.option("--allow", multiple=True, metavar="HOST:PORT", help="Let --remote call this private address.")
 @click.option("--agent", help="Ask this agent (a URL, or a name in agents.yaml) instead of the hub; ID is its task id.")
 @call_options
-@click.option("--a2a-version", "dialect", type=click.Choice(sorted(DIALECTS)), help="Speak this dialect.")
 @click.pass_obj
 def download(
     common: CommonOptions,
