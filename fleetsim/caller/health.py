@@ -17,7 +17,7 @@ from heapq import merge
 from itertools import chain
 from math import inf
 from operator import add
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import ConfigDict, Field
 
@@ -36,6 +36,8 @@ from fleetsim.caller.outcome_rows import (
 from fleetsim.caller.registry import weight
 from fleetsim.model.work import Cause, Outcome, OutcomeKind
 from fleetsim.runtime.explain import DECLARED
+
+Moment = TypeVar("Moment", float, datetime)
 
 OUTCOMES_MAX = 2_000_000
 WINDOW = timedelta(hours=24)
@@ -244,7 +246,7 @@ def _date(at: float | None) -> datetime | None:
     return None if at is None else datetime.fromtimestamp(at, UTC)
 
 
-def _first(moments: Iterable[float | None]) -> float | None:
+def _first(moments: Iterable[Moment | None]) -> Moment | None:
     return min((at for at in moments if at is not None), default=None)
 
 
@@ -572,13 +574,13 @@ def judge(bucket: Bucket, figures: OutcomeStats, condition: Condition, limits: T
     if condition.paused:
         return Verdict(HealthWord.PAUSED, condition.paused_why or "not enabled in agents.yaml")
     if condition.reachable is False:
-        since = _earliest(condition.unreachable_since, bucket.streak_since(_NOT_THERE))
+        since = _first((condition.unreachable_since, bucket.streak_since(_NOT_THERE)))
         return Verdict(HealthWord.DOWN, "unreachable", since)
     if condition.auth_refused:
-        since = _earliest(condition.refused_since, bucket.streak_since({Cause.CREDENTIAL_REFUSED}))
+        since = _first((condition.refused_since, bucket.streak_since({Cause.CREDENTIAL_REFUSED})))
         return Verdict(HealthWord.DOWN, "refuses our credential", since)
     if condition.breaker_open:
-        since = _earliest(condition.breaker_since, bucket.streak_since(_NOT_THERE))
+        since = _first((condition.breaker_since, bucket.streak_since(_NOT_THERE)))
         return Verdict(HealthWord.DOWN, "left alone after repeated failures", since)
     if rate is not None and rate < limits.down_below:
         return Verdict(HealthWord.DOWN, percent, bucket.low_since(limits.down_below, limits.outcomes_min))
@@ -595,8 +597,3 @@ def judge(bucket: Bucket, figures: OutcomeStats, condition: Condition, limits: T
 
 
 _NOT_THERE = frozenset({Cause.UNREACHABLE, Cause.NEVER_SENT})
-
-
-def _earliest(*moments: datetime | None) -> datetime | None:
-    """The first of what is known; outcomes remember more than a hub that was started again."""
-    return min((moment for moment in moments if moment is not None), default=None)

@@ -264,7 +264,7 @@ async def read_task(common: CommonOptions, ask: AskOptions, task_id: str, *, wai
 
 
 async def cancel_task(common: CommonOptions, ask: AskOptions, task_id: str) -> AskResult:
-    """Ask the agent to stop a task, and return the task as the agent then shows it. Raises as ``AgentClient.cancel``."""
+    """Ask the agent to stop a task, and return the task as it then is. Raises as ``AgentClient.cancel``."""
     async with agent_client(common, ask) as client:
         task = await client.call(CancelTask(task_id=task_id))
     if not isinstance(task, Task):

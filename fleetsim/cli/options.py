@@ -12,7 +12,6 @@ import click
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.limits import KIB, TEXT_CHARS_MAX
 from fleetsim.model.text import one_line
-from fleetsim.wire.dialect import DIALECTS
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -33,6 +32,8 @@ def pin_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``pin_options``, the dialect, and the credential for an agent given by its URL; agents.yaml has one by name."""
+    from fleetsim.wire.dialect import DIALECTS  # not for the verbs that call no agent
+
     key = click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
     token = click.option(
         "--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL)."
