@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
@@ -99,9 +99,9 @@ class TextPartBody(_Body):
     """More text."""
 
     kind: Literal["text"]
-    """What it is."""
+    """Whether this is text, a file or data."""
     text: str
-    """The text."""
+    """Of text: the text. Of a file: its content, if that is text, in place of bytes; it is sent as UTF-8."""
 
     def part(self) -> Part:
         return TextPart(text=self.text)
@@ -111,9 +111,11 @@ class FilePartBody(_Body):
     """A file, by its content or by its address."""
 
     kind: Literal["file"]
-    """What it is."""
+    """Whether this is text, a file or data."""
     content: Annotated[str | None, Field(alias="bytes")] = None
     """The content as base64, padded, on one line."""
+    text: str | None = None
+    """Of text: the text. Of a file: its content, if that is text, in place of bytes; it is sent as UTF-8."""
     uri: Annotated[str, Field(min_length=1, max_length=8_192)] | None = None
     """Its address instead, which the agent may fetch; the hub never does."""
     name: Annotated[str, Field(max_length=1_024)] | None = None
@@ -134,21 +136,20 @@ class FilePartBody(_Body):
 
     @model_validator(mode="after")
     def _has_one_content(self) -> Self:
-        if (self.content is None) is (self.uri is None):
-            raise ValueError("a file has bytes or a uri, and not both")
+        if [self.content, self.text, self.uri].count(None) != 2:
+            raise ValueError("a file has bytes, a text or a uri, and one of them")
         return self
 
     def part(self) -> Part:
-        return FilePart(
-            raw=self.content, uri=self.uri, filename=self.name, media_type=self.mime_type, metadata=self.metadata
-        )
+        raw = self.content if self.text is None else b64encode(self.text.encode()).decode("ascii")
+        return FilePart(raw=raw, uri=self.uri, filename=self.name, media_type=self.mime_type, metadata=self.metadata)
 
 
 class DataPartBody(_Body):
     """Any JSON value."""
 
     kind: Literal["data"]
-    """What it is."""
+    """Whether this is text, a file or data."""
     data: Any
     """The value."""
     mime_type: _Name | None = None

@@ -340,9 +340,7 @@ class HubClient(BlockingHubCalls):
 
     async def chat_task(self, correlation_id: str, *, wait_s: int = 0) -> ChatResponse:
         """What came of a request so far, after at most ``wait_s`` seconds (60) for its end or its question."""
-        if not ID.fullmatch(correlation_id):
-            raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
-        path = f"/a2a/task/{correlation_id}"
+        path = f"/a2a/task/{_request_id(correlation_id)}"
         return ChatResponse.of(await self.get(path, total_s=wait_s + _MARGIN_S, wait=wait_s or None))
 
     async def wait_for_task(self, correlation_id: str, *, timeout_s: float = TASK_WAIT_S) -> ChatResponse:
@@ -396,7 +394,7 @@ class HubClient(BlockingHubCalls):
         return await self.get(f"/inbox/{_part(question_id)}")
 
     async def cancel(self, correlation_id: str) -> None:
-        await self.post(f"/tasks/{_part(correlation_id)}/cancel")
+        await self.post(f"/tasks/{_request_id(correlation_id)}/cancel")
 
     async def answer(
         self,
@@ -507,6 +505,13 @@ class HubClient(BlockingHubCalls):
 def _with_parts(parts: Sequence[Part | Mapping[str, Any]]) -> dict[str, Any]:
     rows = [part if isinstance(part, Mapping) else body_part(part) for part in parts]
     return {"parts": rows} if rows else {}
+
+
+def _request_id(text: str) -> str:
+    """The id as given. Raises UnknownTarget if no request can have it."""
+    if not ID.fullmatch(text):
+        raise UnknownTarget(f"no request “{one_line(text, 64)}” is known")
+    return text
 
 
 def _part(text: str) -> str:

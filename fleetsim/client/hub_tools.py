@@ -13,27 +13,35 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
-from fleetsim.api.bodies import read
+from fleetsim.api.bodies import Parts, read
+from fleetsim.api.part_rows import part_notes
 from fleetsim.model.errors import ConfigError, FleetsimError
-from fleetsim.model.limits import MIB
-from fleetsim.model.text import neutralise, one_line
+from fleetsim.model.limits import WIRE_BYTES_MAX
+from fleetsim.model.parts import LISTED_MAX, ListedPart, content_of
+from fleetsim.model.text import escape, neutralise, one_line
 from fleetsim.wire.json import dump, parse_untrusted
 
 if TYPE_CHECKING:
     from fleetsim.client.hub_client import ChatResponse, HubClient
 
-ARGUMENTS_BYTES_MAX = 2 * MIB
+ARGUMENTS_BYTES_MAX = WIRE_BYTES_MAX
 RESULT_CHARS_MAX = 50_000
+"""Characters of text and data in one result; ``offset`` and ``part`` of wait_for_task have the rest."""
+
 WAIT_S_MAX = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What goes back to the model: ``text`` in words, ``data`` for programs. An agent's own words stand last in it."""
+    """The reply to a model: ``text`` in words, ``data`` for programs. An agent's own words stand last in it.
+
+    ``files`` are files with their content, base64 as the agent sent it, for the program to show to the model.
+    """
 
     text: str
     data: Mapping[str, Any] = field(default_factory=dict)
     is_error: bool = False
+    files: tuple[ListedPart, ...] = ()
 
     @classmethod
     def of_error(cls, error: FleetsimError) -> ToolResult:
@@ -96,8 +104,11 @@ class _ChatWithAgent(_Arguments):
 
     agent: str
     """The name of the agent."""
-    message: str
-    """What to say."""
+    message: str = ""
+    """The text to send. Needed unless there are parts."""
+    parts: Parts = []
+    """Files and data to send with the message, or instead of it. An answer to a question that asks for data has it
+    here."""
     context_id: _Text = None
     """The conversation to go on with."""
     task_id: _Text = None
@@ -115,20 +126,33 @@ class _Delegate(_Arguments):
     """The name of the agent."""
     skill: str
     """The skill to use."""
-    message: str
-    """What is to be done."""
+    message: str = ""
+    """The work to do. Needed unless there are parts."""
+    parts: Parts = []
+    """Files and data to send with the message, or instead of it."""
     project_slug: _Text = None
     """The project it is for."""
 
 
 class _WaitForTask(_Arguments):
-    """What came of work that was delegated, or of a chat that was still at work: its answer, its question, or that it
-    goes on still."""
+    """Wait for the answer or the question of delegated work or of a chat. Also read the rest of a long answer (offset),
+    and each of the files and data that came with it (part)."""
 
     correlation_id: Annotated[str, Field(max_length=256)]
     """As delegate or chat_with_agent gave it."""
     wait_seconds: Annotated[int, Field(ge=0, le=WAIT_S_MAX)] = 25
     """How long to wait for news, in seconds."""
+    offset: Annotated[int, Field(ge=0)] = 0
+    """The character to begin with, as a result before named it, for the rest of a long answer or of a long part."""
+    part: Annotated[int, Field(ge=1)] | None = None
+    """The number of a file or data that came with the answer, to have that instead of the text."""
+
+
+class _CancelTask(_Arguments):
+    """Stop work that was delegated, or a chat that is still at work. wait_for_task says how it ended."""
+
+    correlation_id: Annotated[str, Field(max_length=256)]
+    """As delegate or chat_with_agent gave it."""
 
 
 async def _manage_cron(hub: HubClient, arguments: Any) -> ToolResult:
@@ -156,17 +180,28 @@ async def _manage_cron(hub: HubClient, arguments: Any) -> ToolResult:
 
 
 async def _chat_with_agent(hub: HubClient, arguments: Any) -> ToolResult:
-    return _heard(await hub.chat_with_agent(**arguments.model_dump()))
+    parts = [part.part() for part in arguments.parts]
+    return _heard(await hub.chat_with_agent(**arguments.model_dump(exclude={"parts"}), parts=parts))
 
 
 async def _delegate(hub: HubClient, arguments: Any) -> ToolResult:
-    correlation_id = await hub.delegate(**arguments.model_dump())
+    parts = [part.part() for part in arguments.parts]
+    correlation_id = await hub.delegate(**arguments.model_dump(exclude={"parts"}), parts=parts)
     told = f"Task delegated to {one_line(arguments.agent, 64)}, correlationId {correlation_id}"
     return ToolResult(text=told, data={"correlationId": correlation_id})
 
 
 async def _wait_for_task(hub: HubClient, arguments: Any) -> ToolResult:
-    return _heard(await hub.chat_task(arguments.correlation_id, wait_s=arguments.wait_seconds))
+    response = await hub.chat_task(arguments.correlation_id, wait_s=arguments.wait_seconds)
+    if arguments.part is None or response.status == "working":
+        return _heard(response, arguments.offset)
+    return _content(response, arguments.part, arguments.offset)
+
+
+async def _cancel_task(hub: HubClient, arguments: Any) -> ToolResult:
+    await hub.cancel(arguments.correlation_id)
+    told = "The agent is asked to stop; wait_for_task with this correlationId says how it ended"
+    return ToolResult(text=told, data={"correlationId": arguments.correlation_id})
 
 
 _TOOLS: Mapping[str, tuple[type[_Arguments], Callable[[HubClient, Any], Awaitable[ToolResult]]]] = {
@@ -174,6 +209,7 @@ _TOOLS: Mapping[str, tuple[type[_Arguments], Callable[[HubClient, Any], Awaitabl
     "chat_with_agent": (_ChatWithAgent, _chat_with_agent),
     "delegate": (_Delegate, _delegate),
     "wait_for_task": (_WaitForTask, _wait_for_task),
+    "cancel_task": (_CancelTask, _cancel_task),
 }
 
 
@@ -244,42 +280,142 @@ def _ceremony_line(row: Mapping[str, Any]) -> str:
     )
 
 
-def _heard(response: ChatResponse) -> ToolResult:
-    """What an agent said, behind what a model needs to go on."""
+def _heard(response: ChatResponse, offset: int = 0) -> ToolResult:
+    """An agent's answer or question from a character on, with its data as far as there is room. The ids come first.
+
+    Raises ConfigError for an offset behind the end.
+    """
     ids = {
         "correlationId": response.correlation_id,
         "contextId": response.context_id,
         "taskId": response.task_id if response.status != "done" else None,  # one that ended takes no more messages
     }
     known = {key: one_line(value, 500) for key, value in ids.items() if value}
-    said = neutralise(response.text, limit=RESULT_CHARS_MAX)
+    failed = response.status == "done" and not response.success
+    reason = one_line(response.error or "no reason", 500)
     meaning = {
-        "done": "is done" if response.success else f"did not succeed ({one_line(response.error or 'no reason', 500)})",
+        "done": f"did not succeed ({reason})" if failed else "is done",
         "input-required": "asks; answer with chat_with_agent, this contextId and this taskId",
         "working": "is at work still; wait_for_task with this correlationId has the answer later",
     }[response.status]
-    head = f"{one_line(response.agent, 64)} {meaning} [{', '.join(f'{key} {value}' for key, value in known.items())}]"
-    cut = " (only the beginning)" if len(response.text) > RESULT_CHARS_MAX else ""
-    text = f"{head}\nWhat it says{cut}:\n{said}" if said else head
-    data = {"status": response.status, "agent": response.agent, "success": response.success, "response": said, **known}
-    return ToolResult(text=text, data=data, is_error=response.status == "done" and not response.success)
+    text = "" if failed and response.text == reason else response.text
+    shown, place = _piece(text, offset)
+    lines = [
+        f"{one_line(response.agent, 64)} {meaning} [{', '.join(f'{key} {value}' for key, value in known.items())}]"
+    ]
+    lines += [f"Warning: {one_line(warning, 500)}" for warning in response.warnings]
+    if response.answer_schema is not None:
+        wanted = escape(dump(dict(response.answer_schema)).decode())
+        lines.append(
+            f'It asks for data, in parts as {{"kind": "data", "data": …}}, that fits this JSON Schema: {wanted}'
+        )
+    if response.truncated:
+        lines.append(f"The hub kept {len(response.text):,} of the answer's {response.text_chars:,} characters")
+    rows: list[dict[str, Any]] = []
+    left = RESULT_CHARS_MAX - len(shown)
+    for part, row in zip(response.parts, part_notes(response.parts), strict=False):
+        lines.append(f"{part}; wait_for_task with this correlationId and part {part.index} has it")
+        if part.kind == "data" and not part.truncated and len(written := _as_json(part)) <= left:
+            left -= len(written)
+            lines[-1] = f"data {part.index}: {written}"
+            row["data"] = part.data
+        rows.append(row)
+    if response.parts_total > len(rows):
+        lines.append(f"and {response.parts_total - len(rows):,} more files and data")
+    if shown:
+        lines.append(f"What it says{_where(place)}:\n{shown}")
+    data = {"status": response.status, "agent": response.agent, "success": response.success, "response": shown}
+    optional = {"parts": rows, "answerSchema": response.answer_schema, "warnings": list(response.warnings)}
+    given = {key: value for key, value in optional.items() if value}
+    return ToolResult(text="\n".join(lines), data={**data, **place, **given, **known}, is_error=failed)
+
+
+def _content(response: ChatResponse, index: int, offset: int) -> ToolResult:
+    """One of the files and data that came with an answer: text as text, anything else in ``files``.
+
+    Raises ConfigError for a number without a part.
+    """
+    part = next((part for part in response.parts if part.index == index), None)
+    if part is None:
+        listed = "; ".join(str(one) for one in response.parts[:LISTED_MAX])
+        raise ConfigError(f"there is no part {index}", hint=f"there are {listed}" if listed else "there are no parts")
+    (row,) = part_notes([part])
+    data = {"correlationId": response.correlation_id, "part": row}
+    if part.truncated or (part.kind == "file" and part.raw is None):
+        reason = f"it is at {one_line(part.uri, 500)}" if part.uri else "it was too large to be kept"
+        return ToolResult(text=f"{part}: the hub has no content of it: {reason}", data=data, is_error=True)
+    text = _as_json(part) if part.kind == "data" else _as_text(part)
+    if text is None:
+        return ToolResult(text=f"{part}; its content is attached", data=data, files=(part,))
+    shown, place = _piece(text, offset)
+    return ToolResult(text=f"{part}{_where(place)}:\n{shown}", data={**data, "content": shown, **place})
+
+
+def _as_json(part: ListedPart) -> str:
+    return escape(dump(part.data).decode())
+
+
+def _as_text(part: ListedPart) -> str | None:
+    """The content of a file that is text, in UTF-8; None for any other. Raises ConfigError if it is not base64."""
+    try:
+        content = content_of(part.raw or "")
+    except ValueError as error:
+        raise ConfigError(f"{part}: {error}") from None
+    try:
+        return None if b"\0" in content else content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _piece(text: str, offset: int) -> tuple[str, dict[str, int]]:
+    """As much of a text as one result holds, made harmless, and its place in the whole if it is not all.
+
+    Raises ConfigError for an offset behind the end.
+    """
+    if offset and offset >= len(text):
+        raise ConfigError(f"offset: there are {len(text):,} characters", hint="the first has the offset 0")
+    end = min(offset + RESULT_CHARS_MAX, len(text))
+    place = {"offset": offset, "textChars": len(text), "nextOffset": end}
+    if end == len(text):
+        del place["nextOffset"]
+    return neutralise(text[offset:end], limit=RESULT_CHARS_MAX), place if offset or end < len(text) else {}
+
+
+def _where(place: Mapping[str, int]) -> str:
+    if not place:
+        return ""
+    following = place.get("nextOffset")
+    rest = f"; wait_for_task with offset {following} has what follows" if following else ""
+    return f" (from character {place['offset']:,} of {place['textChars']:,}{rest})"
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of a model's arguments, without what only says that a key may be left out."""
+    """The JSON Schema of a model's arguments, as every maker of models takes it: no references and no alternatives.
+
+    The kinds of a part become one object with the keys of all; which go together is checked when it is called.
+    """
+    whole = model.model_json_schema()
 
     def plain(part: dict[str, Any]) -> dict[str, Any]:
         kinds = [kind for kind in part.get("anyOf", ()) if kind != {"type": "null"}]
         merged = {**part, **kinds[0]} if len(kinds) == 1 else part
-        return {key: value for key, value in merged.items() if key not in {"anyOf", "title", "default"}}
+        if "oneOf" in (items := merged.get("items", {})):
+            merged = {
+                **merged,
+                "items": either([whole["$defs"][kind["$ref"].split("/")[-1]] for kind in items["oneOf"]]),
+            }
+        kept = {key: value for key, value in merged.items() if key not in {"anyOf", "title", "default"}}
+        return {**kept, "description": " ".join(part["description"].split())}
 
-    whole = model.model_json_schema()
+    def either(kinds: list[dict[str, Any]]) -> dict[str, Any]:
+        keys = {key: plain(part) for kind in kinds for key, part in kind["properties"].items()}
+        names = [kind["properties"]["kind"]["const"] for kind in kinds]
+        keys["kind"] = {"type": "string", "enum": names, "description": keys["kind"]["description"]}
+        return {"type": "object", "properties": keys, "required": ["kind"], "additionalProperties": False}
+
     return {
         "type": "object",
-        "properties": {
-            key: {**plain(part), "description": " ".join(part["description"].split())}
-            for key, part in whole["properties"].items()
-        },
+        "properties": {key: plain(part) for key, part in whole["properties"].items()},
         "required": whole.get("required", []),
         "additionalProperties": False,
     }

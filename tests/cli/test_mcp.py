@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from fleetsim.agent import Agent
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.cli.mcp_server import PATH, serving_http
 from fleetsim.client import HubClient
+from fleetsim.client.hub_tools import tools
 from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
@@ -32,6 +35,9 @@ from fleetsim.runtime.real import running_runtime
 from tests import warm
 from tests.cli.world import Shell
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.hub.test_chat_parts import LONG, novelist
+from tests.hub.test_hub_data_questions import FORM, clerk
+from tests.hub.test_hub_parts import BYTES, DATA, DATA_ROW, FILE_ROW, filer
 from tests.hub.town import worker
 
 pytestmark = pytest.mark.sockets
@@ -66,20 +72,23 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(home: Path) -> AsyncIterator[Ground]:
+async def ground(home: Path, *agents: Agent) -> AsyncIterator[Ground]:
     state = StateDir(home / "state").open()
     (home / "ceremonies").mkdir()
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime(seed=1))
-        agent_url = await stack.enter_async_context(worker().serving())
-        config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{agent_url}/a2a"),))
-        ledger = await stack.enter_async_context(open_ledger(None, clock=runtime.clock))
+        entries = []
+        for agent in agents or (worker(),):
+            url = await stack.enter_async_context(agent.serving())
+            entries.append(AgentEntry(name=agent.settings.name, url=f"{url}/a2a"))
+        config = FleetConfig(agents=tuple(entries))
+        ledger = await stack.enter_async_context(open_ledger(home / "ledger.db", clock=runtime.clock))
         keys = AgentKeys(DiskFiles(), ENV, home / "agent-keys.yaml")
         hub = await stack.enter_async_context(
             running_hub(config, runtime, ledger, state=state, agent_keys=keys, ceremonies=home / "ceremonies")
         )
         async with asyncio.timeout(60), hub.events.subscribe() as heard:
-            while not hub.broker.view("quinn").skills:
+            while not all(view.skills for view in hub.broker.views()):
                 await heard.next_batch(1)
         yield Ground(runtime, hub.url or "", hub.keys.api_key, Shell(home))
 
@@ -99,7 +108,7 @@ async def on_stdio(at: Ground, *args: str, **env: str) -> AsyncIterator[ClientSe
 @asynccontextmanager
 async def over_http(url: str, headers: dict[str, str]) -> AsyncIterator[ClientSession]:
     async with (
-        httpx2.AsyncClient(headers=headers) as http,
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
         streamable_http_client(url, http_client=http) as (reading, writing),
         ClientSession(reading, writing) as session,
     ):
@@ -120,7 +129,7 @@ async def said(session: ClientSession, tool: str, arguments: dict[str, Any], *, 
 async def test_an_agents_own_ceremonies_are_made_listed_paused_and_deleted_over_stdio(tmp_path: Path) -> None:
     async with ground(tmp_path) as at, on_stdio(at, WORKSTACEAN_URL=at.url, WORKSTACEAN_API_KEY=QUINN) as quinn:
         listed = await quinn.list_tools()
-        assert [tool.name for tool in listed.tools] == ["manage_cron", "chat_with_agent", "delegate", "wait_for_task"]
+        assert [tool.name for tool in listed.tools] == [tool.name for tool in tools()]
         assert await said(quinn, "manage_cron", {"action": "list"}) == "No ceremonies registered."
         assert "Created. quinn.sweep" in await said(quinn, "manage_cron", CREATE)
         assert (tmp_path / "ceremonies" / "quinn.sweep.yaml").exists()
@@ -154,6 +163,89 @@ async def test_an_agent_talks_with_a_real_agent_and_gives_it_work_over_stdio(tmp
     log = (tmp_path / "mcp.log").read_text()
     assert "tools of ava" in log
     assert AVA not in log
+
+
+async def called(session: ClientSession, tool: str, arguments: dict[str, Any]) -> types.CallToolResult:
+    result = await session.call_tool(tool, arguments)
+    assert isinstance(result, types.CallToolResult)
+    assert not result.is_error, result.content
+    return result
+
+
+def words(result: types.CallToolResult) -> str:
+    content = result.content[0]
+    assert isinstance(content, types.TextContent)
+    return content.text
+
+
+async def test_files_data_and_long_texts_go_in_and_out_over_stdio(tmp_path: Path) -> None:
+    agents = (filer(), novelist())
+    async with ground(tmp_path, *agents) as at, on_stdio(at, WORKSTACEAN_API_KEY=AVA) as ava:
+        large = {"kind": "file", "name": "large.bin", "bytes": b64encode(bytes(range(256)) * 16_384).decode()}
+        image = {"kind": "file", "name": "dot.png", "mimeType": "image/png", "bytes": b64encode(b"\x89PNG\0").decode()}
+        asked = {"agent": "filer", "skill": "copy", "parts": [FILE_ROW, DATA_ROW, image, large]}
+        work = await called(ava, "delegate", asked)
+        which = {"correlationId": work.structured_content["correlationId"]}
+        told = await called(ava, "wait_for_task", which)
+        assert [part["kind"] for part in told.structured_content["parts"]] == ["file", "data", "file", "file"]
+        assert told.structured_content["parts"][1]["data"] == DATA
+        found = [(await called(ava, "wait_for_task", {**which, "part": at})).content[-1] for at in (1, 3, 4)]
+        report, dot, whole = found
+        assert isinstance(report, types.EmbeddedResource)
+        assert isinstance(report.resource, types.BlobResourceContents)
+        assert (b64decode(report.resource.blob), report.resource.mime_type) == (BYTES, "application/pdf")
+        assert isinstance(dot, types.ImageContent)
+        assert (b64decode(dot.data), dot.mime_type) == (b"\x89PNG\0", "image/png")
+        assert isinstance(whole, types.EmbeddedResource)
+        assert isinstance(whole.resource, types.BlobResourceContents)
+        assert whole.resource.blob == large["bytes"]
+
+        first = await called(ava, "chat_with_agent", {"agent": "novelist", "message": "x", "skill": "write"})
+        text, following = first.structured_content["response"], first.structured_content.get("nextOffset")
+        while following is not None:
+            rest = {"correlationId": first.structured_content["correlationId"], "offset": following}
+            piece = (await called(ava, "wait_for_task", rest)).structured_content
+            text, following = text + piece["response"], piece.get("nextOffset")
+        assert text == LONG
+        counted = {"agent": "novelist", "message": LONG, "skill": "count"}
+        assert words(await called(ava, "chat_with_agent", counted)).endswith(str(len(LONG)))
+
+
+async def test_a_question_that_is_data_a_failure_and_a_cancel_reach_a_model_over_stdio(tmp_path: Path) -> None:
+    agents = (worker(), clerk())
+    async with ground(tmp_path, *agents) as at, on_stdio(at, WORKSTACEAN_API_KEY=AVA) as ava:
+        for _ in range(12):  # a question that is visible can be answered at once
+            asked = await called(ava, "chat_with_agent", {"agent": "clerk", "message": "x", "skill": "form"})
+            assert asked.structured_content["answerSchema"] == FORM["schema"]
+            going = {"agent": "clerk", **{key: asked.structured_content[key] for key in ("contextId", "taskId")}}
+            amount = {"kind": "data", "data": {"amount": 3}}
+            told = await called(ava, "chat_with_agent", {**going, "parts": [amount]})
+            assert told.structured_content["response"] == 'got [{"amount": 3}]'
+        failing = {"agent": "quinn", "message": "x", "skill": "fail"}
+        assert "the disk is full" in await said(ava, "chat_with_agent", failing, wrong=True)
+        work = await called(ava, "delegate", {"agent": "quinn", "skill": "ponder", "message": "x"})
+        which = {"correlationId": work.structured_content["correlationId"]}
+        assert (await called(ava, "wait_for_task", {**which, "waitSeconds": 1})).structured_content[
+            "status"
+        ] == "working"
+        await called(ava, "cancel_task", which)
+        assert "cancel" in await said(ava, "wait_for_task", which, wrong=True)
+
+
+async def test_a_large_file_passes_over_http(tmp_path: Path) -> None:
+    async with (
+        ground(tmp_path, filer()) as at,
+        serving_http(at.client, host="127.0.0.1", port=0, admin=False) as url,
+        over_http(url, {"x-api-key": AVA}) as ava,
+    ):
+        large = b64encode(bytes(range(256)) * 32_000).decode()
+        asked = {"agent": "filer", "skill": "copy", "parts": [{"kind": "file", "bytes": large}]}
+        work = await called(ava, "delegate", asked)
+        part = {"correlationId": work.structured_content["correlationId"], "part": 1}
+        content = (await called(ava, "wait_for_task", part)).content[-1]
+        assert isinstance(content, types.EmbeddedResource)
+        assert isinstance(content.resource, types.BlobResourceContents)
+        assert content.resource.blob == large
 
 
 async def test_the_hubs_own_key_is_refused_unless_it_is_meant(tmp_path: Path) -> None:

@@ -11,7 +11,11 @@ from jsonschema import Draft202012Validator
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.client.hub_tools import RESULT_CHARS_MAX, anthropic_tools, openai_tools
+from fleetsim.model.parts import content_of
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.hub.test_chat_parts import LONG, novelist
+from tests.hub.test_hub_data_questions import FORM, clerk
+from tests.hub.test_hub_parts import BYTES, DATA, DATA_ROW, FILE_ROW, filer
 from tests.hub.town import Town, town, worker
 
 CREATE = {
@@ -33,7 +37,7 @@ async def said(t: Town, name: str, arguments: Any, *, key: str = QUINN) -> str:
 
 def test_both_forms_tell_the_same_tools_and_their_schemas_are_schemas() -> None:
     forms = {tool["name"]: tool for tool in anthropic_tools()}
-    assert list(forms) == ["manage_cron", "chat_with_agent", "delegate", "wait_for_task"]
+    assert list(forms) == ["manage_cron", "chat_with_agent", "delegate", "wait_for_task", "cancel_task"]
     for tool in openai_tools():
         assert set(tool) == {"type", "function"}
         function = tool["function"]
@@ -42,7 +46,7 @@ def test_both_forms_tell_the_same_tools_and_their_schemas_are_schemas() -> None:
         Draft202012Validator.check_schema(function["parameters"])
         assert function["parameters"]["additionalProperties"] is False
         text = json.dumps(tool)
-        assert "anyOf" not in text
+        assert not any(word in text for word in ("anyOf", "oneOf"))
         assert "$ref" not in text
         assert all(part["description"] and part["type"] for part in function["parameters"]["properties"].values())
 
@@ -117,13 +121,21 @@ async def test_null_is_taken_as_left_out() -> None:
         ("manage_cron", "[" * 100_000, "JSON"),
         ("manage_cron", '{"action": "list", "action": "delete"}', "twice"),
         ("manage_cron", {"action": "list", "id": object()}, "JSON"),
-        ("manage_cron", {"action": "list", "id": "x" * 3_000_000}, "bytes"),
+        ("manage_cron", {"action": "list", "id": "x" * 30_000_000}, "bytes"),
         ("chat_with_agent", {"agent": "nobody", "message": "x"}, "nobody"),
         ("chat_with_agent", {"agent": "all", "message": "x"}, "agent"),
         ("chat_with_agent", {"agent": "quinn", "message": " "}, "message"),
         ("delegate", {"agent": "quinn", "message": "x"}, "skill: is missing"),
         ("wait_for_task", {"correlationId": "../../health"}, "no request"),
         ("wait_for_task", {"correlationId": "c", "waitSeconds": 10**9}, "waitSeconds"),
+        ("wait_for_task", {"correlationId": "c", "part": 0}, "part"),
+        ("wait_for_task", {"correlationId": "c", "offset": -1}, "offset"),
+        ("chat_with_agent", {"agent": "quinn", "parts": []}, "message"),
+        ("chat_with_agent", {"agent": "quinn", "parts": [{"kind": "stone"}]}, "parts"),
+        ("chat_with_agent", {"agent": "quinn", "parts": [{"kind": "file", "bytes": "?"}]}, "base64"),
+        ("delegate", {"agent": "quinn", "skill": "echo", "parts": [{"kind": "file"}]}, "parts"),
+        ("cancel_task", {}, "correlationId"),
+        ("cancel_task", {"correlationId": "../../health"}, "no request"),
     ],
 )
 async def test_a_call_that_cannot_be_is_told_to_the_model_and_does_nothing(
@@ -140,6 +152,120 @@ async def test_a_call_that_cannot_be_is_told_to_the_model_and_does_nothing(
         assert await t.remote.ceremonies() == []
 
 
+async def whole(t: Town, correlation_id: str, **which: int) -> str:
+    """All of an answer's text, or of a part's, as a model has it piece by piece."""
+    found, offset = [], 0
+    while True:
+        asked = {"correlationId": correlation_id, "offset": offset, **which}
+        result = await t.agents_client(AVA).call("wait_for_task", asked)
+        assert not result.is_error, result.text
+        piece = result.data["content" if which else "response"]
+        assert piece in result.text
+        assert len(piece) <= RESULT_CHARS_MAX
+        found.append(piece)
+        if "nextOffset" not in result.data:
+            return "".join(found)
+        offset = result.data["nextOffset"]
+
+
+async def test_a_model_has_the_rest_of_a_long_answer_by_its_offset() -> None:
+    async with town(novelist(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        ava = t.agents_client(AVA)
+        first = await ava.call("chat_with_agent", {"agent": "novelist", "message": "a novel", "skill": "write"})
+        assert (first.data["nextOffset"], first.data["textChars"]) == (RESULT_CHARS_MAX, len(LONG))
+        assert f"offset {RESULT_CHARS_MAX}" in first.text
+        assert await whole(t, first.data["correlationId"]) == LONG
+        beyond = {"correlationId": first.data["correlationId"], "offset": len(LONG)}
+        assert (await ava.call("wait_for_task", beyond)).is_error
+        long = {"agent": "novelist", "message": LONG, "skill": "count"}
+        assert (await ava.call("chat_with_agent", long)).data["response"] == str(len(LONG))
+
+
+async def test_a_model_sends_files_and_data_and_has_those_of_the_answer() -> None:
+    async with town(filer(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        ava = t.agents_client(AVA)
+        table = {"kind": "file", "name": "a.csv", "mimeType": "text/csv", "text": "é,1\n" * 20_000}
+        asked = {"agent": "filer", "skill": "copy", "parts": [FILE_ROW, DATA_ROW, table]}
+        told = await ava.call("chat_with_agent", asked)
+        assert not told.is_error, told.text
+        file, data, text = told.data["parts"]
+        assert (file["kind"], file["sizeBytes"], data["data"], text["name"]) == ("file", 5_120, DATA, "a.csv")
+        assert "bytes" not in file
+        assert json.loads(told.text.split("data 2: ")[1].splitlines()[0]) == DATA
+        cid = told.data["correlationId"]
+        for index in (1, 2, 3):
+            assert f"part {index}" in told.text or f"data {index}" in told.text
+        content = await ava.call("wait_for_task", {"correlationId": cid, "part": 1})
+        assert [content_of(one.raw or "") for one in content.files] == [BYTES]
+        assert json.loads(await whole(t, cid, part=2)) == DATA
+        assert await whole(t, cid, part=3) == "é,1\n" * 20_000
+        missing = await ava.call("wait_for_task", {"correlationId": cid, "part": 4})
+        assert (missing.is_error, "a.csv" in missing.text) == (True, True)
+        work = await ava.call("delegate", asked)
+        later = await ava.call("wait_for_task", {"correlationId": work.data["correlationId"]})
+        assert later.data["parts"] == told.data["parts"]
+
+
+async def test_data_too_long_for_one_result_is_listed_and_had_in_pieces() -> None:
+    async with town(filer(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        rows = [{"n": n} for n in range(10_000)]
+        asked = {"agent": "filer", "skill": "copy", "parts": [{"kind": "data", "data": rows}]}
+        told = await t.agents_client(AVA).call("chat_with_agent", asked)
+        (listed,) = told.data["parts"]
+        assert ("data" in listed, len(told.text) < 1_000) == (False, True)
+        assert json.loads(await whole(t, told.data["correlationId"], part=1)) == rows
+
+
+async def test_a_model_is_told_where_a_file_is_that_nobody_fetched() -> None:
+    async with town(filer(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        ava = t.agents_client(AVA)
+        told = await ava.call("chat_with_agent", {"agent": "filer", "message": "x", "skill": "point"})
+        assert told.data["parts"][0]["uri"] == "https://files.example/big.iso"
+        content = await ava.call("wait_for_task", {"correlationId": told.data["correlationId"], "part": 1})
+        assert (content.is_error, "https://files.example/big.iso" in content.text) == (True, True)
+
+
+async def test_a_model_is_asked_for_data_with_its_schema_and_gives_it() -> None:
+    async with town(clerk(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        ava = t.agents_client(AVA)
+        asked = await ava.call("chat_with_agent", {"agent": "clerk", "message": "a refund", "skill": "form"})
+        assert (asked.data["status"], asked.data["answerSchema"]) == ("input-required", FORM["schema"])
+        assert asked.data["parts"][0]["data"] == FORM
+        assert json.dumps(FORM["schema"], separators=(",", ":")) in asked.text
+        going = {"agent": "clerk", **{key: asked.data[key] for key in ("contextId", "taskId")}}
+        unfit = await ava.call("chat_with_agent", {**going, "parts": [{"kind": "data", "data": {"amount": 0}}]})
+        assert (unfit.is_error, "amount" in unfit.text) == (True, True)
+        told = await ava.call("chat_with_agent", {**going, "parts": [{"kind": "data", "data": {"amount": 3}}]})
+        assert told.data["response"] == 'got [{"amount": 3}]'
+
+
+async def test_a_model_stops_work_of_its_own_and_no_other() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        ava = t.agents_client(AVA)
+        work = await ava.call("delegate", {"agent": "quinn", "skill": "ponder", "message": "think"})
+        which = {"correlationId": work.data["correlationId"]}
+        await asyncio.sleep(5)
+        assert (await t.agents_client(QUINN).call("cancel_task", which)).is_error
+        assert not (await ava.call("cancel_task", which)).is_error
+        ended = await ava.call("wait_for_task", which)
+        assert (ended.is_error, ended.data["status"], "cancel" in ended.text) == (True, "done", True)
+
+
+async def test_a_failure_gives_its_reason_once_and_what_came_before_it() -> None:
+    async with town(novelist(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        told = await t.agents_client(AVA).call(
+            "chat_with_agent", {"agent": "novelist", "message": "x", "skill": "give_up"}
+        )
+        assert (told.is_error, told.text.count("no ink"), told.data["parts"][0]["data"]) == (True, 1, {"tried": 3})
+
+
 async def test_what_another_agent_says_is_bounded_and_can_fool_no_reader() -> None:
     loud = Agent("loud")
 
@@ -150,7 +276,7 @@ async def test_what_another_agent_says_is_bounded_and_can_fool_no_reader() -> No
     async with town(loud, agent_keys=ENV) as t:
         await asyncio.sleep(1)
         result = await t.agents_client(AVA).call("chat_with_agent", {"agent": "loud", "message": "x"})
-        assert (result.is_error, "only the beginning" in result.text) == (False, True)
+        assert (result.is_error, result.data["nextOffset"]) == (False, RESULT_CHARS_MAX)
         assert len(result.text) < RESULT_CHARS_MAX + 500
         assert len(result.data["response"]) <= RESULT_CHARS_MAX
         assert not {"\x1b", "\u202e", "\u200b"} & {*result.text, *result.data["response"]}
