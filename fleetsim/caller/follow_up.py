@@ -10,9 +10,10 @@ from __future__ import annotations
 from hashlib import sha256
 
 from fleetsim.caller.ledger import RequestRecord
+from fleetsim.model.asking import text_of
 from fleetsim.model.changing import replace
 from fleetsim.model.event import Snapshot, TaskEvent
-from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus, answer_text
+from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
 from fleetsim.model.work import KIND_OF_STATE, Outcome
 
 _DIGEST_CHARS = 24
@@ -39,7 +40,7 @@ def _earlier(last: Outcome, record: RequestRecord | None) -> str:
 
 def how_it_stands(task: Task) -> str:
     """A digest of a task that does nothing by itself (ended, or waiting); the empty string for any other."""
-    return _digest(task.state, answer_text(task)) if task.terminal or task.state in INTERRUPTED else ""
+    return _digest(task.state, text_of(task)[0]) if task.terminal or task.state in INTERRUPTED else ""
 
 
 def _digest(state: TaskState, text: str) -> str:

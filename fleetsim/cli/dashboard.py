@@ -13,9 +13,9 @@ from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.cli.logs import LOG_FORMAT
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.hub.hub import Hub
-from fleetsim.model.asking import answer_schema
+from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.errors import ConfigError, UnknownTarget, WireError
-from fleetsim.model.task import DataPart, answer_of
+from fleetsim.model.task import DataPart
 from fleetsim.model.work import Answer, Decision
 from fleetsim.wire.json import parse_untrusted
 
@@ -63,7 +63,7 @@ class HubControls(Controls):
             return WholeText(text=question.text, chars=max(question.text_chars, len(question.text)))
         if track is not None:
             task = track.task
-            text, chars = answer_of(task) if task else ("", 0)
+            text, chars = text_of(task) if task else ("", 0)
             return WholeText(text=text, chars=chars)
         outcome = await self._hub.ledger.outcome(correlation_id)
         if outcome is None:

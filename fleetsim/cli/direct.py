@@ -19,14 +19,14 @@ from fleetsim.cli.options import with_scheme, within
 from fleetsim.cli.terminal import LiveText, Progress
 from fleetsim.client import AgentClient, ClientLimits, Credential, Following
 from fleetsim.client.conversation import Conversation
-from fleetsim.model.asking import answer_schema, asking_of
+from fleetsim.model.asking import answer_schema, asking_of, text_of
 from fleetsim.model.call import CancelTask
 from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, WireError
 from fleetsim.model.event import ArtifactUpdate, bounded
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.limits import wire_bytes
 from fleetsim.model.parts import answer_parts
-from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, Task, TaskState, answer_of, answer_text, elsewhere
+from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, Task, TaskState, elsewhere
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause
 from fleetsim.runtime.files import DiskFiles
@@ -119,7 +119,7 @@ async def _show(common: CommonOptions, following: Following, ask: AskOptions, pr
         raise
     shown = streamed and not common.as_json
     if shown and following.task is not None:
-        render.say(live.more(answer_text(bounded(following.task, ask.text_max))), end="")
+        render.say(live.more(text_of(bounded(following.task, ask.text_max))[0]), end="")
     return shown
 
 
@@ -283,7 +283,7 @@ def _result(ask: AskOptions, client: AgentClient, task: Task, took_s: float, *, 
     ask = _in_its_dialect(ask, client)
     parts, parts_total = answer_parts(task)
     task = bounded(task, ask.text_max)
-    text, chars = answer_of(task)
+    text, chars = text_of(task)
     bad = task.state in UNSUCCESSFUL
     waiting = task.state in INTERRUPTED
     wants_data = False

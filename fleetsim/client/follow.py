@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from fleetsim.model.asking import SILENT, answer_to, asking_of, key_of, left_without_words, unmoved
+from fleetsim.model.asking import answer_to, key_of, left_without_words, text_of, unmoved
 from fleetsim.model.call import GetTask, PushConfig, SendMessage
 from fleetsim.model.changing import made_often
 from fleetsim.model.errors import (
@@ -38,7 +38,6 @@ from fleetsim.model.task import (
     Role,
     Task,
     TaskState,
-    answer_text,
     with_text,
 )
 from fleetsim.runtime.ports import Clock
@@ -98,8 +97,7 @@ class SentTask:
             task = reply
         else:
             raise WireError("the agent answered with neither a task nor a message")
-        asks = asking_of(task).text if task.state in INTERRUPTED else SILENT
-        text = answer_text(task) if asks == SILENT else asks
+        text, _ = text_of(task)
         parts, parts_total = answer_parts(task)
         return cls(
             id=task.task_id,

@@ -13,10 +13,9 @@ from fleetsim.caller.health import HealthSnapshot
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import KnownId, RequestRecord
 from fleetsim.caller.track import Track
-from fleetsim.model.asking import answer_schema
+from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.limits import TEXT_CHARS_MAX, shown_text
 from fleetsim.model.parts import ListedPart, answer_parts, listed_parts
-from fleetsim.model.task import answer_of
 from fleetsim.model.work import Outcome, Question
 
 
@@ -59,7 +58,7 @@ def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
 def record_row(record: RequestRecord, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
     """What is known of a request whatever became of it, with so many characters of either text."""
     request, task = record.request, record.task
-    text, chars = answer_of(task) if task else ("", 0)
+    text, chars = text_of(task) if task else ("", 0)
     parts, parts_total = answer_parts(task) if task else ((), 0)
     return {
         "correlationId": request.correlation_id,

@@ -1,4 +1,4 @@
-"""What a task that waits asks for: in words, in data and files, or in both. One reading for every door."""
+"""What an agent says with its task: its answer, a failure's reason, or what it asks. One reading for every door."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from fleetsim.model.errors import UnfitAnswer
@@ -14,7 +15,19 @@ from fleetsim.model.extensions import is_payload
 from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.parts import ListedPart, answer_parts, listed_part, size_of, without_content
 from fleetsim.model.schema import Schema, problems
-from fleetsim.model.task import INTERRUPTED, DataPart, FilePart, Part, Task, TaskStatus, answer_of, left_out
+from fleetsim.model.task import (
+    INTERRUPTED,
+    TERMINAL,
+    UNSUCCESSFUL,
+    DataPart,
+    FilePart,
+    Part,
+    Task,
+    TaskStatus,
+    join_text,
+    left_out,
+    said_since,
+)
 from fleetsim.model.text import one_line
 
 SILENT = "The agent asks for input and says no more."
@@ -41,21 +54,35 @@ class Prompt:
     parts_total: int = 0
 
 
+def text_of(task: Task) -> tuple[str, int]:
+    """What the agent says with its task as it stands, and how many characters that is with those left out.
+
+    The one choice of a text, for every door. A question: the status message, else the artifacts, else the newest
+    message of the agent in the history; data and files in words where there is no text. A failure: its message first
+    and then the history, so that partial output never hides the reason. Any other state: the artifacts, then the
+    message (seed "A2A Runtime"), and once the task has ended the history. Empty if the agent says nothing.
+    """
+    waits = task.state in INTERRUPTED
+    said = (task.status.message.parts,) if task.status.message is not None else ()
+    made = tuple(artifact.parts for artifact in task.artifacts)
+    told: tuple[tuple[Part, ...], ...] = ()
+    if task.history and (waits or task.state in TERMINAL):
+        told = next(((message.parts,) for message in said_since(task.history) if message.text), ())
+    order = (said, made, told) if waits else (said, told, made) if task.state in UNSUCCESSFUL else (made, said, told)
+    for source in order:
+        text = "\n".join([words for parts in source if (words := join_text(parts))])
+        if text:
+            return text, len(text) + sum(map(left_out, source))
+        if waits and (text := _in_words(chain.from_iterable(source))):
+            return text, len(text)
+    return "", 0
+
+
 def asking_of(task: Task) -> Prompt:
-    """What a waiting task asks: its message, else its artifacts; data and files in words where there is no text."""
-    message = task.status.message
+    """What a waiting task asks: its ``text_of``, and its data and files."""
+    text, chars = text_of(task)
     parts, total = answer_parts(task)
-    parts = _kept(parts)
-    if message is not None and message.text:
-        text, chars = message.text, len(message.text) + left_out(message.parts)
-    else:
-        beside = message.parts if message is not None else ()
-        in_words = _in_words(beside)
-        text, chars = (in_words, len(in_words)) if in_words else (task.text, answer_of(task)[1] if task.text else 0)
-        if not text:
-            text = _in_words(part for artifact in task.artifacts for part in artifact.parts) or SILENT
-            chars = len(text)
-    return Prompt(text=text, chars=max(chars, len(text)), parts=parts, parts_total=total)
+    return Prompt(text=text or SILENT, chars=chars if text else len(SILENT), parts=_kept(parts), parts_total=total)
 
 
 def answer_schema(parts: Iterable[ListedPart]) -> Schema | None:

@@ -9,6 +9,7 @@ from typing import TypeAlias, overload
 
 from fleetsim.model.changing import changer, made_often, replace
 from fleetsim.model.task import (
+    INTERRUPTED,
     TERMINAL,
     Artifact,
     JsonObject,
@@ -18,6 +19,7 @@ from fleetsim.model.task import (
     TaskState,
     TaskStatus,
     TextPart,
+    said_since,
 )
 
 
@@ -113,7 +115,9 @@ def _merge_snapshot(task: Task, seen: Task) -> Task:
     if seen.artifacts or task.status.state not in TERMINAL:
         kept = replace(kept, artifacts=seen.artifacts or task.artifacts)
     if seen.history:
-        kept = replace(kept, history=seen.history)
+        told = next(said_since(task.history), None) if task.terminal else None
+        lacks = told is not None and next(said_since(seen.history), None) is None
+        kept = replace(kept, history=(*seen.history, told) if told is not None and lacks else seen.history)
     if seen.metadata:
         kept = replace(kept, metadata=seen.metadata)
     return _with_status(replace(kept, context_id=seen.context_id or task.context_id), seen.status)
@@ -124,6 +128,15 @@ def _with_status(task: Task, status: TaskStatus) -> Task:
     old = task.status.state
     if old in TERMINAL and (status.state is not old or status.message is None):
         return task
+    told = task.status.message
+    if (
+        told is not None
+        and status.message is None
+        and status.state in TERMINAL
+        and old not in INTERRUPTED
+        and next(said_since(task.history), None) is None
+    ):
+        task = replace(task, history=(*task.history, told))  # it may be all the agent ever says
     return replace(task, status=status)
 
 

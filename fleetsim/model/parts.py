@@ -15,7 +15,7 @@ from typing import Any
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import is_payload
 from fleetsim.model.limits import PARTS_BYTES_MAX, TooMuch
-from fleetsim.model.task import DataPart, FilePart, JsonObject, Part, Role, Task, TextPart
+from fleetsim.model.task import DataPart, FilePart, JsonObject, Part, Task, TextPart, said_since
 from fleetsim.model.text import one_line
 
 PARTS_MAX = 256
@@ -169,7 +169,7 @@ def _answered(task: Task) -> Iterator[tuple[str, str | None, FilePart | DataPart
                 yield artifact.artifact_id, artifact.name, part
     said = task.status.message
     if said is None and not task.artifacts and task.terminal:
-        said = next((message for message in reversed(task.history) if message.role is Role.AGENT), None)
+        said = next(said_since(task.history), None)
     for part in said.parts if said is not None else ():
         if not isinstance(part, TextPart) and not is_payload(part):
             yield "", None, part

@@ -6,10 +6,11 @@ Nouns follow A2A 1.0 section 4.1 in snake case. The caller sees samples of a tas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 from fleetsim.model.changing import made_often
@@ -191,22 +192,6 @@ def join_text(parts: tuple[Part, ...]) -> str:
     return "".join([p.text for p in parts if isinstance(p, TextPart)])
 
 
-def answer_text(task: Task) -> str:
-    """What the agent said in the end, or the empty string.
-
-    A failure speaks through its status message first, so that partial output never hides the reason;
-    everything else through its artifacts first (seed "A2A Runtime": artifacts, then message).
-    """
-    return answer_of(task)[0]
-
-
-def answer_of(task: Task) -> tuple[str, int]:
-    """The ``answer_text``, and how many characters it would have if none had been left out."""
-    answer = _answer(task)
-    text = "\n".join([text for parts in answer if (text := join_text(parts))])
-    return text, len(text) + sum(map(left_out, answer))
-
-
 def left_out(parts: tuple[Part, ...]) -> int:
     """How many characters of the text parts were not kept."""
     count = 0
@@ -216,12 +201,9 @@ def left_out(parts: tuple[Part, ...]) -> int:
     return count
 
 
-def _answer(task: Task) -> tuple[tuple[Part, ...], ...]:
-    artifacts = tuple(a.parts for a in task.artifacts) if any(_has_text(a.parts) for a in task.artifacts) else ()
-    said = _spoken(task.status.message)
-    if task.state in UNSUCCESSFUL:
-        return said or _last_of_agent(task) or artifacts
-    return artifacts or said or (_last_of_agent(task) if task.terminal else ())
+def said_since(history: Sequence[Message]) -> Iterator[Message]:
+    """The agent's messages since the last message of the user, the newest first."""
+    return takewhile(lambda message: message.role is Role.AGENT, reversed(history))
 
 
 def with_text(text: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -239,15 +221,3 @@ def elsewhere(
     if asked_context and context_id and context_id != asked_context:
         told.append(f"the agent went on in another context, {context_id}, than {asked_context} that was asked for")
     return tuple(told)
-
-
-def _has_text(parts: tuple[Part, ...]) -> bool:
-    return any(isinstance(part, TextPart) and part.text for part in parts)
-
-
-def _spoken(message: Message | None) -> tuple[tuple[Part, ...], ...]:
-    return (message.parts,) if message is not None and _has_text(message.parts) else ()
-
-
-def _last_of_agent(task: Task) -> tuple[tuple[Part, ...], ...]:
-    return next((said for m in reversed(task.history) if m.role is Role.AGENT and (said := _spoken(m))), ())

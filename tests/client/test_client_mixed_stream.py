@@ -11,9 +11,10 @@ import pytest
 from starlette.responses import StreamingResponse
 
 from fleetsim.client import AgentClient, EventStream
+from fleetsim.model.asking import text_of
 from fleetsim.model.call import SendMessage, SubscribeToTask
 from fleetsim.model.event import DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
-from fleetsim.model.task import Message, Role, Task, TaskState, TextPart, answer_text
+from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from tests.client.scripted import ScriptedAgent, chunk, envelope, status, task
@@ -85,7 +86,7 @@ async def test_a_stream_that_mixes_messages_and_task_events_is_read_to_its_final
     events, stream = await read(runtime, network, answer)
     assert not any(isinstance(event, DirectReply) for event in events)
     assert stream.ended
-    assert (folded(events).state, answer_text(folded(events))) == (TaskState.COMPLETED, "the answer")
+    assert (folded(events).state, text_of(folded(events))[0]) == (TaskState.COMPLETED, "the answer")
 
 
 async def test_what_is_said_beside_a_task_is_shown_as_what_it_says_at_work(
@@ -100,13 +101,13 @@ async def test_a_task_that_completes_with_nothing_but_messages_was_answered_by_t
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     events, _ = await read(runtime, network, [task("submitted", None), said("forty-"), said("two"), DONE])
-    assert answer_text(folded(events)) == "forty-two"
+    assert text_of(folded(events))[0] == "forty-two"
 
 
 async def test_a_task_event_a_while_after_a_message_is_waited_for(runtime: Runtime, network: MemoryNetwork) -> None:
     slow = left_open(said("looking"), pause_s=4.0, then=(task("working", None), chunk("done", append=False), DONE))
     events, _ = await read(runtime, network, slow)
-    assert answer_text(folded(events)) == "done"
+    assert text_of(folded(events))[0] == "done"
 
 
 async def test_a_lone_message_is_the_answer_when_the_stream_ends(runtime: Runtime, network: MemoryNetwork) -> None:
@@ -129,7 +130,7 @@ async def test_a_lone_message_is_the_answer_after_five_seconds_of_an_open_stream
 
 async def test_several_messages_and_no_task_are_one_answer(runtime: Runtime, network: MemoryNetwork) -> None:
     events, _ = await read(runtime, network, [said("Hel"), said("lo")])
-    assert answer_text(folded(events)) == "Hello"
+    assert text_of(folded(events))[0] == "Hello"
 
 
 async def test_a_lone_message_is_whole_however_the_connection_ends(runtime: Runtime, network: MemoryNetwork) -> None:
@@ -142,7 +143,7 @@ async def test_a_lone_message_is_whole_however_the_connection_ends(runtime: Runt
         return StreamingResponse(frames(), media_type="text/event-stream")
 
     events, _ = await read(runtime, network, broken)
-    assert answer_text(folded(events)) == "hello"
+    assert text_of(folded(events))[0] == "hello"
 
 
 async def test_a_message_beside_a_task_whose_stream_stops_is_no_end(runtime: Runtime, network: MemoryNetwork) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from fleetsim.model.asking import text_of
 from fleetsim.model.event import ArtifactUpdate, bounded, fold
 from fleetsim.model.limits import (
     EXCERPT_CHARS_MAX,
@@ -26,8 +27,6 @@ from fleetsim.model.task import (
     TaskState,
     TaskStatus,
     TextPart,
-    answer_of,
-    answer_text,
 )
 
 
@@ -57,19 +56,19 @@ def test_a_text_at_the_limit_is_whole_and_one_past_it_says_how_much_there_was() 
     whole = task("x" * 100)
     assert bounded(whole, 100) is whole
     cut = bounded(task("x" * 101), 100)
-    assert answer_of(cut) == ("x" * 100, 101)
+    assert text_of(cut) == ("x" * 100, 101)
 
 
 @pytest.mark.parametrize("state", [TaskState.COMPLETED, TaskState.FAILED, TaskState.INPUT_REQUIRED])
 def test_a_message_is_cut_as_an_artifact_is(state: TaskState) -> None:
     cut = bounded(task(state=state, said="y" * 150), 100)
-    assert answer_of(cut) == ("y" * 100, 150)
+    assert text_of(cut) == ("y" * 100, 150)
 
 
 def test_several_artifacts_share_the_limit_with_the_lines_between_them() -> None:
     cut = bounded(task("a" * 60, "b" * 60, "c" * 60), 100)
-    assert answer_text(cut) == "a" * 60 + "\n" + "b" * 39
-    assert answer_of(cut)[1] == 60 + 1 + 60 + 60
+    assert text_of(cut)[0] == "a" * 60 + "\n" + "b" * 39
+    assert text_of(cut)[1] == 60 + 1 + 60 + 60
 
 
 def test_chunks_past_the_limit_are_counted_and_none_lands_behind_the_hole() -> None:
@@ -78,13 +77,13 @@ def test_chunks_past_the_limit_are_counted_and_none_lands_behind_the_hole() -> N
         chunk = Artifact(artifact_id="a-0", parts=(TextPart(text=f"{at:03}"),))
         now = bounded(fold(now, ArtifactUpdate(task_id="t", context_id="c", artifact=chunk, append=at > 0)), 100)
     told = "".join(f"{at:03}" for at in range(50))
-    assert answer_of(now) == (told[:100], 150)
+    assert text_of(now) == (told[:100], 150)
     assert bounded(now, 100) is now
 
 
 def test_what_was_cut_once_is_not_counted_twice() -> None:
     cut = bounded(bounded(task("x" * 500), 200), 100)
-    assert answer_of(cut) == ("x" * 100, 500)
+    assert text_of(cut) == ("x" * 100, 500)
 
 
 def test_what_follows_a_text_that_was_cut_is_left_out_with_the_rest_of_it() -> None:
@@ -93,7 +92,7 @@ def test_what_follows_a_text_that_was_cut_is_left_out_with_the_rest_of_it() -> N
     short = replace(first, parts=(TextPart(text="short"),))
     last = Artifact(artifact_id="c", parts=(TextPart(text="last"),))
     now = bounded(replace(cut, artifacts=(short, *cut.artifacts[1:], last)), 100)
-    assert answer_of(now) == ("short\n" + "x" * 39, 5 + 1 + 60 + 4)
+    assert text_of(now) == ("short\n" + "x" * 39, 5 + 1 + 60 + 4)
 
 
 def test_an_excerpt_says_that_it_is_one_and_a_whole_text_stands_alone() -> None:

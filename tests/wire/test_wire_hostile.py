@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.caller.step.following import task_id_of
+from fleetsim.model.asking import text_of
 from fleetsim.model.call import Operation, SendMessage
 from fleetsim.model.errors import InvalidParams, InvalidRequest, MethodNotFound, ParseError, RpcError, WireError
 from fleetsim.model.event import Snapshot, fold
 from fleetsim.model.extensions import read_extras
-from fleetsim.model.task import Message, Task, answer_text
+from fleetsim.model.task import Message, Task
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.choice import choose
 from fleetsim.wire.dialect import DIALECTS, dialect, error_dialect, for_request, read_card, write_card
@@ -88,7 +89,7 @@ def test_any_event_is_read_or_is_a_wire_error(version: str, value: Any) -> None:
         assert dump(spoken.encode_event(event))
         task = fold(None, event)
         assert dump(spoken.encode_push(event, task))
-        assert isinstance(answer_text(task), str)
+        assert isinstance(text_of(task)[0], str)
         read_extras(task)
 
 

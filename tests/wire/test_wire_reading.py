@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.step.following import task_id_of
+from fleetsim.model.asking import text_of
 from fleetsim.model.call import (
     CancelTask,
     GetPush,
@@ -33,7 +34,6 @@ from fleetsim.model.task import (
     TaskState,
     TaskStatus,
     TextPart,
-    answer_text,
 )
 from fleetsim.wire import base, reading
 from fleetsim.wire.base import write_push_config
@@ -200,7 +200,7 @@ def test_a_message_beside_the_status_is_the_tasks_and_no_answer_of_its_own() -> 
     said = {"id": "t", "status": {"state": "completed"}, "message": {"role": "agent", "parts": [{"text": "hi"}]}}
     reply = dialect("0.3").decode_reply(Operation.SEND, said)
     assert isinstance(reply, Task)
-    assert answer_text(reply) == "hi"
+    assert text_of(reply)[0] == "hi"
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.3", "1.0"])

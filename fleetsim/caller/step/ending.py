@@ -7,6 +7,7 @@ from fleetsim.caller.rates import Rates
 from fleetsim.caller.signals import Cancel, CancelAsked, CancelFailed, Close, ResolveQuestion
 from fleetsim.caller.step.context import StepContext, agent_seconds
 from fleetsim.caller.track import Now, Timer, Track
+from fleetsim.model.asking import text_of
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
@@ -23,7 +24,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.extensions import Extras, read_extras
 from fleetsim.model.parts import answer_parts
-from fleetsim.model.task import TaskState, answer_of
+from fleetsim.model.task import TaskState
 from fleetsim.model.text import one_line
 from fleetsim.model.work import BLAME, KIND_OF_STATE, Cause, Outcome, OutcomeKind, UpdateSource
 
@@ -143,7 +144,7 @@ def outcome_of(
     extras = read_extras(task) if task else Extras()
     end = kind or KIND_OF_STATE[task.state] if task else kind or OutcomeKind.UNKNOWN
     success = end is OutcomeKind.COMPLETED and not extras.denies_success
-    text, chars = answer_of(task) if task else ("", 0)
+    text, chars = text_of(task) if task else ("", 0)
     parts, parts_total = answer_parts(task) if task else ((), 0)
     if end is OutcomeKind.COMPLETED and not success:
         reason = reason or "the agent said completed, and its own payload says success: false"

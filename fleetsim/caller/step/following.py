@@ -32,7 +32,7 @@ from fleetsim.caller.step import asking
 from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.step.ending import cancel_once, close
 from fleetsim.caller.track import StopReason, TaskUpdate, Timer
-from fleetsim.model.asking import key_of
+from fleetsim.model.asking import key_of, text_of
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
@@ -55,7 +55,6 @@ from fleetsim.model.task import (
     Task,
     TaskState,
     TaskStatus,
-    answer_of,
     elsewhere,
 )
 from fleetsim.model.text import one_line
@@ -325,7 +324,7 @@ def _publish(context: StepContext, update: TaskUpdate, before: Task | None, task
             state=state.value,
             previous=before.status.state.value if before else None,
             via=via.value,
-            text=Excerpt.of(*answer_of(task)),
+            text=Excerpt.of(*text_of(task)),
         )
         context.effects.append(Publish(event=moved))
 

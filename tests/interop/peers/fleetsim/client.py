@@ -29,11 +29,12 @@ from hooks import HookListener
 from script import SCRIPT
 
 from fleetsim.client import AgentClient, Credential
+from fleetsim.model.asking import text_of
 from fleetsim.model.call import PushConfig, SendMessage
 from fleetsim.model.errors import RpcError, UnsupportedOperation
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.extensions import read_extras
-from fleetsim.model.task import DataPart, Message, Role, Task, TaskStatus, TextPart, answer_text
+from fleetsim.model.task import DataPart, Message, Role, Task, TaskStatus, TextPart
 from fleetsim.wire.reading import read_push_body
 
 
@@ -41,7 +42,7 @@ def view(task: Task) -> TaskView:
     cost = read_extras(task).cost
     said = task.status.message.text if task.status.message else ""
     if task.terminal:
-        said = answer_text(task)
+        said = text_of(task)[0]
     usd = cost.cost_usd if cost else None
     return TaskView(task.task_id, task.context_id, task.state.value, task.text, said, usd, asked_in(task.status))
 
