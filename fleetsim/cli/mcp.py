@@ -84,7 +84,8 @@ async def _serve_stdio(common: CommonOptions, url: str | None, key_env: str, adm
             Credential("apiKey", key_env).headers()
             hub = _hub(common, url, key, runtime)
         try:
-            agent = await require_agents(hub, admin=admin)
+            hint = "give the agent a key (docs/reference/agent-keys.md); --admin accepts the hub's own key"
+            agent = await require_agents(hub, admin=admin, hint=hint)
             common.note(f"tools of {agent or 'the hub itself'} at {hub.url}")
         except ConfigError:
             raise

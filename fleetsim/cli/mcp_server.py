@@ -44,17 +44,21 @@ INSTRUCTIONS = (
 )
 
 
-async def require_agents(hub: HubClient, *, admin: bool) -> str | None:
+ASK = "ask the person who configured this MCP server for the key of an agent"
+
+
+async def require_agents(hub: HubClient, *, admin: bool, hint: str = ASK) -> str | None:
     """The agent whose key the client has; with ``admin`` None stands for the hub's own.
 
+    Without another ``hint`` the error is for a model, which must not look for the hub's own key.
+
     Raises:
-        ConfigError: it is the hub's own key, and not to be.
+        ConfigError: it is the hub's own key, without ``admin``.
         FleetsimError: as ``HubClient``.
     """
     agent = await hub.whoami()
     if agent is None and not admin:
-        hint = "give the agent a key of its own (docs/reference/agent-keys.md), or say --admin"
-        raise ConfigError("this is the hub's own key, which may do everything", hint=hint)
+        raise ConfigError("the key of this MCP server belongs to no agent", hint=hint)
     return agent
 
 

@@ -212,12 +212,12 @@ class ApiGuard:
         judge_origin(headers, hosts)
         principal = hub.keyring.principal(headers)
         if principal is None:
-            hint = "send the hub's API key as X-API-Key; it is in the state directory"
+            hint = "send one key, as X-API-Key or Authorization: Bearer (docs/reference/agent-keys.md)"
             raise Refusal(401, "UNAUTHORIZED", "Unauthorized", hint=hint)
         if endpoint is None:
             raise _unknown(here)
         if not endpoint.allows(principal):
-            raise Refusal(403, "ADMIN_ONLY", "this needs the hub's own key, not an agent's")
+            raise Refusal(403, "ADMIN_ONLY", "an agent's key does not open this")
         kinds = [value.split(b";")[0].strip().lower() for name, value in headers if name == b"content-type"]
         if method != "GET" and kinds != [b"application/json"]:
             raise Refusal(415, "NOT_JSON", "send Content-Type: application/json")

@@ -38,6 +38,7 @@ from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_chat_parts import LONG, novelist
 from tests.hub.test_hub_data_questions import FORM, clerk
 from tests.hub.test_hub_parts import BYTES, DATA, DATA_ROW, FILE_ROW, filer
+from tests.hub.test_hub_tools import HUBS_KEY
 from tests.hub.town import worker
 
 pytestmark = pytest.mark.sockets
@@ -253,7 +254,7 @@ async def test_the_hubs_own_key_is_refused_unless_it_is_meant(tmp_path: Path) ->
         shell = Shell(tmp_path, {"WORKSTACEAN_URL": at.url, "WORKSTACEAN_API_KEY": at.admin_key})
         refused = await shell.arun("mcp")
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert "this is the hub's own key" in refused.stderr
+        assert "belongs to no agent" in refused.stderr
         assert "--admin" in refused.stderr
         assert at.admin_key not in refused.stderr
         async with on_stdio(at, "--admin") as admin:  # no key in its environment: that of the hub on this machine
@@ -306,7 +307,8 @@ async def test_the_hubs_own_key_over_http_does_nothing_unless_it_is_meant(tmp_pa
         over_http(url, {"x-api-key": at.admin_key}) as session,
     ):
         told = await said(session, "manage_cron", CREATE, wrong=not admin)
-        assert ("Created" in told, "this is the hub's own key" in told) == (admin, not admin)
+        assert ("Created" in told, "belongs to no agent" in told) == (admin, not admin)
+        assert HUBS_KEY.search(told) is None
         assert bool(await at.client(at.admin_key).ceremonies()) is admin
 
 

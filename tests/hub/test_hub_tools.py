@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.client.hub_tools import RESULT_CHARS_MAX, anthropic_tools, openai_tools
+from fleetsim.model.errors import FleetsimError
 from fleetsim.model.parts import content_of
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_chat_parts import LONG, novelist
@@ -26,6 +28,10 @@ CREATE = {
     "skill": "echo",
     "targets": ["quinn"],
 }
+
+
+HUBS_KEY = re.compile(r"own key|admin|state director|hub's (API )?key|(?<!x-)api-key", re.IGNORECASE)
+"""The hub's own key, however it is called."""
 
 
 async def said(t: Town, name: str, arguments: Any, *, key: str = QUINN) -> str:
@@ -150,6 +156,30 @@ async def test_a_call_that_cannot_be_is_told_to_the_model_and_does_nothing(
         assert "\x1b" not in result.text
         assert len(result.text) < 2_000
         assert await t.remote.ceremonies() == []
+
+
+@pytest.mark.parametrize("key", ["w" * 40, "short", "", QUINN])
+async def test_no_message_that_a_model_can_see_names_the_hubs_own_key(key: str) -> None:
+    calls: list[tuple[str, Any]] = [
+        *(("manage_cron", {"action": action, "id": "c-1"}) for action in ("list", "run", "pause", "delete")),
+        ("manage_cron", CREATE),
+        ("chat_with_agent", {"agent": "quinn", "message": "x", "taskId": "t-1", "contextId": "c-1"}),
+        ("delegate", {"agent": "quinn", "skill": "no", "message": "x"}),
+        ("wait_for_task", {"correlationId": "c-1"}),
+        ("cancel_task", {"correlationId": "c-1"}),
+    ]
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        hub = t.agents_client(key)
+        for name, arguments in calls:
+            result = await hub.call(name, arguments)
+            assert result.is_error or key == QUINN
+            assert HUBS_KEY.search(result.text) is None, result.text
+        for refused in (hub.tasks(), hub.question("q"), hub.veto("c-1"), hub.get("/ceremonies", all="true")):
+            with pytest.raises(FleetsimError) as caught:
+                await refused
+            assert HUBS_KEY.search(f"{caught.value} {caught.value.hint}") is None
+    assert HUBS_KEY.search(json.dumps(anthropic_tools())) is None
 
 
 async def whole(t: Town, correlation_id: str, **which: int) -> str:
