@@ -16,7 +16,7 @@ from fleetsim.caller.registry import CardReader
 from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.changing import made_often, replace
-from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
+from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, UnknownTarget
 from fleetsim.model.limits import TooMuchText, check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.skills import DEFAULT_SKILL
@@ -113,6 +113,7 @@ class Dispatcher:
         Raises:
             UnknownTarget: no such agent or skill, or the skill is cooling down.
             TaskBusy: an open request has the task, and it asks for nothing.
+            QuestionNotOpenYet: an open request has the task, and its question is being recorded.
             TooMuchText: the text is longer than ``text_chars_max``.
             TooManyParts: its files, data and metadata are more than one message may carry.
             NotAccepting: the ledger cannot record it, or the hub is closing; nothing was sent.
@@ -162,6 +163,8 @@ class Dispatcher:
             await self._tracker.answer(answer)
         except UnknownTarget:
             raise self._busy(request, holder) from None
+        except QuestionNotOpenYet as error:
+            raise self._dropped(request, "task_busy", error) from None
         return holder
 
     def _busy(self, request: SkillRequest, holder: str) -> FleetsimError:

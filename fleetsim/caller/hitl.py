@@ -145,13 +145,14 @@ class HitlDesk:
         if cid in self._gates:
             self._gates[cid] = True
         track = self._tracker.track(cid)
-        if track is None or track.asking.question is None or track.asking.question.question_id != question_id:
+        question = track.question if track is not None else None
+        if track is None or question is None or question.question_id != question_id:
             return
         dispatcher = track.record.request.dispatcher_agent
         rule = track.record.declared.hitl
         barred = rule is not None and rule.person_only
         if dispatcher and dispatcher != track.record.agent and not barred:
-            self._workers.start(self._ask_dispatcher(dispatcher, track.asking.question), name=f"ask:{cid}")
+            self._workers.start(self._ask_dispatcher(dispatcher, question), name=f"ask:{cid}")
 
     async def _ask_dispatcher(self, dispatcher: str, question: Question) -> None:
         """Ask the dispatching agent; its answer lands only if nobody was quicker."""
@@ -182,7 +183,7 @@ class HitlDesk:
         except FleetsimError as error:
             why = str(error)
         track = self._tracker.track(question.correlation_id)
-        if track is None or track.asking.question != question:
+        if track is None or track.question != question:
             return  # somebody else was quicker
         self._events.publish(
             QuestionEscalated(

@@ -12,19 +12,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import Excerpt, QuestionAsked, QuestionExpired, QuestionWithdrawn
 from fleetsim.caller.fleet_events import StorageFailed
 from fleetsim.caller.ledger import LedgerBroken, QuestionState, RequestRecord
 from fleetsim.caller.ledger.sqlite import Ledger
-from fleetsim.caller.signals import Ask, ResolveQuestion
+from fleetsim.caller.signals import Ask, QuestionRecorded, ResolveQuestion
 from fleetsim.caller.track_store import TrackStore
-from fleetsim.model.asking import answer_schema
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.parts import noted
-from fleetsim.model.work import Outcome, Question
+from fleetsim.model.work import Outcome
 from fleetsim.runtime.workers import Workers
 
 AGAIN_S = 1.0
@@ -37,23 +34,33 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class QuestionListener(Protocol):
+    """Notified of each question that was recorded."""
+
+    def __call__(self, correlation_id: str, signal: QuestionRecorded, /) -> object:
+        """Take one. The result is ignored."""
+        ...
+
+
 class RecordWriter:
-    """``tracks`` are the requests in flight as they are at any moment; ``open_questions`` those on record.
+    """``tracks`` are the requests in flight as they are at any moment, and ``recorded`` is notified of questions.
 
     They are looked at in the moment of writing: an older belief never overwrites a newer one, however long the
     disk took in between.
     """
 
-    def __init__(self, ledger: Ledger, events: EventLog, workers: Workers, tracks: TrackStore) -> None:
+    def __init__(
+        self, ledger: Ledger, events: EventLog, workers: Workers, tracks: TrackStore, recorded: QuestionListener
+    ) -> None:
         self._ledger = ledger
         self._events = events
         self._workers = workers
         self._tracks = tracks
+        self._recorded = recorded
         self._dirty: dict[str, None] = {}
         self._saving = False
         self._questions: deque[tuple[RequestRecord, Ask | ResolveQuestion]] = deque()
         self._asking = False
-        self.open_questions: set[str] = set()
 
     def __len__(self) -> int:
         """How many records and questions wait to be written."""
@@ -143,10 +150,7 @@ class RecordWriter:
             while self._questions:
                 record, effect = self._questions.popleft()
                 try:
-                    if isinstance(effect, Ask):
-                        await self._ask(effect.question)
-                    else:
-                        await self._resolve(record, effect.question_id, QuestionState(effect.state))
+                    await self._write_question(effect)
                 except LedgerBroken:
                     return
                 except Exception as error:  # noqa: BLE001 - the questions behind it must be written all the same
@@ -154,41 +158,13 @@ class RecordWriter:
         finally:
             self._asking = False
 
-    async def _ask(self, question: Question) -> None:
-        if not await self._until_recorded(lambda: self._ledger.ask(question)):
-            return
-        self.open_questions.add(question.question_id)
-        self._events.publish(
-            QuestionAsked(
-                correlation_id=question.correlation_id,
-                agent=question.agent,
-                skill=question.skill,
-                task_id=question.task_id,
-                question_id=question.question_id,
-                kind=question.kind.value,
-                asks_for_data=answer_schema(question.parts) is not None,
-                parts=noted(question.parts),
-                question=Excerpt.of(question.text, question.text_chars),
-                expires_at=question.expires_at,
-                checkpoint=question.checkpoint,
-                context_id=question.context_id,
-                system_actor=question.system_actor,
-            )
-        )
-
-    async def _resolve(self, record: RequestRecord, question_id: str, state: QuestionState) -> None:
-        self.open_questions.discard(question_id)
-        await self._until_recorded(lambda: self._ledger.settle(question_id, state))
-        if state in {QuestionState.EXPIRED, QuestionState.WITHDRAWN}:
-            over = QuestionExpired if state is QuestionState.EXPIRED else QuestionWithdrawn
-            self._events.publish(
-                over(
-                    correlation_id=record.request.correlation_id,
-                    agent=record.agent,
-                    skill=record.skill,
-                    question_id=question_id,
-                )
-            )
+    async def _write_question(self, effect: Ask | ResolveQuestion) -> None:
+        if isinstance(effect, ResolveQuestion):
+            state = QuestionState(effect.state)
+            await self._until_recorded(lambda: self._ledger.settle(effect.question_id, state))
+        elif await self._until_recorded(lambda: self._ledger.ask(effect.question)):
+            question = effect.question
+            self._recorded(question.correlation_id, QuestionRecorded(question_id=question.question_id))
 
     # ------------------------------------------------------------------ its outcome
 

@@ -96,6 +96,13 @@ class TurnedAway:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionRecorded:
+    """The question is in the ledger, which accepts an answer from now on."""
+
+    question_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
     """A person or a dispatching agent answered the open question; the ledger has claimed it."""
 
@@ -156,6 +163,7 @@ Signal: TypeAlias = (
     | Found
     | PushRegistered
     | TurnedAway
+    | QuestionRecorded
     | Answered
     | Resumed
     | ResumeFailed

@@ -153,14 +153,16 @@ class Pushing:
 class Asking:
     """The agent's question, and the answer on its way to it.
 
-    ``key`` tells the open ``question`` from others of the same task; ``left_s`` is what is left of the request's time,
-    which stands still meanwhile. ``answered_at`` is when the last question was over; ``answer_lost``: whether the last
-    answer arrived is not known. ``attempt`` counts what was tried again of ``answer``; ``doubt``: it was on its way
-    when the hub stopped, and only the agent knows whether it arrived.
+    ``key`` tells the open ``question`` from others of the same task; ``recorded``: it is on record, so that an answer
+    to it is accepted. ``left_s`` is what is left of the request's time, which stands still meanwhile. ``answered_at``
+    is when the last question was over; ``answer_lost``: whether the last answer arrived is not known. ``attempt``
+    counts what was tried again of ``answer``; ``doubt``: it was on its way when the hub stopped, and only the agent
+    knows whether it arrived.
     """
 
     question: Question | None = None
     key: str = ""
+    recorded: bool = False
     left_s: float = 0.0
     answered_at: float = float("-inf")
     answer_lost: bool = False
@@ -215,6 +217,11 @@ class Track:
     def task(self) -> Task | None:
         """The task as last believed."""
         return self.record.task
+
+    @property
+    def question(self) -> Question | None:
+        """The question that everybody may see and answer; None until it is on record."""
+        return self.asking.question if self.asking.recorded else None
 
     @property
     def awaits_reply(self) -> bool:

@@ -69,6 +69,7 @@ from fleetsim.model.errors import (
     FleetsimError,
     MethodNotFound,
     NotAccepting,
+    QuestionNotOpenYet,
     TaskNotFound,
     TransportError,
     UnknownTarget,
@@ -145,7 +146,7 @@ class Tracker:
         self._closing: dict[str, asyncio.Task[Any]] = {}
         self._sends: dict[str, asyncio.Task[Any]] = {}
         self._broken: LedgerBroken | None = None
-        self._writer = RecordWriter(ledger, events, self._workers, self.open_tracks)
+        self._writer = RecordWriter(ledger, events, self._workers, self.open_tracks, self.signal)
         self._pacer = PollPacer(
             runtime.clock,
             per_agent=polls_per_agent,
@@ -183,8 +184,6 @@ class Tracker:
         named = record.task.task_id if record.task is not None else record.request.task_id
         if named is not None:
             self._by_task[record.agent][named] = cid
-        if question is not None and answer is None:
-            self._writer.open_questions.add(question.question_id)
         self._early.take_over(early)
         events = tuple(event for webhook in early for event in webhook.events)
         within_s = max(LOOK_WITHIN_S, len(self.open_tracks) / POLLS_PER_S)
@@ -199,9 +198,8 @@ class Tracker:
         return self.open_tracks.get(correlation_id)
 
     def questions(self) -> tuple[Question, ...]:
-        """What agents wait for, oldest first; a question is shown once it is on record."""
-        questions = (track.asking.question for track in self.open_tracks.awake())
-        return tuple(q for q in questions if q is not None and q.question_id in self._writer.open_questions)
+        """The open questions, oldest first."""
+        return tuple(question for track in self.open_tracks.awake() if (question := track.question) is not None)
 
     def kept(self) -> dict[str, int]:
         """How much is kept of requests in flight, by name: nothing once they have all ended and are on record."""
@@ -212,7 +210,6 @@ class Tracker:
             "outcomes to record": len(self._closing),
             "sends": len(self._sends),
             "bound tasks": sum(map(len, self._by_task.values())),
-            "open questions": len(self._writer.open_questions),
             "writes": len(self._writer),
             "polls": len(self._pacer),
             "workers": len(self._workers),
@@ -239,15 +236,20 @@ class Tracker:
         """Give a question its answer; it lands at most once.
 
         Raises:
-            UnknownTarget: the question is not open (answered, withdrawn or expired meanwhile).
+            QuestionNotOpenYet: the question is not on record yet.
+            UnknownTarget: the question is not open any more (answered, withdrawn or expired meanwhile).
             TooMuchText: the answer is longer than ``text_chars_max``.
             TooManyParts: its files, data and metadata are more than one message may carry.
             UnfitAnswer: its data is not what the question's schema asks for; the question stays open.
         """
         check_text(answer.text, "the answer", self.rules.text_chars_max)
         require_parts(answer.parts, answer.metadata)
-        asked = (track.asking.question for track in self.open_tracks.awake())
-        question = next((q for q in asked if q is not None and q.question_id == answer.question_id), None)
+        asking = (track.asking for track in self.open_tracks.awake())
+        asked = next((a for a in asking if a.question and a.question.question_id == answer.question_id), None)
+        question = asked.question if asked is not None else None
+        if asked is not None and not asked.recorded:
+            why = f"question {answer.question_id!r} is not open yet"
+            raise QuestionNotOpenYet(why, hint="send the answer again in a moment")
         if question is not None:
             if answer.decision is Decision.ANSWER:
                 check_answer(question.parts, answer.parts)
@@ -256,8 +258,6 @@ class Tracker:
             raise UnknownTarget(
                 f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
             )
-        # The request may end before the answer's fate is known.
-        self._writer.open_questions.discard(question.question_id)
         failpoint("after_answer_before_resume")
         self.signal(question.correlation_id, Answered(answer=answer))
         return question

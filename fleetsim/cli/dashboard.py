@@ -59,7 +59,7 @@ class HubControls(Controls):
 
     async def text(self, correlation_id: str) -> WholeText:
         track = self._hub.tracker.track(correlation_id)
-        if track is not None and (question := track.asking.question) is not None:
+        if track is not None and (question := track.question) is not None:
             return WholeText(text=question.text, chars=max(question.text_chars, len(question.text)))
         if track is not None:
             task = track.task

@@ -208,17 +208,21 @@ class HubChat:
     async def say(self, text: str) -> AskResult:
         """Say ``text`` and wait for the answer or the agent's next question.
 
-        Raises NoAnswer where the agent gave no end of its own, and as ``HubClient``.
+        Raises:
+            NoAnswer: the agent gave no end of its own.
+            UnknownTarget: the question is not open any more; the hub sent nothing, and the next turn is a new request.
+            FleetsimError: as ``HubClient``; an open question stays the one that the next turn answers.
         """
-        ask, question = self._options, self._question
-        if question is not None:
-            self._question = None
+        ask = self._options
+        if self._question is not None:
             try:
-                await self._hub.answer(question, text, by="user")
-            except UnknownTarget as error:  # it is not open any more: then this is a turn like any other
-                self._common.note(f"{error}; going on in the same conversation")
-                question = None
-        if question is None:
+                await self._hub.answer(self._question, text, by="user")
+            except UnknownTarget as error:
+                self._question = None
+                hint = f"see what became of it: fleetsim task get {self._request}"
+                raise UnknownTarget(f"{error}; nothing was sent", hint=hint) from None
+            self._question = None
+        else:
             body: dict[str, Any] = {"text": text, "targets": [ask.agent], "interface": "chat"}
             if ask.skill:
                 body["skill"] = ask.skill

@@ -13,7 +13,7 @@ from typing import Any
 
 from fleetsim.client.agent_client import AgentClient
 from fleetsim.client.follow import WAIT_S, SentTask
-from fleetsim.model.errors import FleetsimError, UnsupportedOperation
+from fleetsim.model.errors import FleetsimError
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import Part, Task, TaskState, elsewhere
 from fleetsim.wire.choice import disagreement
@@ -89,19 +89,14 @@ class Conversation:
         Raises:
             ConversationClosed: an earlier turn was the last one.
             UnfitAnswer: the data is not what the question's schema asks for; nothing was sent.
-            FleetsimError: as ``AgentClient.send_task``; the conversation can go on.
+            FleetsimError: as ``AgentClient.send_task``; the conversation can go on. If the agent refused an answer, the
+                next turn opens a new task.
         """
         if self.closed:
             raise ConversationClosed("the conversation is closed", hint="start a new Conversation")
         asked_context, known = self.context_id, self._client.spoken
         asked_task = self.task_id
-        try:
-            sent = await self._send(text, parts, metadata or {}, timeout_s)
-        except UnsupportedOperation:
-            if asked_task is None:
-                raise
-            asked_task = None  # it has ended meanwhile: this turn opens a new task in the same context
-            sent = await self._send(text, parts, metadata or {}, timeout_s)
+        sent = await self._send(text, parts, metadata or {}, timeout_s)
         self._question = sent.task if sent.waiting else None
         self.context_id = sent.context_id or self.context_id
         self.task_id = sent.id if sent.waiting else None

@@ -75,6 +75,7 @@ _ERRORS: Mapping[str, type[FleetsimError]] = {
     "FLEETSIM_ERR_UNFIT_ANSWER": UnfitAnswer,
     "FLEETSIM_ERR_TOO_LARGE": TooMuch,
     "FLEETSIM_ERR_BUSY": NotAccepting,
+    "FLEETSIM_ERR_NOT_OPEN_YET": NotAccepting,
     "FLEETSIM_ERR_NOT_ACCEPTING": NotAccepting,
     "FLEETSIM_ERR_BAD_REQUEST": ConfigError,
     "FLEETSIM_ERR_BAD_JSON": ConfigError,

@@ -306,7 +306,7 @@ class FleetProxy:
         unfit: set[str] = set()
         async with self._events.subscribe(about=cid) as heard:
             while (track := self._tracker.track(cid)) is not None:
-                question = track.asking.question
+                question = track.question
                 if question is not None and question.question_id not in answered:
                     if await self._asked(task, key, question, heard, unfit):
                         answered.add(question.question_id)
@@ -366,7 +366,7 @@ class FleetProxy:
     async def _until_over(self, question: Question, heard: Subscription) -> None:
         while True:
             track = self._tracker.track(question.correlation_id)
-            if track is None or track.asking.question is None or track.asking.question != question:
+            if track is None or track.question != question:
                 return
             await heard.next_batch()
 

@@ -19,7 +19,7 @@ async def until_news(hub: Hub, correlation_id: str, wait_s: float) -> None:
     async with hub.events.subscribe(kinds=NEWS, about=correlation_id) as heard:
         # Asked after listening began: what happened before is seen here, what happens from now on is heard.
         track = hub.tracker.track(correlation_id)
-        if track is None or track.asking.question is not None:
+        if track is None or track.question is not None:
             return
         try:
             async with asyncio.timeout(wait_s):

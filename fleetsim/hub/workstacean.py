@@ -123,7 +123,7 @@ class WorkstaceanApi:
             raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
         track = self._hub.tracker.track(correlation_id)
         task = track.task if track is not None else record.task
-        question = track.asking.question if track is not None else None
+        question = track.question if track is not None else None
         row = {
             "correlationId": correlation_id,
             "agent": agent or record.agent,

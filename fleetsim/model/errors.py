@@ -7,6 +7,7 @@
       UnknownTarget          no such agent or skill
       UnfitAnswer            an answer's data is not what the question's schema asks for
       NotAccepting           the hub cannot accept work now (disk full, shutting down)
+        QuestionNotOpenYet   the question is being recorded; its answer is accepted in a moment
       InvalidMove            a state change the table does not allow
       WireError              what arrived is not the protocol (bytes, JSON, shape)
         EmptyStream          a stream was taken and ended without an event; the peer may have acted
@@ -73,6 +74,10 @@ class NotAccepting(FleetsimError):
     """New work is refused for now; nothing was recorded."""
 
     retryable = True
+
+
+class QuestionNotOpenYet(NotAccepting):
+    """An answer to a question that is being recorded; it is accepted in a moment."""
 
 
 class InvalidMove(FleetsimError):

@@ -21,6 +21,7 @@ from fleetsim.caller.signals import (
     Left,
     LookUpTask,
     Poll,
+    QuestionRecorded,
     RegisterPush,
     ResolveQuestion,
     Resume,
@@ -120,6 +121,7 @@ class Ledger:
         self.outcomes: list[Outcome] = []
         self.early: list[TaskEvent] = []
         self.slow = False
+        self.asked: list[str] = []
         self._waiting: list[Callable[[], None]] = []
 
     def write(self, what: Callable[[], None]) -> None:
@@ -134,13 +136,14 @@ class Ledger:
             what()
 
     def die(self) -> None:
-        self.slow, self._waiting = False, []
+        self.slow, self.asked, self._waiting = False, [], []
 
     def keep(self, newest: RequestRecord) -> None:
         self.record = newest
 
     def ask(self, question: Question) -> None:
         self.questions.setdefault(question.question_id, (question, "open", None))
+        self.asked.append(question.question_id)
 
     def settle(self, question_id: str, state: str) -> None:
         question, was, answer = self.questions[question_id]
@@ -194,6 +197,8 @@ class Hub:
         self.checker.rest(wake_of(self.track), self.may_be_told())
         self.broken = False
         self.let_leave()
+        while self.ledger.asked:
+            self.tell(QuestionRecorded(question_id=self.ledger.asked.pop()))
 
     def let_leave(self) -> None:
         """A send waits for its turn; then it is put on record, and leaves once it is."""

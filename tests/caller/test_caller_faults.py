@@ -19,7 +19,7 @@ from fleetsim.caller.ledger import Phase
 from fleetsim.caller.track import Rules
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import Blame
-from fleetsim.model.work import Answer, OutcomeKind, UpdateSource
+from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Request as Sent
 from fleetsim.testbed.faults import (
     CutAfter,
@@ -420,25 +420,6 @@ async def test_nothing_is_kept_in_memory_of_requests_that_ended() -> None:
         await asyncio.gather(*(f.outcome("scout", f"lost/{n}", skill="tell") for n in range(30)))
         await asyncio.sleep(300)
         assert {name: count for name, count in f.tracker.kept().items() if count} == {}
-
-
-async def test_nothing_is_kept_of_a_question_whose_request_ended_before_the_answer_was_replied_to() -> None:
-    a = Counting()
-
-    @a.agent.skill("ask")
-    async def ask(task: SkillContext) -> str:
-        return await task.ask("which?")
-
-    async with fleet(a.agent, dialect="0.3", streaming=False) as f:
-        cid = await f.ask("scout", "go", skill="ask")
-        await asyncio.sleep(5)
-        (question,) = f.tracker.questions()
-        f.network.fault(SlowStart(seconds=5), SEND)
-        await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
-        outcome = await f.tracker.wait(cid)
-        assert (outcome.kind, outcome.via) == (OutcomeKind.COMPLETED, UpdateSource.PUSH)
-        await asyncio.sleep(10)
-        assert f.tracker.kept()["open questions"] == 0
 
 
 async def test_no_byte_leaves_before_the_ledger_says_that_it_may_have() -> None:

@@ -22,6 +22,7 @@ from fleetsim.caller.signals import (
     Left,
     PollFailed,
     PushRegistered,
+    QuestionRecorded,
     Recovered,
     Replied,
     Resumed,
@@ -51,7 +52,7 @@ from tests.volume import volume
 
 W, ASKS, C = TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED
 KINDS = sorted(
-    {signal for row in TRANSITIONS.values() for signal in row if signal not in {Begin, Recovered}},
+    {signal for row in TRANSITIONS.values() for signal in row if signal not in {Begin, Recovered, QuestionRecorded}},
     key=lambda kind: kind.__name__,
 )
 WALKS, STEPS = 4_000, 14
@@ -141,6 +142,10 @@ class Walk:
             before = track
             track, _ = step(track, signal, now, Rules())
             yield stage_of(before), type(signal), stage_of(track)
+            if track.asking.question is not None and not track.asking.recorded:
+                before, recorded = track, QuestionRecorded(question_id=track.asking.question.question_id)
+                track, _ = step(track, recorded, now, Rules())
+                yield stage_of(before), QuestionRecorded, stage_of(track)
             mono += self.chance.choice((0.0, 0.5, 6.0))
             row = TRANSITIONS[stage_of(track)]
             signals = [signal for signal in self.signals(track, mono) if type(signal) in self.kinds & row.keys()]

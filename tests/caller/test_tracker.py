@@ -39,7 +39,6 @@ NOTHING = {
     "outcomes to record": 0,
     "sends": 0,
     "bound tasks": 0,
-    "open questions": 0,
     "writes": 0,
     "polls": 0,
     "workers": 0,

@@ -23,6 +23,8 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.cli.ask import AskOptions
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.through_hub import HubChat
+from fleetsim.model.errors import FleetsimError, UnknownTarget
+from fleetsim.model.limits import TEXT_CHARS_MAX
 from tests.cli.world import Shell
 from tests.hub.town import Town, town, worker
 
@@ -73,16 +75,30 @@ async def test_what_the_agent_asks_in_a_conversation_is_answered_by_the_next_tur
         assert [payload(e)["decidedBy"] for e in t.events("hitl.response.")] == ["user"]
 
 
-async def test_a_conversation_goes_on_when_somebody_else_was_quicker_to_answer() -> None:
+async def test_an_answer_to_a_question_that_is_over_is_refused_and_the_conversation_goes_on() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
         talk = talk_with(t, skill="ask")
         asked = await talk.say("go")
         (question,) = (await t.remote.get("/inbox"))["questions"]
         await t.remote.answer(question["questionId"], "next", by="ava")
-        again = await talk.say("main")
+        with pytest.raises(UnknownTarget):
+            await talk.say("main")
+        assert len(t.events("agent.skill.request")) == 1, "an answer never becomes a request by itself"
+        again = await talk.say("go on")
         assert (again.state, again.context_id) == ("input-required", asked.context_id), "a turn of its own"
         assert len(t.events("agent.skill.request")) == 2
+
+
+async def test_an_answer_that_is_refused_for_its_size_leaves_the_question_for_the_next_turn() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        talk = talk_with(t, skill="ask")
+        await talk.say("go")
+        with pytest.raises(FleetsimError):
+            await talk.say("x" * (TEXT_CHARS_MAX + 1))
+        assert (await talk.say("main")).text == "going with main"
+        assert len(t.events("agent.skill.request")) == 1
 
 
 # -- as a person sees it ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.app import Engine, build_app
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation, ConversationClosed
+from fleetsim.model.errors import FleetsimError
 from fleetsim.model.task import TaskState
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
@@ -96,6 +97,19 @@ async def test_a_conversation_with_an_agent_that_has_no_skill_chat_names_none(di
         assert (await chat.say("go")).asks
         assert (await chat.say("blue")).text == "blue!"
         assert [m.get("skillHint") for m in told(network)] == [None, None]
+
+
+@pytest.mark.parametrize("dialect", ["0.1", "0.3", "1.0"])
+async def test_an_answer_to_a_task_that_has_ended_is_refused_and_never_sent_as_a_new_request(dialect: str) -> None:
+    async with talking(dialect) as (chat, network):
+        asked = await chat.say("go", metadata={"skillHint": "quiz"})
+        assert asked.task_id is not None
+        client = AgentClient(URL, runtime=virtual_runtime(2, network), dialect=dialect)
+        await client.cancel(asked.task_id)
+        with pytest.raises(FleetsimError):
+            await chat.say("blue")
+        assert len(messages(network)) == 2
+        assert (await chat.say("two")).text == f"{chat.context_id}: two"
 
 
 async def test_the_last_turn_hands_out_no_ids_and_nothing_can_be_said_after_it() -> None:

@@ -14,6 +14,7 @@ from fleetsim.check.broken.editors import edit_everything
 from fleetsim.cli.through_hub import until_news
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
+from fleetsim.model.errors import UnsupportedOperation
 from fleetsim.model.task import DataPart
 from tests.hub.town import town
 
@@ -105,12 +106,14 @@ async def test_so_it_does_in_a_conversation_that_is_resumed_by_its_task(framewor
         assert json.loads((await chat.say("blue")).text) == [FRAMEWORKS[framework][1]]
 
 
-async def test_a_task_that_ended_meanwhile_gets_the_words_as_they_are_in_a_new_one() -> None:
+async def test_after_an_answer_to_a_task_that_ended_the_next_words_are_sent_as_they_are_in_a_new_one() -> None:
     async with town(asks_as("adk")) as t:
         client = AgentClient("http://clerk.example:8000", runtime=t.runtime)
         chat = Conversation(client)
         asked = await chat.say("go")
         await client.cancel(asked.task_id or "")
+        with pytest.raises(UnsupportedOperation):
+            await chat.say("green")
         assert (await chat.say("blue")).asks
         history = (await client.get(chat.task_id or "")).raw["history"]
         assert history[0]["parts"][0]["text"] == "blue"

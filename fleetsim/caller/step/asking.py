@@ -5,12 +5,22 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 
-from fleetsim.caller.events import Excerpt, QuestionAnswered, QuestionOverdue
-from fleetsim.caller.signals import Answered, Ask, Cancel, Publish, ResolveQuestion, Resume, ResumeFailed
+from fleetsim.caller.events import Excerpt, QuestionAnswered, QuestionAsked, QuestionOverdue
+from fleetsim.caller.ledger import QuestionState
+from fleetsim.caller.signals import (
+    Answered,
+    Ask,
+    Cancel,
+    Publish,
+    QuestionRecorded,
+    ResolveQuestion,
+    Resume,
+    ResumeFailed,
+)
 from fleetsim.caller.step.context import StepContext
-from fleetsim.caller.step.ending import cancel, cause_of, close, give_up
+from fleetsim.caller.step.ending import cancel, cause_of, close, give_up, settle_question
 from fleetsim.caller.track import TaskUpdate, Timer
-from fleetsim.model.asking import asking_of, key_of, left_without_words, unmoved
+from fleetsim.model.asking import answer_schema, asking_of, key_of, left_without_words, unmoved
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     ConfigError,
@@ -22,6 +32,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
     WireError,
 )
+from fleetsim.model.parts import noted
 from fleetsim.model.task import INTERRUPTED, Task
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, QuestionKind, UpdateSource
 
@@ -111,6 +122,26 @@ def _open(context: StepContext, task: Task, key: str) -> None:
     context.effects.append(Ask(question=question))
 
 
+def recorded(context: StepContext, signal: QuestionRecorded) -> None:
+    """The ledger has the question: everybody may see it now, because its answer would be accepted."""
+    track, question = context.track, context.track.asking.question
+    if question is None or question.question_id != signal.question_id:
+        return
+    track.asking = replace(track.asking, recorded=True)
+    event = QuestionAsked(
+        question_id=question.question_id,
+        kind=question.kind.value,
+        asks_for_data=answer_schema(question.parts) is not None,
+        parts=noted(question.parts),
+        question=Excerpt.of(question.text, question.text_chars),
+        expires_at=question.expires_at,
+        checkpoint=question.checkpoint,
+        context_id=question.context_id,
+        system_actor=question.system_actor,
+    )
+    context.effects.append(Publish(event=event))
+
+
 def _pause(context: StepContext, question: Question, key: str) -> None:
     """The request's time stands still while somebody thinks, and after that there is a minute at least.
 
@@ -128,6 +159,7 @@ def reopen(context: StepContext, question: Question) -> None:
     task = track.record.task
     left_s = min(max((question.expires_at - now.wall).total_seconds(), 0.0), context.rules.question_ttl_s)
     _pause(context, question, key_of(task) if task is not None and task.state in INTERRUPTED else "")
+    track.asking = replace(track.asking, recorded=True)
     track.timers[Timer.QUESTION] = now.mono + left_s
     half_s = left_s - (question.expires_at - question.asked_at).total_seconds() / 2
     if half_s > 0:
@@ -173,9 +205,8 @@ def at_work(context: StepContext) -> None:
 
 def withdraw(context: StepContext) -> None:
     """The agent went on, or ended, without our answer: its question is over like one that was answered."""
-    asking = context.track.asking
-    if asking.question is not None:
-        context.effects.append(ResolveQuestion(question_id=asking.question.question_id, state="withdrawn"))
+    if context.track.asking.question is not None:
+        settle_question(context, QuestionState.WITHDRAWN)
         context.agents_turn()
         _over(context)
 
@@ -187,7 +218,7 @@ def _over(context: StepContext) -> None:
     for timer in (Timer.QUESTION, Timer.REMINDER):
         track.timers.pop(timer, None)
     track.timers[Timer.DEADLINE] = now.mono + left_s
-    track.asking = replace(track.asking, question=None, key="", left_s=0.0)
+    track.asking = replace(track.asking, question=None, key="", recorded=False, left_s=0.0)
     _remember_over(context, key)
 
 

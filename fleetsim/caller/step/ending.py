@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.events import QuestionExpired, QuestionWithdrawn
+from fleetsim.caller.ledger import QuestionState, RequestRecord
 from fleetsim.caller.rates import Rates
-from fleetsim.caller.signals import Cancel, CancelAsked, CancelFailed, Close, ResolveQuestion
+from fleetsim.caller.signals import Cancel, CancelAsked, CancelFailed, Close, Publish, ResolveQuestion
 from fleetsim.caller.step.context import StepContext, agent_seconds
 from fleetsim.caller.track import Now, Timer, Track
 from fleetsim.model.asking import text_of
@@ -88,15 +89,24 @@ def close(context: StepContext, kind: OutcomeKind | None = None, cause: Cause | 
     if task is not None and context.ended:
         unsure = f"the agent said completed, and its result could not be confirmed: {reason}"
         kind, cause, reason = None, None, unsure if reason and task.state is TaskState.COMPLETED else ""
-    question = track.asking.question
-    if question is not None:
-        state = "expired" if kind is OutcomeKind.EXPIRED else "withdrawn"
-        context.effects.append(ResolveQuestion(question_id=question.question_id, state=state))
+    settle_question(context, QuestionState.EXPIRED if kind is OutcomeKind.EXPIRED else QuestionState.WITHDRAWN)
     track.outcome = outcome_of(track, context.now, kind=kind, cause=cause, reason=reason, rates=context.rules.rates)
     track.asking = replace(track.asking, question=None)
     track.sending = replace(track.sending, early=())
     track.timers.clear()
     context.effects.append(Close(outcome=track.outcome))
+
+
+def settle_question(context: StepContext, state: QuestionState) -> None:
+    """Settle the open question, if there is one: nobody answers it any more. Only a visible one is an event."""
+    asking = context.track.asking
+    if asking.question is None:
+        return
+    question_id = asking.question.question_id
+    context.effects.append(ResolveQuestion(question_id=question_id, state=state))
+    if asking.recorded:
+        over = QuestionExpired if state is QuestionState.EXPIRED else QuestionWithdrawn
+        context.effects.append(Publish(event=over(question_id=question_id)))
 
 
 def cause_of(error: FleetsimError) -> Cause:
