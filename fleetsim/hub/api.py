@@ -40,7 +40,7 @@ from fleetsim.hub.streams import EventStreams
 from fleetsim.hub.waits import WAIT_S_MAX, until_news
 from fleetsim.hub.workstacean import WorkstaceanApi
 from fleetsim.model.changing import replace
-from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.text import one_line
@@ -97,16 +97,20 @@ class Api:
         return await self.alive(request)
 
     async def ready(self, _: Request) -> Response:
-        """Whether the hub takes work now."""
-        hub = self._hub
-        ready = hub.running and hub.dispatcher.accepting and hub.failure is None
+        """Whether the hub takes work now; the ledger is asked to write, as it is for each request."""
+        ready = self._hub.running and self._hub.dispatcher.accepting
+        try:
+            await self._hub.ledger.require_writable()
+        except NotAccepting:
+            ready = False
         return JSONResponse(
             {"status": "ready" if ready else "unready"}, 200 if ready else 503, {"Cache-Control": "no-store"}
         )
 
     async def whoami(self, request: Request) -> Response:
-        """Whose key this is; an agent null is the hub's owner."""
-        return answer({"agent": principal_of(request).agent})
+        """Whose key this is; an agent null is the hub's owner, who also gets what is wrong with the fleet's files."""
+        agent = principal_of(request).agent
+        return answer({"agent": agent, "rejected": self._hub.rejected() if agent is None else ()})
 
     async def openapi(self, _: Request) -> Response:
         """This API, for programs."""

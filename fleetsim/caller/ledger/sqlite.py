@@ -39,6 +39,7 @@ from fleetsim.caller.ledger.storage import (
     Operation,
     Storage,
     ThreadedStorage,
+    touch,
 )
 from fleetsim.caller.ledger.tables import encode, micros
 from fleetsim.caller.outcome_rows import OutcomeFacts
@@ -131,6 +132,10 @@ class Ledger:
 
     async def __aexit__(self, *_: object) -> None:
         await self._storage.stop()
+
+    async def require_writable(self) -> None:
+        """Write, and change no row. Raises NotAccepting if a request could not be recorded now."""
+        await self._run(self._storage.write, touch)
 
     async def accept(self, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
         """Record requests (and the ceremony run they belong to) before a byte leaves; all or none.

@@ -146,9 +146,8 @@ class Transactions:
         what was refused here. Writing in its place needs no new space, so it works on a full disk too.
         """
         with suppress(sqlite3.Error):
-            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute(f"PRAGMA user_version = {version}")
+            touch(self._connection)
             self._connection.execute("COMMIT")
             self._in_doubt = False
         self._rollback()
@@ -157,6 +156,12 @@ class Transactions:
         with suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+
+
+def touch(connection: Connection) -> None:
+    """Write a page of the file, and change no value."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    connection.execute(f"PRAGMA user_version = {version}")
 
 
 class _Raised(Exception):
