@@ -34,7 +34,7 @@ def list_channels(common: CommonOptions) -> None:
     for line in failing(rows):
         common.note(line)
     if not rows:
-        common.note("agents.yaml names no channels; see docs/reference/channels.md")
+        common.note("the hub has no channels; agents.yaml can name some (docs/reference/channels.md)")
 
 
 @channel.command("test")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fleetsim.cli.main import CommonOptions
 from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.state import HubAddress, StateDir, state_path
-from fleetsim.model.errors import ConfigError, UnknownTarget
+from fleetsim.model.errors import FleetsimError, UnknownTarget, Unreachable
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.text import one_line
 from fleetsim.runtime.real import running_runtime
 
+_REJECTED_S = 1.0
 _START = "start one with `fleetsim up`, or look at a demo with `fleetsim demo`"
 _BEGIN = "write agents.yaml with `fleetsim init URL`, then start one with `fleetsim up`; or `fleetsim demo`"
 
@@ -28,21 +29,25 @@ def find_hub(common: CommonOptions) -> HubAddress | None:
 
 @asynccontextmanager
 async def connect(common: CommonOptions) -> AsyncIterator[HubClient]:
-    """The running hub.
+    """The running hub; what it rejected of agents.yaml is reported.
 
     Raises:
-        ConfigError: there is none.
-        Unreachable: it is announced and does not answer.
+        Unreachable: there is none, or it is announced and does not answer.
     """
     address = find_hub(common)
     if address is None:
-        raise ConfigError(
+        raise Unreachable(
             "no hub is running for this state directory", hint=_START if common.agents_yaml.exists() else _BEGIN
         )
     if address.demo:
         common.note("no hub of yours is running: this is the demo's")
     async with running_runtime() as runtime:
-        yield address.client(runtime)
+        hub = address.client(runtime)
+        with suppress(FleetsimError, TimeoutError):  # the verb itself says what is wrong with the hub
+            async with asyncio.timeout(_REJECTED_S):
+                for problem in (await hub.get("/whoami")).get("rejected", ()):
+                    common.warn(f"warning: the hub goes on with the last good version: {problem}")
+        yield hub
 
 
 def at_hub(common: CommonOptions, work: Callable[[HubClient], Awaitable[Any]]) -> Any:

@@ -13,7 +13,7 @@ from fleetsim.cli.hub_client import find_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.client.credential import Credential
 from fleetsim.client.hub_client import DEFAULT_URL, KEY_VARIABLE, URL_VARIABLE, HubClient
-from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.errors import ConfigError, FleetsimError, Unreachable
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import is_loopback
@@ -78,7 +78,7 @@ async def _serve_stdio(common: CommonOptions, url: str | None, key_env: str, adm
         if not key and admin:
             address = find_hub(common)
             if address is None:
-                raise ConfigError(f"{key_env} is not set, and no hub runs on this machine")
+                raise Unreachable(f"{key_env} is not set, and no hub runs on this machine")
             hub = address.client(runtime)
         else:
             Credential("apiKey", key_env).headers()

@@ -67,7 +67,7 @@ def record(common: CommonOptions, out: Path | None, for_s: float | None) -> int:
     it said meanwhile is fetched once it is back. What agents say is in the file as the hub's events have it, as
     excerpts: only you may read it.
 
-    Exit codes: 0, 2 if no hub runs or the file is there already.
+    Exit codes: 0, 2 if the file is there already, 3 if no hub runs.
     """
     return asyncio.run(_record(common, out, for_s))
 

@@ -233,6 +233,11 @@ class Hub:
         """What is known of each configured agent beside its outcomes."""
         return {view.entry.name: self._notes.condition(view, self.limiter) for view in self.broker.views()}
 
+    def rejected(self) -> tuple[str, ...]:
+        """The problems for which agents.yaml or the file of the agents' keys is not in force as it is now."""
+        problem = self.file.problem if self.file is not None else ""
+        return (*((problem,) if problem else ()), *sorted(self._key_problems))
+
     def require_scheduler(self) -> Scheduler:
         """The scheduler. Raises UnknownTarget if the hub has no ceremonies folder."""
         if self.scheduler is None:

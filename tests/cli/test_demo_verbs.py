@@ -83,7 +83,7 @@ async def test_a_demo_that_was_stopped_leaves_nothing_behind(shell: Shell, numbe
         assert await asyncio.to_thread(running.wait, 30) == 130
     assert left_in(shell) == before
     after = await shell.arun("health")
-    assert after.returncode == 2
+    assert after.returncode == 3
     assert "no hub is running" in after.stderr
 
 
@@ -92,7 +92,7 @@ async def test_a_demo_that_was_killed_is_not_taken_for_running(shell: Shell) -> 
         running.kill()
         running.wait()
         after = await shell.arun("health")
-        assert after.returncode == 2
+        assert after.returncode == 3
         assert "no hub is running" in after.stderr
     with demo(shell) as (_, told):
         assert "--state" not in told, "the next one is found again"

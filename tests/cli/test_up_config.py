@@ -107,6 +107,30 @@ async def test_an_edited_file_is_in_force_within_seconds_and_a_broken_one_change
         assert "Hello Ada" in ended.stdout
 
 
+READERS = (
+    ("channel", "list"),
+    ("health",),
+    ("task", "list"),
+    ("inbox", "list"),
+    ("ceremony", "list"),
+    ("send", "scout", "hello", "--skill", "echo"),
+)
+
+
+async def test_each_verb_that_reads_the_fleet_reports_a_rejected_agents_yaml(shell: Shell, agent: str) -> None:
+    shell.write("agents.yaml", f"agents:\n  - {{name: scout, url: {agent}/a2a}}\n")
+    with shell.up():
+        assert "agents.yaml" not in (await shell.arun("task", "list")).stderr
+        shell.write("agents.yaml", f"agents:\n  - {{name: scout, url: {agent}/a2a, colour: red}}\n")
+        async with asyncio.timeout(60):
+            while "agents.yaml:2" not in (await shell.arun("-q", "task", "list")).stderr:  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+        for verb in READERS:
+            done = await shell.arun(*verb)
+            assert (done.returncode, "agents.yaml:2" in done.stderr) == (0, True), (verb, done.stderr)
+            assert "agents.yaml" not in done.stdout, verb
+
+
 def test_a_copy_of_the_state_folder_starts_no_second_hub_until_it_is_taken_over(shell: Shell) -> None:
     shell.write("agents.yaml", "agents: []\n")
     copy = shell.home / "copy"

@@ -102,8 +102,33 @@ async def test_the_verbs_work_from_a_second_process(shell: Shell, agent: str) ->
     assert wrong.returncode == 2
     assert "there is no figure 'latency'" in wrong.stderr
     after = await shell.arun("health")
-    assert after.returncode == 2
+    assert after.returncode == 3
     assert "fleetsim up" in after.stderr
+
+
+NEED_A_HUB = (
+    ("health",),
+    ("task", "list"),
+    ("task", "get", "abcdef"),
+    ("task", "cancel", "abcdef"),
+    ("inbox", "list"),
+    ("inbox", "reply", "q-abcdef", "yes"),
+    ("channel", "list"),
+    ("channel", "test", "people"),
+    ("ceremony", "run", "daily"),
+    ("ceremony", "run", "daily", "--wait"),
+    ("ceremony", "history"),
+    ("events",),
+    ("record", "--out", "x.jsonl"),
+    ("mcp", "--admin"),
+    ("sim", "init", "--from-hub"),
+)
+
+
+@pytest.mark.parametrize("verb", NEED_A_HUB, ids=" ".join)
+def test_a_missing_hub_is_exit_3_at_every_verb_that_needs_one(shell: Shell, verb: tuple[str, ...]) -> None:
+    done = shell.run(*verb)
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
 
 
 async def test_an_agent_is_asked_directly_by_its_address(shell: Shell, agent: str) -> None:
@@ -190,7 +215,7 @@ def test_a_missing_agents_yaml_says_what_to_do(shell: Shell, verb: tuple[str, ..
 
 def test_without_a_hub_and_a_fleet_the_way_to_both_is_told(shell: Shell) -> None:
     done = shell.run("health")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "fleetsim init URL" in done.stderr
     assert "fleetsim up" in done.stderr
 

@@ -175,6 +175,18 @@ async def test_a_broken_empty_or_missing_file_keeps_the_last_good_version_and_sa
         assert (whole["added"], whole["changed"]) == ([], []), "it is whole again, and as it was"
 
 
+async def test_the_owner_of_a_hub_reads_why_agents_yaml_is_not_in_force() -> None:
+    async with town(polled(), agents_yaml=fleet(QUINN), agent_keys={"WORKSTACEAN_API_KEY_QUINN": "q" * 32}) as t:
+        await asyncio.sleep(1)
+        assert (await t.remote.get("/whoami"))["rejected"] == []
+        await edit(t, "agents: []\n")
+        (problem,) = (await t.remote.get("/whoami"))["rejected"]
+        assert "agents.yaml" in problem
+        assert (await t.agents_client("q" * 32).get("/whoami"))["rejected"] == [], "no business of an agent's"
+        await edit(t, fleet(QUINN))
+        assert (await t.remote.get("/whoami"))["rejected"] == []
+
+
 async def test_each_distinct_problem_is_told() -> None:
     async with town(polled(), agents_yaml=fleet(QUINN)) as t:
         await edit(t, "agents: [\n")
