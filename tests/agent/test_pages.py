@@ -7,19 +7,23 @@ import re
 import subprocess
 import sys
 import tomllib
+from asyncio import to_thread
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
 
 import fleetsim
 import fleetsim.agent
-from fleetsim.agent import Agent
+from fleetsim.agent import Agent, SkillContext
 from fleetsim.client import AgentClient
+from fleetsim.model.task import FilePart
 from fleetsim.testbed.network import in_process
+from fleetsim.wire.json import dump
 
 TOP = Path(__file__).parents[2]
 TUTORIAL = (TOP / "docs/tutorial/first-agent.md").read_text(encoding="utf-8")
-PAGES = [TOP / "README.md", *(TOP / "docs/tutorial").glob("*.md"), *(TOP / "docs/howto").glob("*.md")]
+PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path) -> list[str]:
@@ -60,10 +64,11 @@ async def test_what_the_tutorial_says_a_skill_can_do_it_can(what: str, code: str
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_import_the_pages_show_can_be_done(page: Path) -> None:
+def test_every_python_block_of_a_page_compiles_and_its_imports_are_there(page: Path) -> None:
     own = {"greeter"}
     for block in blocks(page):
-        tree = compile(block, page.name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        tree = compile(block, page.name, "exec", ast.PyCF_ONLY_AST)
+        compile(block, page.name, "exec")
         assert isinstance(tree, ast.Module)
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module not in own:
@@ -71,19 +76,61 @@ def test_every_import_the_pages_show_can_be_done(page: Path) -> None:
                 assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
+def reader() -> Agent:
+    """An agent for the pages: it greets, plans, books and draws."""
+    agent = Agent("reader", description="what the pages ask for")
+
+    @agent.skill("chat")
+    async def chat(task: SkillContext) -> str:
+        if task.text == "Book a room.":
+            return f"booked in {await task.ask('Which city?')}"
+        if task.text == "draw it":
+            drawn = FilePart(raw=b64encode(dump(task.data)).decode(), filename="plot.json", media_type="image/png")
+            await task.attach(drawn, name="plot")
+        return {"Ada": "Hello Ada", "Plan the week.": "Mon: rest"}.get(task.text, "done")
+
+    return agent
+
+
+PROGRAMS = {
+    ("README.md", 1): ["completed Hello Ada"],
+    ("call-an-agent.md", 0): ["completed Mon: rest", "in the end: Mon: rest"],
+    ("call-an-agent.md", 1): ["asked: Which city?", "booked in Lisbon"],
+    ("files-and-data.md", 0): ["file 1: plot.json, image/png, 15 bytes 15"],
+}
+"""The last lines that each program prints that calls an agent on port 9000: page, number of the block."""
+
+
+def calling() -> list[tuple[str, int, str]]:
+    return [
+        (page.name, number, block)
+        for page in PAGES
+        for number, block in enumerate(blocks(page))
+        if 'AgentClient("http://127.0.0.1:9000")' in block
+    ]
+
+
 @pytest.mark.sockets
-async def test_the_readmes_agent_greets_the_readmes_client(capsys: pytest.CaptureFixture[str]) -> None:
-    agent_code, client_code = blocks(TOP / "README.md")
+@pytest.mark.parametrize(("page", "number", "block"), calling(), ids=lambda value: str(value)[:20])
+async def test_a_program_on_a_page_that_calls_an_agent_prints_what_it_should(
+    page: str, number: int, block: str
+) -> None:
+    async with reader().serving() as url:
+        command = [sys.executable, "-c", block.replace("http://127.0.0.1:9000", url)]
+        done = await to_thread(subprocess.run, command, capture_output=True, text=True, check=False, cwd=TOP)
+    printed = PROGRAMS[page, number]
+    assert (done.stdout.splitlines()[-len(printed) :], done.returncode) == (printed, 0), done.stderr
+
+
+@pytest.mark.sockets
+async def test_the_readmes_agent_greets_by_name_and_asks_for_one() -> None:
     made: dict[str, object] = {}
-    exec(agent_code.replace("agent.serve(port=9000)", ""), made)
+    exec(blocks(TOP / "README.md")[0].replace("agent.serve(port=9000)", ""), made)
     agent = made["agent"]
     assert isinstance(agent, Agent)
-    async with agent.serving() as url:
-        code = client_code.replace("http://127.0.0.1:9000", url)
-        run: dict[str, object] = {}
-        exec(f"async def main():\n{''.join(f'    {line}' for line in code.splitlines(keepends=True))}", run)
-        await run["main"]()  # type: ignore[operator]
-    assert capsys.readouterr().out == "completed Hello Ada\n"
+    async with agent.serving() as url, AgentClient(url) as client:
+        assert (await client.send_task("Ada")).text == "Hello Ada"
+        assert (await client.send_task("/greet")).waiting
 
 
 def test_what_brings_pytest_is_named_where_pytest_is_needed() -> None:
