@@ -196,7 +196,7 @@ class CardBroker:
         """Why each of the other agents takes no work now."""
         if self._disabled is None:
             entries = (desk.view.entry for desk in self._desks.values())
-            self._disabled = {e.name: e.disabled_why or "not enabled in agents.yaml" for e in entries if not e.enabled}
+            self._disabled = {entry.name: entry.takes_no_work for entry in entries if not entry.enabled}
         return self._disabled
 
     def away(self) -> Collection[str]:

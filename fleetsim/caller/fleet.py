@@ -97,6 +97,11 @@ class AgentEntry:
     def skill_names(self) -> tuple[str, ...]:
         return tuple(skill.name for skill in self.skills)
 
+    @property
+    def takes_no_work(self) -> str:
+        """Why it takes no work; empty if it does."""
+        return "" if self.enabled else self.disabled_why or "not enabled in agents.yaml"
+
 
 def _as_written(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     """How agents.yaml has the rates: those of some models, beside the built-in ones."""

@@ -221,6 +221,7 @@ class _Health(_Line):
 class _Due(_Line):
     slots: dict[str, _Count]
     schedules: dict[str, list[str]] = {}
+    problems: list[str] = []
 
 
 class _Asked(_Line):

@@ -73,7 +73,7 @@ async def listing(common: CommonOptions) -> dict[str, Any]:
     # a credential that is not set here may be set where the hub runs
     working = [agent for agent in fleet.agents if agent.enabled or agent.disabled_why]
     offers = {agent.name: agent.skill_names for agent in working}
-    disabled = {agent.name: "not enabled in agents.yaml" for agent in fleet.agents if agent not in working}
+    disabled = {agent.name: agent.takes_no_work for agent in fleet.agents if agent not in working}
     say, now, loaded = judge(offers=offers, unread=offers, disabled=disabled), SystemClock().now(), folder.contents
     rows = [
         CeremonyRow(

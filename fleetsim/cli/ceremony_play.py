@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from dataclasses import dataclass
-from datetime import UTC
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleetsim.caller.fleet import FleetConfig
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import report_files
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.work import ALL
 
 if TYPE_CHECKING:
-    from fleetsim.caller.fleet import FleetConfig
     from fleetsim.sim.scenario import Scenario
+
+
+UNREAD_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,25 +89,30 @@ def play(common: CommonOptions, /, **options: Any) -> int:
     fleetsim ceremony play quinn.daily-digest --from 2026-03-01T00:00 --to 2026-04-01T00:00 --expect 'missed == 0'
     fleetsim ceremony play --from 2026-03-02T08:00 --to 2026-03-02T18:00 --speed x60
 
-    On virtual time the agents are simulated: each offers what it is asked for, and takes 5 seconds; --scenario FILE
-    plays with a fleet that you described, or fitted to your own. With xN the agents of agents.yaml are asked: what they
-    do, they do. Channels are told nothing, and nobody answers questions then. More than some hundred times as fast, the
-    minute after which a slot counts as missed is too short for any machine.
+    On virtual time the agents are simulated. They are those of agents.yaml, with the skills on their cards; a task
+    takes 5 seconds. An agent whose card cannot be read is assumed to have every skill that a ceremony asks of it.
+    --scenario FILE plays with a fleet that you described, or fitted to your own. With xN the agents of agents.yaml are
+    asked: what they do, they do. Channels are told nothing, and nobody answers questions then. More than some hundred
+    times as fast, the minute after which a slot counts as missed is too short for any machine.
 
-    Exit codes: 0 as expected, 1 an expectation is broken, 2 a file or time is wrong, 8 a rule was broken that must
-    hold in any run: a defect of fleetsim's.
+    Targets, skills and files are judged as the hub judges them: a run without an agent fails, and the verdict names
+    the target or file that is wrong.
+
+    Exit codes: 0 as expected, 1 an expectation is broken, or a target, skill or file is wrong, 2 no such ceremony or
+    time, 8 a rule was broken that must hold in any run: a defect of fleetsim's.
     """
     return _play(common, SpanOptions(**options))
 
 
 def _play(common: CommonOptions, options: SpanOptions) -> int:
+    from fleetsim.caller.ceremonies.folder import contents_of
     from fleetsim.caller.expectation import Expectation
     from fleetsim.cli import ceremony_files
     from fleetsim.cli.sim_play import play_and_tell, read_option
-    from fleetsim.sim.ceremony_span import read_folder, span_scenario
+    from fleetsim.sim.ceremony_span import REQUEST_S, chosen, due_in, folder_files, requests_in, span_scenario
     from fleetsim.sim.clocks import ClockRate
     from fleetsim.sim.files import FORMATS
-    from fleetsim.sim.quantities import seconds_of
+    from fleetsim.sim.quantities import in_words, seconds_of
     from fleetsim.sim.scenario import with_seed
 
     clock = read_option("--speed", ClockRate.read, options.speed)
@@ -111,21 +121,37 @@ def _play(common: CommonOptions, options: SpanOptions) -> int:
     files, place = report_files(options.reports, FORMATS), ceremony_files.zone_of(options.zone)
     first, last = (ceremony_files.parse_moment(text, place).astimezone(UTC) for text in (options.begins, options.ends))
     where = options.folder or common.agents_yaml.parent / "ceremonies"
-    texts, ceremonies = read_folder(where, options.ceremony_ids)
-    fleet, config = _fleet(common, options.scenario, virtual=clock.virtual)
-    entries = () if config is None else config.enabled
+    texts = folder_files(where)
+    if options.ceremony_ids:
+        texts = chosen(texts, options.ceremony_ids, where)
+    ceremonies = tuple(contents_of(texts, where).ceremonies.values())
+    fleet = None if options.scenario is None else _described(options.scenario, virtual=clock.virtual)
+    seen = _Seen() if fleet is not None else asyncio.run(_look(common))
     wanted = span_scenario(
         ceremonies,
         first,
         last,
         fleet=fleet,
-        entries=entries,
-        settings=config.settings if config else None,
+        offers=seen.offers,
+        unread=seen.unread,
+        settings=seen.config.settings,
         expect=expect,
         nobody_answers=not clock.virtual,
     )
+    offers = {name: agent.skills for name, agent in wanted.agents}
+    due = due_in(ceremonies, wanted.start, wanted.start + timedelta(seconds=wanted.duration))
+    requests = requests_in(ceremonies, due, offers)
+    lasts_s = requests * REQUEST_S if clock.virtual else wanted.duration / clock.times
+    if seen.unread:
+        names = ", ".join(seen.unread[:UNREAD_SHOWN])
+        more = len(seen.unread) - UNREAD_SHOWN
+        names += f" and {more} more" if more > 0 else ""
+        common.note(f"no card could be read of {names}: assumed to have every skill that is asked of them")
     if not clock.virtual:
-        common.note(f"{len(entries)} agents of {common.agents_yaml} are really asked")
+        common.note(f"{len(seen.config.enabled)} agents of {common.agents_yaml} are really asked")
+    common.note(
+        f"{requests:,} requests in {sum(due.values()):,} slots are played: about {in_words(max(1, round(lasts_s)))}"
+    )
     return play_and_tell(
         common,
         with_seed(wanted, options.seed),
@@ -136,24 +162,48 @@ def _play(common: CommonOptions, options: SpanOptions) -> int:
         clock=clock,
         settle_s=settle_s,
         verbose=options.verbose,
-        entries=() if clock.virtual else entries,
+        entries=seen.config.agents if clock.virtual else seen.config.enabled,
         command=options.command(common.config, where),
     )
 
 
-def _fleet(common: CommonOptions, scenario: str | None, *, virtual: bool) -> tuple[Scenario | None, FleetConfig | None]:
-    """Who is asked: the fleet of a scenario, or that of agents.yaml; on virtual time there may be neither."""
-    from fleetsim.caller.config import load_fleet
-    from fleetsim.runtime.files import DiskFiles
+def _described(scenario: str, *, virtual: bool) -> Scenario:
     from fleetsim.sim import shipped
     from fleetsim.sim.scenario import parse_scenario
 
-    if scenario is not None:
-        if not virtual:
-            hint = "with xN the agents of agents.yaml are asked; --config FILE names another"
-            raise ConfigError("--scenario is for --speed virtual", hint=hint)
-        source, text, _ = shipped.read(scenario)
-        return parse_scenario(text, source)[0], None
-    if virtual and not common.agents_yaml.exists():
-        return None, None
-    return None, asyncio.run(load_fleet(common.require_agents_yaml(), files=DiskFiles(), env=os.environ))
+    if not virtual:
+        hint = "with xN the agents of agents.yaml are asked; --config FILE names another"
+        raise ConfigError("--scenario is for --speed virtual", hint=hint)
+    source, text, _ = shipped.read(scenario)
+    return parse_scenario(text, source)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """The fleet of agents.yaml: the skills of each agent as its card has them, and whose card nobody could read."""
+
+    config: FleetConfig = field(default_factory=lambda: FleetConfig(agents=()))
+    offers: Mapping[str, Collection[str]] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+
+
+async def _look(common: CommonOptions) -> _Seen:
+    """Read agents.yaml, and each agent's card as the hub does. Raises ConfigError."""
+    from fleetsim.caller.cards import CardBroker
+    from fleetsim.caller.config import load_fleet
+    from fleetsim.caller.event_log import EventLog
+    from fleetsim.runtime.files import DiskFiles
+    from fleetsim.runtime.real import running_runtime
+
+    config = await load_fleet(common.require_agents_yaml(), files=DiskFiles(), env=os.environ)
+    async with (
+        running_runtime() as runtime,
+        CardBroker(runtime, config, EventLog(runtime.clock)) as broker,
+    ):
+        await broker.until_read(None, (ALL,))
+        views = [view for view in broker.views() if view.entry.enabled or view.entry.disabled_why]
+    # A credential that is not set here may be set where the hub runs.
+    unread = tuple(view.entry.name for view in views if view.card is None)
+    entries = tuple(replace(entry, enabled=True) if entry.name in unread else entry for entry in config.agents)
+    offers = {view.entry.name: view.skills for view in views}
+    return _Seen(config=replace(config, agents=entries), offers=offers, unread=unread)

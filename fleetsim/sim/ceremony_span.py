@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from os.path import relpath
 from pathlib import Path
+from typing import TypeAlias
 
+from fleetsim.caller.ceremonies.facts import agents_of
+from fleetsim.caller.ceremonies.folder import PROJECTS, SUFFIXES, FolderContents, contents_of
 from fleetsim.caller.channels.alerts import AlertSettings
-from fleetsim.caller.config import NAME
 from fleetsim.caller.expectation import Expectation
-from fleetsim.caller.fleet import AgentEntry, FleetSettings
-from fleetsim.ceremony.file import Ceremony, next_due, parse_ceremony
+from fleetsim.caller.fleet import FleetSettings
+from fleetsim.caller.registry import Judge, nearest_of, resolve
+from fleetsim.ceremony.file import Ceremony, next_due
 from fleetsim.model.errors import ConfigError, UnknownTarget
-from fleetsim.model.work import ALL
-from fleetsim.runtime.explain import did_you_mean
-from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load
+from fleetsim.model.work import ALL, ID
+from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX
 from fleetsim.sim.quantities import SPAN_S_MAX
 from fleetsim.sim.scenario import People, Scenario, SimulatedAgent, SkillBehaviour
 
@@ -27,32 +29,55 @@ SHORT_S = 5.0
 moment, or the machine is slow.
 """
 SLOTS_MAX = 50_000
+REQUEST_S = 0.003
+"""About how long a simulated request takes to play, the whole report included."""
+SKILLS_MAX = 100
+
+Offers: TypeAlias = Mapping[str, Collection[str]]
+"""The skills of each agent."""
 
 
-def read_folder(folder: Path, ids: Sequence[str] = ()) -> tuple[dict[str, bytes], list[Ceremony]]:
-    """The files of a folder and what they hold, all or those of these ids.
+def folder_files(folder: Path) -> dict[str, bytes]:
+    """The files that a hub reads with this folder of ceremonies, by name as seen from it; those of projects too.
 
-    Raises:
-        ConfigError: there is no such folder, or a file in it is wrong.
-        UnknownTarget: there is no ceremony of that id.
+    Raises ConfigError if there is no such folder.
     """
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", hint="--folder DIR says where ceremonies are")
-    files: dict[str, bytes] = {}
-    found: list[Ceremony] = []
-    known: set[str] = set()
-    for path in sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml"} and path.is_file()):
-        with path.open("rb") as file:
-            text = file.read(CEREMONY_BYTES_MAX + 1)
-        ceremony = parse_ceremony(load(text, str(path)))
-        known.add(ceremony.ceremony_id)
-        if not ids or ceremony.ceremony_id in ids:
-            files[path.name] = text
-            found.append(ceremony)
+    paths = sorted((*folder.iterdir(), *(folder.parent / PROJECTS).glob("*/ceremonies/*")))
+    found: dict[str, bytes] = {}
+    for path in paths:
+        if path.suffix in SUFFIXES and path.is_file():
+            with path.open("rb") as file:
+                found[relpath(path, folder)] = file.read(CEREMONY_BYTES_MAX + 1)
+    return found
+
+
+def chosen(texts: Mapping[str, bytes], ids: Sequence[str], folder: Path) -> dict[str, bytes]:
+    """The files of these ceremonies. Raises UnknownTarget if one is not in force."""
+    contents = contents_of(texts, folder)
     for one in ids:
-        if one not in known:
-            raise UnknownTarget(f"there is no ceremony “{one}” in {folder}{did_you_mean(one, known)}")
-    return files, found
+        if one not in contents.ceremonies:
+            told = [problem.error for problem in contents.problems if problem.ceremony_id == one]
+            hint = told[0] if told else nearest_of(one, contents.ceremonies)
+            raise UnknownTarget(f"there is no ceremony “{one}” in {folder}", hint=hint)
+    return {name: texts[name] for name in (relpath(contents.paths[one], folder) for one in ids)}
+
+
+def problems_of(contents: FolderContents, say: Judge) -> tuple[str, ...]:
+    """What keeps a ceremony from its work, in sentences: files that are not in force, and targets that ``say`` doubts.
+
+    Nothing of those that are disabled.
+    """
+    files = [problem.error for problem in contents.problems]
+    doubts = [
+        f"{one.ceremony_id}: {doubt}"
+        for one in contents.ceremonies.values()
+        if one.enabled
+        for target in one.targets
+        if (doubt := say(one.skill, target))
+    ]
+    return (*files, *doubts)
 
 
 def due_in(ceremonies: Iterable[Ceremony], begins: datetime, ends: datetime) -> dict[str, int]:
@@ -72,22 +97,33 @@ def due_in(ceremonies: Iterable[Ceremony], begins: datetime, ends: datetime) -> 
     return found
 
 
+def requests_in(ceremonies: Iterable[Ceremony], due: Mapping[str, int], offers: Offers) -> int:
+    """How many requests those slots make, as far as somebody can serve them."""
+
+    def resolved(skill: str, targets: tuple[str, ...]) -> tuple[str, ...]:
+        return resolve(skill, targets, offers=offers, weights={}, chance=lambda: 0.0)
+
+    return sum(due[one.ceremony_id] * len(agents_of(one, resolved)[0]) for one in ceremonies if due[one.ceremony_id])
+
+
 def span_scenario(
     ceremonies: Sequence[Ceremony],
     begins: datetime,
     ends: datetime,
     *,
     fleet: Scenario | None = None,
-    entries: Sequence[AgentEntry] = (),
+    offers: Offers | None = None,
+    unread: Collection[str] = (),
     settings: FleetSettings | None = None,
     expect: Sequence[Expectation] = (),
     nobody_answers: bool = False,
 ) -> Scenario:
     """What fires from ``begins`` on and before ``ends``.
 
-    The agents are those of the scenario ``fleet``, with its people and settings; else those of ``entries`` and any that
-    a ceremony names, with every skill that is asked of them, each task taking as long as a simulated one does by
-    default. Nobody is told of anything: channels are left out.
+    The agents are those of the scenario ``fleet``, with its people and settings; else those of ``offers``, each with
+    its skills. Of an agent in ``unread`` nobody knows what it offers: it has whatever is asked of it, too. Each task
+    takes as long as a simulated one does by default, and is told of by stream alone. Nobody is told of anything:
+    channels are left out.
 
     Raises:
         ConfigError: the span is empty or too long.
@@ -102,26 +138,15 @@ def span_scenario(
     settings = replace(
         settings or FleetSettings(), base_url=None, internal_base_url=None, question_channels=(), alerts=AlertSettings()
     )
-    asked = _asked(ceremonies, {entry.name: entry.skill_names for entry in entries})
-    agents = {
-        name: SimulatedAgent(skills={skill: SkillBehaviour() for skill in skills}) for name, skills in asked.items()
-    }
+    agents = {name: _agent(name, skills, ceremonies, name in unread) for name, skills in (offers or {}).items()}
     people = People(never=1.0) if nobody_answers else People()
     plain = Scenario.model_construct(name="ceremonies", fleet=agents, settings=settings, people=people)
     return plain.model_copy(update=given)
 
 
-def _asked(ceremonies: Iterable[Ceremony], pinned: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """What each agent is asked for: of the known ones what they pin too, and of all whatever they might offer."""
-    found: dict[str, list[str]] = {name: list(skills) for name, skills in pinned.items()}
-    wanted = [one for one in ceremonies if one.enabled]
-    for ceremony in wanted:
-        for target in ceremony.targets:
-            if target != ALL and re.fullmatch(NAME, target):
-                found.setdefault(target, []).append(ceremony.skill)
-    for ceremony in wanted:
-        if ALL in ceremony.targets:
-            who = [name for name, skills in found.items() if ceremony.skill in skills] or list(found) or ["agent"]
-            for name in who:
-                found.setdefault(name, []).append(ceremony.skill)
-    return {name: list(dict.fromkeys(skills)) for name, skills in found.items() if skills} or {"agent": ["anything"]}
+def _agent(name: str, offered: Collection[str], ceremonies: Sequence[Ceremony], unread: bool) -> SimulatedAgent:
+    """An agent with those of its skills that a scenario can name: first the skills that ceremonies ask for."""
+    asked = {one.skill for one in ceremonies if one.enabled and {name, ALL} & set(one.targets)}
+    skills = {*offered, *asked} if unread else {*offered}
+    kept = [skill for skill in sorted(skills, key=lambda s: (s not in asked, s)) if ID.fullmatch(skill)]
+    return SimulatedAgent.model_construct(skills={skill: SkillBehaviour() for skill in kept[:SKILLS_MAX]}, push=False)

@@ -63,6 +63,11 @@ def junit(report: Report, lines: Lines) -> str:
             message = f"{expectation.text}: it is {shown(expectation.unit, figure)}"
             body = ET.SubElement(case, "failure", type="expectation", message=xml_text(message))
             body.text = xml_text("\n".join([message, *endings_about(report, expectation), _again(report)]))
+    for problem in report.problems:
+        failures += 1
+        case = ET.SubElement(suite, "testcase", classname=xml_text(f"fleetsim.{report.scenario}.ceremonies"))
+        case.set("name", xml_text(problem))
+        ET.SubElement(case, "failure", type="ceremony", message=xml_text(problem))
     for verdict in report.verdicts:
         rule = f"{verdict.invariant.number} {verdict.invariant.rule}"
         case = ET.SubElement(
@@ -76,7 +81,7 @@ def junit(report: Report, lines: Lines) -> str:
         elif not verdict.cases:
             skipped += 1
             ET.SubElement(case, "skipped", message="nothing in this run to hold it to")
-    suite.set("tests", str(len(report.expectations) + len(report.verdicts)))
+    suite.set("tests", str(len(report.expectations) + len(report.problems) + len(report.verdicts)))
     suite.set("failures", str(failures))
     suite.set("skipped", str(skipped))
     suite.set("time", f"{report.wall_s:.3f}")
@@ -102,6 +107,7 @@ def _page(report: Report, timeline: Timeline) -> Iterator[str]:
     yield f"<title>{title}</title><style>{_STYLE}</style></head><body><main><h1>{title}</h1>"
     look = "holds" if report.result is Result.OK else "broken"
     yield f'<p class="verdict {look}">{html_text(RESULTS[report.result].capitalize())}</p>'
+    yield from (f'<p class="broken">{html_text(problem)}</p>' for problem in report.problems)
     yield from _expectations(report)
     yield from _rules(report)
     yield from _charts(timeline)

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from os.path import normpath
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -124,13 +125,11 @@ class LiveSimulation(ScenarioRun):
             Unreachable: an agent's card cannot be read.
         """
         scenario = self.scenario
-        self.recorder.start(scenario, self.clock.rate, self.ceremonies)
+        self.recorder.start(scenario, self.clock.rate, self.ceremonies, self._entries)
         with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread: nobody interrupts it
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stopped.set)
         async with AsyncExitStack() as stack:
-            (self.folder / "ceremonies").mkdir()
-            for name, content in self.ceremonies.items():
-                (self.folder / "ceremonies" / name).write_bytes(content)
+            self._write_ceremonies()
             listener, config = await self._fleet(stack)
             runtime = await stack.enter_async_context(running_runtime(seed=scenario.seed))
             ledger = open_ledger(self.folder / "ledger.db", clock=runtime.clock, limits=KEEP_ALL)
@@ -165,6 +164,13 @@ class LiveSimulation(ScenarioRun):
             await self._tell_outcomes(hub)
             await self._workers.close()
             self.tell("end", kept={what: count for what, count in hub.tracker.kept().items() if count})
+
+    def _write_ceremonies(self) -> None:
+        (self.folder / "ceremonies").mkdir()
+        for name, content in self.ceremonies.items():
+            path = Path(normpath(self.folder / "ceremonies" / name))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
     async def _fleet(self, stack: AsyncExitStack) -> tuple[Listener, FleetConfig]:
         """Start agents and proxies; where the hub is to listen, and its configuration."""

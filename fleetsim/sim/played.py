@@ -34,7 +34,8 @@ def played(
     """Play it, keep the recording in the file ``record``, report, and keep the verdict there too.
 
     At a ``rate`` that is not virtual, the hub is on real sockets, and what is under way at the end of the traffic has
-    ``settle_s`` of the machine's seconds to end; ``entries`` are then real agents, in place of the scenario's.
+    ``settle_s`` of the machine's seconds to end; ``entries`` are then real agents, in place of the scenario's. On
+    virtual time only those of them count that are disabled.
     ``command`` is what plays it again, unless that is ``fleetsim sim`` of the ``source``. One on virtual time may be
     played ``twice``: both must be the same.
 
@@ -49,7 +50,7 @@ def played(
             recorder = Recorder(file, progress)
             again = ""
             if rate.virtual:
-                play(scenario, recorder, ceremonies)
+                play(scenario, recorder, ceremonies, entries=entries)
                 again = _digest_of(scenario, ceremonies) if twice else ""
             else:
                 play_live(scenario, recorder, ceremonies, entries=entries, rate=rate, settle_s=settle_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -17,16 +17,17 @@ from typing import IO, Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
+from fleetsim.caller.ceremonies.folder import contents_of
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event
+from fleetsim.caller.fleet import AgentEntry
 from fleetsim.caller.fleet_events import HubStarted
 from fleetsim.caller.recording_lines import FORMAT, MADE_WITH, RecordingReader
-from fleetsim.ceremony.file import parse_ceremony
+from fleetsim.caller.registry import judge
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import Outcome
-from fleetsim.runtime.yaml import load
 from fleetsim.sim.agents import AgentTask
-from fleetsim.sim.ceremony_span import due_in
+from fleetsim.sim.ceremony_span import due_in, problems_of
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.keys import MARK_BYTES
 from fleetsim.sim.report import Report
@@ -72,8 +73,17 @@ class Recorder:
         if self.lines % LINES_PER_LOOK == 0:
             self._progress(at_s, self.lines)
 
-    def start(self, scenario: Scenario, rate: ClockRate, ceremonies: Mapping[str, bytes]) -> None:
-        """The first lines: what is played, and how many slots are due of each ceremony, from their files."""
+    def start(
+        self,
+        scenario: Scenario,
+        rate: ClockRate,
+        ceremonies: Mapping[str, bytes],
+        entries: Sequence[AgentEntry] = (),
+    ) -> None:
+        """The first lines: what is played; of each ceremony, how many slots are due, and what keeps it from its work.
+
+        ``entries`` are agents.yaml's, of which the disabled ones are no agents of the scenario.
+        """
         self.write(
             0.0,
             "start",
@@ -92,10 +102,16 @@ class Recorder:
             **({} if rate.virtual else {"clock": str(rate)}),
         )
         if ceremonies:
-            read = [parse_ceremony(load(text, name)) for name, text in ceremonies.items()]
+            contents = contents_of(ceremonies, Path("ceremonies"))
+            read = contents.ceremonies.values()
             ends = scenario.start + timedelta(seconds=scenario.duration)
             schedules = {c.ceremony_id: [c.schedule.written, c.timezone] for c in read if c.schedule is not None}
-            self.write(0.0, "due", slots=due_in(read, scenario.start, ends), schedules=schedules)
+            offers = {name: agent.skills for name, agent in scenario.agents}
+            disabled = {entry.name: entry.takes_no_work for entry in entries if not entry.enabled}
+            problems = problems_of(contents, judge(offers=offers, disabled=disabled))
+            self.write(
+                0.0, "due", slots=due_in(read, scenario.start, ends), schedules=schedules, problems=list(problems)
+            )
 
     def look(self, at_s: float) -> None:
         """Tell of the progress, though nothing may have happened."""

@@ -33,7 +33,7 @@ class Result(StrEnum):
 
     OK = "ok"
     UNEXPECTED = "unexpected"
-    """An expectation of the scenario was not met."""
+    """An expectation of the scenario was not met, or a ceremony cannot do its work."""
     VIOLATED = "violated"
     """Something is not as it must be in any run: a defect of fleetsim."""
 
@@ -99,7 +99,8 @@ class Report:
 
     ``stopped_s`` is when somebody ended it before its time, ``unsettled`` how many requests were canceled because they
     had not ended long after the traffic had; both are of runs in real time, and so is ``load``. ``of_hub`` says that it
-    was no run but a hub somewhere; ``unchecked`` are the rules that its recording cannot be held to.
+    was no run but a hub somewhere; ``unchecked`` are the rules that its recording cannot be held to. ``problems`` says
+    which ceremonies cannot do their work: files that are wrong, targets that do not exist or lack the skill.
     """
 
     scenario: str
@@ -121,6 +122,7 @@ class Report:
     stopped_s: float | None = None
     unsettled: int = 0
     ceremonies: tuple[CeremonyTotals, ...] = ()
+    problems: tuple[str, ...] = ()
     command: str = ""
     of_hub: bool = False
     unchecked: tuple[str, ...] = ()
@@ -129,7 +131,8 @@ class Report:
     def result(self) -> Result:
         if any(verdict.violations for verdict in self.verdicts):
             return Result.VIOLATED
-        return Result.OK if all(holds for *_, holds in self.expectations) else Result.UNEXPECTED
+        met = not self.problems and all(holds for *_, holds in self.expectations)
+        return Result.OK if met else Result.UNEXPECTED
 
     @property
     def again(self) -> str:
@@ -174,6 +177,7 @@ class Report:
             "stoppedAtSeconds": self.stopped_s,
             "unsettled": self.unsettled,
             "ceremonies": [totals.as_json() for totals in self.ceremonies],
+            "problems": list(self.problems),
             "ofHub": self.of_hub,
             "unchecked": list(self.unchecked),
             "figures": {scope: dict(figures) for scope, figures in self.figures.items()},
@@ -231,6 +235,7 @@ def report_of(lines: Iterable[Mapping[str, Any]]) -> Report:
         stopped_s=stopped_s,
         unsettled=unsettled,
         ceremonies=tuple(ceremonies.totals()),
+        problems=ceremonies.problems,
         command=one_line(made.get("command", ""), 1_000),
         of_hub=of_hub,
         unchecked=tuple(sorted(exempt)) if of_hub else (),
@@ -262,6 +267,7 @@ class _Ceremonies:
     def __init__(self, start: Mapping[str, Any]) -> None:
         self._ends = datetime.fromisoformat(start["start"]) + timedelta(seconds=start["duration_s"])
         self._due: Mapping[str, int] | None = None
+        self.problems: tuple[str, ...] = ()
         self._counts: dict[str, Counter[str]] = {}
         self._ended: dict[str, Counter[str]] = {}
         self._runs: dict[str, str] = {}
@@ -269,6 +275,7 @@ class _Ceremonies:
     def take(self, row: Mapping[str, Any]) -> None:
         if row["kind"] == "due" and self._due is None:
             self._due = row["slots"]
+            self.problems = tuple(row.get("problems", ()))
             self._counts = {ceremony: Counter() for ceremony in row["slots"]}
             self._ended = {ceremony: Counter() for ceremony in row["slots"]}
         if row["kind"] != "event" or not row["type"].startswith("Ceremony"):

@@ -53,7 +53,7 @@ def run_seed(text: bytes, source: str, ceremonies: Mapping[str, bytes], seed: in
         seed=seed,
         result=report.result,
         violations=tuple(wrong for verdict in report.verdicts for wrong in verdict.violations),
-        broken=tuple(expectation.text for expectation, _, holds in report.expectations if not holds),
+        broken=(*report.problems, *(expectation.text for expectation, _, holds in report.expectations if not holds)),
         times={trouble.fault: trouble.times for trouble in report.troubles},
         hits={trouble.fault: trouble.hits for trouble in report.troubles},
         cases={verdict.invariant.number: verdict.cases for verdict in report.verdicts},

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.explain import did_you_mean
-from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, YamlDocument, load
+from fleetsim.runtime.yaml import YamlDocument
+from fleetsim.sim.ceremony_span import folder_files
 from fleetsim.sim.scenario import SCENARIO_BYTES_MAX, Scenario
 
 FOLDER = Path(__file__).with_name("scenarios")
@@ -35,16 +35,10 @@ def read(scenario: str) -> tuple[str, bytes, Path]:
 
 
 def ceremonies_of(scenario: Scenario, written: YamlDocument, folder: Path) -> dict[str, bytes]:
-    """The files of its ceremonies, by name. Raises ConfigError for a missing folder or a wrong file."""
+    """The files of its ceremonies, by name. Raises ConfigError for a missing folder."""
     if scenario.ceremonies is None:
         return {}
     where = folder / scenario.ceremonies
     if not where.is_dir():
         raise written.error(("ceremonies",), f"there is no folder {where}")
-    found: dict[str, bytes] = {}
-    for path in sorted(where.iterdir()):
-        if path.suffix in {".yaml", ".yml"} and path.is_file():
-            with path.open("rb") as file:
-                found[path.name] = file.read(CEREMONY_BYTES_MAX + 1)
-            parse_ceremony(load(found[path.name], str(path)))
-    return found
+    return folder_files(where)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from os.path import normpath
 from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from urllib.parse import urlsplit
@@ -85,9 +86,17 @@ def mixed(scenario: Scenario, mix: Mix) -> MixedTroubles:
 
 
 class Simulation(ScenarioRun):
-    """One run of a scenario; ``play`` is all of it. ``ceremonies`` are the files of its folder, by name."""
+    """One run of a scenario; ``play`` is all of it. ``ceremonies`` are the files of its folder, by name; ``entries``
+    those of agents.yaml, of which the disabled ones are in the hub's fleet too.
+    """
 
-    def __init__(self, scenario: Scenario, recorder: Recorder, ceremonies: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder,
+        ceremonies: Mapping[str, bytes],
+        entries: Sequence[AgentEntry] = (),
+    ) -> None:
         super().__init__(scenario, recorder, RunClock(ClockRate()), ceremonies=ceremonies, agents=dict(scenario.agents))
         self.network = MemoryNetwork(seed=scenario.seed)
         self.network.addresses[str(urlsplit(HUB).hostname)] = (HUB_ADDRESS,)
@@ -99,7 +108,8 @@ class Simulation(ScenarioRun):
         self.forger = WebhookForger(self.network, self.tell)
         files = MemoryFiles({str(FOLDER / "README.md"): "about"})
         for name, content in ceremonies.items():
-            files.put(FOLDER / name, content)
+            files.put(normpath(FOLDER / name), content)
+        self._entries = entries
         self.editor = CeremonyEditor(files, FOLDER, self.tell)
         self.runtime = virtual_runtime(scenario.seed, self.network, scenario.start, name="hub", files=files)
         self.disk = SimulatedDisk(InlineStorage(lambda: open_memory(scenario.start, LEDGER_BYTES_MAX)))
@@ -124,7 +134,7 @@ class Simulation(ScenarioRun):
     async def play(self) -> None:
         """All of it: traffic and trouble for ``duration``, then calm until everything has ended, then the truth."""
         scenario = self.scenario
-        self.recorder.start(scenario, ClockRate(), self.ceremonies)
+        self.recorder.start(scenario, ClockRate(), self.ceremonies, self._entries)
         await self.disk.storage.start()
         for name in self.agents:
             self._mount(name)
@@ -225,6 +235,7 @@ class Simulation(ScenarioRun):
             )
             for name, agent in self.agents.items()
         )
+        entries += tuple(entry for entry in self._entries if not entry.enabled)
         settings = self.scenario.settings
         config = FleetConfig(agents=entries, settings=replace(settings, base_url=settings.base_url or HUB))
         hub = Hub(config, self.runtime, ledger, keys=self.hub_keys, url=HUB, ceremonies=FOLDER)
@@ -403,13 +414,19 @@ class Simulation(ScenarioRun):
         return self.runtime.rng.stream(f"sim/{owner}")
 
 
-def play(scenario: Scenario, recorder: Recorder, ceremonies: Mapping[str, bytes] | None = None) -> None:
+def play(
+    scenario: Scenario,
+    recorder: Recorder,
+    ceremonies: Mapping[str, bytes] | None = None,
+    *,
+    entries: Sequence[AgentEntry] = (),
+) -> None:
     """Run a scenario on virtual time, telling ``recorder`` all of it.
 
     What fails unseen, and a run in which everybody waits for something that cannot come, is a complaint in the
     recording: the checker decides.
     """
-    simulation = Simulation(scenario, recorder, ceremonies or {})
+    simulation = Simulation(scenario, recorder, ceremonies or {}, entries)
     seconds = 0.0
 
     async def main() -> None:

@@ -54,6 +54,7 @@ def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
         f"{fleet.get('requests') or 0:.0f} requests, {fleet.get('outcomes') or 0:.0f} outcomes, "
         f"{len(report.agents)} agents"
     )
+    yield from (f"  BROKEN {one_line(problem, 300)}" for problem in report.problems)
     yield from _expectations(report)
     yield from _invariants(report, verbose)
     yield ""

@@ -35,6 +35,11 @@ fleet:
   quinn: {skills: {report: {takes: 5s, succeeds: 0.0}}}
   ava: {skills: {slow_report: {takes: 90s}}}
 """
+AGENTS = """
+agents:
+  - {name: quinn, url: "http://127.0.0.1:9"}
+  - {name: ava, url: "http://127.0.0.1:9", enabled: false}
+"""
 SEVEN_HOURS = ("--from", "2026-10-25T00:00", "--to", "2026-10-25T06:00", "--tz", "Europe/Berlin")
 
 
@@ -42,6 +47,7 @@ SEVEN_HOURS = ("--from", "2026-10-25T00:00", "--to", "2026-10-25T06:00", "--tz",
 def shell(tmp_path: Path) -> Shell:
     made = Shell(tmp_path)
     made.write("ceremonies/digest.yaml", DIGEST)
+    made.write("agents.yaml", AGENTS)
     return made
 
 
@@ -87,12 +93,57 @@ def test_what_is_wrong_ends_with_2_and_says_what(shell: Shell) -> None:
         ((*SEVEN_HOURS, "--expect", "fierd == 1"), "did you mean 'fired'?"),
         ((*SEVEN_HOURS, "--tz", "Mars/Olympus"), "Mars/Olympus"),
         ((*SEVEN_HOURS, "digets"), "there is no ceremony “digets”"),
-        ((*SEVEN_HOURS, "--speed", "x60"), "agents.yaml"),
+        ((*SEVEN_HOURS, "--config", "none.yaml", "--folder", "ceremonies"), "none.yaml"),
         ((*SEVEN_HOURS, "--speed", "x60", "--scenario", "storm"), "--scenario is for --speed virtual"),
     ):
         done = shell.run("ceremony", "play", *words)
         assert done.returncode == 2, (words, done.stderr)
         assert said in done.stderr, (words, done.stderr)
+
+
+def test_a_target_that_takes_no_work_fails_its_runs_and_the_verdict(shell: Shell) -> None:
+    shell.write("ceremonies/chain.yaml", CHAIN.replace("* * * * *", "*/30 * * * *").replace("[ava]", "[ava, quin]"))
+    done = shell.run("ceremony", "play", *SEVEN_HOURS, "-o", "json")
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+    chain, digest = told["ceremonies"]
+    assert (chain["ended"], digest["ended"]) == ({"failure": 14}, {"success": 7})
+    ava, quin = told["problems"]
+    assert "not enabled in agents.yaml" in ava
+    assert "did you mean “quinn”?" in quin
+
+
+def test_a_broken_file_stops_no_other_ceremony_and_is_in_the_verdict(shell: Shell) -> None:
+    shell.write("ceremonies/broken.yaml", "id: broken\nschedule: often\n")
+    done = shell.run("ceremony", "play", *SEVEN_HOURS, "-o", "json")
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+    assert told["ceremonies"][0]["ended"] == {"success": 7}
+    assert "broken.yaml:2:" in told["problems"][0]
+    assert shell.run("ceremony", "play", "digest", *SEVEN_HOURS).returncode == 0
+    asked = shell.run("ceremony", "play", "broken", *SEVEN_HOURS)
+    assert asked.returncode == 2
+    assert "broken.yaml:2:" in asked.stderr
+
+
+def test_how_many_requests_will_be_played_is_told_beforehand(shell: Shell) -> None:
+    assert "7 requests in 7 slots are played" in shell.run("ceremony", "play", *SEVEN_HOURS).stderr
+
+
+@pytest.mark.sockets
+async def test_a_skill_that_is_not_on_the_card_is_judged_as_the_hub_judges_it(shell: Shell) -> None:
+    agent = Agent("quinn")
+
+    @agent.skill("reports")
+    async def reports(task: SkillContext) -> str:
+        return "all is well"
+
+    async with agent.serving() as url:
+        shell.write("agents.yaml", f'agents: [{{name: quinn, url: "{url.rstrip("/")}/a2a"}}]\n')
+        done = await shell.arun("ceremony", "play", *SEVEN_HOURS, "-o", "json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["ceremonies"][0]["ended"]) == (1, {"failure": 7}), done.stderr
+    assert "did you mean “reports”?" in told["problems"][0]
 
 
 @pytest.mark.sockets

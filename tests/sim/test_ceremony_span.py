@@ -8,11 +8,21 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.fleet import AgentEntry, FleetSettings
+from fleetsim.caller.ceremonies.folder import contents_of
+from fleetsim.caller.fleet import FleetSettings
+from fleetsim.caller.registry import judge
 from fleetsim.ceremony.file import Ceremony, parse_ceremony
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.runtime.yaml import load
-from fleetsim.sim.ceremony_span import LEAD_S, due_in, read_folder, span_scenario
+from fleetsim.sim.ceremony_span import (
+    LEAD_S,
+    chosen,
+    due_in,
+    folder_files,
+    problems_of,
+    requests_in,
+    span_scenario,
+)
 from tests.sim.scenes import scenario
 
 BEGINS = datetime(2026, 3, 2, tzinfo=UTC)
@@ -47,14 +57,41 @@ def test_more_slots_than_can_be_played_are_refused(monkeypatch: pytest.MonkeyPat
         due_in([ceremony(schedule='"* * * * *"')], BEGINS, ENDS)
 
 
-def test_agents_offer_what_ceremonies_ask_of_them_and_all_are_those_who_have_the_skill() -> None:
+def test_agents_have_the_skills_that_are_known_and_unread_ones_those_that_are_asked_too() -> None:
     all_of = ceremony(id="all", targets="[all]", skill="sitrep")
-    assert asked(ceremony(), all_of) == {"quinn": {"report", "sitrep"}}
-    assert asked(all_of) == {"agent": {"sitrep"}}
-    entries = [AgentEntry(name="ava", url="http://ava"), AgentEntry(name="bo", url="http://bo")]
-    assert asked(ceremony(), all_of, entries=entries)["ava"] == {"sitrep"}
-    sure = ceremony(id="sure", targets="[ava]", skill="sitrep")
-    assert "sitrep" not in asked(ceremony(), sure, all_of, entries=entries)["quinn"]
+    offers = {"quinn": ["audit"], "ava": [], "bo": ["sitrep", "no id: at all"]}
+    found = asked(ceremony(), all_of, offers=offers, unread=["ava"])
+    assert found == {"quinn": {"audit"}, "ava": {"sitrep"}, "bo": {"sitrep"}}
+    assert asked(ceremony(targets="[mars]"), offers=offers).keys() == offers.keys(), "no agent is invented"
+
+
+def test_simulated_agents_of_a_span_stream_and_call_no_webhooks() -> None:
+    (quinn,) = span_scenario([ceremony()], BEGINS, ENDS, offers={"quinn": ["report"]}).fleet.values()
+    assert (quinn.streaming, quinn.push) == (True, False)
+
+
+def test_requests_are_counted_for_each_agent_that_can_serve_a_slot() -> None:
+    both = ceremony(id="both", targets="[quinn, ava, mars]", schedule='"0 */6 * * *"')
+    offers = {"quinn": ["report"], "ava": ["report"], "bo": ["audit"]}
+    assert requests_in([ceremony(), both], {"daily": 1, "both": 4}, offers) == 1 + 4 * 2
+    assert requests_in([ceremony(targets="[all]")], {"daily": 3}, offers) == 3 * 2
+
+
+def test_what_keeps_ceremonies_from_their_work_is_said_of_enabled_ones() -> None:
+    texts = {
+        "a.yaml": text(id="a", targets="[quin, ava]"),
+        "b.yaml": text(id="b", skill="reprot"),
+        "c.yaml": text(id="c", targets="[quin]", enabled="false"),
+        "d.yaml": text(id="d", schedule="often"),
+        "e.yaml": text(id="a"),
+    }
+    contents = contents_of({name: content.encode() for name, content in texts.items()}, Path("ceremonies"))
+    say = judge(offers={"quinn": ["report"]}, disabled={"ava": "it rests"})
+    wrong, taken, *doubts = problems_of(contents, say)
+    assert wrong.startswith("ceremonies/d.yaml:3:")
+    assert "the id 'a' is taken by ceremonies/a.yaml" in taken
+    assert [doubt.split(":")[0] for doubt in doubts] == ["a", "a", "b"]
+    assert "it rests" in doubts[1]
 
 
 def test_a_scenarios_fleet_is_taken_without_its_traffic_and_nobody_else_is_told() -> None:
@@ -75,15 +112,23 @@ def test_a_span_that_is_none_or_too_long_is_refused(days: int) -> None:
         span_scenario([], BEGINS, BEGINS + timedelta(days=days))
 
 
-def test_a_folder_is_read_whole_or_by_id_and_what_is_wrong_has_its_place(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(text())
-    (tmp_path / "b.yaml").write_text(text(id="weekly"))
-    assert [one.ceremony_id for one in read_folder(tmp_path)[1]] == ["daily", "weekly"]
-    assert list(read_folder(tmp_path, ["weekly"])[0]) == ["b.yaml"]
-    with pytest.raises(UnknownTarget, match=r"there is no ceremony “daly”.*did you mean 'daily'"):
-        read_folder(tmp_path, ["daly"])
-    (tmp_path / "c.yaml").write_text(text(schedule="often"))
-    with pytest.raises(ConfigError, match=r"c\.yaml:3:"):
-        read_folder(tmp_path)
+def test_a_folder_is_read_as_the_hub_reads_it_and_chosen_from_by_id(tmp_path: Path) -> None:
+    folder = tmp_path / "ceremonies"
+    mine = tmp_path / ".proto" / "projects" / "shop" / "ceremonies"
+    for made in (folder, mine):
+        made.mkdir(parents=True)
+    (folder / "a.yaml").write_text(text())
+    (folder / "b.yaml").write_text(text(id="weekly"))
+    (folder / "c.yaml").write_text(text(id="wrong", schedule="often"))
+    (mine / "d.yaml").write_text(text(id="weekly", targets="[ava]"))
+    texts = folder_files(folder)
+    (weekly,) = contents_of(chosen(texts, ["weekly"], folder), folder).ceremonies.values()
+    assert (weekly.project, weekly.targets) == ("shop", ("ava",))
+    with pytest.raises(UnknownTarget) as unknown:
+        chosen(texts, ["weely"], folder)
+    assert "weekly" in (unknown.value.hint or "")
+    with pytest.raises(UnknownTarget) as broken:
+        chosen(texts, ["wrong"], folder)
+    assert "c.yaml:3:" in (broken.value.hint or "")
     with pytest.raises(ConfigError, match="there is no folder"):
-        read_folder(tmp_path / "elsewhere")
+        folder_files(tmp_path / "elsewhere")

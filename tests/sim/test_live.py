@@ -57,7 +57,7 @@ async def played(text: str, folder: Path, rate: str, **options: Any) -> tuple[Re
     clock = ClockRate.read(rate)
     check_clock(wanted, written, clock)
     file = io.StringIO()
-    each_minute = {"round.yaml": EACH_MINUTE}
+    each_minute = {"round.yaml": EACH_MINUTE} if "ava" in wanted.fleet else {}
     settle_s = options.pop("settle_s", 300.0)
     run = LiveSimulation(wanted, Recorder(file), clock, folder, ceremonies=each_minute, settle_s=settle_s)
     await run.play()

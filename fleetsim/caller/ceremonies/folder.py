@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from os.path import normpath
 from pathlib import Path
 from typing import Any
 
@@ -121,50 +122,72 @@ class CeremonyFolder:
                 found += await self._files.listing(folder, suffixes=SUFFIXES)
         return found
 
-    def _project(self, path: Path) -> str:
-        """Whose override a file is, "" for one of the folder itself."""
-        return "" if path.parent == self.path else path.parent.parent.name
-
     async def _read(self, path: Path) -> _File:
         before = self._files_read.get(path, _File())
-        key = path.stem
         try:
-            document = load(await self._files.read(path, bytes_max=CEREMONY_BYTES_MAX), str(path))
-            said = document.at(("id",))
-            key = one_line(said, 128) if isinstance(said, str) else key
-            ceremony = parse_ceremony(document)
-            return _File(ceremony_id=key, good=replace(ceremony, project=self._project(path)), values=document.value)
+            text = await self._files.read(path, bytes_max=CEREMONY_BYTES_MAX)
         except ConfigError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            return replace(before, ceremony_id=key, error=f"{error}{hint}")
+            return replace(before, ceremony_id=path.stem, error=_said(error))
+        return _parsed(path, text, self.path, before)
 
     def _in_force(self) -> FolderContents:
-        """A project's file counts before the folder's, then the first of an id by name; limits are per owner and
-        overall (T-34).
-        """
-        ceremonies: dict[str, Ceremony] = {}
-        paths: dict[str, str] = {}
-        values: dict[str, Mapping[str, Any]] = {}
-        owners: Counter[str] = Counter()
         problems = [FileProblem(path=str(self.path), error=self._folder_error)] if self._folder_error else []
-        for path, file in sorted(self._files_read.items(), key=lambda item: (not self._project(item[0]), item[0])):
-            error, good = file.error, file.good
-            if good is not None:
-                replaced = ceremonies.get(good.ceremony_id)
-                refusal = _refusal(good, paths, owners)
-                if replaced is not None and replaced.project and not good.project:
-                    pass
-                elif refusal:
-                    error = error or f"{path}: {refusal}"
-                else:
-                    ceremonies[good.ceremony_id] = good
-                    paths[good.ceremony_id] = str(path)
-                    values[good.ceremony_id] = file.values
-                    owners[good.created_by] += 1
-            if error:
-                kept = good is not None and paths.get(good.ceremony_id) == str(path)
-                problems.append(FileProblem(path=str(path), error=error, ceremony_id=file.ceremony_id, kept=kept))
-        return FolderContents(ceremonies=ceremonies, paths=paths, values=values, problems=tuple(problems))
+        return _in_force(self._files_read, self.path, problems)
+
+
+def contents_of(texts: Mapping[str, bytes], folder: Path) -> FolderContents:
+    """What ``folder`` would hold with these files in it, by their names as seen from it."""
+    paths = {Path(normpath(folder / name)): text for name, text in texts.items()}
+    return _in_force({path: _parsed(path, text, folder, _File()) for path, text in paths.items()}, folder, [])
+
+
+def _project(path: Path, folder: Path) -> str:
+    """Whose override a file is, "" for one of the folder itself."""
+    return "" if path.parent == folder else path.parent.parent.name
+
+
+def _parsed(path: Path, text: bytes, folder: Path, before: _File) -> _File:
+    key = path.stem
+    try:
+        document = load(text, str(path))
+        said = document.at(("id",))
+        key = one_line(said, 128) if isinstance(said, str) else key
+        ceremony = replace(parse_ceremony(document), project=_project(path, folder))
+        return _File(ceremony_id=key, good=ceremony, values=document.value)
+    except ConfigError as error:
+        return replace(before, ceremony_id=key, error=_said(error))
+
+
+def _said(error: ConfigError) -> str:
+    return f"{error} ({error.hint})" if error.hint else str(error)
+
+
+def _in_force(files: Mapping[Path, _File], folder: Path, problems: list[FileProblem]) -> FolderContents:
+    """A project's file counts before the folder's, then the first of an id by name; limits are per owner and
+    overall (T-34).
+    """
+    ceremonies: dict[str, Ceremony] = {}
+    paths: dict[str, str] = {}
+    values: dict[str, Mapping[str, Any]] = {}
+    owners: Counter[str] = Counter()
+    for path, file in sorted(files.items(), key=lambda item: (not _project(item[0], folder), item[0])):
+        error, good = file.error, file.good
+        if good is not None:
+            replaced = ceremonies.get(good.ceremony_id)
+            refusal = _refusal(good, paths, owners)
+            if replaced is not None and replaced.project and not good.project:
+                pass
+            elif refusal:
+                error = error or f"{path}: {refusal}"
+            else:
+                ceremonies[good.ceremony_id] = good
+                paths[good.ceremony_id] = str(path)
+                values[good.ceremony_id] = file.values
+                owners[good.created_by] += 1
+        if error:
+            kept = good is not None and paths.get(good.ceremony_id) == str(path)
+            problems.append(FileProblem(path=str(path), error=error, ceremony_id=file.ceremony_id, kept=kept))
+    return FolderContents(ceremonies=ceremonies, paths=paths, values=values, problems=tuple(problems))
 
 
 def _refusal(ceremony: Ceremony, paths: Mapping[str, str], owners: Counter[str]) -> str:
