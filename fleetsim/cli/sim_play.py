@@ -27,7 +27,7 @@ from fleetsim.sim.live import check_clock
 from fleetsim.sim.played import played
 from fleetsim.sim.quantities import in_words, seconds_of
 from fleetsim.sim.recording import lines_of
-from fleetsim.sim.report import Result, report_of
+from fleetsim.sim.report import Report, Result, report_of
 from fleetsim.sim.scenario import Scenario, parse_scenario, with_seed
 from fleetsim.sim.text import render as report_lines
 
@@ -69,7 +69,7 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
             raise click.UsageError(
                 "--replay reports on a run that was played: it takes no SCENARIO, --seed, --record or --watch"
             )
-        return _tell(common, options.replay, files, verbose=options.verbose)
+        return _tell(common, report_of(lines_of(options.replay)), options.replay, files, verbose=options.verbose)
     if options.scenario is None:
         raise click.UsageError("Which scenario? A file, or a name of `fleetsim sim list`.")
     source, text, folder = shipped.read(options.scenario)
@@ -103,7 +103,9 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
 
         record = record or Path(f"{wanted.name}-{wanted.seed}.jsonl")
         ended = watched(common, click.get_current_context(), options.scenario, record)
-        return _tell(common, record, files, verbose=options.verbose) if ended is None else ended
+        if ended is not None:
+            return ended
+        return _tell(common, report_of(lines_of(record)), record, files, verbose=options.verbose)
     return play_and_tell(
         common,
         wanted,
@@ -137,7 +139,7 @@ def play_and_tell(
         if record is None:
             record = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "run.jsonl"
         try:
-            played(
+            report = played(
                 scenario,
                 ceremonies,
                 source=source,
@@ -151,11 +153,12 @@ def play_and_tell(
         finally:
             if drawn:
                 rewrite("")
-        return _tell(common, record, files, verbose=verbose)
+        return _tell(common, report, record, files, verbose=verbose)
 
 
-def _tell(common: CommonOptions, recording: Path, files: tuple[tuple[str, Path], ...], *, verbose: bool) -> int:
-    report = report_of(lines_of(recording))
+def _tell(
+    common: CommonOptions, report: Report, recording: Path, files: tuple[tuple[str, Path], ...], *, verbose: bool
+) -> int:
     for kind, path in files:
         try:
             path.write_text(FORMATS[kind](report, lines_of(recording)), encoding="utf-8", errors="replace")
