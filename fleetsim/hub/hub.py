@@ -97,7 +97,8 @@ class Hub:
     Its parts are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` and
     ``ceremonies`` (None without a ceremonies folder), ``desk``, ``channels``, ``receiver``, ``limiter``, ``registry``,
     ``metrics``.
-    ``ceremony_clock`` is what ceremonies go by, if not by the runtime's clock.
+    ``ceremony_clock`` is what ceremonies go by, if not by the runtime's clock. The hub looks every ``look_every_s``
+    whether a file has changed.
     ``failed`` is set, and ``failure`` says why, once the ledger failed for good: whoever runs the hub is to end it
     then.
     """
@@ -119,12 +120,14 @@ class Hub:
         client_factory: Callable[[AgentEntry], AgentClient] | None = None,
         tracing: Tracing | None = None,
         ceremony_clock: Clock | None = None,
+        look_every_s: float = LOOK_EVERY_S,
         settled: Sequence[Callable[[Outcome], None]] = (),
     ) -> None:
         self.config = config
         self.file = file
         self._tracing = tracing
         self._ceremony_runtime = runtime if ceremony_clock is None else replace(runtime, clock=ceremony_clock)
+        self._look_every_s = look_every_s
         self.runtime = runtime
         self.ledger = ledger
         ledger.fail_fast(self._ledger_failed)
@@ -400,7 +403,7 @@ class Hub:
 
     async def _keep_config(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(self._look_every_s)
             await self.reload()
             await self.read_agent_keys()
             await self.broker.release(self.tracker.open_tracks.places())
@@ -479,6 +482,7 @@ class Hub:
             resolve=self.registry.resolve,
             judge=self._judge,
             channels=lambda: self.config.channels,
+            poll_s=self._look_every_s,
         )
 
     def _judge(self) -> Judge:

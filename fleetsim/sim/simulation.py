@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from urllib.parse import urlsplit
 
+from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.file import image, open_memory
 from fleetsim.caller.ledger.recovery.verify import row_damage
@@ -63,6 +64,9 @@ HEALTH_LOOKS_MIN = 24
 BEAT_S = 10.0
 EDIT_EVERY_S = 30.0
 """How often somebody at work in the ceremonies' folder saves a file, and a stranger tries to be heard."""
+EDITS_FILES = frozenset({"ceremony-edits", "new-zone"})
+UNTOUCHED_S = 86_400.0
+"""How often the hub looks at files, or at cards, that nothing in the run changes or keeps from it."""
 SETTLE_LOOK_S = 10.0
 SETTLE_GRACE_S = 600.5
 """Not a whole number: what is looked at then is no slot of a ceremony's."""
@@ -110,6 +114,16 @@ class Simulation(ScenarioRun):
         for name, content in ceremonies.items():
             files.put(normpath(FOLDER / name), content)
         self._entries = entries
+        drawn = None if scenario.mix is None else mixed(scenario, scenario.mix)
+        self._left_out = None if drawn is None else drawn.left_out
+        self._troubles = (*scenario.weather, *(() if drawn is None else drawn.troubles))
+        edits = any(trouble.fault in EDITS_FILES for trouble in self._troubles)
+        self._look_every_s = LOOK_EVERY_S if edits else UNTOUCHED_S
+        undisturbed = all(trouble.kind.on == "webhook" for trouble in self._troubles)
+        refresh_s = UNTOUCHED_S if undisturbed else scenario.settings.card_refresh_s
+        self._settings = replace(
+            scenario.settings, base_url=scenario.settings.base_url or HUB, card_refresh_s=refresh_s
+        )
         self.editor = CeremonyEditor(files, FOLDER, self.tell)
         self.runtime = virtual_runtime(scenario.seed, self.network, scenario.start, name="hub", files=files)
         self.disk = SimulatedDisk(InlineStorage(lambda: open_memory(scenario.start, LEDGER_BYTES_MAX)))
@@ -162,14 +176,11 @@ class Simulation(ScenarioRun):
     async def _have_weather_and_traffic(self) -> None:
         scenario = self.scenario
         self.traffic.come()
-        troubles = list(scenario.weather)
-        if scenario.mix is not None:
-            drawn = mixed(scenario, scenario.mix)
-            self.tell("mix", left_out=list(drawn.left_out))
-            troubles += drawn.troubles
+        if self._left_out is not None:
+            self.tell("mix", left_out=list(self._left_out))
         weather = Workers("weather")
         async with weather:
-            for number, trouble in enumerate(troubles):
+            for number, trouble in enumerate(self._troubles):
                 weather.start(self._befall(trouble), name=f"{number} {trouble.fault}")
             self._workers.start(self._look_at_health(), name="health")
             self._workers.start(self._watch_the_loop(), name="beat")
@@ -236,9 +247,15 @@ class Simulation(ScenarioRun):
             for name, agent in self.agents.items()
         )
         entries += tuple(entry for entry in self._entries if not entry.enabled)
-        settings = self.scenario.settings
-        config = FleetConfig(agents=entries, settings=replace(settings, base_url=settings.base_url or HUB))
-        hub = Hub(config, self.runtime, ledger, keys=self.hub_keys, url=HUB, ceremonies=FOLDER)
+        hub = Hub(
+            FleetConfig(agents=entries, settings=self._settings),
+            self.runtime,
+            ledger,
+            keys=self.hub_keys,
+            url=HUB,
+            ceremonies=FOLDER,
+            look_every_s=self._look_every_s,
+        )
         self.network.mount(HUB, build_app(hub))
         # Listening begins before the hub does, so that nothing it says is missed.
         self._around_hub.start(self._listen(hub), name="events")
