@@ -162,7 +162,7 @@ def _play(common: CommonOptions, options: SpanOptions) -> int:
         clock=clock,
         settle_s=settle_s,
         verbose=options.verbose,
-        entries=seen.config.agents if clock.virtual else seen.config.enabled,
+        entries=seen.config.agents,
         command=options.command(common.config, where),
     )
 

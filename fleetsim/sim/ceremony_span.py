@@ -69,7 +69,7 @@ def problems_of(contents: FolderContents, say: Judge) -> tuple[str, ...]:
 
     Nothing of those that are disabled.
     """
-    files = [problem.error for problem in contents.problems]
+    files = [line for problem in contents.problems for line in problem.error.splitlines()]
     doubts = [
         f"{one.ceremony_id}: {doubt}"
         for one in contents.ceremonies.values()

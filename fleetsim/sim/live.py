@@ -206,7 +206,7 @@ class LiveSimulation(ScenarioRun):
     async def _cards_read(self, hub: Hub) -> None:
         """Traffic begins once every agent is known. Raises Unreachable if one is not after a while."""
         for _ in range(round(CARDS_S / LOOK_S)):
-            unread = [view for view in hub.broker.views() if view.card is None]
+            unread = [view for view in hub.broker.views() if view.entry.enabled and view.card is None]
             if not unread or self._stopped.is_set():
                 return
             await asyncio.sleep(LOOK_S)

@@ -291,7 +291,7 @@ class Simulation(ScenarioRun):
     async def _cards_read(self) -> None:
         """Traffic begins once every agent is known, as it would with a fleet that runs."""
         hub = self.hub
-        while hub is not None and any(view.card is None for view in hub.broker.views()):  # noqa: ASYNC110
+        while hub is not None and any(view.card is None for view in hub.broker.views() if view.entry.enabled):  # noqa: ASYNC110
             await asyncio.sleep(1.0)
 
     # ------------------------------------------------------------------ what befalls them

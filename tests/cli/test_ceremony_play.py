@@ -119,11 +119,11 @@ def test_a_broken_file_stops_no_other_ceremony_and_is_in_the_verdict(shell: Shel
     assert done.returncode == 1, done.stderr
     told = json.loads(done.stdout)
     assert told["ceremonies"][0]["ended"] == {"success": 7}
-    assert "broken.yaml:2:" in told["problems"][0]
+    assert "broken.yaml:1:" in told["problems"][0]
     assert shell.run("ceremony", "play", "digest", *SEVEN_HOURS).returncode == 0
     asked = shell.run("ceremony", "play", "broken", *SEVEN_HOURS)
     assert asked.returncode == 2
-    assert "broken.yaml:2:" in asked.stderr
+    assert "broken.yaml:1:" in asked.stderr
 
 
 def test_how_many_requests_will_be_played_is_told_beforehand(shell: Shell) -> None:
