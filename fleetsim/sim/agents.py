@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from typing import Protocol
 
 from fleetsim.agent import Agent, AgentLimits, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.app import Engine
 from fleetsim.agent.guard import Authenticator
+from fleetsim.agent.service import Interceptor, Principal
+from fleetsim.agent.settings import BEHAVIOURS
 from fleetsim.agent.skills import Skill, skill
 from fleetsim.agent.tasks import Transition
+from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.task import TERMINAL
 from fleetsim.sim.quantities import draw
 from fleetsim.sim.scenario import SimulatedAgent, SkillBehaviour
@@ -104,6 +107,13 @@ class AgentDoor(Authenticator):
         super().__init__(api_keys={"hub": key}, bearers={})
 
 
+class WaitingReplies(Interceptor):
+    """Replies to a request with its result, as far as ``wait_s_max`` allows, whatever the caller asked for."""
+
+    async def before(self, call: Call, caller: Principal) -> Call:
+        return replace(call, wait=True) if isinstance(call, SendMessage) else call
+
+
 def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, url: str | None, life: int) -> Agent:
     """An agent as the scenario has it, not yet running."""
     room = asyncio.Semaphore(scripted.at_once) if scripted.at_once else None
@@ -123,10 +133,12 @@ def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, ur
         ),
         listeners=(moved,),
         dialects=(scripted.dialect,),
+        behaviours={**BEHAVIOURS, scripted.dialect: replace(BEHAVIOURS[scripted.dialect], waits=True)},
+        interceptors=(WaitingReplies,) if scripted.waits else (),
         streaming=scripted.streaming,
         push_notifications=scripted.push,
         url=None if url is None else f"{url}/a2a",
-        limits=LIMITS,
+        limits=replace(LIMITS, wait_s_max=scripted.waits) if scripted.waits else LIMITS,
     )
 
 

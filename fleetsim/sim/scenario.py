@@ -80,6 +80,8 @@ class SimulatedAgent(BaseModel):
     """How many there are alike: NAME-1, NAME-2 and so on if more than one."""
     at_once: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """How many tasks it works on at once; others wait inside it. Unlimited unless given."""
+    waits: Span = Field(default="0s", validate_default=True)
+    """How long its reply to a request waits for the result, whatever the caller asks; at 0s it replies at once."""
     url: Annotated[str, Field(max_length=2_000)] | None = None
     """Where a real agent is, with `--clock real` or `xN`. How it behaves is then its own: its skills are but named."""
     api_key_env: str | None = None

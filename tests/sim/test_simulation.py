@@ -160,6 +160,33 @@ traffic:
     assert max(ends.values()) <= 4
 
 
+@pytest.mark.parametrize("dialect", ["1.0", "0.3", "0.1"])
+def test_an_agent_whose_reply_waits_for_the_result_is_not_polled_for_what_is_ready_by_then(dialect: str) -> None:
+    text = f"""
+name: replies
+duration: 10m
+fleet:
+  quinn:
+    dialect: "{dialect}"
+    streaming: false
+    push: false
+    waits: 2s
+    skills: {{quick: {{takes: 9ms}}, long: {{takes: 5s}}}}
+traffic:
+  - {{skill: quick, rate: 6/m}}
+  - {{skill: long, rate: 6/m}}
+"""
+    found = report(scenario(text))
+    assert found.result is Result.OK
+    assert found.figures["quinn/quick"]["max"] == pytest.approx(0.009, abs=0.002)
+    assert (found.figures["quinn/long"]["p50"] or 0) > 5.0
+
+
+def test_cards_are_read_once_in_a_run_in_which_nothing_happens_to_them() -> None:
+    lines = run_of(scenario(duration=7_200.0))[0]
+    assert [line["event"]["agent"] for line in lines if line.get("type") == "CardFetched"].count("quinn") == 1
+
+
 def test_a_run_in_which_nothing_can_happen_any_more_is_a_deadlock_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     async def wait_for_nobody(simulation: Simulation) -> None:
         simulation.recorder.start(simulation.scenario, ClockRate(), {})
