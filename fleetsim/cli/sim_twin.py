@@ -22,6 +22,7 @@ from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import with_scheme
 from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
 
 if TYPE_CHECKING:
     from fleetsim.client.hub_client import HubClient
@@ -99,9 +100,10 @@ def init(
     """Write a scenario whose agents behave as yours were seen to: a twin of the fleet.
 
     Latency, pieces, cost, success and questions of each skill, how requests come in and how people answer are fitted to
-    what a hub's ledger or journal holds. Ceremonies and settings are taken from beside agents.yaml. Then the twin is
-    played once, and its figures are shown beside the recorded ones with the interval in which chance alone may have put
-    those (95 %, bootstrap).
+    what a hub's ledger or journal holds. Ceremonies and settings are taken from beside agents.yaml; a wrong ceremony
+    file is named and left out. Then the twin is played once. The first line says whether it fits; a table shows each
+    figure beside the recorded one with the interval in which chance alone may have put that one (95 %, bootstrap).
+    Volume (requests an hour) and arrivals (gap_p50) are figures too, and a recorded skill that was not played is named.
 
     \b
     fleetsim sim init --from-hub
@@ -109,8 +111,10 @@ def init(
     fleetsim sim july.yaml                 play it
     fleetsim sim diff july.yaml slower.yaml   compare with an edited copy
     """
+    from fleetsim.caller.ceremonies.folder import FolderContents, contents_of
     from fleetsim.caller.fleet import FleetSettings
     from fleetsim.sim import shipped
+    from fleetsim.sim.ceremony_span import folder_files
     from fleetsim.sim.quantities import in_words
     from fleetsim.sim.scenario import parse_scenario
     from fleetsim.sim.twin import twin_of
@@ -123,9 +127,14 @@ def init(
             f"{out} is there already; nothing was written", hint="--out OTHER, or --force to write over it"
         )
     folder = _ceremonies(common, ceremonies)
+    found = FolderContents() if folder is None else contents_of(folder_files(folder), folder)
     seen = _seen(common, hub, ledger, recording, since)
     settings = _settings(common)
-    twin = twin_of(seen, with_ceremonies=folder is not None, poll_interval_s=FleetSettings(**settings).poll_interval_s)
+    twin = twin_of(
+        seen,
+        ceremonies=tuple(found.ceremonies.values()),
+        poll_interval_s=FleetSettings(**settings).poll_interval_s,
+    )
     relative = None if folder is None else os.path.relpath(folder, out.resolve().parent)
     text, left_out = twin_text(twin, seen, name="twin", ceremonies=relative, settings=settings)
     wanted, written = parse_scenario(text, str(out))
@@ -134,6 +143,8 @@ def init(
     except OSError as error:
         raise ConfigError(f"{out}: {error.strerror}") from None
     _warn_of(common, twin, left_out)
+    for problem in found.problems:
+        common.note(*(f"not in force: {line}" for line in problem.error.splitlines()))
     comparison = None
     if not no_check:
         common.note(f"{out} is written; playing it to see how well it fits ({in_words(wanted.duration)} of the fleet)")
@@ -273,20 +284,22 @@ HEADS = ("AGENT/SKILL", "FIGURE", "TASKS")
 
 
 def _show_fit(comparison: Comparison) -> None:
-    from fleetsim.sim.comparison import rows, verdict_of
+    from fleetsim.sim.comparison import VOLUME, rows, verdict_of
 
+    told = [verdict_of(difference) for difference in comparison.differences]
+    render.line(
+        f"{comparison.verdict}: {told.count('within')} of {len(told)} figures are within chance of the recorded ones, "
+        f"{told.count('near')} more within 15 %, {told.count('off')} further off"
+    )
+    volumes = {(d.agent, d.skill): d.tasks[0] for d in comparison.differences if d.measure is VOLUME}
+    for agent, skill in comparison.only_a:
+        count = f"{volumes[agent, skill]:,} of {sum(volumes.values()):,} recorded requests"
+        render.line(f"not played: {one_line(agent, 40)}/{one_line(skill, 40)}, {count}")
     render.table(
         (*HEADS, "RECORDED", "SIMULATED", "ERROR", "CHANCE (95 %)", "FIT"),
         list(rows(comparison, fit=True)),
         right=frozenset({2, 3, 4, 5}),
     )
-    told = [verdict_of(difference) for difference in comparison.differences]
-    render.line(
-        f"{told.count('within')} of {len(told)} figures within what chance may have made of the recorded ones, "
-        f"{told.count('near')} more no further than 15 % off, {told.count('off')} further"
-    )
-    for agent, skill in comparison.only_a:
-        render.line(f"not played: {agent}/{skill}")
 
 
 # ------------------------------------------------------------------ two sides

@@ -6,24 +6,31 @@ Pure but for the chance of the bootstrap, whose seed is fixed: the same two side
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
 from random import Random  # noqa: TID251 - a stream of its own, of a fixed seed: nothing that runs draws from it
 from statistics import fmean, pstdev
 from typing import Any
 
-from fleetsim.caller.expectation import Unit, shown
+from fleetsim.caller.expectation import Unit
 from fleetsim.caller.figures import percentile
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
 from fleetsim.sim.observed import Observed
 from fleetsim.sim.quantities import in_words
 
+HOUR_S = 3_600.0
 RESAMPLES = 4_000
 SEED = 20_260_302
 LEVEL = 0.95
 DRAWN_MAX = 300
 """Of more amounts than this the mean of a resample is taken from its normal law, which it has by then."""
+GAPS_MIN = 5
+WINDOWS_MIN = 5
+WINDOW_REQUESTS = 5
 NEAR = 0.15
 """A twin's figure is near within this share: an interval narrows with every task, until no twin lies in it."""
 
@@ -32,11 +39,12 @@ Sample = list[float]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure. ``of`` takes what it is measured on from a skill's outcomes; ``quantile`` is None for the mean."""
+    """A figure. ``of`` takes what it is measured on from a skill's outcomes and all that was seen; ``quantile`` is None
+    for the mean."""
 
     name: str
     unit: Unit
-    of: Callable[[Sequence[Outcome]], Sample]
+    of: Callable[[Sequence[Outcome], Observed], Sample]
     quantile: float | None = None
 
     def value(self, sample: Sample) -> float:
@@ -62,22 +70,49 @@ def _agents(outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
     return [outcome for outcome in outcomes if outcome.counts]
 
 
-def _own_time(outcomes: Sequence[Outcome]) -> Sample:
+def _own_time(outcomes: Sequence[Outcome], _: Observed) -> Sample:
     return [outcome.agent_ms / 1000 for outcome in _agents(outcomes) if outcome.agent_ms is not None]
 
 
-def _cost(outcomes: Sequence[Outcome]) -> Sample:
+def _success(outcomes: Sequence[Outcome], _: Observed) -> Sample:
+    return [float(outcome.success) for outcome in _agents(outcomes)]
+
+
+def _cost(outcomes: Sequence[Outcome], _: Observed) -> Sample:
     told = any(outcome.cost_usd is not None for outcome in outcomes)
     return [outcome.cost_usd or 0.0 for outcome in _agents(outcomes)] if told else []
 
 
+def _volume(outcomes: Sequence[Outcome], seen: Observed) -> Sample:
+    """Requests an hour in windows of about ``WINDOW_REQUESTS`` requests, so that chance is that of bursts too."""
+    windows = max(WINDOWS_MIN, len(outcomes) // WINDOW_REQUESTS)
+    width_s = max(seen.seconds, 1.0) / windows
+    counts = Counter(min(windows - 1, int(at_s / width_s)) for at_s in _moments_s(outcomes, seen))
+    return [counts[window] * HOUR_S / width_s for window in range(windows)]
+
+
+def _gaps(outcomes: Sequence[Outcome], seen: Observed) -> Sample:
+    """Seconds from each request to the next; of fewer than ``GAPS_MIN`` nothing is told."""
+    gaps = [after - before for before, after in pairwise(_moments_s(outcomes, seen))]
+    return gaps if len(gaps) >= GAPS_MIN else []
+
+
+def _moments_s(outcomes: Sequence[Outcome], seen: Observed) -> list[float]:
+    return [(outcome.started_at - seen.since).total_seconds() for outcome in outcomes]
+
+
+VOLUME = Measure("volume", Unit.COUNT, _volume)
+
 MEASURES = (
     Measure("p50", Unit.SECONDS, _own_time, 0.5),
     Measure("p95", Unit.SECONDS, _own_time, 0.95),
-    Measure("success_rate", Unit.SHARE, lambda outcomes: [float(one.success) for one in _agents(outcomes)]),
+    Measure("success_rate", Unit.SHARE, _success),
     Measure("cost", Unit.DOLLARS, _cost),
+    VOLUME,
+    Measure("gap_p50", Unit.SECONDS, _gaps, 0.5),
 )
-"""What is compared of each skill: the agent's own time, the share that met its goal, and what a task costs."""
+"""What is compared of each skill: the agent's own time, the share that met its goal, what a task costs, how many
+requests come in an hour, and how long after another half of them come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +145,14 @@ class Difference:
         return self.low <= self.b <= self.high
 
 
+class Fit(StrEnum):
+    """How well a twin fits."""
+
+    FITS = "the twin fits"
+    PARTLY = "the twin fits in part"
+    NOT = "the twin does not fit"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Two sides. ``only_a`` and ``only_b`` are skills at agents that one side alone has."""
@@ -119,6 +162,13 @@ class Comparison:
     differences: tuple[Difference, ...]
     only_a: tuple[tuple[str, str], ...]
     only_b: tuple[tuple[str, str], ...]
+
+    @property
+    def verdict(self) -> Fit:
+        """How well B, a twin, fits A: not if a skill of A's was not played, in part if a figure is off."""
+        if self.only_a:
+            return Fit.NOT
+        return Fit.PARTLY if any(verdict_of(d) == "off" for d in self.differences) else Fit.FITS
 
     def beyond(self, share: float) -> tuple[Difference, ...]:
         """The significant differences of more than so much."""
@@ -131,6 +181,7 @@ class Comparison:
             "a": self.a,
             "b": self.b,
             "onlyA": [{"agent": agent, "skill": skill} for agent, skill in self.only_a],
+            "fit": self.verdict.value,
             "onlyB": [{"agent": agent, "skill": skill} for agent, skill in self.only_b],
             "figures": [
                 {
@@ -143,6 +194,7 @@ class Comparison:
                     "b": d.b,
                     "interval": [d.low, d.high],
                     "within": d.within,
+                    "fit": verdict_of(d),
                     "relative": d.relative,
                     "significant": d.significant,
                 }
@@ -152,21 +204,22 @@ class Comparison:
 
 
 def compare(a: Observed, b: Observed) -> Comparison:
-    """Every figure that both sides have."""
+    """Every figure that both sides have, and the volume of each skill: 0 on a side without it."""
     ours, theirs = a.by_skill(), b.by_skill()
     samples = [
-        (key, measure, measure.of(ours[key]), measure.of(theirs[key]))
-        for key in ours
-        if key in theirs
+        (key, measure, measure.of(ours.get(key, ()), a), measure.of(theirs.get(key, ()), b))
+        for key in sorted({*ours, *theirs})
         for measure in MEASURES
     ]
     samples = [sample for sample in samples if sample[2] and sample[3]]
     rng = Random(SEED)
+    found = [_difference(*sample, rng, len(samples)) for sample in samples]
+    requests = {key: (len(ours.get(key, ())), len(theirs.get(key, ()))) for key in {*ours, *theirs}}
     return Comparison(
         a=a.source,
         b=b.source,
         differences=tuple(
-            _difference(key, measure, one, other, rng, len(samples)) for key, measure, one, other in samples
+            replace(one, tasks=requests[one.agent, one.skill]) if one.measure is VOLUME else one for one in found
         ),
         only_a=tuple(key for key in ours if key not in theirs),
         only_b=tuple(key for key in theirs if key not in ours),
@@ -213,7 +266,12 @@ def rows(comparison: Comparison, *, fit: bool) -> Iterator[tuple[str, ...]]:
 
 
 def verdict_of(d: Difference) -> str:
-    """Of a twin's figure: inside the interval, near enough to what two thousand tasks say, or off."""
+    """Of a twin's figure: inside the interval, near enough to what two thousand tasks say, or off.
+
+    What was not played is off, however seldom it was recorded.
+    """
+    if d.measure is VOLUME and not d.b:
+        return "not played"
     if d.within:
         return "within"
     return "near" if d.relative is not None and abs(d.relative) <= NEAR else "off"
@@ -227,5 +285,5 @@ def _cell(d: Difference, figure: float) -> str:
             return f"{figure:.1%}"
         case Unit.DOLLARS:
             return f"${figure:.4g}"
-        case _:
-            return shown(d.measure.unit, figure)
+        case Unit.COUNT:
+            return f"{figure:.4g}/h"

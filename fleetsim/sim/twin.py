@@ -14,9 +14,10 @@ from itertools import pairwise
 from statistics import NormalDist, fmean
 from typing import NamedTuple, TypeAlias
 
+from fleetsim.ceremony.file import Ceremony
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
+from fleetsim.model.work import ALL, Cause, Outcome, OutcomeKind, UpdateSource
 from fleetsim.sim.observed import Observed, ObservedAgent
 from fleetsim.sim.quantities import NORMAL_95, between
 
@@ -43,6 +44,7 @@ TURNS_MAX = 20
 PLAYED_MAX = 2_000
 """How many requests the scenario plays at most, unless it needs more for a whole day."""
 DURATION_MIN_S = 60.0
+WAITS_S_MAX = 3_600.0
 REASON_CHARS_MAX = 200
 
 
@@ -82,10 +84,11 @@ class SkillTwin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTwin:
-    """How an agent is called, and its skills."""
+    """How an agent is called, for how long its replies wait for the result, and its skills."""
 
     called: ObservedAgent
     skills: Mapping[str, SkillTwin]
+    waits_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +131,8 @@ class Twin:
     others: Mapping[str, int]
 
 
-def twin_of(seen: Observed, *, with_ceremonies: bool, poll_interval_s: float) -> Twin:
-    """Fit a fleet to what was seen; ``with_ceremonies``: those fire in the twin too, so their requests are no traffic.
+def twin_of(seen: Observed, *, ceremonies: Sequence[Ceremony], poll_interval_s: float) -> Twin:
+    """Fit a fleet to what was seen. ``ceremonies`` fire in the twin too, so requests that they make are no traffic.
     ``poll_interval_s`` is the hub's.
 
     Raises:
@@ -147,16 +150,34 @@ def twin_of(seen: Observed, *, with_ceremonies: bool, poll_interval_s: float) ->
             f"{len(seen.outcomes)} requests ended, none of them by its agent's doing" if seen.outcomes else "nothing"
         )
         raise ConfigError(f"{seen.source}: {ended} was seen that a fleet could be fitted to", hint=hint)
-    traffic = _traffic(seen, agents, left_out=seen.scheduled if with_ceremonies else frozenset())
+    fired = {(target, one.skill) for one in ceremonies if one.enabled for target in one.targets}
+    left_out = {
+        outcome.correlation_id
+        for outcome in seen.outcomes
+        if outcome.correlation_id in seen.scheduled and fired & {(outcome.agent, outcome.skill), (ALL, outcome.skill)}
+    }
+    traffic = _traffic(seen, agents, left_out=frozenset(left_out))
     others = Counter(f"{o.kind.value} ({o.blame.value})" for o in seen.outcomes if not o.counts)
     return Twin(
-        agents={name: AgentTwin(called=seen.agents.get(name, ObservedAgent()), skills=s) for name, s in agents.items()},
+        agents={
+            name: AgentTwin(called=seen.agents.get(name, ObservedAgent()), skills=s, waits_s=_waits_s(seen, name))
+            for name, s in agents.items()
+        },
         traffic=traffic,
         people=_people(seen),
         start=seen.since.replace(microsecond=0),
         duration_s=_duration(seen, traffic),
         others=dict(others.most_common()),
     )
+
+
+def _waits_s(seen: Observed, agent: str) -> float:
+    """How long the agent's replies wait for the result: an hour if all brought it, else as long as one that did."""
+    ends = [outcome for outcome in seen.outcomes if outcome.agent == agent and outcome.counts]
+    in_reply = [outcome.duration_ms / 1000 for outcome in ends if outcome.via is UpdateSource.REPLY]
+    if not in_reply:
+        return 0.0
+    return WAITS_S_MAX if len(in_reply) == len(ends) else max(in_reply)
 
 
 def _skill(outcomes: Sequence[Outcome], asked: Mapping[str, int], poll_interval_s: float) -> SkillTwin:

@@ -92,6 +92,8 @@ def _agent(name: str, fitted: AgentTwin) -> Iterator[str]:
         yield f'    dialect: "{called.dialect}"'
     yield f"    streaming: {value_text(called.streaming)}"
     yield f"    push: {value_text(called.push)}"
+    if fitted.waits_s:
+        yield f"    waits: {span(fitted.waits_s)}  # its reply brought the result"
     yield "    skills:"
     for skill, fit in fitted.skills.items():
         yield f"      {value_text(skill)}:"

@@ -52,8 +52,9 @@ def test_a_twin_is_written_played_and_said_to_fit(kept: Path, tmp_path: Path) ->
     assert code == 0
     lines = out.splitlines()
     assert lines[0] == "twin.yaml"
-    assert lines[1].split()[:4] == ["AGENT/SKILL", "FIGURE", "TASKS", "RECORDED"]
-    assert lines[-1].endswith(", 0 further")
+    assert lines[1].startswith("the twin fits: ")
+    assert lines[2].split()[:4] == ["AGENT/SKILL", "FIGURE", "TASKS", "RECORDED"]
+    assert {line.split()[1] for line in lines[3:]} == {"p50", "p95", "success_rate", "cost", "volume", "gap_p50"}
     assert "next: fleetsim sim twin.yaml" in err
     assert invoke(tmp_path, "twin.yaml")[0] == 0
     again = invoke(tmp_path, "init", "--from-recording", str(kept / "run.jsonl"), "--no-check")
@@ -76,6 +77,19 @@ def test_ceremonies_and_settings_are_taken_from_beside_agents_yaml(kept: Path, t
     assert "  poll_interval_s: 7" in text
 
 
+def test_a_broken_ceremony_file_is_named_and_stops_neither_the_twin_nor_its_play(kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "agents.yaml").write_text("agents: []\n")
+    (tmp_path / "ceremonies").mkdir()
+    (tmp_path / "ceremonies" / "broken.yaml").write_text("id: broken\nschedule: often\n")
+    code, out, err = invoke(tmp_path, "init", "--from-recording", str(kept / "run.jsonl"))
+    assert code == 0, err
+    assert "the twin fits" in out
+    assert "broken.yaml:1:" in err
+    code, out, err = invoke(tmp_path, "twin.yaml")
+    assert code == 1
+    assert "broken.yaml:1:" in out
+
+
 def test_where_to_look_must_be_said_once(tmp_path: Path) -> None:
     code, _, err = invoke(tmp_path, "init")
     assert code == 2
@@ -89,7 +103,7 @@ def test_where_to_look_must_be_said_once(tmp_path: Path) -> None:
 def test_a_scenario_does_not_differ_from_its_recording(kept: Path) -> None:
     code, out, _ = invoke(kept, "diff", "mine.yaml", "run.jsonl")
     assert code == 0
-    assert out.splitlines()[-1] == "0 of 7 figures differ by more than chance"
+    assert out.splitlines()[-1] == "0 of 11 figures differ by more than chance"
 
 
 def test_what_was_made_slower_differs_by_so_much(kept: Path) -> None:

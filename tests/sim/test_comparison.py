@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from fleetsim.model.work import Outcome
-from fleetsim.sim.comparison import Comparison, Difference, compare, rows, verdict_of
+from fleetsim.sim.comparison import Comparison, Difference, Fit, compare, rows, verdict_of
 from fleetsim.sim.observed import Observed
 from tests.sim.outcomes import failed, outcome, seen
 
@@ -29,7 +29,9 @@ def by_figure(comparison: Comparison) -> dict[str, Difference]:
 
 def test_the_same_side_twice_has_no_difference_and_lies_in_its_own_intervals() -> None:
     found = compare(day(1), day(1))
-    assert [d.measure.name for d in found.differences] == ["p50", "p95", "success_rate", "cost"]
+    names = [d.measure.name for d in found.differences]
+    assert names == ["p50", "p95", "success_rate", "cost", "volume", "gap_p50"]
+    assert found.verdict is Fit.FITS
     assert all(d.within and not d.significant and d.relative == 0 for d in found.differences)
 
 
@@ -57,8 +59,29 @@ def test_what_fails_more_often_differs_in_its_success() -> None:
 
 def test_what_one_side_alone_has_is_said() -> None:
     found = compare(day(1, count=5), day(1, count=5, skill="audit"))
-    assert found.differences == ()
+    assert {(d.skill, d.measure.name) for d in found.differences} == {("review", "volume"), ("audit", "volume")}
     assert (found.only_a, found.only_b) == ((("quinn", "review"),), (("quinn", "audit"),))
+
+
+def test_a_recorded_skill_that_was_not_played_is_a_misfit_however_well_the_others_fit() -> None:
+    both = [*day(1).outcomes, *day(2, count=2, skill="audit").outcomes]
+    found = compare(seen(both), day(1))
+    assert found.verdict is Fit.NOT
+    (off,) = [d for d in found.differences if verdict_of(d) not in {"within", "near"}]
+    assert (off.skill, off.measure.name, off.tasks, verdict_of(off)) == ("audit", "volume", (2, 0), "not played")
+
+
+def test_volume_and_arrivals_are_judged() -> None:
+    rng = Random(1)
+    by_chance = sorted(rng.uniform(0, 36_000) for _ in range(400))
+    recorded = seen(outcome(f"c{n}", at) for n, at in enumerate(by_chance))
+    even = seen(outcome(f"c{n}", n * 90) for n in range(400))
+    half = seen(outcome(f"c{n}", n * 180) for n in range(200))
+    assert {name for name, d in by_figure(compare(recorded, even)).items() if verdict_of(d) == "off"} == {"gap_p50"}
+    off = {name: d for name, d in by_figure(compare(recorded, half)).items() if verdict_of(d) == "off"}
+    assert off.keys() == {"volume", "gap_p50"}
+    assert (off["volume"].a, off["volume"].b) == (pytest.approx(40, rel=0.01), pytest.approx(20, rel=0.01))
+    assert compare(recorded, half).verdict is Fit.PARTLY
 
 
 def test_a_figure_without_an_amount_to_measure_it_on_is_left_out() -> None:

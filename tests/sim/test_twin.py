@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
+from fleetsim.runtime.yaml import load
 from fleetsim.sim.observed import Observed, ObservedAgent, ObservedQuestion
 from fleetsim.sim.quantities import SpanSpread, seconds_of
 from fleetsim.sim.scenario import Scenario, parse_scenario
@@ -19,10 +21,12 @@ from fleetsim.sim.twin_text import number, rate, span, twin_text
 from tests.sim.outcomes import failed, outcome, seen
 
 DAY_S = 86_400.0
+REVIEW = "id: daily\nname: Daily\nschedule: '@daily'\nskill: review\ntargets: {}\n"
 
 
-def twin(found: Observed, *, with_ceremonies: bool = False) -> Twin:
-    return twin_of(found, with_ceremonies=with_ceremonies, poll_interval_s=30.0)
+def twin(found: Observed, *ceremonies: str) -> Twin:
+    read = [parse_ceremony(load(text, "daily.yaml")) for text in ceremonies]
+    return twin_of(found, ceremonies=read, poll_interval_s=30.0)
 
 
 def skill(found: Observed) -> SkillTwin:
@@ -159,6 +163,15 @@ def test_questions_give_the_share_that_asks_and_people_their_times() -> None:
     assert (people.cancel, people.cancel_after) == (pytest.approx(1 / 11), 7.0)
 
 
+def test_an_agent_whose_replies_brought_the_result_waits_in_the_twin_too() -> None:
+    called = ObservedAgent(dialect="0.3", streaming=False, push=False)
+    replied = [outcome(f"c{n}", n, took_s=0.009, via=UpdateSource.REPLY) for n in range(30)]
+    assert written(seen(replied, called=called))[1].fleet["quinn"].waits == 3_600.0
+    polled = outcome("p", 31, took_s=2.0, via=UpdateSource.POLL)
+    assert written(seen([*replied, polled], called=called))[1].fleet["quinn"].waits == pytest.approx(0.009)
+    assert written(seen([polled], called=called))[1].fleet["quinn"].waits == 0.0
+
+
 # ------------------------------------------------------------------ traffic
 
 
@@ -212,7 +225,14 @@ def test_turns_that_wait_for_each_other_are_conversations() -> None:
 def test_requests_of_ceremonies_are_no_traffic_where_the_ceremonies_fire_too() -> None:
     found = seen([outcome(f"c{n}", n) for n in range(10)], scheduled=[f"c{n}" for n in range(4)])
     assert [one.requests for one in twin(found).traffic] == [10]
-    assert [one.requests for one in twin(found, with_ceremonies=True).traffic] == [6]
+    assert [one.requests for one in twin(found, REVIEW.format("[all]")).traffic] == [6]
+    assert [one.requests for one in twin(found, REVIEW.format("[quinn]")).traffic] == [6]
+
+
+def test_requests_of_a_ceremony_that_fires_no_more_are_traffic() -> None:
+    found = seen([outcome(f"c{n}", n) for n in range(10)], scheduled=[f"c{n}" for n in range(4)])
+    for gone in (REVIEW.format("[ava]"), REVIEW.format("[quinn]") + "enabled: false\n"):
+        assert [one.requests for one in twin(found, gone).traffic] == [10]
 
 
 def test_nothing_seen_is_refused_with_the_next_step() -> None:
