@@ -107,7 +107,7 @@ class AgentDoor(Authenticator):
         super().__init__(api_keys={"hub": key}, bearers={})
 
 
-class WaitingReplies(Interceptor):
+class WaitInterceptor(Interceptor):
     """Replies to a request with its result, as far as ``wait_s_max`` allows, whatever the caller asked for."""
 
     async def before(self, call: Call, caller: Principal) -> Call:
@@ -134,7 +134,7 @@ def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, ur
         listeners=(moved,),
         dialects=(scripted.dialect,),
         behaviours={**BEHAVIOURS, scripted.dialect: replace(BEHAVIOURS[scripted.dialect], waits=True)},
-        interceptors=(WaitingReplies,) if scripted.waits else (),
+        interceptors=(WaitInterceptor,) if scripted.waits else (),
         streaming=scripted.streaming,
         push_notifications=scripted.push,
         url=None if url is None else f"{url}/a2a",

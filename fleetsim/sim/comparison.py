@@ -145,7 +145,7 @@ class Difference:
         return self.low <= self.b <= self.high
 
 
-class Fit(StrEnum):
+class FitVerdict(StrEnum):
     """How well a twin fits."""
 
     FITS = "the twin fits"
@@ -164,11 +164,11 @@ class Comparison:
     only_b: tuple[tuple[str, str], ...]
 
     @property
-    def verdict(self) -> Fit:
+    def verdict(self) -> FitVerdict:
         """How well B, a twin, fits A: not if a skill of A's was not played, in part if a figure is off."""
         if self.only_a:
-            return Fit.NOT
-        return Fit.PARTLY if any(verdict_of(d) == "off" for d in self.differences) else Fit.FITS
+            return FitVerdict.NOT
+        return FitVerdict.PARTLY if any(verdict_of(d) == "off" for d in self.differences) else FitVerdict.FITS
 
     def beyond(self, share: float) -> tuple[Difference, ...]:
         """The significant differences of more than so much."""

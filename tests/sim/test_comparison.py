@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from fleetsim.model.work import Outcome
-from fleetsim.sim.comparison import Comparison, Difference, Fit, compare, rows, verdict_of
+from fleetsim.sim.comparison import Comparison, Difference, FitVerdict, compare, rows, verdict_of
 from fleetsim.sim.observed import Observed
 from tests.sim.outcomes import failed, outcome, seen
 
@@ -31,7 +31,7 @@ def test_the_same_side_twice_has_no_difference_and_lies_in_its_own_intervals() -
     found = compare(day(1), day(1))
     names = [d.measure.name for d in found.differences]
     assert names == ["p50", "p95", "success_rate", "cost", "volume", "gap_p50"]
-    assert found.verdict is Fit.FITS
+    assert found.verdict is FitVerdict.FITS
     assert all(d.within and not d.significant and d.relative == 0 for d in found.differences)
 
 
@@ -66,7 +66,7 @@ def test_what_one_side_alone_has_is_said() -> None:
 def test_a_recorded_skill_that_was_not_played_is_a_misfit_however_well_the_others_fit() -> None:
     both = [*day(1).outcomes, *day(2, count=2, skill="audit").outcomes]
     found = compare(seen(both), day(1))
-    assert found.verdict is Fit.NOT
+    assert found.verdict is FitVerdict.NOT
     (off,) = [d for d in found.differences if verdict_of(d) not in {"within", "near"}]
     assert (off.skill, off.measure.name, off.tasks, verdict_of(off)) == ("audit", "volume", (2, 0), "not played")
 
@@ -81,7 +81,7 @@ def test_volume_and_arrivals_are_judged() -> None:
     off = {name: d for name, d in by_figure(compare(recorded, half)).items() if verdict_of(d) == "off"}
     assert off.keys() == {"volume", "gap_p50"}
     assert (off["volume"].a, off["volume"].b) == (pytest.approx(40, rel=0.01), pytest.approx(20, rel=0.01))
-    assert compare(recorded, half).verdict is Fit.PARTLY
+    assert compare(recorded, half).verdict is FitVerdict.PARTLY
 
 
 def test_a_figure_without_an_amount_to_measure_it_on_is_left_out() -> None:
