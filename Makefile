@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole test-lowest check format interop storm sim-storm sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation mutation-sample docs lock clean
+.PHONY: help demo test test-fast test-whole test-lowest check format interop storm sim-storm sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation mutation-sample docs pictures lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -127,6 +127,10 @@ CASES ?= 20000
 api-cases: ## the hub's API asked anything, in any order, with three keys: make api-cases CASES=20000
 	@scripts/setup dev
 	@API_CASES=$(CASES) $(BIN)/python -m pytest -s tests/hub/test_openapi.py -k whatever
+
+pictures: ## draw the README's picture of the dashboard again
+	@scripts/setup dev
+	@$(BIN)/python -m tests.dashboard.pictures
 
 docs: ## write the generated pages of docs/reference
 	@scripts/setup dev

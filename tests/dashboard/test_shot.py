@@ -9,6 +9,7 @@ import pytest
 
 from fleetsim.dashboard.screenshot import take
 from tests.dashboard.journal import NOW
+from tests.dashboard.pictures import FLEET
 from tests.dashboard.stage import EVENTS
 
 pytestmark = pytest.mark.sockets
@@ -26,6 +27,10 @@ async def test_a_picture_of_a_recording_looks_live() -> None:
     assert "● LIVE" in words(svg)
     assert "frank" in words(svg)
     assert "2026-11-21 13:55:59Z" in words(svg)
+
+
+async def test_the_readmes_picture_shows_the_screen_of_today() -> None:
+    assert words(FLEET.read_text(encoding="utf-8")) == words(await take(EVENTS, at=NOW)), "run `make pictures`"
 
 
 @pytest.mark.parametrize(
