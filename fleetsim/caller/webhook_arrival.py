@@ -123,7 +123,7 @@ class PushWatch:
     def arrived(self, agent: str) -> None:
         """A verified webhook of this agent is here, early, late or in time."""
         self._missed.pop(agent, None)
-        self.forget(agent)
+        self.refusing.discard(agent)
 
     def ended(self, track: Track, outcome: Outcome) -> None:
         """A request ended. Says ``agent.push.degraded`` once the agent's webhooks are missed often enough."""

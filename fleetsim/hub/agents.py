@@ -59,15 +59,11 @@ def route_of(
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
     hint = skill_hint(view.card, request.skill, continues=request.task_id is not None)
     dialect_name = view.choice.dialect_name if view.choice else entry.wire or "0.3"
-
-    def rejoins(name: str) -> bool:
-        return dialect(name).rejoins if entry.rejoin is None else entry.rejoin
-
-    secure_only = dialect(dialect_name).webhooks_by_https
-    push = wanted and webhooks_at is not None and (webhooks_at.startswith("https:") or not secure_only)
+    spoken = dialect(dialect_name)
+    push = wanted and webhooks_at is not None and (webhooks_at.startswith("https:") or not spoken.webhooks_by_https)
     other = None
     if view.choice is not None and (way := view.choice.other) is not None:
-        rejoin = rejoins(way.dialect_name)
+        rejoin = dialect(way.dialect_name).rejoins if entry.rejoin is None else entry.rejoin
         other = OtherWay(dialect=way.dialect_name, rpc_url=way.url, tenant=way.tenant, rejoin=rejoin)
     return AgentRoute(
         agent=entry.name,
@@ -79,7 +75,7 @@ def route_of(
         declared=read_declared(view.card, hint),
         streaming=capabilities.streaming,
         other=other,
-        rejoin=rejoins(dialect_name),
+        rejoin=spoken.rejoins if entry.rejoin is None else entry.rejoin,
         push=push,
         register_push=push and entry.push == "set",
         timeout_s=timeout_s,
