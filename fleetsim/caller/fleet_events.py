@@ -148,7 +148,7 @@ class BreakerClosed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialRefused(Event):
-    """An agent refuses our credential."""
+    """An agent refuses our credential, or wants one and none is configured."""
 
     TOPIC: ClassVar[str] = "agent.auth.refused"
     level: Level = Level.WARN

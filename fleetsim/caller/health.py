@@ -305,13 +305,15 @@ class Thresholds:
 class Condition:
     """What is known of an agent now, beside its outcomes. ``reachable`` None: nobody has tried yet.
 
-    ``paused_why``: why it is paused, if not because agents.yaml says so. The moments are when each was first noticed.
+    ``refused_why`` is how the agent refused us; ``paused_why``: why it is paused, if not because agents.yaml says so.
+    The moments are when each was first noticed.
     """
 
     reachable: bool | None = None
     breaker_open: bool = False
     push_silent: bool = False
     auth_refused: bool = False
+    refused_why: str = ""
     paused: bool = False
     paused_why: str = ""
     unreachable_since: datetime | None = None
@@ -578,7 +580,7 @@ def judge(bucket: Bucket, figures: OutcomeStats, condition: Condition, limits: T
         return Verdict(HealthWord.DOWN, "unreachable", since)
     if condition.auth_refused:
         since = _first((condition.refused_since, bucket.streak_since({Cause.CREDENTIAL_REFUSED})))
-        return Verdict(HealthWord.DOWN, "refuses our credential", since)
+        return Verdict(HealthWord.DOWN, condition.refused_why or "refused the credential", since)
     if condition.breaker_open:
         since = _first((condition.breaker_since, bucket.streak_since(_NOT_THERE)))
         return Verdict(HealthWord.DOWN, "left alone after repeated failures", since)

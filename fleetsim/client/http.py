@@ -198,10 +198,11 @@ def refuse_status(
 
 def auth_refused(where: str, credential: str | None, status: int, said: str) -> AuthRefused:
     if credential is None:
-        text, hint = "wants a credential and none is configured", "configure an API key or bearer token for it"
+        why, hint = "wants a credential and none is configured", "configure an API key or bearer token for it"
     else:
-        text, hint = "refused the credential", f"check {one_line(credential, 160)}"
-    return AuthRefused(f"{where}: the agent {text} (HTTP {status})", status=status, said=said, hint=hint)
+        why, hint = "refused the credential", f"check {one_line(credential, 160)}"
+    why += f" (HTTP {status})"
+    return AuthRefused(f"{where}: the agent {why}", status=status, why=why, said=said, hint=hint)
 
 
 def http_refused(where: str, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> HttpRefused:

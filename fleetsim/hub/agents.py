@@ -87,7 +87,7 @@ class AgentNotes:
     """Agents whose webhooks do not come, and agents that refuse our key, by name; since when."""
 
     silent: dict[str, datetime] = field(default_factory=dict)
-    auth_refused: dict[str, datetime] = field(default_factory=dict)
+    auth_refused: dict[str, tuple[datetime, str]] = field(default_factory=dict)
 
     def forget(self, agent: str) -> None:
         """It is another agent by now, or none, or has another key."""
@@ -102,7 +102,7 @@ class AgentNotes:
             case WebhookAccepted():
                 self.silent.pop(agent, None)
             case CredentialRefused():
-                self.auth_refused.setdefault(agent, event.at)
+                self.auth_refused.setdefault(agent, (event.at, event.why))
             case TaskBound() | TaskMoved() | CredentialAccepted():
                 self.auth_refused.pop(agent, None)
 
@@ -113,15 +113,17 @@ class AgentNotes:
     def condition(self, view: AgentView, limiter: AgentLimiter) -> Condition:
         """What is known of an agent now, beside its outcomes."""
         name = view.entry.name
+        refused_since, refused_why = self.auth_refused.get(name, (None, ""))
         return Condition(
             reachable=view.reachable,
             breaker_open=limiter.refuses(name),
             push_silent=name in self.silent,
-            auth_refused=name in self.auth_refused,
+            auth_refused=refused_since is not None,
+            refused_why=refused_why,
             paused=not view.entry.enabled,
             paused_why=view.entry.disabled_why,
             unreachable_since=view.unreachable_since,
             breaker_since=limiter.opened_at(name),
             silent_since=self.silent.get(name),
-            refused_since=self.auth_refused.get(name),
+            refused_since=refused_since,
         )

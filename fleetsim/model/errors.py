@@ -163,9 +163,13 @@ class HttpRefused(FleetsimError):
 
 
 class AuthRefused(HttpRefused):
-    """401 or 403: the credential is missing or wrong."""
+    """401 or 403: the credential is missing or wrong. ``why`` states which, without the address."""
 
     blame = Blame.CALLER
+
+    def __init__(self, message: str, *, status: int, why: str = "", said: str = "", hint: str | None = None) -> None:
+        super().__init__(message, status=status, said=said, hint=hint)
+        self.why = why or message
 
 
 class RpcError(FleetsimError):

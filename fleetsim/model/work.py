@@ -131,7 +131,7 @@ class Cause(StrEnum):
     CALLER_DEADLINE = "caller_deadline", "the caller's own time limit passed, which is shorter than the configured one"
     NEVER_SENT = "never_sent", "the time limit passed before it could be sent"
     UNREACHABLE = "unreachable", "no connection, or the agent was being left alone after failed ones"
-    CREDENTIAL_REFUSED = "credential_refused", "the agent refused our credential"
+    CREDENTIAL_REFUSED = "credential_refused", "the agent refused our credential, or wants one and none is configured"
     MISCONFIGURED = (
         "misconfigured",
         "the hub could not send it, or ask about it: address policy, configuration, storage",

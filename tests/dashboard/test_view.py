@@ -536,7 +536,7 @@ def test_an_agent_that_refuses_our_key_is_down_since_then_until_it_takes_it() ->
     j.later(600)
     j.say("agent.auth.refused", agent="quinn", why="401")
     (row,) = view(j).agents
-    assert (row.health, row.why, row.since) == (HealthWord.DOWN, "refuses our credential", refused.at)
+    assert (row.health, row.why, row.since) == (HealthWord.DOWN, "refused the credential", refused.at)
     j.say("agent.auth.accepted", agent="quinn")
     assert view(j).agents[0].health is HealthWord.UP
 

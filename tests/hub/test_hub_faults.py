@@ -221,14 +221,14 @@ async def test_an_agent_that_refuses_our_key_is_shown_down_until_it_takes_work_a
         await asyncio.sleep(0.1)
         row = t.hub.snapshot().agent("quinn")
         assert row is not None
-        assert (row.health, row.why) == ("down", "refuses our credential")
+        assert (row.health, row.why) == ("down", "wants a credential and none is configured (HTTP 401)")
         weather.lift()
         await t.hub.submit(SkillRequest(correlation_id="c-2", text="x", skill="echo", targets=("quinn",)))
         assert (await t.hub.tracker.wait("c-2")).success
         await asyncio.sleep(0.1)
         row = t.hub.snapshot().agent("quinn")
         assert row is not None
-        assert row.why != "refuses our credential"
+        assert row.why != "wants a credential and none is configured (HTTP 401)"
 
 
 # ------------------------------------------------------------------ a process of its own

@@ -165,7 +165,7 @@ async def test_routing_leaves_out_an_agent_that_refuses_our_key_until_it_takes_i
         t.network.fault(Status(status=401), Match(origin="http://quinn.example:8000", method="POST"))
         assert (await ask(t, "echo", agent="quinn")).cause == "credential_refused"
         found = row(t)
-        assert (found.health, found.why) == (HealthWord.DOWN, "refuses our credential")
+        assert (found.health, found.why) == (HealthWord.DOWN, "wants a credential and none is configured (HTTP 401)")
         assert found.since is not None
         assert {await routed(t) for _ in range(20)} == {"ava"}
         await asyncio.sleep(200)

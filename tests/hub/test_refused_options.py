@@ -12,8 +12,10 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.profiles import PROFILES, profile_agent
 from fleetsim.caller.event_wire import payload
+from fleetsim.caller.fleet import AuthEntry
 from fleetsim.cli.agent import first_command
-from fleetsim.model.errors import Blame
+from fleetsim.client import AgentClient
+from fleetsim.model.errors import AuthRefused, Blame
 from fleetsim.model.work import Cause, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Request as Sent
 from fleetsim.testbed.faults import EditChunk, Match, Status
@@ -158,3 +160,36 @@ async def test_every_profile_does_the_first_command_it_prints_through_the_hub(pr
         assert (outcome.kind if outcome else asked) in (OutcomeKind.COMPLETED, ["c-1"])
         assert t.events("agent.push.degraded") == []
         assert not (legacy and [seen for seen in t.network.seen if with_webhook(seen.request)])
+
+
+@pytest.mark.parametrize("dialect", ["1.0", "0.3", "0.1"])
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        (None, "wants a credential and none is configured (HTTP 401)"),
+        ("wrong", "refused the credential (HTTP 401)"),
+    ],
+)
+async def test_a_401_without_a_configured_credential_says_so_at_every_door(
+    key: str | None, why: str, dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    entry: dict[str, Any] = {"wire": dialect}
+    if key is not None:
+        monkeypatch.setenv("QUINN_KEY", key)
+        entry["auth"] = AuthEntry(scheme="apiKey", env="QUINN_KEY")
+    agent = worker(ran, dialects=(dialect,), api_key="right")
+    async with town(agent, entries={"quinn": entry}) as t:
+        await asyncio.sleep(1)
+        with pytest.raises(AuthRefused) as by_url:
+            await AgentClient(QUINN, runtime=t.runtime, dialect=dialect).send_task("hi")
+        assert by_url.value.why.startswith("wants a credential and none is configured")
+        (cid,) = await t.remote.submit({"text": "hi", "targets": ["quinn"]})
+        outcome = await t.hub.tracker.wait(cid)
+        assert (outcome.cause, outcome.blame) == (Cause.CREDENTIAL_REFUSED, Blame.CALLER)
+        assert outcome.reason == f"the agent {why}"
+        assert (await t.remote.task(cid))["reason"] == outcome.reason
+        await asyncio.sleep(0.1)
+        (row,) = (await t.remote.get("/health"))["agents"]
+        assert (row["health"], row["why"]) == ("down", why)
+        assert ran == []

@@ -585,8 +585,7 @@ def _gone(context: StepContext, error: FleetsimError) -> None:
         context.poll_at(now + rules.lost_confirm_s)
         return
     if isinstance(error, AuthRefused):
-        context.effects.append(Publish(event=CredentialRefused(why=str(error))))
-        reason = f"the agent refuses our credential (HTTP {error.status})"
-        close(context, OutcomeKind.LOST, Cause.CREDENTIAL_REFUSED, reason)
+        context.effects.append(Publish(event=CredentialRefused(why=error.why)))
+        close(context, OutcomeKind.LOST, Cause.CREDENTIAL_REFUSED, f"the agent {error.why}")
     else:
         close(context, OutcomeKind.LOST, Cause.TASK_GONE, f"the agent no longer knows the task: {error}")

@@ -203,8 +203,8 @@ def _retry(context: StepContext, error: FleetsimError) -> None:
 def _undeliverable(context: StepContext, error: FleetsimError) -> None:
     record, cause, reason = context.track.record, cause_of(error), str(error)
     if isinstance(error, AuthRefused):
-        context.effects.append(Publish(event=CredentialRefused(why=str(error))))
-        reason = f"the agent refused our credential (HTTP {error.status})"
+        context.effects.append(Publish(event=CredentialRefused(why=error.why)))
+        reason = f"the agent {error.why}"
     elif isinstance(error, RpcError):
         also = " in either dialect" if record.other_taken and isinstance(error, _UNKNOWN) else ""
         reason = f"the agent refused it with {error.wire_code}{also}: {error}"
