@@ -17,7 +17,8 @@ from typing import Any
 from fleetsim.caller import events, fleet_events, scenario_events
 from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event, Excerpt, Level, OtherEvent
-from fleetsim.caller.health import HealthWord, OutcomeStats
+from fleetsim.caller.health import HealthWord
+from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyRow

@@ -12,15 +12,9 @@ from enum import StrEnum
 
 from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import Event
-from fleetsim.caller.health import (
-    AgentHealth,
-    Condition,
-    FleetHealth,
-    HealthWord,
-    OutcomeStats,
-    Thresholds,
-)
+from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, Thresholds
 from fleetsim.caller.outcome_rows import OutcomeFacts
+from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.model.errors import Blame

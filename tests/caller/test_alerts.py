@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from fleetsim.caller.channels.alerts import AlertFacts, AlertKey, AlertKind, Alerts, AlertSettings, what_holds
 from fleetsim.caller.fleet_events import AlertCleared, AlertRaised
-from fleetsim.caller.health import Condition, FailureRate, FleetHealth
+from fleetsim.caller.health import Condition, FleetHealth
+from fleetsim.caller.outcome_stats import FailureRate
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Cause, Outcome, OutcomeKind
 

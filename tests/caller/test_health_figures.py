@@ -10,17 +10,9 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.health import (
-    AgentHealth,
-    Condition,
-    FleetHealth,
-    HealthWord,
-    OutcomeStats,
-    SystemActor,
-    Thresholds,
-    TrendBucket,
-)
+from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, SystemActor, Thresholds
 from fleetsim.caller.outcome_rows import RecentFailure
+from fleetsim.caller.outcome_stats import OutcomeStats, TrendBucket
 from fleetsim.caller.rates import BUILT_IN, DEFAULT, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage

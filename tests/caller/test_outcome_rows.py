@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.caller.health import EXACT_MAX, FleetHealth
+from fleetsim.caller.health import FleetHealth
 from fleetsim.caller.outcome_rows import TOKENS_MAX, OutcomeGroups, RecentIds
+from fleetsim.caller.outcome_stats import EXACT_MAX
 from fleetsim.model.extensions import Usage
 from tests.caller.test_health import NOW, folded, outcome, row
 

@@ -8,8 +8,9 @@ from pydantic import BaseModel
 from fleetsim.api.bodies import AnswerBody, RequestBody
 from fleetsim.caller.config import AgentFile
 from fleetsim.caller.fleet import FleetSettings
-from fleetsim.caller.health import FleetHealth, HealthWord, OutcomeStats
+from fleetsim.caller.health import FleetHealth, HealthWord
 from fleetsim.caller.jsonable import camel
+from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.caller.rates import BUILT_IN
 from fleetsim.ceremony.file import CeremonyFile
 from fleetsim.hub.api import Api

@@ -16,8 +16,9 @@ from fleetsim.caller.channels.alerts import AlertKind, Alerts, AlertSettings, wh
 from fleetsim.caller.event_log import EventLog, Subscription
 from fleetsim.caller.events import EPOCH
 from fleetsim.caller.fleet_events import AlertCleared, AlertRaised, CeremoniesLoaded, CeremonyFired, CeremonyMissed
-from fleetsim.caller.health import Condition, FailureRate, HealthSnapshot
+from fleetsim.caller.health import Condition, HealthSnapshot
 from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.outcome_stats import FailureRate
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.workers import Workers

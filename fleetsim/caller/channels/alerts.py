@@ -16,7 +16,8 @@ from pydantic import ConfigDict, Field
 
 from fleetsim.caller.channels.channel import ChannelIds
 from fleetsim.caller.fleet_events import AlertCleared, AlertRaised
-from fleetsim.caller.health import Condition, FailureRate, HealthSnapshot, Share
+from fleetsim.caller.health import Condition, HealthSnapshot, Share
+from fleetsim.caller.outcome_stats import FailureRate
 from fleetsim.model.text import one_line
 from fleetsim.runtime.explain import DECLARED
 
