@@ -230,8 +230,8 @@ REFUSED: dict[str, Any] = {"success": False, "cause": Cause.CREDENTIAL_REFUSED}
         ([], Condition(paused=True, paused_why="no key", reachable=False), HealthWord.PAUSED, "no key", None),
         ([], Condition(reachable=False, auth_refused=True), HealthWord.DOWN, "unreachable", None),
         ([GONE, GONE], Condition(reachable=False), HealthWord.DOWN, "unreachable", 99),
-        ([GONE, REFUSED, REFUSED], Condition(auth_refused=True), HealthWord.DOWN, "refuses our credential", 98),
-        ([REFUSED, REFUSED, GONE], Condition(auth_refused=True), HealthWord.DOWN, "refuses our credential", None),
+        ([GONE, REFUSED, REFUSED], Condition(auth_refused=True), HealthWord.DOWN, "refused the credential", 98),
+        ([REFUSED, REFUSED, GONE], Condition(auth_refused=True), HealthWord.DOWN, "refused the credential", None),
         (
             [{}, GONE, {**GONE, "cause": Cause.NEVER_SENT}],
             Condition(reachable=True, breaker_open=True),
