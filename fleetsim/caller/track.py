@@ -83,8 +83,8 @@ class Sending:
     ``stream``: it asks for the streaming form. ``attempt`` counts what was tried again. ``lost`` is what came instead
     of the reply, in the agent's own words where it had any; ``silent``: the agent ended its stream without a word.
     ``searches`` counts the looks for its task that found none; ``unsearchable``: it offers no such look. ``early`` are
-    webhooks that came before the reply; ``look_due``: one was turned away. ``push_refused`` is the agent's refusal of
-    the send with our webhook, until the same send without it is taken.
+    webhooks that came before the reply; ``look_due``: one was turned away. ``stream_refused`` is the agent's refusal of
+    a stream, ``push_refused`` its refusal of the send with our webhook, until the same send without it is taken.
     """
 
     stream: bool = False
@@ -96,6 +96,7 @@ class Sending:
     unsearchable: bool = False
     early: tuple[TaskUpdate, ...] = ()
     look_due: bool = False
+    stream_refused: str = ""
     push_refused: str = ""
 
 

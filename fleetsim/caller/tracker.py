@@ -65,7 +65,6 @@ from fleetsim.caller.webhook_arrival import EarlyLimits, EarlyWebhooks, PushWatc
 from fleetsim.model.asking import check_answer
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
-    EmptyStream,
     FleetsimError,
     MethodNotFound,
     NotAccepting,
@@ -451,7 +450,7 @@ class Tracker:
                         async for event in events:
                             silent = False
                             self.signal(cid, TaskUpdate(event=event, via=UpdateSource.STREAM, began=clock.monotonic()))
-                    self.signal(cid, SendFailed(error=EmptyStream()) if silent else StreamEnded())
+                    self.signal(cid, StreamEnded())
                 case Send():
                     async with executor.slot(record):
                         message = await executor.as_asked_for(record)

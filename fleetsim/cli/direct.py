@@ -67,7 +67,9 @@ async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
     def fell_back(error: FleetsimError) -> None:
         progress.clear()
         common.note(
-            f"the stream broke off ({error}); polling" if following.task else "no streaming after all: sending plainly"
+            f"the stream broke off ({error}); polling"
+            if following.task
+            else f"no streaming after all, sending plainly: {error}"
         )
 
     async with agent_client(common, ask) as client:

@@ -16,7 +16,6 @@ from fleetsim.model.call import GetTask, PushConfig, SendMessage
 from fleetsim.model.changing import made_often
 from fleetsim.model.errors import (
     AuthRefused,
-    EmptyStream,
     FleetsimError,
     HttpRefused,
     MethodNotFound,
@@ -26,7 +25,7 @@ from fleetsim.model.errors import (
     VersionNotSupported,
     WireError,
 )
-from fleetsim.model.event import DirectReply, Snapshot, TaskEvent, fold, plain
+from fleetsim.model.event import DirectReply, Snapshot, StatusUpdate, TaskEvent, fold, plain
 from fleetsim.model.parts import ListedPart, answer_parts, require_parts
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import (
@@ -59,6 +58,9 @@ POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.2, 2.0, 1.5
 
 WAIT_S = 300.0
 """Seconds that a task is waited for unless somebody says otherwise."""
+
+QUESTION_S = 1.0
+"""Seconds that a stream is read on after a question in it: the rest of the question may follow."""
 
 LOOK_S = 1.0
 """Seconds until an agent that shows the question which was answered is looked at again."""
@@ -247,12 +249,12 @@ class Following(AsyncIterator[Task]):
             if outgoing is not None and self._hinted:
                 outgoing = await self._as_asked_for(outgoing)
             question = _Answered(self._answers, self._client.runtime.clock)
-            began = False
+            began, refused = False, None
             if outgoing is not None and self._streamed:
                 card = await self._client.card_if_any()
                 if card is not None and card.capabilities.streaming:
                     try:
-                        async for task in self._stream(outgoing):
+                        async for task in self._stream(outgoing, question):
                             began = True
                             yield task
                     except FleetsimError as error:
@@ -261,9 +263,14 @@ class Following(AsyncIterator[Task]):
                         none = isinstance(error, MethodNotFound | UnsupportedOperation | VersionNotSupported)
                         if not began and not none:
                             raise
+                        refused = error
                         self._fell_back(error)
             if outgoing is not None and not began:
-                yield await self._send(outgoing)
+                try:
+                    sent = await self._send(outgoing)
+                except MethodNotFound as unknown:
+                    raise refused or unknown from unknown  # it has no other way, and said why not the first
+                yield sent
             elif self.task is None:
                 yield await self._look(self._task_id)
             looked = False
@@ -303,17 +310,30 @@ class Following(AsyncIterator[Task]):
         metadata = {**(outgoing.metadata or {}), **({"skillHint": hint} if hint else {})}
         return replace(outgoing, text=text, parts=parts, metadata=metadata)
 
-    async def _stream(self, outgoing: OutgoingMessage) -> AsyncGenerator[Task, None]:
+    async def _stream(self, outgoing: OutgoingMessage, answered: _Answered) -> AsyncGenerator[Task, None]:
+        """The task after each event, until the agent ends the stream or asks: many leave the stream open then."""
         self.sent = True
         folded: Task | None = None
+        until: float | None = None
         async with self._client.events(outgoing.call(self._client.runtime.ids.new()), headers=self._headers) as events:
-            async for event in events:
+            while True:
+                limit = asyncio.timeout_at(until)
+                try:
+                    async with limit:
+                        event = await anext(events, None)
+                except TimeoutError:
+                    if not limit.expired():
+                        raise
+                    return
+                if event is None:
+                    return
                 folded = fold(folded, event)
                 self.event, self.task = event, (task := plain(folded))
                 self._reply = (event.message if isinstance(event, DirectReply) else task), None
+                anew = isinstance(event, StatusUpdate) or not answered.still_asks(task, looked=False)
+                asks = task.state in INTERRUPTED and anew
+                until = (until or asyncio.get_running_loop().time() + QUESTION_S) if asks else None
                 yield task
-        if folded is None:
-            raise EmptyStream(f"{self._client.where}: the agent ended the stream without a word")
 
     async def _send(self, outgoing: OutgoingMessage) -> Task:
         self.sent = True

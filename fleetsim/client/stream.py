@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from json import JSONDecoder
@@ -15,7 +16,7 @@ from typing import Any
 
 from fleetsim.model.call import Operation
 from fleetsim.model.changing import changer, made_often, replace
-from fleetsim.model.errors import TransportError, WireError
+from fleetsim.model.errors import EmptyStream, TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, with_parts, with_text
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus, TextPart
 from fleetsim.model.text import one_line
@@ -48,7 +49,8 @@ class AnswerRequest:
 class EventStream(AsyncIterator[TaskEvent]):
     """The events of one stream, in order. ``skipped`` counts frames that were no event.
 
-    Iterating raises RpcError for an error frame, WireError at ``BAD_FRAMES_MAX`` bad ones, and what the
+    Events that are not A2A's (a named one such as ``ping``, an empty object) are keep-alives and are passed over.
+    Iterating raises RpcError for an error frame, WireError at ``BAD_FRAMES_MAX`` bad ones, EmptyStream, and what the
     transport raises. ``ended`` tells, after the last event, whether the agent closed the task's stream
     (a final, terminal or, in 1.0, interrupted update) rather than just stopped talking.
     ``joins`` a stream that is a task's: no message in it is an answer without one. An agent that answered with plain
@@ -79,13 +81,17 @@ class EventStream(AsyncIterator[TaskEvent]):
     async def _read(
         self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest
     ) -> AsyncGenerator[TaskEvent, None]:
-        messages, reader = _Messages(), FrameReader(asked)
+        messages, reader, last = _Messages(), FrameReader(asked), ""
         try:
             while (frame := await self._next(frames, messages)) is not None:
                 try:
                     event = reader.read(frame.data) if frame.sink is None else reader.read_large(frame.sink)
                 except WireError as error:
+                    named = frame.event not in {"message", "error"}
+                    if named or (frame.sink is None and _EMPTY.fullmatch(frame.data)):
+                        continue
                     self.skipped += 1
+                    last = one_line(frame.data)
                     why = one_line(str(error))
                     if self.skipped == 1:
                         log.warning("%s: a frame of the stream was skipped: %s", asked.where, why)
@@ -106,9 +112,13 @@ class EventStream(AsyncIterator[TaskEvent]):
                     return
                 if (note := messages.note()) is not None:
                     yield note
-            if (reply := messages.reply()) is not None and not self._of_task:
+            reply = messages.reply()
+            if reply is not None and not self._of_task:
                 self.ended = True
                 yield reply
+            elif not self._of_task and reply is None:
+                told = f"without an A2A event; its last words: {last}" if last else "without a word"
+                raise EmptyStream(f"{asked.where}: the agent ended the stream {told}")
         finally:
             await frames.aclose()
 
@@ -183,6 +193,8 @@ class _Messages:
 
 
 _JSON = JSONDecoder()
+
+_EMPTY = re.compile(r"\s*(\{\s*\})?\s*", re.ASCII)
 
 
 class FrameReader:

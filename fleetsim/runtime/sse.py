@@ -233,7 +233,8 @@ async def read_events(
     While ``turns`` has us wait nothing is read, and the sender waits once the connection's buffers are full; that
     time is not the sender's silence.
 
-    An event cut off by the end of the stream is dropped, as the HTML standard has it; so is one without data.
+    The last event counts without the blank line after it: the HTML standard (section 9.2.6) has a browser discard it,
+    and an agent's last words would be lost. An event without data is dropped.
 
     Raises:
         WireError: the response is not a stream of events.
@@ -247,7 +248,11 @@ async def read_events(
     limits, document = limits or StreamLimits(), document or Room().document("")
     reader, wait = EventReader(limits, sinks), _StreamWait(incoming.chunks, limits, document)
     with document, wait:
-        while (chunk := await wait.next()) is not None:
+        ended = False
+        while not ended:
+            chunk = await wait.next()
+            if chunk is None:
+                ended, chunk = True, b"\n\n" if reader.held else b""
             # No more at a time than is read in a turn, whatever lines it is made of.
             short = (chunk.count(b"\n") + chunk.count(b"\r")) * _SHORT_LINE_BYTES > len(chunk)
             size = PIECE_BYTES // 16 if short else PIECE_BYTES

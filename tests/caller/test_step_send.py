@@ -138,7 +138,7 @@ def test_an_agent_is_waited_for_two_minutes_at_most_before_the_next_try() -> Non
 @pytest.mark.parametrize("error", [MethodNotFound("no stream"), UnsupportedOperation("no stream")])
 def test_a_stream_that_is_refused_becomes_a_plain_send_at_once(error: FleetsimError) -> None:
     hand = Hand.sent(streaming=True).tell(SendFailed(error=error))
-    told = retry("no streaming after all: sending plainly", level=Level.INFO)
+    told = retry(f"no streaming after all, sending plainly: {error}", level=Level.INFO)
     assert hand.effects == (told, Send(stream=False))
     assert hand.track.turn_from is None
 
@@ -318,7 +318,7 @@ def test_after_a_stream_without_a_word_the_second_look_is_five_seconds_later() -
     assert hand.effects == (LookUpTask(),)
     hand.tell(Found(task=None))
     (outcome,) = hand.outcomes
-    said = "the agent ended the stream without a word and its task was not found: it may have run"
+    said = "the agent ended the stream without a word; its task was not found: it may have run"
     assert (outcome.kind, outcome.cause, outcome.reason) == (OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL, said)
 
 

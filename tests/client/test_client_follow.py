@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from starlette.responses import Response, StreamingResponse
 
 from fleetsim.client import AgentClient, SentTask
-from fleetsim.model.errors import EmptyStream, FleetsimError, InternalError, MethodNotFound, TimedOut, UnfitAnswer
+from fleetsim.model.errors import (
+    EmptyStream,
+    FleetsimError,
+    InternalError,
+    MethodNotFound,
+    TimedOut,
+    UnfitAnswer,
+    UnsupportedOperation,
+)
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.faults import CutAfter, Match, Stall
@@ -111,6 +122,87 @@ async def test_a_stream_that_was_refused_otherwise_is_not_sent_again(runtime: Ru
         with pytest.raises(EmptyStream):
             await AgentClient("http://agent.example", runtime=runtime).follow("hello").end()
     assert methods(agent) == ["message/stream"] * 2
+
+
+async def test_an_agent_without_either_way_is_quoted_with_its_refusal_of_the_stream(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    agent = ScriptedAgent({"message/stream": UnsupportedOperation("not for you"), "*": MethodNotFound("no such")})
+    async with network:
+        with pytest.raises(UnsupportedOperation, match="not for you"):
+            await client(runtime, network, agent).follow("hello").end()
+
+
+QUESTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("0.3", status("input-required") | {"status": {"state": "input-required", "message": ASKS}}),
+    ("0.3", status("auth-required") | {"status": {"state": "auth-required", "message": ASKS}}),
+    ("0.3", task("input-required", None) | {"status": {"state": "input-required", "message": ASKS}}),
+    (
+        "0.1",
+        {
+            "id": "t1",
+            "status": {
+                "state": "input-required",
+                "message": {"role": "agent", "parts": [{"type": "text", "text": "Which city?"}]},
+            },
+            "final": False,
+        },
+    ),
+    (
+        "1.0",
+        {
+            "statusUpdate": {
+                "taskId": "t1",
+                "contextId": "c1",
+                "status": {
+                    "state": "TASK_STATE_AUTH_REQUIRED",
+                    "message": {"messageId": "q1", "role": "ROLE_AGENT", "parts": [{"text": "Which city?"}]},
+                },
+            }
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("wire", "question"), QUESTIONS)
+async def test_a_question_in_a_stream_that_stays_open_is_answered(
+    runtime: Runtime, network: MemoryNetwork, wire: str, question: dict[str, Any]
+) -> None:
+    def stream(body: dict[str, Any]) -> Response:
+        async def frames() -> AsyncIterator[bytes]:
+            answered = "Paris" in json.dumps(body)
+            ended = {
+                "1.0": {"task": {"id": "t1", "contextId": "c1", "status": {"state": "TASK_STATE_COMPLETED"}}},
+                "0.3": status("completed", final=True),
+                "0.1": {"id": "t1", "status": {"state": "completed"}, "final": True},
+            }
+            result = {"jsonrpc": "2.0", "id": body["id"], "result": ended[wire] if answered else question}
+            yield f"data: {json.dumps(result)}\n\n".encode()
+            await asyncio.sleep(3_600)
+
+        return StreamingResponse(frames(), media_type="text/event-stream")
+
+    asked: list[tuple[str, float]] = []
+
+    async def ask(waiting: SentTask) -> str:
+        asked.append((waiting.text, asyncio.get_running_loop().time()))
+        return "Paris"
+
+    agent = ScriptedAgent({"*": stream})
+    network.mount("http://agent.example", agent.app)
+    async with network, AgentClient("http://agent.example", runtime=runtime, dialect=wire) as caller:
+        done = await caller.follow("a room", ask=ask, timeout_s=30).end()
+    ((text, at),) = asked
+    assert (text, done.state, at <= 2) == ("Which city?", TaskState.COMPLETED, True)
+
+
+async def test_a_question_that_the_agent_takes_back_at_once_ends_nothing(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    agent = ScriptedAgent({"*": [task("input-required", None), status("working"), status("completed", final=True)]})
+    async with network:
+        done = await client(runtime, network, agent).follow("hello").end()
+    assert (done.state, methods(agent)) == (TaskState.COMPLETED, ["message/stream"])
 
 
 async def test_a_task_that_asks_is_answered_on_the_same_task(runtime: Runtime, network: MemoryNetwork) -> None:

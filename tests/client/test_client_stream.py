@@ -14,6 +14,7 @@ from fleetsim.client.stream import BAD_FRAMES_MAX, closes
 from fleetsim.model.call import SendMessage, SubscribeToTask
 from fleetsim.model.errors import (
     AuthRefused,
+    EmptyStream,
     FleetsimError,
     HttpRefused,
     LimitReached,
@@ -85,9 +86,31 @@ async def test_a_stream_that_just_stops_has_not_ended(runtime: Runtime, network:
     assert (len(events), stream.ended) == (1, False)
 
 
-async def test_an_empty_stream_yields_nothing(runtime: Runtime, network: MemoryNetwork) -> None:
-    events, stream = await read(runtime, network, ScriptedAgent({"*": []}))
-    assert (events, stream.ended) == ([], False)
+@pytest.mark.parametrize(
+    ("frames", "words"), [([], "without a word"), ([b"data: quota is used up"], "quota is used up")]
+)
+async def test_a_stream_without_an_event_is_an_error_that_quotes_its_last_words(
+    runtime: Runtime, network: MemoryNetwork, frames: list[bytes], words: str
+) -> None:
+    with pytest.raises(EmptyStream, match=words):
+        await read(runtime, network, ScriptedAgent({"*": frames}))
+
+
+async def test_a_refusal_without_a_blank_line_after_it_is_the_agents_refusal(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    last = b'data: {"jsonrpc":"2.0","id":null,"error":{"code":-32004,"message":"streaming is off for this tenant"}}'
+    with pytest.raises(UnsupportedOperation, match="streaming is off for this tenant"):
+        await read(runtime, network, ScriptedAgent({"*": [last]}))
+
+
+async def test_events_that_are_not_of_the_protocol_are_passed_over_however_many(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    pings = [b"event: ping\ndata: {}\n\n", b"data: {}\n\n", b"event: ping\ndata: now\n\n"] * BAD_FRAMES_MAX
+    answers = [status("working"), *pings, status("completed", final=True)]
+    events, stream = await read(runtime, network, ScriptedAgent({"*": answers}))
+    assert (len(events), stream.skipped, stream.ended) == (2, 0, True)
 
 
 BAD = [

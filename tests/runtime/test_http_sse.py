@@ -57,9 +57,9 @@ async def collect_until_error(
 
 
 def reference(data: bytes) -> list[tuple[str, str, str]]:
-    """The HTML standard's algorithm on the whole of the bytes: (event, data, id)."""
+    """The HTML standard's algorithm on the whole of the bytes and a blank line: (event, data, id)."""
     text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    *lines, _unfinished = re.split("\r\n|\r|\n", text)
+    lines = [*re.split("\r\n|\r|\n", text), ""]
     found, event, said, last_id = [], "", [], ""
     for line in lines:
         field, _, value = line.partition(":")
@@ -109,7 +109,7 @@ PLAIN = st.sampled_from(
 @pytest.mark.slow
 @given(st.lists(PLAIN, max_size=14).map(lambda lines: "".join(f"{line}\n" for line in lines).encode()))
 def test_what_httpx_sse_reads_is_read_alike(stream: bytes) -> None:
-    response = httpx.Response(200, headers=SSE, content=stream)
+    response = httpx.Response(200, headers=SSE, content=stream + b"\n")
     theirs = [(event.event, event.data, event.id) for event in EventSource(response).iter_sse() if event.data]
     assert [(event.event, event.data, event.id) for event in run(lambda: collect([stream]))] == theirs
 
@@ -239,8 +239,14 @@ async def test_done_ends_the_stream_though_more_follows() -> None:
     assert [event.data for event in await collect([b"data: 1\n\ndata: [DONE]\n\ndata: 2\n\n"])] == ["1"]
 
 
-async def test_an_event_cut_off_by_the_end_is_dropped() -> None:
-    assert [event.data for event in await collect([b"data: 1\n\ndata: 2\n"])] == ["1"]
+@pytest.mark.parametrize("last", [b"data: 2", b"data: 2\n", b"data: 2\r", b"data: 2\r\n", b"event: x\ndata: 2"])
+async def test_the_last_event_counts_without_a_blank_line_after_it(last: bytes) -> None:
+    assert [event.data for event in await collect([b"data: 1\n\n" + last])] == ["1", "2"]
+
+
+@pytest.mark.parametrize("last", [b": comment", b"event: ping", b"data:"])
+async def test_the_end_makes_no_event_of_what_has_no_data(last: bytes) -> None:
+    assert [event.data for event in await collect([b"data: 1\n\n" + last])] == ["1"]
 
 
 async def test_a_line_separator_inside_json_does_not_split_it() -> None:

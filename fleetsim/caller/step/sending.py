@@ -122,8 +122,8 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
         track.sending = replace(sending, push_refused=str(error))
         _send_otherwise(context, f"the webhook may be what was refused, sending without it: {error}")
     elif sending.stream and isinstance(error, MethodNotFound | UnsupportedOperation):
-        track.sending = replace(sending, stream=False)
-        _send_otherwise(context, "no streaming after all: sending plainly")
+        track.sending = replace(sending, stream=False, stream_refused=str(error))
+        _send_otherwise(context, f"no streaming after all, sending plainly: {error}")
     elif isinstance(error, _UNKNOWN) and record.other is not None:
         _try_other_dialect(context, record.other, error)
     elif isinstance(error, AuthRefused) and error.status == 401 and sending.attempt == 0:
@@ -208,6 +208,8 @@ def _undeliverable(context: StepContext, error: FleetsimError) -> None:
     elif isinstance(error, RpcError):
         also = " in either dialect" if record.other_taken and isinstance(error, _UNKNOWN) else ""
         reason = f"the agent refused it with {error.wire_code}{also}: {error}"
+        if isinstance(error, MethodNotFound) and (why := context.track.sending.stream_refused):
+            reason += f"; it refused a stream before: {why}"
     if record.request.task_id is not None and isinstance(error, TaskNotFound | UnsupportedOperation | InvalidParams):
         cause = Cause.REQUEST_WRONG
     close(context, OutcomeKind.UNDELIVERABLE, cause, reason)
@@ -267,7 +269,7 @@ def give_up_search(context: StepContext) -> None:
     """Nothing turned up: it may have run, and nobody knows."""
     sending = context.track.sending
     if sending.silent:
-        reason = "the agent ended the stream without a word and its task was not found: it may have run"
+        reason = f"{sending.lost}; its task was not found: it may have run"
         close(context, OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL, reason)
     else:
         came = sending.lost or "the reply was lost"
