@@ -6,20 +6,19 @@ agent chooses the skill itself, any of them may come, so what is declared of all
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 
 from fleetsim.model.card import AgentCard
-from fleetsim.model.extensions import EFFECT_DOMAIN, HITL_MODE, declared
+from fleetsim.model.extensions import EFFECT_DOMAIN, EFFECTS_MAX, HITL_MODE, DeclaredEffect, declared, declared_effects
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
 
 VETO_WINDOW_S = 60.0
 VETO_WINDOW_MAX_S = 24 * 3600.0
 DRIFT_MAX = 20
-PROMISED_MAX = 100
-PROMISED_CHARS_MAX = 200
 SKILLS_READ_MAX = 500
 
 
@@ -79,10 +78,13 @@ def read_declared(card: AgentCard | None, skill: str | None) -> SkillPolicy:
     Without a skill the strictest rule of the card's skills counts, and every effect one of them promises.
     """
     if skill is not None:
-        return SkillPolicy(hitl=read_hitl(card, skill), effects=_effects(card, skill))
+        found = declared_effects(card, skill)
+        return SkillPolicy(hitl=read_hitl(card, skill), effects=None if found is None else _promised(found))
     rules = [rule for name in _spoken_of(card, HITL_MODE) if (rule := read_hitl(card, name)) is not None]
-    promised = [some for name in _spoken_of(card, EFFECT_DOMAIN) if (some := _effects(card, name)) is not None]
-    effects = tuple(sorted({effect for some in promised for effect in some}))[:PROMISED_MAX] if promised else None
+    declaring = [
+        found for name in _spoken_of(card, EFFECT_DOMAIN) if (found := declared_effects(card, name)) is not None
+    ]
+    effects = _promised(chain.from_iterable(declaring))[:EFFECTS_MAX] if declaring else None
     return SkillPolicy(hitl=_strictest(rules), effects=effects, any_skill=True)
 
 
@@ -121,17 +123,8 @@ def read_hitl(card: AgentCard | None, skill: str) -> HitlRule | None:
     )
 
 
-def _effects(card: AgentCard | None, skill: str) -> tuple[PromisedEffect, ...] | None:
-    entry = declared(card, EFFECT_DOMAIN, skill) if card else None
-    listed = entry.get("effects") if entry else None
-    if not isinstance(listed, list):
-        return None
-    promised = set()
-    for item in listed[:PROMISED_MAX]:
-        match item:
-            case {"domain": str(domain), "path": str(path)}:
-                promised.add(PromisedEffect(domain[:PROMISED_CHARS_MAX], path[:PROMISED_CHARS_MAX]))
-    return tuple(sorted(promised))
+def _promised(found: Iterable[DeclaredEffect]) -> tuple[PromisedEffect, ...]:
+    return tuple(sorted({PromisedEffect(one.domain, one.path) for one in found}))
 
 
 def undeclared_effects(promised: SkillPolicy, outcome: Outcome) -> list[str]:

@@ -122,6 +122,12 @@ class BlockingHubCalls(ABC):
     def ceremony_runs_sync(self, ceremony_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
         return self._blocking(lambda twin: twin.ceremony_runs(ceremony_id, limit=limit))
 
+    def list_agents_sync(self) -> list[dict[str, Any]]:
+        return self._blocking(lambda twin: twin.list_agents())
+
+    def find_skills_sync(self, text: str = "", **options: Any) -> list[dict[str, Any]]:
+        return self._blocking(lambda twin: twin.find_skills(text, **options))
+
     def chat_with_agent_sync(self, agent: str, message: str = "", **options: Any) -> ChatResponse:
         return self._blocking(lambda twin: twin.chat_with_agent(agent, message, **options))
 

@@ -291,6 +291,30 @@ class HubClient(BlockingHubCalls):
 
     # ------------------------------------------------------------------ other agents
 
+    async def list_agents(self) -> list[dict[str, Any]]:
+        """The agents of the fleet, each with its ``description``, ``skills`` and ``health`` (``GET /api/agents``)."""
+        rows: list[dict[str, Any]] = await self.get("/agents")
+        return rows
+
+    async def find_skills(
+        self,
+        text: str = "",
+        *,
+        domain: str | None = None,
+        path: str | None = None,
+        direction: Literal["increase", "decrease"] | None = None,
+        agent: str | None = None,
+        limit: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Skills by words and by the effect that their card declares, the most promising first.
+
+        The rank is declared confidence times measured success; ``GET /api/skills`` describes the rows.
+        """
+        rows: list[dict[str, Any]] = await self.get(
+            "/skills", text=text or None, domain=domain, path=path, direction=direction, agent=agent, limit=limit
+        )
+        return rows
+
     async def chat_with_agent(
         self,
         agent: str,
@@ -437,7 +461,7 @@ class HubClient(BlockingHubCalls):
 
     # ------------------------------------------------------------------ anything
 
-    async def get(self, path: str, *, total_s: float = 15.0, **query: Any) -> Any:
+    async def get(self, path: str, /, *, total_s: float = 15.0, **query: Any) -> Any:
         """Read ``/api`` + ``path``."""
         given = urlencode({name: value for name, value in query.items() if value is not None})
         return await self._exchange("GET", f"{path}?{given}" if given else path, b"", total_s)

@@ -6,7 +6,7 @@ agent answered goes to one: both are bounded, and neither is believed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -98,6 +98,31 @@ class _ManageCron(_Arguments):
         return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
+class _ListAgents(_Arguments):
+    """List the agents of the fleet: what each is for, its skills, and whether it is up."""
+
+
+_Short: TypeAlias = Annotated[str, Field(max_length=200)] | None
+
+
+class _FindSkills(_Arguments):
+    """Find who can do something: skills by words, by the effect that they declare on the world, or by both. The most
+    promising come first: by declared confidence and by success in the last day."""
+
+    text: _Short = None
+    """Words about the work, such as triage bug reports."""
+    domain: _Short = None
+    """The domain of an effect that the skill declares, such as board."""
+    path: _Short = None
+    """The path of that effect, or its beginning, such as bugs.open or bugs."""
+    direction: Literal["increase", "decrease"] | None = None
+    """Whether that effect makes the value at the path larger or smaller."""
+    agent: _Short = None
+    """The name of one agent, to see its skills alone."""
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    """The largest number of skills to list."""
+
+
 class _ChatWithAgent(_Arguments):
     """Say something to another agent and wait for its answer. To go on with the conversation, give the contextId of the
     answer; to answer what the agent asks, its taskId too."""
@@ -179,6 +204,40 @@ async def _manage_cron(hub: HubClient, arguments: Any) -> ToolResult:
     return ToolResult(text=f"Updated. {_ceremony_line(row)}", data=row)
 
 
+async def _list_agents(hub: HubClient, _: Any) -> ToolResult:
+    rows = await hub.list_agents()
+    lines = [
+        f"{one_line(row['name'], 64)} ({row['health'] if row['enabled'] else 'takes no work'}): "
+        f"{one_line(row['description'], 300)}; skills: {one_line(', '.join(row['skills']), 1_000) or 'none'}"
+        for row in rows
+    ]
+    return ToolResult(text=_listed(lines) or "The fleet has no agents.", data={"agents": rows})
+
+
+async def _find_skills(hub: HubClient, arguments: Any) -> ToolResult:
+    rows = await hub.find_skills(**arguments.model_dump())
+    return ToolResult(text=_listed(map(_skill_line, rows)) or "No skill matches.", data={"skills": rows})
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return neutralise("\n".join(lines), limit=RESULT_CHARS_MAX)
+
+
+def _skill_line(row: Mapping[str, Any]) -> str:
+    answered, rate = row["answeredOutcomes"], row["successRate"]
+    told = [f"{one_line(row['agent'], 64)}/{one_line(row['skill'])}: {one_line(row['description'], 300)}"]
+    told += [f"changes {_effect(one)}" for one in row["effects"][:5]]
+    told.append(f"{rate:.0%} of {answered} succeeded" if answered else "not measured yet")
+    return f"{'; '.join(told)}; {row['health']}"
+
+
+def _effect(effect: Mapping[str, Any]) -> str:
+    delta, confidence = effect["delta"], effect["confidence"]
+    by = "" if delta is None else f" by {delta:+g}"
+    sure = "" if confidence is None else f" (confidence {confidence:.2f})"
+    return one_line(f"{effect['domain']}/{effect['path']}{by}{sure}")
+
+
 async def _chat_with_agent(hub: HubClient, arguments: Any) -> ToolResult:
     parts = [part.part() for part in arguments.parts]
     return _heard(await hub.chat_with_agent(**arguments.model_dump(exclude={"parts"}), parts=parts))
@@ -206,6 +265,8 @@ async def _cancel_task(hub: HubClient, arguments: Any) -> ToolResult:
 
 _TOOLS: Mapping[str, tuple[type[_Arguments], Callable[[HubClient, Any], Awaitable[ToolResult]]]] = {
     "manage_cron": (_ManageCron, _manage_cron),
+    "list_agents": (_ListAgents, _list_agents),
+    "find_skills": (_FindSkills, _find_skills),
     "chat_with_agent": (_ChatWithAgent, _chat_with_agent),
     "delegate": (_Delegate, _delegate),
     "wait_for_task": (_WaitForTask, _wait_for_task),

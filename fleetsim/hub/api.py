@@ -19,6 +19,7 @@ from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
 from fleetsim.api.proof import CHALLENGE, prove
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.health import window_start
+from fleetsim.caller.skill_search import DIRECTIONS, FOUND_MAX, SkillQuery, find_skills
 from fleetsim.hub.ceremonies import CeremonyApi
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, number, principal_of, read_body
@@ -31,6 +32,7 @@ from fleetsim.hub.rows import (
     outcome_row,
     question_row,
     record_row,
+    shared_agent_row,
     track_row,
     whole_question_row,
     with_content,
@@ -45,6 +47,9 @@ from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.text import one_line
 from fleetsim.runtime.inbound import Refusal, traceparent_of
+
+QUERY_CHARS_MAX = 200
+FOUND_DEFAULT = 20
 
 ROWS_A_TURN = 50
 """Of requests in flight; their tracks are packed, and others have their turn in between."""
@@ -124,9 +129,21 @@ class Api:
         """The same, under the name of Workstacean's topic."""
         return await self.health(request)
 
-    async def agents(self, _: Request) -> Response:
+    async def agents(self, request: Request) -> Response:
         snapshot = self._hub.snapshot()
-        return answer([agent_row(view, snapshot) for view in self._hub.broker.views()])
+        row = agent_row if principal_of(request).is_admin else shared_agent_row
+        return answer([row(view, snapshot) for view in self._hub.broker.views()])
+
+    async def skills(self, request: Request) -> Response:
+        """The skills that match the query, the most promising first (docs/reference/api.md, "Finding a skill")."""
+        given = {name: request.query_params.get(name, "") for name in ("text", "domain", "path", "direction", "agent")}
+        for name, text in given.items():
+            if len(text) > QUERY_CHARS_MAX:
+                raise Refusal(400, "BAD_REQUEST", f"{name}: at most {QUERY_CHARS_MAX} characters")
+        if given["direction"] not in {"", *DIRECTIONS}:
+            raise Refusal(400, "BAD_REQUEST", f"direction: {' or '.join(DIRECTIONS)}")
+        found = find_skills(SkillQuery(**given), self._hub.broker.views(), self._hub.snapshot())
+        return answer(found[: number(request, "limit", FOUND_DEFAULT, FOUND_MAX)])
 
     async def tasks(self, request: Request) -> Response:
         """A page of the requests in flight, and the newest of those that ended in the last day; texts are excerpts."""

@@ -55,6 +55,12 @@ def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
     }
 
 
+def shared_agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
+    """One agent as the other agents may see it: without its address, its credential and what is wrong with either."""
+    row = agent_row(view, snapshot)
+    return {key: row[key] for key in ("name", "description", "tags", "enabled", "health", "skills", "streaming")}
+
+
 def record_row(record: RequestRecord, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
     """What is known of a request whatever became of it, with so many characters of either text."""
     request, task = record.request, record.task

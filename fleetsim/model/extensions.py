@@ -36,6 +36,9 @@ TOKENS_MAX = 10**12
 COST_USD_MAX = 1e6
 DURATION_MS_MAX = 7 * 24 * 3600 * 1000
 DELTAS_MAX = 256
+EFFECTS_MAX = 100
+EFFECT_CHARS_MAX = 200
+EFFECT_DELTA_MAX = 1e12
 TEXT_MAX = 2_000
 
 
@@ -77,6 +80,16 @@ class EffectDelta:
     path: str
     op: str
     value: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredEffect:
+    """effect-domain-v1: a change that a skill promises. ``delta``: by how much; ``confidence``: how surely, 0 to 1."""
+
+    domain: str
+    path: str
+    delta: float | None = None
+    confidence: float | None = None
 
 
 @made_often
@@ -218,3 +231,24 @@ def declared(card: AgentCard, uri: str, skill: str) -> Mapping[str, Any] | None:
     skills = extension.params.get("skills") if extension else None
     entry = skills.get(skill) if isinstance(skills, Mapping) else None
     return entry if isinstance(entry, Mapping) else None
+
+
+def declared_effects(card: AgentCard | None, skill: str) -> tuple[DeclaredEffect, ...] | None:
+    """The first effects that the card declares for one skill; None if it declares no list of them."""
+    entry = declared(card, EFFECT_DOMAIN, skill) if card else None
+    listed = entry.get("effects") if entry else None
+    if not isinstance(listed, list):
+        return None
+    found = []
+    for item in listed[:EFFECTS_MAX]:
+        match item:
+            case {"domain": str(domain), "path": str(path)}:
+                found.append(
+                    DeclaredEffect(
+                        domain=domain[:EFFECT_CHARS_MAX],
+                        path=path[:EFFECT_CHARS_MAX],
+                        delta=_number(item.get("delta"), -EFFECT_DELTA_MAX, EFFECT_DELTA_MAX),
+                        confidence=_number(item.get("confidence"), 0, 1),
+                    )
+                )
+    return tuple(found)

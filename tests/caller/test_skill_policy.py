@@ -9,8 +9,6 @@ import pytest
 
 from fleetsim.caller.skill_policy import (
     DRIFT_MAX,
-    PROMISED_CHARS_MAX,
-    PROMISED_MAX,
     SKILLS_READ_MAX,
     HitlMode,
     HitlRule,
@@ -22,7 +20,7 @@ from fleetsim.caller.skill_policy import (
 )
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
 from fleetsim.model.errors import Blame
-from fleetsim.model.extensions import EFFECT_DOMAIN, HITL_MODE, EffectDelta
+from fleetsim.model.extensions import EFFECT_CHARS_MAX, EFFECT_DOMAIN, EFFECTS_MAX, HITL_MODE, EffectDelta
 from fleetsim.model.work import Outcome, OutcomeKind
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -146,7 +144,7 @@ def test_the_effects_of_a_skill_are_those_that_make_sense_once_each_and_in_order
 
 
 def test_a_hundred_promises_are_read_and_two_hundred_characters_of_each() -> None:
-    assert (PROMISED_MAX, PROMISED_CHARS_MAX) == (100, 200)
+    assert (EFFECTS_MAX, EFFECT_CHARS_MAX) == (100, 200)
     said = [effect(f"{n:03}") for n in range(101)]
     found = read_declared(effects(s=said), "s").effects
     assert found is not None

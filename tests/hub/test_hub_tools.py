@@ -43,7 +43,8 @@ async def said(t: Town, name: str, arguments: Any, *, key: str = QUINN) -> str:
 
 def test_both_forms_tell_the_same_tools_and_their_schemas_are_schemas() -> None:
     forms = {tool["name"]: tool for tool in anthropic_tools()}
-    assert list(forms) == ["manage_cron", "chat_with_agent", "delegate", "wait_for_task", "cancel_task"]
+    talking = ["chat_with_agent", "delegate", "wait_for_task", "cancel_task"]
+    assert list(forms) == ["manage_cron", "list_agents", "find_skills", *talking]
     for tool in openai_tools():
         assert set(tool) == {"type", "function"}
         function = tool["function"]
@@ -141,6 +142,9 @@ async def test_null_is_taken_as_left_out() -> None:
         ("chat_with_agent", {"agent": "quinn", "parts": [{"kind": "file", "bytes": "?"}]}, "base64"),
         ("delegate", {"agent": "quinn", "skill": "echo", "parts": [{"kind": "file"}]}, "parts"),
         ("cancel_task", {}, "correlationId"),
+        ("list_agents", {"all": True}, "all"),
+        ("find_skills", {"direction": "sideways"}, "direction"),
+        ("find_skills", {"text": "x" * 201}, "text"),
         ("cancel_task", {"correlationId": "../../health"}, "no request"),
     ],
 )
@@ -167,6 +171,8 @@ async def test_no_message_that_a_model_can_see_names_the_hubs_own_key(key: str) 
         ("delegate", {"agent": "quinn", "skill": "no", "message": "x"}),
         ("wait_for_task", {"correlationId": "c-1"}),
         ("cancel_task", {"correlationId": "c-1"}),
+        ("list_agents", {}),
+        ("find_skills", {"text": "echo"}),
     ]
     async with town(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
