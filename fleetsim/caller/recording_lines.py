@@ -84,6 +84,7 @@ class _Start(_Line):
     replicas: dict[str, str]
     expect: list[Annotated[str, AfterValidator(_expectation)]]
     clock: Annotated[str, Field(pattern=CLOCK)] = "virtual"
+    began: _Moment | None = None
     rules: dict[str, _Amount] = {}
 
 

@@ -211,7 +211,7 @@ def _figures(title: str, table: list[list[str]]) -> Iterator[str]:
 
 def _about(report: Report, timeline: Timeline) -> Iterator[str]:
     facts = [
-        ("Began", f"{timeline.start:%Y-%m-%d %H:%M %Z}, lasted {in_words(report.duration_s)}"),
+        ("Began", f"{report.began or timeline.start:%Y-%m-%d %H:%M %Z}, lasted {in_words(report.duration_s)}"),
         ("Played in", in_words(report.wall_s) if report.wall_s else ""),
         ("Digest", report.digest),
         ("Play it again", report.again),

@@ -25,7 +25,7 @@ from fleetsim.hub.server import running_hub
 from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.explain import combine
-from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.real import SystemClock, running_runtime
 from fleetsim.runtime.server import Listener, listen
 from fleetsim.runtime.workers import Workers
 from fleetsim.runtime.yaml import YamlDocument
@@ -91,7 +91,8 @@ def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Ite
 class LiveSimulation(ScenarioRun):
     """One run of a scenario in real time; ``play`` is all of it. ``folder`` is an empty one, for the hub's files.
 
-    ``entries`` are real agents as agents.yaml has them: they stand for all of the scenario's.
+    ``entries`` are real agents as agents.yaml has them: they stand for all of the scenario's. On the clock ``real`` a
+    scenario that does not say when it starts starts now.
     """
 
     def __init__(
@@ -105,6 +106,9 @@ class LiveSimulation(ScenarioRun):
         entries: Sequence[AgentEntry] = (),
         settle_s: float,
     ) -> None:
+        self._began = SystemClock().now()
+        if rate.times == 1 and "start" not in scenario.model_fields_set:
+            scenario = scenario.model_copy(update={"start": self._began})
         agents = {} if entries else dict(scenario.agents)
         super().__init__(scenario, recorder, RunClock(rate), ceremonies=ceremonies, agents=agents)
         self.folder = folder
@@ -125,7 +129,7 @@ class LiveSimulation(ScenarioRun):
             Unreachable: an agent's card cannot be read.
         """
         scenario = self.scenario
-        self.recorder.start(scenario, self.clock.rate, self.ceremonies, self._entries)
+        self.recorder.start(scenario, self.clock.rate, self.ceremonies, self._entries, began=self._began)
         with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread: nobody interrupts it
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stopped.set)
         async with AsyncExitStack() as stack:

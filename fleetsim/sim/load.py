@@ -16,6 +16,8 @@ from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.quantities import in_words
 
 LATE_S = 0.1
+OURS_MIN = 0.1
+"""Of less than this share of the time that requests took, the agents are the limit, not fleetsim."""
 ELSEWHERE_S = 1.0
 ELSEWHERE_TIMES = 3.0
 
@@ -25,7 +27,8 @@ class LoadMetrics:
     """The load of a run. Rates are per second of the machine; times are its seconds.
 
     ``response`` is from when a request was to be made until its end, ``agent`` what the agents themselves took of that,
-    ``lateness`` from when it was to be made until the hub had accepted it. ``errors`` counts ends that are no success,
+    ``lateness`` from when it was to be made until the hub had accepted it, and ``ours`` its share of all response time.
+    ``errors`` counts ends that are no success,
     and requests the hub refused.
     """
 
@@ -35,16 +38,19 @@ class LoadMetrics:
     response: Percentiles
     agent: Percentiles
     lateness: Percentiles
+    ours: float
     errors: Mapping[str, int]
 
     @property
     def behind(self) -> str:
-        """Why the sender itself was the limit; empty if it was not."""
+        """Why the sender itself was the limit; empty if it was not: the requests were on time, or hardly later than
+        they took anyway.
+        """
         late = self.lateness.at(SHARES["p99"]) or 0.0
-        if late <= LATE_S:
+        if late <= LATE_S or self.ours < OURS_MIN:
             return ""
         said = f"1 request in 100 was with the hub {in_words(late)} or more after its time"
-        return f"{said}, {self.sent:.3g} of {self.meant:.3g} a second"
+        return f"{said}, {self.ours:.0%} of all response time; {self.sent:.3g} of {self.meant:.3g} a second were sent"
 
     @property
     def elsewhere(self) -> str:
@@ -66,6 +72,7 @@ class LoadMetrics:
             "responseSeconds": self.response.as_json(),
             "agentSeconds": self.agent.as_json(),
             "latenessSeconds": self.lateness.as_json(),
+            "latenessShare": round(self.ours, 4),
             "errors": dict(self.errors),
             "senderBehind": self.behind,
             "elsewhere": self.elsewhere,
@@ -86,6 +93,7 @@ class LoadCounters:
         self._late: dict[str, float] = {}
         self._response, self._agent, self._lateness = Percentiles(), Percentiles(), Percentiles()
         self._errors: Counter[str] = Counter()
+        self._late_s = self._response_s = 0.0
         self._asked, self._last_s, self._ended, self._stopped_s = 0, 0.0, 0, duration_s
 
     def take(self, row: Mapping[str, Any]) -> None:
@@ -104,7 +112,10 @@ class LoadCounters:
             case "event" if row["type"] == "OutcomeDecided" and row["t"] <= self._stopped_s:
                 self._ended += row["event"]["correlationId"] in self._late
             case "outcome" if row["correlation_id"] in self._late:
-                self._response.add(self._late[row["correlation_id"]] + row["duration_ms"] / 1000)
+                late_s = self._late[row["correlation_id"]]
+                self._late_s += late_s
+                self._response_s += late_s + row["duration_ms"] / 1000
+                self._response.add(late_s + row["duration_ms"] / 1000)
                 if row["agent_ms"] is not None:
                     self._agent.add(row["agent_ms"] / 1000)
                 if not row["success"]:
@@ -122,5 +133,6 @@ class LoadCounters:
             response=self._response,
             agent=self._agent,
             lateness=self._lateness,
+            ours=self._late_s / self._response_s if self._response_s else 1.0,
             errors=self._errors,
         )

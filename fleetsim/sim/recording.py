@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -79,10 +79,13 @@ class Recorder:
         rate: ClockRate,
         ceremonies: Mapping[str, bytes],
         entries: Sequence[AgentEntry] = (),
+        *,
+        began: datetime | None = None,
     ) -> None:
         """The first lines: what is played; of each ceremony, how many slots are due, and what keeps it from its work.
 
-        ``entries`` are agents.yaml's, of which the disabled ones are no agents of the scenario.
+        ``entries`` are agents.yaml's, of which the disabled ones are no agents of the scenario. ``began`` is when a run
+        in real time began, by the machine's clock.
         """
         self.write(
             0.0,
@@ -100,6 +103,7 @@ class Recorder:
             expect=[expectation.text for expectation in scenario.expect],
             rules={name: getattr(scenario.settings, name) for name in RULES},
             **({} if rate.virtual else {"clock": str(rate)}),
+            **({} if began is None else {"began": began.isoformat()}),
         )
         if ceremonies:
             contents = contents_of(ceremonies, Path("ceremonies"))

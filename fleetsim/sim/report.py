@@ -97,6 +97,7 @@ class CeremonyTotals(NamedTuple):
 class Report:
     """A run, looked at afterwards.
 
+    ``began`` is when a run in real time began, by the machine's clock.
     ``stopped_s`` is when somebody ended it before its time, ``unsettled`` how many requests were canceled because they
     had not ended long after the traffic had; both are of runs in real time, and so is ``load``. ``of_hub`` says that it
     was no run but a hub somewhere; ``unchecked`` are the rules that its recording cannot be held to. ``problems`` says
@@ -118,6 +119,7 @@ class Report:
     wall_s: float = 0.0
     cpu_s: float = 0.0
     clock: ClockRate = VIRTUAL
+    began: datetime | None = None
     load: LoadMetrics | None = None
     stopped_s: float | None = None
     unsettled: int = 0
@@ -154,6 +156,7 @@ class Report:
             "durationSeconds": self.duration_s,
             "digest": self.digest,
             "clock": str(self.clock),
+            "startedAt": None if self.began is None else self.began.isoformat(),
             "wallSeconds": round(self.wall_s, 3),
             "cpuSeconds": round(self.cpu_s, 3),
             "expectations": [
@@ -231,6 +234,7 @@ def report_of(lines: Iterable[Mapping[str, Any]]) -> Report:
         wall_s=made["wall_s"],
         cpu_s=made["cpu_s"],
         clock=clock,
+        began=None if "began" not in start else datetime.fromisoformat(start["began"]),
         load=load.metrics(),
         stopped_s=stopped_s,
         unsettled=unsettled,

@@ -39,6 +39,8 @@ def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
     played = ""
     if not report.clock.virtual:
         played = f" on the clock {report.clock}"
+        if report.began is not None:
+            played += f" from {report.began:%Y-%m-%d %H:%M:%S %Z}"
         if report.stopped_s is not None:
             played += f", stopped after {in_words(report.stopped_s)}"
     elif report.wall_s:

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import pytest
 
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.model.errors import ConfigError, Unreachable
+from fleetsim.runtime.real import SystemClock
 from fleetsim.sim.clocks import ClockRate, PacedClock, RunClock
 from fleetsim.sim.live import LiveSimulation, check_clock
 from fleetsim.sim.recording import Recorder
 from fleetsim.sim.report import Report, Result, report_of
-from fleetsim.sim.scenario import parse_scenario
+from fleetsim.sim.scenario import START, parse_scenario
 from fleetsim.testbed.loop import VirtualLoop
 from tests.sim.scenes import SMALL, scenario
 from tests.unheld import unheld_s
@@ -125,6 +127,7 @@ expect:
 TALK = """
 name: talk
 duration: 1s
+start: 2026-03-02T00:00:00Z
 fleet: {ava: {skills: {sitrep: {takes: 1ms}}}}
 traffic:
   - {skill: sitrep, rate: 2/s, arrivals: steady, turns: 2, pause: 2s}
@@ -137,6 +140,20 @@ async def test_a_conversation_that_goes_on_after_the_traffic_is_waited_for(tmp_p
     found, _ = await played(TALK, tmp_path, "real")
     assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
     assert found.figures["fleet"]["outcomes"] == 2
+    assert found.start == START
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+async def test_a_run_on_the_real_clock_carries_its_real_start_unless_its_scenario_says_when(tmp_path: Path) -> None:
+    before = SystemClock().now()
+    now = TALK.replace("start: 2026-03-02T00:00:00Z\n", "").replace("ava", "eva").replace("turns: 2, pause: 2s", "")
+    found, lines = await played(now, tmp_path, "real")
+    assert found.began is not None
+    assert before <= found.start == found.began <= SystemClock().now()
+    events = [datetime.fromisoformat(line["event"]["at"]) for line in lines if line["kind"] == "event"]
+    assert all(found.start <= at for at in events)
+    assert found.as_json()["startedAt"] == found.began.isoformat()
 
 
 @pytest.mark.sockets

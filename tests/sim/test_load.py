@@ -95,6 +95,15 @@ def test_a_rate_that_was_not_reached_is_said() -> None:
     assert found.meant == 10.0
     assert found.sent < 8.5
     assert "of 10 a second" in found.behind
+    assert found.as_json()["senderBehind"] == found.behind
+
+
+def test_fleetsim_is_blamed_by_its_share_of_the_delay_alone() -> None:
+    def limited(agent_s: float) -> str:
+        return load([asked(n / 10, late_s=0.6 if n % 50 == 0 else 0.016, took_s=agent_s) for n in range(100)]).behind
+
+    assert limited(1.56) == "", "28 ms of ours beside 1.56 s of the agent's"
+    assert limited(0.05) != ""
 
 
 def test_time_that_passed_in_the_hub_is_not_taken_for_the_agents() -> None:
