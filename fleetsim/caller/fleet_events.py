@@ -215,17 +215,18 @@ class AlertRaised(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertCleared(Event):
-    """What an alert told of is over; `since` when it held."""
+    """An alert is over; `since` when it held, and whether the alert was `delivered`: only then people are notified."""
 
     TOPIC: ClassVar[str] = "alert.{kind}.cleared"
     kind: str
     subject: str
     since: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    delivered: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeDelivered(Event):
-    """People were told of something: one sink of a channel took it."""
+    """One sink of a channel took a notice; `alert` and `subject` say which alert or recovery it was, if one."""
 
     TOPIC: ClassVar[str] = "channel.{channel}.delivered"
     level: Level = Level.DEBUG
@@ -233,6 +234,8 @@ class NoticeDelivered(Event):
     sink: str
     kind: str
     attempts: int
+    alert: str = ""
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

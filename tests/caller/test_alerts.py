@@ -11,8 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.caller.channels.alerts import AlertFacts, AlertKey, AlertKind, Alerts, AlertSettings, what_holds
-from fleetsim.caller.fleet_events import AlertCleared, AlertRaised
+from fleetsim.caller.channels.alerts import (
+    AGAIN_S,
+    AlertFacts,
+    AlertKey,
+    AlertKind,
+    Alerts,
+    AlertSettings,
+    what_holds,
+)
+from fleetsim.caller.fleet_events import AlertCleared, AlertRaised, NoticeDelivered
 from fleetsim.caller.health import Condition, FleetHealth
 from fleetsim.caller.outcome_stats import FailureRate
 from fleetsim.model.errors import Blame
@@ -138,17 +146,30 @@ def test_a_ceremony_that_missed_its_time_is_an_alert() -> None:
 
 
 class Told:
-    """What ``Alerts`` tells as seconds pass: (second, raised or cleared)."""
+    """What ``Alerts`` publishes as seconds pass: (second, raised or cleared), and whether a recovery is announced.
 
-    def __init__(self, cooldown_s: float = COOLDOWN_S) -> None:
+    Each alert is delivered at once, or never.
+    """
+
+    def __init__(self, cooldown_s: float = COOLDOWN_S, *, delivered: bool = True) -> None:
         self.alerts = Alerts()
         self.cooldown_s = cooldown_s
+        self.delivered = delivered
         self.said: list[tuple[float, str]] = []
+        self.announced: list[bool] = []
 
     def at(self, second: float, *, down: bool | None) -> None:
-        facts = AlertFacts({DOWN: "unreachable"} if down else {}, {DOWN} if down is None else ())
-        for event in self.alerts.judge(facts, NOW + timedelta(seconds=second), self.cooldown_s):
+        facts, now = AlertFacts({DOWN: "unreachable"} if down else {}, {DOWN} if down is None else ()), later(second)
+        for event in self.alerts.judge(facts, now, self.cooldown_s):
             self.said.append((second, type(event).__name__.removeprefix("Alert").lower()))
+            if isinstance(event, AlertCleared):
+                self.announced.append(event.delivered)
+            elif self.delivered:
+                self.alerts.delivered(DOWN, now)
+
+
+def later(second: float) -> datetime:
+    return NOW + timedelta(seconds=second)
 
 
 def test_an_alert_is_told_once_while_it_lasts_and_once_when_it_is_over() -> None:
@@ -158,6 +179,43 @@ def test_an_alert_is_told_once_while_it_lasts_and_once_when_it_is_over() -> None
     for second in range(60, 120, 15):
         told.at(second, down=False)
     assert told.said == [(0, "raised"), (60, "cleared")]
+
+
+def test_an_alert_that_reaches_nobody_is_raised_again_and_its_end_is_not_announced() -> None:
+    told = Told(delivered=False)
+    for second in (0, 15, AGAIN_S - 1, AGAIN_S):
+        told.at(second, down=True)
+    told.at(AGAIN_S + 15, down=False)
+    assert told.said == [(0, "raised"), (AGAIN_S, "raised")], "it may still be delivered"
+    told.at(2 * AGAIN_S, down=False)
+    assert told.said[2:] == [(2 * AGAIN_S, "cleared")]
+    assert told.announced == [False]
+    told.at(2 * AGAIN_S + 15, down=True)
+    assert told.said[3:] == [(2 * AGAIN_S + 15, "raised")], "no alert was sent, so none is too soon"
+
+
+def test_an_alert_delivered_after_its_end_is_followed_by_its_recovery() -> None:
+    told = Told(delivered=False)
+    told.at(0, down=True)
+    told.at(15, down=False)
+    told.alerts.delivered(DOWN, later(20))
+    told.at(30, down=False)
+    assert (told.said, told.announced) == ([(0, "raised"), (30, "cleared")], [True])
+
+
+def test_after_a_restart_an_alert_that_was_not_delivered_is_raised_again_if_it_still_holds() -> None:
+    raised = AlertRaised(at=NOW, kind="agent_down", subject="quinn", detail="unreachable", since=NOW)
+    told = Told()
+    assert told.alerts.recall([raised]) == (DOWN,)
+    told.at(1, down=None)
+    told.at(2, down=True)
+    told.at(15, down=False)
+    assert (told.said, told.announced) == ([(2, "raised"), (15, "cleared")], [True])
+
+    told = Told()
+    told.alerts.recall([raised])
+    told.at(2, down=False)
+    assert (told.said, told.announced) == ([(2, "cleared")], [False])
 
 
 def test_what_comes_again_within_the_cooldown_is_told_when_it_is_over_if_it_still_holds() -> None:
@@ -200,7 +258,8 @@ def test_a_clock_that_is_set_back_silences_nothing() -> None:
 def test_since_is_the_beginning_and_not_when_it_was_told() -> None:
     alerts = Alerts()
     for second, down in ((0, True), (15, False), (30, True), (3_600, True)):
-        news = alerts.judge(AlertFacts({DOWN: "x"} if down else {}), NOW + timedelta(seconds=second), COOLDOWN_S)
+        news = alerts.judge(AlertFacts({DOWN: "x"} if down else {}), later(second), COOLDOWN_S)
+        alerts.delivered(DOWN, later(second))
     (raised,) = news
     assert (raised.kind, raised.subject, raised.agent) == ("agent_down", "quinn", "quinn")
     assert raised.since == NOW + timedelta(seconds=30)
@@ -209,6 +268,7 @@ def test_since_is_the_beginning_and_not_when_it_was_told() -> None:
 def test_what_ends_is_told_while_something_else_lasts() -> None:
     alerts, cost = Alerts(), AlertKey(AlertKind.COST)
     alerts.judge(AlertFacts({DOWN: "x", cost: "y"}), NOW, COOLDOWN_S)
+    alerts.delivered(cost, NOW)
     (over,) = alerts.judge(AlertFacts({DOWN: "x"}), NOW + timedelta(seconds=15), COOLDOWN_S)
     assert (type(over), over.kind, over.since) == (AlertCleared, "cost", NOW)
 
@@ -224,6 +284,8 @@ def test_agents_that_are_removed_are_told_of_no_more_and_nothing_else_is_forgott
     ]
     alerts = Alerts()
     alerts.judge(AlertFacts(dict.fromkeys([*agents, *others], "x")), NOW, COOLDOWN_S)
+    for key in (*agents, *others):
+        alerts.delivered(key, NOW)
     alerts.forget_agents_but({"ava"})
     over = alerts.judge(AlertFacts({}), NOW, COOLDOWN_S)
     assert [(event.kind, event.subject) for event in over] == [
@@ -240,19 +302,25 @@ def test_an_alert_and_its_end_name_the_agent_or_the_skill_that_they_are_about() 
         "agent_down": ("it", None),
         "ceremony_missed": (None, None),
     }
-    for news in (alerts.judge(facts, NOW, COOLDOWN_S), alerts.judge(AlertFacts({}), NOW, COOLDOWN_S)):
+    for now in (facts, AlertFacts({})):
+        news = alerts.judge(now, NOW, COOLDOWN_S)
         assert {event.kind: (event.agent, event.skill) for event in news} == about
+        for key in facts.holding:
+            alerts.delivered(key, NOW)
 
 
 def test_after_a_restart_nothing_is_told_twice_and_the_end_still_is() -> None:
     told = Told()
     raised = AlertRaised(at=NOW, kind="agent_down", subject="quinn", detail="unreachable", since=NOW)
+    sent = NoticeDelivered(
+        at=NOW, channel="ops", sink="log", kind="alert", attempts=1, alert="agent_down", subject="quinn"
+    )
     over = [
         AlertRaised(at=NOW, kind="cost", subject="", detail="", since=NOW),
         AlertCleared(at=NOW, kind="cost", subject="", since=NOW),
         AlertRaised(at=NOW, kind="of a later version", subject="", detail=""),
     ]
-    assert told.alerts.recall([raised, *over]) == (DOWN,)
+    assert told.alerts.recall([raised, sent, *over]) == (DOWN,)
     for second, down in ((15, None), (30, True), (45, False), (60, True)):
         told.at(second, down=down)
     assert told.said == [(45, "cleared")]
@@ -261,19 +329,22 @@ def test_after_a_restart_nothing_is_told_twice_and_the_end_still_is() -> None:
 def test_after_a_restart_the_beginning_and_the_cooldown_are_those_of_before() -> None:
     begun, told_at, ended = (NOW + timedelta(seconds=second) for second in (0, 60, 600))
     raised = AlertRaised(at=told_at, kind="agent_down", subject="quinn", detail="", since=begun)
+    sent = NoticeDelivered(
+        at=told_at, channel="ops", sink="log", kind="alert", attempts=1, alert="agent_down", subject="quinn"
+    )
     alerts = Alerts()
-    alerts.recall([raised])
+    alerts.recall([raised, sent])
     (over,) = alerts.judge(AlertFacts({}), ended, COOLDOWN_S)
     assert (type(over), over.since) == (AlertCleared, begun)
     assert alerts.judge(AlertFacts({DOWN: "x"}), ended, COOLDOWN_S) == ()
 
     alerts = Alerts()
-    alerts.recall([replace(raised, since=None)])
+    alerts.recall([replace(raised, since=None), sent])
     (over,) = alerts.judge(AlertFacts({}), ended, COOLDOWN_S)
     assert over.since == told_at
 
     alerts, later = Alerts(), told_at + timedelta(hours=1)
-    assert alerts.recall([raised, AlertCleared(at=ended, kind="agent_down", subject="quinn", since=begun)]) == ()
+    assert alerts.recall([raised, sent, AlertCleared(at=ended, kind="agent_down", subject="quinn", since=begun)]) == ()
     assert alerts.judge(AlertFacts({DOWN: "x"}), later - timedelta(seconds=30), COOLDOWN_S) == ()
     (again,) = alerts.judge(AlertFacts({DOWN: "x"}), later, COOLDOWN_S)
     assert again.since == later - timedelta(seconds=30)

@@ -270,6 +270,7 @@ def test_what_a_recording_does_not_say_is_read_as_nothing_of_the_kind() -> None:
         "QuestionAsked.checkpoint": 1,
         "CeremonySkipped.count": 1,
         "CeremonyMissed.count": 1,
+        "AlertCleared.delivered": True,
     }
 
 

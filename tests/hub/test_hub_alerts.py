@@ -10,9 +10,12 @@ import pytest
 from fleetsim.caller.channels.alert_desk import LOOK_S
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import AlertRaised
 from fleetsim.model.work import SkillRequest
+from fleetsim.runtime.ports import ProgramResult
+from fleetsim.testbed.programs import MemoryPrograms
 from fleetsim.testbed.runtime import VirtualClock
 from tests.hub.test_hub_channels import told
 from tests.hub.town import AGENTS, Town, town, worker
@@ -113,6 +116,42 @@ async def test_a_restart_does_not_tell_again_and_still_tells_the_end() -> None:
         t.network.up(QUINN)
         await asyncio.sleep(10 * MINUTE)
         assert [line[:8] for line in headlines(t)] == ["✗ alert:", "✓ over: "]
+
+
+async def test_an_alert_that_no_sink_took_before_the_hub_was_killed_is_sent_after_it() -> None:
+    async with town(worker(), **alerts(agent_down_s=0.0)) as t:
+        assert isinstance(t.runtime.programs, MemoryPrograms)
+        await asyncio.sleep(MINUTE)
+        t.runtime.programs.took_s = 3_600.0
+        t.network.down(QUINN)
+        await asyncio.sleep(2 * MINUTE)
+        assert headlines(t) == ["✗ alert: quinn is down"], "it was begun, and is not delivered"
+        t.runtime.programs.runs.clear()
+
+        async def mend() -> None:
+            t.runtime.programs.took_s = 0.0  # type: ignore[attr-defined]
+
+        await t.restart(mend)
+        await asyncio.sleep(2 * MINUTE)
+        assert headlines(t) == ["✗ alert: quinn is down"]
+        t.network.up(QUINN)
+        await asyncio.sleep(2 * MINUTE)
+        assert [line[:8] for line in headlines(t)] == ["✗ alert:", "✓ over: "]
+
+
+async def test_the_recovery_from_an_alert_that_no_sink_took_is_an_event_and_is_not_announced() -> None:
+    async with town(worker(), **alerts(agent_down_s=0.0)) as t:
+        assert isinstance(t.runtime.programs, MemoryPrograms)
+        await asyncio.sleep(MINUTE)
+        t.runtime.programs.result = ProgramResult(status=1, reason="exit status 1")
+        t.network.down(QUINN)
+        await asyncio.sleep(2 * MINUTE)
+        t.network.up(QUINN)
+        await asyncio.sleep(2 * MINUTE)
+        t.runtime.programs.result = ProgramResult(status=0)
+        await asyncio.sleep(10 * MINUTE)
+        assert headlines(t) == ["✗ alert: quinn is down"], "it failed"
+        assert [payload(event)["delivered"] for event in t.events("alert.agent_down.cleared")] == [False]
 
 
 @pytest.mark.slow

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from fleetsim.caller.channels.alerts import AlertKind, Alerts, AlertSettings, what_holds
+from fleetsim.caller.channels.alerts import AlertKey, AlertKind, Alerts, AlertSettings, what_holds
 from fleetsim.caller.event_log import EventLog, Subscription
 from fleetsim.caller.events import EPOCH
-from fleetsim.caller.fleet_events import AlertCleared, AlertRaised, CeremoniesLoaded, CeremonyFired, CeremonyMissed
+from fleetsim.caller.fleet_events import (
+    AlertCleared,
+    AlertRaised,
+    CeremoniesLoaded,
+    CeremonyFired,
+    CeremonyMissed,
+    NoticeDelivered,
+)
 from fleetsim.caller.health import Condition, HealthSnapshot
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.outcome_stats import FailureRate
@@ -67,7 +74,7 @@ class AlertDesk:
         self._workers = Workers("alerts")
 
     async def __aenter__(self) -> AlertDesk:
-        heard = self._events.subscribe(kinds=(CeremonyMissed, CeremonyFired, CeremoniesLoaded))
+        heard = self._events.subscribe(kinds=(CeremonyMissed, CeremonyFired, CeremoniesLoaded, NoticeDelivered))
         if self._settings().channels:
             await self._recall()
         self._workers.start(self._follow(heard), name="events")
@@ -78,14 +85,16 @@ class AlertDesk:
         await self._workers.close()
 
     async def _recall(self) -> None:
-        """What was told before a restart is not told again, and that it is over still is."""
+        """An alert that was delivered before a restart is not sent again, and its recovery still is announced."""
         try:
             last = await self._ledger.last_seq()
             events = await self._ledger.events(after_seq=last - RECALLED_MAX, limit=RECALLED_MAX)
         except FleetsimError as error:
             log.warning("alerts of before may be told again: %s", error)
             return
-        for key in self._alerts.recall(e for e in events if isinstance(e, AlertRaised | AlertCleared)):
+        for key in self._alerts.recall(
+            e for e in events if isinstance(e, AlertRaised | AlertCleared | NoticeDelivered)
+        ):
             if key.kind is AlertKind.CEREMONY_MISSED:
                 self._missed[key.subject] = _Missed(EPOCH, "before the hub was started")
 
@@ -98,6 +107,8 @@ class AlertDesk:
                             slots = f"{event.count} slots: " if event.count > 1 else ""
                             slot, why = event.scheduled_at or event.at, slots + one_line(event.why)
                             self._missed[event.ceremony_id] = _Missed(slot, why)
+                        case NoticeDelivered(kind="alert", alert=kind, subject=subject):
+                            self._alerts.delivered(AlertKey(AlertKind(kind), subject), event.at)
                         case CeremonyFired():
                             missed = self._missed.get(event.ceremony_id)
                             if missed is not None and (event.scheduled_at or event.at) > missed.slot:

@@ -1,7 +1,7 @@
 """Alerts: what is wrong with the fleet as a whole, told once when it begins and once when it is over. Pure.
 
-What holds is read off fleet health at each look; ``Alerts`` remembers what was told, so that something that comes and
-goes is told of no more often than the cooldown says.
+What holds is read off fleet health at each look. An alert is sent once a channel's sink took it; ``Alerts`` remembers
+that, so that it is sent no more often than the cooldown says, and is raised again while no sink took it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from typing import Annotated, ClassVar, NamedTuple
 from pydantic import ConfigDict, Field
 
 from fleetsim.caller.channels.channel import ChannelIds
-from fleetsim.caller.fleet_events import AlertCleared, AlertRaised
+from fleetsim.caller.events import EPOCH
+from fleetsim.caller.fleet_events import AlertCleared, AlertRaised, NoticeDelivered
 from fleetsim.caller.health import Condition, HealthSnapshot, Share
 from fleetsim.caller.outcome_stats import FailureRate
 from fleetsim.model.text import one_line
 from fleetsim.runtime.explain import DECLARED
+
+AGAIN_S = 300.0
+"""After how long an alert that no sink took is raised again: a full queue is empty by then, and each retry made."""
 
 
 class AlertKind(StrEnum):
@@ -129,32 +133,51 @@ def what_holds(
 
 @dataclass(slots=True)
 class _State:
-    """``since`` it holds, None if it does not; whether that was told; and when it was told last."""
+    """``since`` it holds, None if it does not; ``raised_at`` until it is cleared; whether that alert was delivered, and
+    when the newest one was. A clock that was set back delays nothing."""
 
     since: datetime | None = None
-    told: bool = False
-    told_at: datetime | None = None
+    raised_at: datetime | None = None
+    delivered: bool = False
+    delivered_at: datetime | None = None
+
+    def on_its_way(self, now: datetime) -> bool:
+        """Whether the alert was raised, and may still be delivered."""
+        raised_at = None if self.delivered else self.raised_at
+        return raised_at is not None and 0 <= (now - raised_at).total_seconds() < AGAIN_S
 
     def cooling(self, now: datetime, cooldown_s: float) -> bool:
-        """Whether it was told too lately to be told again; a clock that was set back silences nothing meanwhile."""
-        return self.told_at is not None and 0 <= (now - self.told_at).total_seconds() < cooldown_s
+        """Whether the newest alert was delivered too lately for another."""
+        return self.delivered_at is not None and 0 <= (now - self.delivered_at).total_seconds() < cooldown_s
 
 
 class Alerts:
-    """What holds, and what was told of it."""
+    """What holds, and which alerts were raised and delivered."""
 
     def __init__(self) -> None:
         self._states: dict[AlertKey, _State] = {}
 
-    def recall(self, events: Iterable[AlertRaised | AlertCleared]) -> tuple[AlertKey, ...]:
-        """Take up what an earlier run of the hub told, oldest first; what it told of and not the end of."""
+    def recall(self, events: Iterable[AlertRaised | AlertCleared | NoticeDelivered]) -> tuple[AlertKey, ...]:
+        """Take up the events of an earlier run of the hub, oldest first; the alerts without an end."""
         for event in events:
-            if event.kind in set(AlertKind):
+            if isinstance(event, NoticeDelivered):
+                if event.kind == "alert" and event.alert in set(AlertKind):
+                    self.delivered(AlertKey(AlertKind(event.alert), event.subject), event.at)
+            elif event.kind in set(AlertKind):
                 state = self._states.setdefault(AlertKey(AlertKind(event.kind), event.subject), _State())
-                state.told = isinstance(event, AlertRaised)
-                state.since = (event.since or event.at) if state.told else None
-                state.told_at = event.at if state.told else state.told_at
-        return tuple(key for key, state in self._states.items() if state.told)
+                raised = isinstance(event, AlertRaised)
+                state.since = (event.since or event.at) if raised else None
+                state.raised_at, state.delivered = event.at if raised else None, False
+        open_now = {key: state for key, state in self._states.items() if state.raised_at is not None}
+        for state in open_now.values():
+            state.raised_at = EPOCH  # the run that had it on its way is over
+        return tuple(open_now)
+
+    def delivered(self, key: AlertKey, at: datetime) -> None:
+        """A sink took the alert."""
+        state = self._states.get(key)
+        if state is not None and state.raised_at is not None:
+            state.delivered, state.delivered_at = True, at
 
     def forget_agents_but(self, agents: Collection[str]) -> None:
         """Tell no more of agents that were removed or paused: whoever did that knows."""
@@ -168,8 +191,8 @@ class Alerts:
         for key, detail in facts.holding.items():
             state = self._states.setdefault(key, _State())
             state.since = state.since or now
-            if not state.told and not state.cooling(now, cooldown_s):
-                state.told, state.told_at = True, now
+            if not (state.delivered or state.on_its_way(now) or state.cooling(now, cooldown_s)):
+                state.raised_at = now
                 agent, skill = _about(key)
                 news.append(
                     AlertRaised(
@@ -182,13 +205,21 @@ class Alerts:
                     )
                 )
         for key, state in tuple(self._states.items()):
-            if key in facts.holding or key in facts.undecided:
+            if key in facts.holding or key in facts.undecided or state.on_its_way(now):
                 continue
-            if state.told:
+            if state.raised_at is not None:
                 agent, skill = _about(key)
-                kind = key.kind.value
-                news.append(AlertCleared(agent=agent, skill=skill, kind=kind, subject=key.subject, since=state.since))
-            state.since, state.told = None, False
+                news.append(
+                    AlertCleared(
+                        agent=agent,
+                        skill=skill,
+                        kind=key.kind.value,
+                        subject=key.subject,
+                        since=state.since,
+                        delivered=state.delivered,
+                    )
+                )
+            state.since, state.raised_at, state.delivered = None, None, False
             if not state.cooling(now, cooldown_s):
                 del self._states[key]
         return tuple(news)

@@ -284,6 +284,8 @@ class Channels:
                 sink=result.sink,
                 kind=notice.kind,
                 attempts=result.attempts,
+                alert=notice.facts.get("alert", ""),
+                subject=notice.facts.get("subject", ""),
             )
         )
 

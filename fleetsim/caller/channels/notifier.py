@@ -83,7 +83,7 @@ class Notifier:
                 for channel in settings.question_channels:
                     self._channels.send(channel, telling.of_question(event, settings.question_link))
 
-            case AlertRaised() | AlertCleared():
+            case AlertRaised() | AlertCleared(delivered=True):
                 for channel in self._settings().alerts.channels:
                     self._channels.send(channel, telling.of_alert(event))
 
