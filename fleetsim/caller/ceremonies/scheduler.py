@@ -61,7 +61,6 @@ class CeremonyBusy(NotAccepting):
 @dataclass(slots=True)
 class _Entry:
     """An enabled ceremony: ``cursor`` is the slot last looked at, ``next_at`` the first one after it.
-
     ``backlog``: missed slots still to fire, oldest first. ``held``: the slot that waits for the run before to end.
     ``let_go``: the newest slot that overlapped and is not recorded yet, and how many it stands for.
     """
@@ -152,6 +151,7 @@ class Scheduler:
         self._timer = Timer(runtime.clock)
         self._reloading = asyncio.Lock()
         self._looked = (_LONG_AGO, 0.0)
+        self._jumped = (_LONG_AGO, 0.0)
         self._poll_s = poll_s
 
     # ------------------------------------------------------------------ outside
@@ -260,7 +260,7 @@ class Scheduler:
         key, slot = run.claim.ceremony_id, run.claim.scheduled_at
         if run.claim.run_id not in self._runs.running(key):
             self._runs.recall(run, self._folder.contents.ceremonies.get(key))
-        if run.claim.trigger == "cron":
+        if run.claim.trigger == "cron" and slot <= self._clock.now():  # a clock that was ahead claimed later ones
             self._past[key] = max(self._past.get(key, slot), slot)
 
     async def __aexit__(self, *_: object) -> None:
@@ -336,15 +336,20 @@ class Scheduler:
         """Read the clock. If it was set back, look ahead again from where it was set to.
 
         Slots already claimed will not be given again, so none fires twice; without this a clock that had
-        been years ahead would silence the schedule for years.
+        been years ahead would silence the schedule for years. The slots that passed since it jumped ahead come again.
         """
         now, mono = self._clock.now(), self._clock.monotonic()
         before, before_mono = self._looked
         self._looked = now, mono
-        if now < before - timedelta(seconds=SET_BACK_S):
-            start = now - timedelta(seconds=min(mono - before_mono, SET_BACK_UNNOTICED_S))
+        passed_s, wall_s = mono - before_mono, (now - before).total_seconds()
+        if wall_s < -SET_BACK_S:
+            jumped_to, since = self._jumped
+            back_s = mono - since if jumped_to > now else min(passed_s, SET_BACK_UNNOTICED_S)
             for entry in self._entries.values():
-                entry.look_from(min(entry.cursor, start))
+                entry.look_from(min(entry.cursor, now - timedelta(seconds=back_s)))
+                entry.not_before = _LONG_AGO
+        elif wall_s > passed_s + SET_BACK_S and before is not _LONG_AGO:
+            self._jumped = now, before_mono
         return now
 
     async def _handle_due(self, entry: _Entry, now: datetime) -> None:
