@@ -149,7 +149,7 @@ DEFECTS: tuple[Planted, ...] = (
         old="    elif gone:\n        _gone(context, error)\n",
         new="    elif gone:\n        context.poll_at(context.now.mono + rules.poll_interval_s)\n",
         found_by="I-14",
-        seed=1,
+        seed=2,
     ),
     _known("U6", "I-28", 1),
     _known("U7", "I-04", 10),
