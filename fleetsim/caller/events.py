@@ -218,6 +218,7 @@ class StreamReceived(Event):
     state: str | None = field(default=None, metadata=OMIT_NONE)
     text: Excerpt
     append: bool | None = field(default=None, metadata=OMIT_NONE)
+    last_chunk: bool | None = field(default=None, metadata=OMIT_NONE)
     artifact_id: str | None = field(default=None, metadata=OMIT_NONE)
 
 

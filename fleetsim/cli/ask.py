@@ -58,8 +58,8 @@ class AskResult:
 
     ``text`` is what the agent said, whatever came of it; ``text_chars`` how much that was in all, and ``rest`` the
     command that shows all of it. ``download`` is the command that saves its ``parts``. ``denied``: the agent said
-    completed, and its own payload says ``success: false``. In a conversation ``task_id`` is set while the agent waits
-    for the next turn.
+    completed, and its own payload says ``success: false``. ``shown`` is what stdout has of a streamed text already.
+    In a conversation ``task_id`` is set while the agent waits for the next turn.
     """
 
     state: str
@@ -74,7 +74,7 @@ class AskResult:
     cost_usd: float | None = None
     code: Exit = Exit.OK
     next_step: str = ""
-    shown: bool = False
+    shown: str | None = None
     download: str = ""
     warnings: tuple[str, ...] = ()
     text_chars: int = 0

@@ -16,13 +16,13 @@ from fleetsim.cli.ask import REASON_MAX, AskOptions, AskResult
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import with_scheme, within
-from fleetsim.cli.terminal import LiveText, Progress
+from fleetsim.cli.terminal import LivePieces, Progress
 from fleetsim.client import AgentClient, ClientLimits, Credential, Following
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.asking import answer_schema, asking_of, text_of
 from fleetsim.model.call import CancelTask
 from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, WireError
-from fleetsim.model.event import ArtifactUpdate, bounded
+from fleetsim.model.event import ArtifactUpdate, Snapshot, bounded
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.limits import wire_bytes
 from fleetsim.model.parts import answer_parts
@@ -95,34 +95,34 @@ async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
     return _result(ask, client, following.task, asyncio.get_running_loop().time() - began, shown=shown)
 
 
-async def _show(common: CommonOptions, following: Following, ask: AskOptions, progress: Progress) -> bool:
-    """Follow it, and show what is streamed as it comes. Whether the answer was shown so."""
-    live = LiveText()
-    streamed = False
+async def _show(common: CommonOptions, following: Following, ask: AskOptions, progress: Progress) -> str:
+    """Follow it, and show what is streamed as it comes. Returns the text that was shown."""
+    live = LivePieces()
     try:
         async for task in following:
             if following.event is not None:
-                streamed = True
-                text = bounded(task, ask.text_max).text
                 if common.as_json:
+                    text, _ = text_of(bounded(task, ask.text_max))
                     render.emit_json_line({"state": task.state.value, "text": text})
-                elif isinstance(following.event, ArtifactUpdate):
+                elif isinstance(piece := following.event, ArtifactUpdate):
                     progress.close()
-                    render.say(live.more(text), end="")
+                    left = max(ask.text_max - len(live.shown) - 1, 0)  # a line may end between
+                    said, name = piece.artifact.text, piece.artifact.artifact_id
+                    last, cut = piece.last_chunk, len(said) > left
+                    render.say(live.more(name, said[:left], append=piece.append, last=last, cut=cut), end="")
+                elif isinstance(following.event, Snapshot) and task.text:
+                    live.hold()
                 elif task.state is TaskState.WORKING and task.status.message is not None:
                     progress.remark(task.status.message.text)
             elif ask.detach:
                 break
             elif task.task_id:
                 progress.say(f"{ask.agent} is at work on task {task.task_id}")
-    except asyncio.CancelledError:
-        if live.shown and not common.as_json:
+    except BaseException:
+        if live.shown:
             render.say("")
         raise
-    shown = streamed and not common.as_json
-    if shown and following.task is not None:
-        render.say(live.more(text_of(bounded(following.task, ask.text_max))[0]), end="")
-    return shown
+    return live.shown
 
 
 def _in_its_dialect(ask: AskOptions, client: AgentClient) -> AskOptions:
@@ -281,7 +281,7 @@ def download_command(ask: AskOptions, task_id: str) -> str:
     return f"fleetsim task download {quote(task_id)} --agent {quote(ask.agent)}{_call_options(ask)}"
 
 
-def _result(ask: AskOptions, client: AgentClient, task: Task, took_s: float, *, shown: bool = False) -> AskResult:
+def _result(ask: AskOptions, client: AgentClient, task: Task, took_s: float, *, shown: str | None = None) -> AskResult:
     ask = _in_its_dialect(ask, client)
     parts, parts_total = answer_parts(task)
     task = bounded(task, ask.text_max)
@@ -322,5 +322,5 @@ def _result(ask: AskOptions, client: AgentClient, task: Task, took_s: float, *, 
         parts=parts,
         parts_total=parts_total,
         download=download_command(ask, task.task_id),
-        shown=shown and not waiting and not bad,
+        shown=shown,
     )

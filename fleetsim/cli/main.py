@@ -95,6 +95,9 @@ class CommonOptions:
             click.echo(hanging(line), err=True)
 
 
+_SERVERS = frozenset({"up", "demo", "agent", "mcp"})
+
+
 class LazyGroup(click.Group):
     """A group whose verbs are imported when they are used."""
 
@@ -172,10 +175,11 @@ def cli(
         quiet=quiet,
         ascii=plain,
     )
-    _log_to_stderr(debug=debug, quiet=quiet)
+    _log_to_stderr(debug=debug, quiet=quiet, serves=ctx.invoked_subcommand in _SERVERS)
 
 
-def _log_to_stderr(*, debug: bool, quiet: bool) -> None:
+def _log_to_stderr(*, debug: bool, quiet: bool, serves: bool) -> None:
+    """A verb that serves logs to stderr. Any other writes there for a person alone, unless --debug is given."""
     import logging
 
     from fleetsim.cli.logs import LOG_FORMAT
@@ -184,6 +188,8 @@ def _log_to_stderr(*, debug: bool, quiet: bool) -> None:
     LOG_FORMAT.hide_environment(os.environ)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LOG_FORMAT)
+    if not (serves or debug):
+        handler.setLevel(logging.CRITICAL)
     logging.basicConfig(level=level, handlers=[handler])
     for loud in ("httpx", "httpcore", "asyncio", "uvicorn", "uvicorn.error", "uvicorn.access", "mcp"):
         logging.getLogger(loud).setLevel(logging.WARNING)

@@ -29,9 +29,10 @@ from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, TaskState
 from fleetsim.model.text import placeholder
-from fleetsim.model.work import OutcomeKind, plain_id
+from fleetsim.model.work import plain_id
 
-_NO_ANSWER = frozenset(OutcomeKind) - {OutcomeKind.COMPLETED}
+_ANSWERS = frozenset({TaskState.COMPLETED}) | INTERRUPTED
+"""States whose text goes to stdout: a result, or a question."""
 
 
 def _parent_id(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
@@ -151,8 +152,12 @@ def _show(common: CommonOptions, ask: AskOptions, result: AskResult, saved: Save
             "warnings": list(result.warnings),
         }
         (render.emit_json_line if ask.stream else render.emit_json)(answer)
-    elif result.text and not result.shown and result.state not in _NO_ANSWER:
-        render.say(result.text)
+    elif result.text and result.state in _ANSWERS:
+        shown = result.shown or ""
+        goes_on = result.text.startswith(shown) or shown.startswith(result.text)
+        render.say(result.text[len(shown) :] if goes_on else f"\n{result.text}")
+        if not goes_on and result.state == TaskState.COMPLETED:
+            common.note("the agent replaced its text: the answer is the last one")
     elif result.shown:
         render.say("")
     elif result.state == TaskState.COMPLETED:

@@ -93,63 +93,51 @@ def rewrite(text: str) -> None:
 
 
 @dataclass(slots=True)
-class LiveText:
-    """Which part of a growing answer is new: nothing is shown twice, and nothing is left out.
-
-    An answer that takes back what was shown begins on a line of its own."""
-
-    shown: str = ""
-
-    def more(self, whole: str) -> str:
-        """What to print so that all of ``whole`` has been seen."""
-        before, self.shown = self.shown, whole
-        if whole.startswith(before):
-            return whole[len(before) :]
-        return f"\n{whole}"
-
-
-@dataclass(slots=True)
 class LivePieces:
-    """As ``LiveText``, from the pieces of each artifact: the first of a stream does not say ``append``.
+    """Which text of a growing answer can be shown already, so that the answer stands on stdout once and in order.
 
-    ``hold`` stops the showing where pieces are missing or do not go on from what was shown; ``rest`` then shows
-    what is missing, so that nothing is left out and nothing stands in the wrong place.
+    That is the text of the first artifact, and of the next one as soon as those before it are whole. What cannot be
+    placed waits for the finished answer (``hold``). The first piece of a stream need not say ``append``.
     """
 
+    shown: str = ""
     _texts: dict[str, list[str]] = field(default_factory=dict)
-    _shown: list[str] = field(default_factory=list)
+    _whole: frozenset[str] = frozenset()
+    _growing: str | None = None
     _held: bool = False
 
-    def more(self, artifact_id: str, piece: str, *, append: bool, cut: bool = False) -> str:
+    def more(self, artifact_id: str, piece: str, *, append: bool, last: bool = False, cut: bool = False) -> str:
         """What to print for one piece; ``cut`` says that it is only a beginning."""
         if self._held:
             return ""
-        if append and artifact_id in self._texts and artifact_id == next(reversed(self._texts)):
-            self._texts[artifact_id].append(piece)
-            new = piece
-        else:
-            before = self._texts.get(artifact_id, []) if append else []
-            self._texts[artifact_id] = [*before, piece]
-            whole, shown = "\n".join(filter(None, map("".join, self._texts.values()))), self.shown
-            if not whole.startswith(shown):
-                self.hold()
-                return ""
-            new = whole[len(shown) :]
-        self._held = cut
-        self._shown.append(new)
+        pieces = self._texts.setdefault(artifact_id, [])
+        if not append:
+            pieces.clear()
+        pieces.append(piece)
+        self._whole = self._whole | {artifact_id} if last else self._whole - {artifact_id}
+        grows = append and not last and artifact_id == self._growing
+        new = piece if grows else self._from_the_first()
+        self._held = self._held or cut
+        self.shown += new
         return new
 
     def hold(self) -> None:
         """Pieces are missing: show no more of them."""
         self._held = True
 
-    @property
-    def shown(self) -> str:
-        return "".join(self._shown)
-
-    def rest(self, whole: str) -> str:
-        """What to print so that the finished answer has been seen."""
-        return LiveText(self.shown).more(whole)
+    def _from_the_first(self) -> str:
+        texts = []
+        for artifact_id, pieces in self._texts.items():
+            if text := "".join(pieces):
+                texts.append(text)
+                self._growing = artifact_id
+                if artifact_id not in self._whole:
+                    break
+        known = "\n".join(texts)
+        if not known.startswith(self.shown):
+            self.hold()
+            return ""
+        return known[len(self.shown) :]
 
 
 class TypedLines:

@@ -88,7 +88,7 @@ async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
 
 
 async def _stream(hub: HubClient, cid: str, seq: int, deadline: float, progress: Progress) -> dict[str, Any]:
-    """As ``until_news``, and live text is shown as it comes; ``shown`` says that all of it was.
+    """As ``until_news``, and live text is shown as it comes; ``shown`` is that text.
 
     What the agent says while it is at work, and is not its answer, are remarks of ``progress``.
     """
@@ -104,22 +104,20 @@ async def _stream(hub: HubClient, cid: str, seq: int, deadline: float, progress:
                     live.hold()
                 elif event["correlationId"] == cid:
                     match from_wire(event):
-                        case StreamReceived(type="artifact", text=text, append=append, artifact_id=name):
-                            piece = live.more(str(name), text.text, append=append is True, cut=text.truncated)
+                        case StreamReceived(type="artifact", text=text, append=append, artifact_id=name) as piece:
+                            last = piece.last_chunk is True
+                            new = live.more(str(name), text.text, append=append is True, last=last, cut=text.truncated)
                             progress.close()
-                            render.say(piece, end="")
+                            render.say(new, end="")
+                        case StreamReceived(type="task", text=text) if text.text:
+                            live.hold()
                         case StreamReceived(type="status", state="working", text=text):
                             progress.remark(text.text)
 
     async with Workers("stream") as workers:
         workers.start(show(), name=cid)
         row = await until_news(hub, cid, deadline)
-    if live.shown and row.get("success"):
-        render.say(live.rest(row.get("text") or ""), end="")
-        row["shown"] = True
-    elif live.shown:
-        render.say("")
-    return row
+    return {**row, "shown": live.shown}
 
 
 async def until_news(hub: HubClient, cid: str, deadline: float) -> dict[str, Any]:
@@ -176,7 +174,7 @@ def _result(ask: AskOptions, row: dict[str, Any], took_s: float) -> AskResult:
         cost_usd=row.get("costUsd"),
         code=code,
         next_step=follow if waiting or late or refused or ask.detach else "",
-        shown=bool(row.get("shown")),
+        shown=row.get("shown"),
         denied=cause == "success_denied",
         warnings=tuple(row.get("warnings") or ()),
         parts=tuple(read_part_row(part) for part in row.get("parts") or ()),

@@ -13,8 +13,11 @@ import pytest
 import pytest_asyncio
 
 from fleetsim.agent import Agent
-from fleetsim.agent.skills import SkillContext
+from fleetsim.agent.skills import SkillContext, SkillFailed
+from fleetsim.runtime.limits import ServerLimits
+from fleetsim.runtime.server import listen, serving
 from tests.cli.world import Shell
+from tests.client.scripted import ScriptedAgent, chunk, status
 
 pytestmark = pytest.mark.sockets
 
@@ -119,3 +122,41 @@ async def test_what_an_agent_says_at_work_is_shown_as_it_comes_beside_its_answer
                 said = await process.stdout.read()
                 assert await process.wait() == 0
             assert (remark[:5], remark[-3:], b"\x1b" in remark, said) == (b"[b]lo", b"ok\n", False, b"the answer\n")
+
+
+@pytest.mark.parametrize("door", ["url", "hub"])
+@pytest.mark.parametrize("more", [(), ("--stream",)])
+async def test_stdout_has_a_question_once_and_no_reason_of_a_failure(
+    door: str, more: tuple[str, ...], shell: Shell
+) -> None:
+    agent = Agent("teller", description="Tells")
+
+    @agent.skill("ask", description="Asks")
+    async def ask(task: SkillContext) -> str:
+        await task.say("so far")
+        return await task.ask("Which city?")
+
+    @agent.skill("fail", description="Fails")
+    async def fail(task: SkillContext) -> str:
+        await task.say("so far")
+        raise SkillFailed("no quota")
+
+    async with agent.serving() as url:
+        shell.write("agents.yaml", f"agents:\n  - name: teller\n    url: {url}/a2a\n")
+        with shell.up() if door == "hub" else nullcontext():
+            to = url if door == "url" else "teller"
+            asked = await shell.arun("send", to, "x", "--skill", "ask", *more)
+            failed = await shell.arun("send", to, "x", "--skill", "fail", *more)
+    beside = {"", "so far\n"} if more else {""}  # through the hub the question may overtake the pieces
+    assert asked.stdout.removesuffix("Which city?\n") in beside
+    assert failed.stdout in beside
+    assert "no quota" in failed.stderr
+
+
+async def test_a_commands_stderr_has_no_log_lines(shell: Shell) -> None:
+    agent = ScriptedAgent({"*": [status("working"), b"data: {]\n\n", chunk("done"), status("completed", final=True)]})
+    async with serving(agent.app, ServerLimits(), listen("127.0.0.1", 0)) as url:
+        done = await shell.arun("send", url, "x", "--stream")
+        logged = await shell.arun("send", url, "x", "--stream", "--debug")
+    assert (done.stdout, "WARNING" in done.stderr) == ("done\n", False)
+    assert "WARNING" in logged.stderr

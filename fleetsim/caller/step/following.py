@@ -332,8 +332,13 @@ def _publish(context: StepContext, update: TaskUpdate, before: Task | None, task
 def _received(event: TaskEvent) -> StreamReceived:
     match event:
         case ArtifactUpdate(artifact=artifact, append=append):
-            text = Excerpt.of(artifact.text)
-            return StreamReceived(type="artifact", text=text, append=append, artifact_id=artifact.artifact_id)
+            return StreamReceived(
+                type="artifact",
+                text=Excerpt.of(artifact.text),
+                append=append,
+                last_chunk=event.last_chunk or None,
+                artifact_id=artifact.artifact_id,
+            )
         case StatusUpdate(status=status):
             text = Excerpt.of(status.message.text) if status.message is not None else Excerpt()
             return StreamReceived(type="status", state=status.state.value, text=text)
