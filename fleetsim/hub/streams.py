@@ -29,11 +29,10 @@ TICK_S = 5.0
 """How often readers are woken who are told nothing; a timer for each of them and each write is a tenth of its cost."""
 
 BATCH_MAX = 256
-DEFLATED_BATCH_MAX = 2_000
-"""Events in one write. A reader who does not read has one waiting in memory; deflated it is a tenth as long."""
+"""Events in one write, after which the others have their turn. A reader who does not read has one write in memory."""
 
 FRAMES_KEPT = 4_000
-"""Twice what readers are told of at once: of fewer each reader would have all written anew."""
+"""More than readers that read are apart: of fewer each reader would have all written again."""
 
 BATCHES_KEPT = 8
 """More than one: a reader takes all that it finds before the next one has its turn."""
@@ -78,9 +77,9 @@ class EventStreams:
         # Deflated for those alone who are all sent the same: beside 200 of them the copying of bytes was half the cost.
         if chosen is None and deflate.is_accepted(request.headers.get("accept-encoding", "")):
             headers["Content-Encoding"] = deflate.CODING
-            told = deflate.deflated(self._follow(principal, after, chosen, DEFLATED_BATCH_MAX))
+            told = deflate.deflated(self._follow(principal, after, chosen))
         else:
-            told = self._follow(principal, after, chosen, BATCH_MAX)
+            told = self._follow(principal, after, chosen)
         return StreamingResponse(told, media_type=MEDIA_TYPE, headers=headers)
 
     async def _may_see(self, principal: Principal, event: Event) -> bool:
@@ -96,9 +95,9 @@ class EventStreams:
         return isinstance(event, HubStopping)
 
     async def _follow(
-        self, principal: Principal, after: int, wanted: Callable[[Event], Awaitable[bool]] | None, batch_max: int
+        self, principal: Principal, after: int, wanted: Callable[[Event], Awaitable[bool]] | None
     ) -> AsyncGenerator[bytes, None]:
-        """Frames for one reader, of what it wants (None is everything), of so many events at most at once."""
+        """Frames for one reader, of what it wants (None is everything), of ``BATCH_MAX`` events at most at once."""
         now, closing = asyncio.get_running_loop().time, self._hub.closing
         self._open[principal.agent] += 1
         if not self._ticks:
@@ -106,16 +105,13 @@ class EventStreams:
         try:
             # Listening begins before the journal is read, and the journal ends where memory begins: no gap, none twice.
             async with self._hub.events.read_record(after_seq=after) as heard:
-                async for event in self._replayed(after):
-                    if wanted is None or await wanted(event):
-                        yield self._frames.of(event)
+                async for page in self._replayed(after):
+                    if told := await self._told(page, wanted):
+                        yield told
                 dropped, quiet_until, ended = 0, now() + KEEPALIVE_S, closing.is_set()
                 while not ended:
-                    batch = await heard.next_batch(batch_max)
-                    if wanted is None:
-                        told = self._frames.of_batch(batch)
-                    else:
-                        told = b"".join([self._frames.of(event) for event in batch if await wanted(event)])
+                    batch = await heard.next_batch(BATCH_MAX)
+                    told = await self._told(batch, wanted)
                     if heard.dropped > dropped:
                         told = frame(json.dumps({"dropped": heard.dropped - dropped}), event="dropped") + told
                         dropped = heard.dropped
@@ -124,10 +120,18 @@ class EventStreams:
                     if told:
                         yield told
                         quiet_until = now() + KEEPALIVE_S
+                    if len(batch) == BATCH_MAX:
+                        await asyncio.sleep(0)  # the next batch may be there already, and neither it nor a write waits
                     if closing.is_set():
                         ended = told is KEEPALIVE or any(isinstance(event, HubStopping) for event in batch)
         finally:
             self._open[principal.agent] -= 1
+
+    async def _told(self, batch: tuple[Event, ...], wanted: Callable[[Event], Awaitable[bool]] | None) -> bytes:
+        """The frames of those that a reader wants."""
+        if wanted is None:
+            return self._frames.of_batch(batch)
+        return b"".join([self._frames.of(event) for event in batch if await wanted(event)])
 
     def _tick(self) -> None:
         self._hub.events.wake_readers()
@@ -135,17 +139,16 @@ class EventStreams:
         if self._ticks:
             asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
-    async def _replayed(self, after: int) -> AsyncIterator[Event]:
-        """Events older than those kept in memory, from the journal."""
+    async def _replayed(self, after: int) -> AsyncIterator[tuple[Event, ...]]:
+        """Events older than those kept in memory, from the journal, a page at a time."""
         kept = self._hub.events.recent(limit=KEEP_MAX)
         first = kept[0].seq if kept else self._hub.events.last_seq + 1
         while after < first - 1:
             page = await self._hub.ledger.events(after_seq=after, limit=BATCH_MAX)
-            older = [event for event in page if event.seq < first]
-            for event in older:
-                yield event
+            older = tuple(event for event in page if event.seq < first)
             if not older:
                 return
+            yield older
             after = older[-1].seq
 
 

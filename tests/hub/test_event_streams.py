@@ -115,6 +115,37 @@ async def test_an_event_is_written_out_once_however_many_readers_are_told_of_hun
     assert set(written.values()) == {1}
 
 
+async def test_others_have_their_turn_between_two_batches_of_a_reader_from_the_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    most = in_turn = written = 0
+
+    def count(event: Event) -> dict[str, Any]:
+        nonlocal most, in_turn, written
+        written, in_turn = written + 1, in_turn + 1
+        most = max(most, in_turn)
+        return to_wire(event)
+
+    async def others() -> None:
+        nonlocal in_turn
+        while True:
+            in_turn = 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(streams, "to_wire", count)
+    async with town(worker()) as t:
+        for number in range(4_000):
+            t.hub.events.publish(ConfigRejected(path="a", error=str(number)))
+        await asyncio.sleep(10)
+        turns = asyncio.ensure_future(others())
+        async with t.runtime.transport.open(stream("?after=0")) as incoming:
+            async for _ in incoming.chunks:
+                if written >= 4_000:
+                    break
+        turns.cancel()
+    assert 0 < most <= streams.BATCH_MAX
+
+
 def test_what_many_are_told_of_at_once_is_put_together_once() -> None:
     """So that 200 readers of everything cost a request little more than one. All in a batch once, the next after it."""
     events = EventLog(VirtualClock())
