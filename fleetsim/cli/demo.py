@@ -34,9 +34,10 @@ def demo(common: CommonOptions, headless: bool, picture: Path | None) -> int:
     """Watch a small fleet at work: five agents, real HTTP on free loopback ports, the wall clock.
 
     Agents are discovered from their cards, long tasks are followed by stream, poll and webhook, one agent
-    asks you something (press 3), one fails now and then, and a ceremony fires every minute. Without a
-    terminal, or as a background job, it ends by itself, once every agent has an outcome, the schedule has fired and
-    a question was answered; it exits 1, naming what is missing, if that takes longer than 100 s.
+    asks you something (press 3), one fails now and then, and a ceremony fires every minute. As a background job
+    of a shell it has no dashboard and stays until it is ended. With --headless, or without a terminal, it ends by
+    itself, once every agent has an outcome, the schedule has fired and a question was answered; it exits 1, naming
+    what is missing, if that takes longer than 100 s.
 
     While it runs, the other verbs find it as they would find your own hub: fleetsim inbox list, task list, health,
     ceremony list, send quinn "hello". If a hub of yours or an earlier demo is running, they go to that one, and the
@@ -45,15 +46,16 @@ def demo(common: CommonOptions, headless: bool, picture: Path | None) -> int:
     from fleetsim.cli import dashboard
 
     drawn = not headless and picture is None and dashboard.has_terminal()
-    if not headless and dashboard.in_background():
-        common.note("no dashboard: this is a background job; `fg` brings it to the foreground")
+    stays = not headless and picture is None and dashboard.in_background()
+    if stays:
+        common.note("no dashboard: this is a background job; it stays until `fg` and Ctrl-C, or `kill %1`, end it")
     try:
-        return asyncio.run(_demo(common, drawn, picture))
+        return asyncio.run(_demo(common, drawn, stays, picture))
     except asyncio.CancelledError:
         return Exit.INTERRUPTED
 
 
-async def _demo(common: CommonOptions, drawn: bool, picture: Path | None) -> int:
+async def _demo(common: CommonOptions, drawn: bool, stays: bool, picture: Path | None) -> int:
     from fleetsim.cli import dashboard, demo_fleet, health
     from fleetsim.hub.state import StateDir, state_path
 
@@ -69,17 +71,19 @@ async def _demo(common: CommonOptions, drawn: bool, picture: Path | None) -> int
         elif logging.getLogger().level == logging.INFO:
             logging.getLogger().setLevel(logging.WARNING)  # what goes well is in the table; --debug shows all
         hub = await stack.enter_async_context(demo_hub(home))
-        ends = "" if drawn or picture else f"; a table follows within {DEADLINE_S:.0f} s"
+        ends = "" if drawn or stays or picture else f"; a table follows within {DEADLINE_S:.0f} s"
         own = StateDir(home / "state")
         found = stack.enter_context(StateDir(state_path(os.environ, common.state)).announce_demo(own, os.getpid()))
         option = "" if found else f" --state {own.path}"
         common.note(f"five agents and a hub at {hub.url}{ends}")
         common.note(f"  next: in another terminal `fleetsim inbox list{option}`, `fleetsim send quinn hello{option}`")
-        await stack.enter_async_context(demo_fleet.visitors(hub, forever=drawn or picture is not None))
+        await stack.enter_async_context(demo_fleet.visitors(hub, forever=drawn or stays or picture is not None))
         if drawn:
             note = f"another terminal: fleetsim health{option}"
             await dashboard.show(hub, title="demo-fleet", note=note, plain=common.ascii)
             return Exit.OK
+        if stays:
+            await asyncio.Event().wait()  # until a signal cancels it
         try:
             missing = await demo_fleet.watch(common, hub, home, deadline_s=DEADLINE_S)
         finally:

@@ -157,7 +157,7 @@ async def test_how_a_run_ended_is_told_by_the_exit_code_and_stays_in_the_history
             while '"success"' not in ended:
                 ended = (await shell.arun("ceremony", "history", "soon", "-o", "json")).stdout
         assert "spent" in (await shell.arun("ceremony", "list")).stdout
-    assert (await shell.arun("ceremony", "history")).returncode == 2
+    assert (await shell.arun("ceremony", "history")).returncode == 3
 
 
 def test_a_running_hub_writes_into_its_own_folder_and_says_the_same(shell: Shell) -> None:

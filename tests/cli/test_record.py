@@ -121,7 +121,7 @@ async def test_nothing_is_lost_over_a_restart_and_the_same_screens_come_of_it(sh
 async def test_it_ends_by_itself_and_writes_over_nothing(shell: Shell, url: str) -> None:
     shell.write("agents.yaml", f"agents:\n  - name: echo\n    url: {url}/a2a\n")
     none = await shell.arun("record")
-    assert none.returncode == 2
+    assert none.returncode == 3
     assert "no hub is running" in none.stderr
     assert not list(shell.home.glob("*.jsonl"))
     with shell.up("--memory"):

@@ -193,8 +193,8 @@ async def test_an_answer_may_be_a_file(wire: str, door: str) -> None:
 @pytest.mark.parametrize(
     ("part", "says"),
     [
-        ({"kind": "file", "name": "x"}, "bytes or a uri"),
-        ({"kind": "file", "bytes": "QQ==", "uri": "https://a.example/"}, "not both"),
+        ({"kind": "file", "name": "x"}, "parts.0.file"),
+        ({"kind": "file", "bytes": "QQ==", "uri": "https://a.example/"}, "parts.0.file"),
         ({"kind": "file", "bytes": "not base64!"}, "parts.0.file.bytes: not base64"),
         ({"kind": "file", "bytes": "QQ==", "path": "/etc/passwd"}, "path: is not known here"),
         ({"kind": "data"}, "parts.0.data.data"),
