@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -34,6 +34,11 @@ class _AgentState:
     probing: bool = False
 
 
+WAITING_PER_AGENT_MAX, WAITING_MAX = 64, 512
+"""Calls that wait on without a slot, of one agent and of all. One more keeps its slot, so that a flood of them waits in
+the agent's own queue; each holds a connection."""
+
+
 class AgentLimiter:
     """A state for each agent, and room that they share. ``meter`` holds what each takes of our time."""
 
@@ -46,6 +51,7 @@ class AgentLimiter:
         self._states: dict[str, _AgentState] = {}
         self._open = set[str]()  # whose breaker is
         self._former: dict[str, Slots] = {}
+        self._waiting = Counter[str]()
         self._rng = runtime.rng.stream("gate")
         self.meter = Meter(runtime)
 
@@ -71,11 +77,18 @@ class AgentLimiter:
 
     @asynccontextmanager
     async def call(
-        self, agent: str, *, breaks: bool = True, first: bool = True, former: bool = False
+        self,
+        agent: str,
+        *,
+        breaks: bool = True,
+        first: bool = True,
+        former: bool = False,
+        for_s: float | None = None,
     ) -> AsyncIterator[None]:
         """Hold a slot for one call. ``breaks``: refuse at once while the breaker is open; ``first``: before polls.
 
         ``former``: the call goes where the agent was before; it has no breaker, and says nothing of the agent of now.
+        A call that takes longer than ``for_s`` waits on without its slot, and tries a breaker no longer.
 
         Raises:
             Unreachable: the breaker is open; nothing was sent.
@@ -83,22 +96,25 @@ class AgentLimiter:
         await self.meter.account(agent).turn()
         if former:
             slots = self._former.setdefault(agent, Slots(self._calls_per_agent_max))
-            async with slots.hold(first=first), self._shared.hold(f"{agent}, former", first=first):
+            async with self._place(f"{agent}, former", slots, first=first, for_s=for_s):
                 yield
             return
         state = self._states.setdefault(agent, _AgentState(slots=Slots(self._calls_per_agent_max)))
-        probe = self._admit(agent, state) if breaks else False
+        tries = state if breaks and self._admit(agent, state) else None
         try:
-            async with state.slots.hold(first=first), self._shared.hold(agent, first=first):
+            async with self._place(agent, state.slots, first=first, for_s=for_s, tries=tries):
                 yield
         except FleetsimError as error:
             self._count(agent, state, error)
             raise
         else:
             self._well(agent, state)
-        finally:
-            if probe:
-                state.probing = False
+
+    def _place(
+        self, owner: str, slots: Slots, *, first: bool, for_s: float | None, tries: _AgentState | None = None
+    ) -> _Place:
+        own, shared = slots.hold(first=first), self._shared.hold(owner, first=first)
+        return _Place(owner=owner, own=own, shared=shared, for_s=for_s, tries=tries, waiting=self._waiting)
 
     # Not ``runtime.limits.Breaker``, which lets a try through by the clock: a call of ours may take longer than the
     # pause, and a second one must not come behind it; it is held by a context, which ends the try however it ends. The
@@ -150,14 +166,81 @@ class AgentLimiter:
 class _Hold:
     """A place while the context lasts; each call takes two, and a generator for each would cost thrice as much."""
 
-    take: Coroutine[Any, Any, None]
+    take: Callable[[], Coroutine[Any, Any, None]]
     give: Callable[[], None]
+    given: bool = False
 
     async def __aenter__(self) -> None:
-        await self.take
+        await self.take()
 
     async def __aexit__(self, *_: object) -> None:
-        self.give()
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Give the place to the next one, once."""
+        if not self.given:
+            self.given = True
+            self.give()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Place:
+    """The place of one call: a slot of its agent, a shared slot, and the try of the breaker (``tries``).
+
+    After ``for_s`` the call gives its slots back and waits on without them, if fewer calls than allowed do so.
+    """
+
+    owner: str
+    own: _Hold
+    shared: _Hold
+    for_s: float | None
+    tries: _AgentState | None
+    waiting: Counter[str]
+    _waits: bool = False
+    _timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> None:
+        try:
+            await self.own.take()
+            try:
+                await self.shared.take()
+            except BaseException:
+                self.own.give_back()
+                raise
+        except BaseException:
+            self._tried()
+            raise
+        if self.for_s is not None:
+            self._arm(self.for_s)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.tries is not None:
+            self._tried()
+        self.own.give_back()
+        self.shared.give_back()
+        if self._waits:
+            self.waiting[self.owner] -= 1
+            if not self.waiting[self.owner]:
+                del self.waiting[self.owner]
+
+    def _arm(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._wait_on, seconds)
+
+    def _wait_on(self, seconds: float) -> None:
+        self._tried()
+        if self.waiting.total() >= WAITING_MAX or self.waiting[self.owner] >= WAITING_PER_AGENT_MAX:
+            self._arm(seconds)
+            return
+        self._waits = True
+        self.waiting[self.owner] += 1
+        self.own.give_back()
+        self.shared.give_back()
+
+    def _tried(self) -> None:
+        if self.tries is not None:
+            self.tries.probing, self.tries = False, None
 
 
 class Slots:
@@ -168,9 +251,9 @@ class Slots:
         self._first: deque[asyncio.Future[None]] = deque()
         self._rest: deque[asyncio.Future[None]] = deque()
 
-    def hold(self, *, first: bool) -> AbstractAsyncContextManager[None]:
+    def hold(self, *, first: bool) -> _Hold:
         """One slot while the context lasts."""
-        return _Hold(self._take(self._first if first else self._rest), self._give)
+        return _Hold(partial(self._take, self._first if first else self._rest), self._give)
 
     async def _take(self, queue: deque[asyncio.Future[None]]) -> None:
         if self._free:
@@ -215,9 +298,9 @@ class Bulkhead:
         self._first: deque[_Turn] = deque()
         self._rest: deque[_Turn] = deque()
 
-    def hold(self, owner: str, *, first: bool) -> AbstractAsyncContextManager[None]:
+    def hold(self, owner: str, *, first: bool) -> _Hold:
         """Be inside while the context lasts."""
-        return _Hold(self._acquire(owner, self._first if first else self._rest), partial(self._release, owner))
+        return _Hold(partial(self._acquire, owner, self._first if first else self._rest), partial(self._release, owner))
 
     async def _acquire(self, owner: str, queue: deque[_Turn]) -> None:
         if not self._inside[owner]:

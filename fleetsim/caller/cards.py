@@ -323,7 +323,8 @@ class CardBroker:
 
         An agent that is gone, or at another origin now, is still called there for work it has, without credential.
         """
-        rebuild = config.settings.send_total_s != self._settings.send_total_s
+        new, old_ones = config.settings, self._settings
+        rebuild = (new.connect_s, new.call_s) != (old_ones.connect_s, old_ones.call_s)
         self._settings = config.settings
         before, self._desks = self._desks, {}
         for entry in config.agents:
@@ -517,10 +518,6 @@ class CardBroker:
             self._former[key] = _Former(bare, self._make(bare))
 
     def _client_for(self, entry: AgentEntry) -> AgentClient:
-        """``timeoutMs`` is how long the agent may take to answer a call."""
-        total = entry.timeout_s or self._settings.send_total_s
-        limits = ClientLimits()
-        first = total if entry.timeout_s else min(limits.first_byte_s, total)
         return AgentClient(
             entry.url,
             rpc_url=entry.rpc_url,
@@ -529,7 +526,7 @@ class CardBroker:
             credential=entry.auth.credential() if entry.auth else None,
             headers=entry.headers,
             dialect=entry.wire,
-            limits=replace(limits, first_byte_s=first, total_s=total),
+            limits=ClientLimits(connect_s=self._settings.connect_s, total_s=entry.timeout_s or self._settings.call_s),
         )
 
     async def _remember(self) -> None:

@@ -113,7 +113,7 @@ class AgentFile(_File):
     skills: Annotated[list[_Text | SkillEntry], Field(max_length=500, json_schema_extra=_or_nothing)] = []
     """Skills that route without a card and are never pruned."""
     timeout_ms: Annotated[int, Field(gt=0, le=7 * 86_400_000)] | None = None
-    """How long it may take to answer one call, in milliseconds; send_total_s unless said."""
+    """call_s of the fleet, for this agent alone and in milliseconds. It does not limit a send or a stream."""
     wire: Annotated[Wire | None, Field(json_schema_extra=_quoted_or_not)] = None
     """The dialect of A2A, overruling the card; 0.1 is never guessed. With or without quotes."""
     enabled: bool = True

@@ -57,9 +57,6 @@ T = TypeVar("T")
 
 CALLBACK_PATH = "/api/a2a/callback/"
 
-FIRST_EVENT_S = 10.0
-"""An accepted stream says at least which task it is within so many seconds (reliability F-02)."""
-
 
 class Clients(Protocol):
     """Where the executor gets an agent's client from: the card broker."""
@@ -145,9 +142,17 @@ class Executor:
     ) -> AbstractAsyncContextManager[None]:
         """Hold one of the agent's slots, for a ``send``, ``stream`` or ``resume``; other calls take theirs themselves.
 
+        A call that takes longer than ``call_s`` waits on without its slot.
+
         ``breaks``: refuse at once while its breaker is open; ``first``: before polls. Raises Unreachable.
         """
-        return self._limiter.call(record.agent, breaks=breaks, first=first, former=self._former(record))
+        return self._limiter.call(
+            record.agent,
+            breaks=breaks,
+            first=first,
+            former=self._former(record),
+            for_s=self._client(record).limits.total_s,
+        )
 
     async def as_asked_for(self, record: RequestRecord) -> RequestRecord:
         """A follow-up on a task that nobody here has seen, in the form that the task asks for.
@@ -172,16 +177,14 @@ class Executor:
         return _task_or_message(reply)
 
     def stream(self, record: RequestRecord) -> AbstractAsyncContextManager[AsyncIterator[TaskEvent]]:
-        return self._opened(record, self._message(record, Operation.STREAM), first_event_s=FIRST_EVENT_S)
+        return self._opened(record, self._message(record, Operation.STREAM))
 
     def subscribe(self, record: RequestRecord) -> AbstractAsyncContextManager[AsyncIterator[TaskEvent]]:
         """Rejoin the stream of a bound task."""
         return self._opened(record, SubscribeToTask(task_id=_bound(record).task_id))
 
     @asynccontextmanager
-    async def _opened(
-        self, record: RequestRecord, call: Call, *, first_event_s: float | None = None
-    ) -> AsyncIterator[AsyncIterator[TaskEvent]]:
+    async def _opened(self, record: RequestRecord, call: Call) -> AsyncIterator[AsyncIterator[TaskEvent]]:
         client = self._client(record)
         with self._without_credential(record), self._observed(record, call.operation) as more:
             opened = client.events(
@@ -189,7 +192,6 @@ class Executor:
                 headers={**_trace(record), **more},
                 choice=_as_dispatched(record),
                 turns=self._limiter.meter.account(record.agent),
-                limits=replace(client.limits.stream, first_event_s=first_event_s or client.limits.stream.first_event_s),
             )
             async with opened as events:
                 yield events

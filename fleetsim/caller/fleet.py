@@ -134,8 +134,11 @@ class FleetSettings:
     """Channels on which people are told of questions."""
     question_link: Annotated[str, Field(max_length=500)] = ""
     """A link for those who are told, to where they may answer; {questionId} and {correlationId} are filled in."""
-    send_total_s: Annotated[float, Field(gt=0, le=600, strict=True)] = 15.0
-    """How long a call may take, for agents without timeoutMs."""
+    connect_s: Annotated[float, Field(gt=0, le=600, strict=True)] = 3.0
+    """How long it may take to connect to an agent."""
+    call_s: Annotated[float, Field(gt=0, le=600, strict=True)] = _RULES.call_s
+    """How long an agent without timeoutMs may take to answer a call other than a send: its card, a poll, a cancel. A
+    send that takes longer gives its slot to the next call; the hub reads its reply until the request's own limit."""
     retry_waits_s: Annotated[tuple[Pause, ...], Field(max_length=10)] = _RULES.retry_waits_s
     """Pauses before a send is tried again, nothing having been accepted."""
     calls_max: Count = 64

@@ -17,6 +17,7 @@ from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.task import Task
 from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, UpdateSource
+from fleetsim.runtime.retry import DELAYS_S, LOST_CONFIRM_S, RETRY_AFTER_MAX_S, YOUNG_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +28,11 @@ class Rules:
     task_limit_s: float = 3_600.0
     question_ttl_s: float = 86_400.0
     question_expiry_cancels: bool = True
-    retry_waits_s: tuple[float, ...] = (1.0, 3.0, 9.0)
-    retry_after_max_s: float = 120.0
-    lost_confirm_s: float = 5.0
-    young_s: float = 60.0
+    call_s: float = 15.0
+    retry_waits_s: tuple[float, ...] = DELAYS_S
+    retry_after_max_s: float = RETRY_AFTER_MAX_S
+    lost_confirm_s: float = LOST_CONFIRM_S
+    young_s: float = YOUNG_S
     cancel_patience_s: float = 30.0
     resubscribes_max: int = 3
     owed_polls_max: int = 6
@@ -68,6 +70,7 @@ class Timer(StrEnum):
     DEADLINE = "deadline"
     CANCEL = "cancel"
     GIVE_UP = "give up"
+    OVERDUE = "overdue"
     LOOK_UP = "look up"
     RETRY = "retry"
     REJOIN = "rejoin"
@@ -85,6 +88,8 @@ class Sending:
     ``searches`` counts the looks for its task that found none; ``unsearchable``: it offers no such look. ``early`` are
     webhooks that came before the reply; ``look_due``: one was turned away. ``stream_refused`` is the agent's refusal of
     a stream, ``push_refused`` its refusal of the send with our webhook, until the same send without it is taken.
+    ``overdue``: the reply takes longer than other calls may; it is still awaited, and webhooks and looks are believed
+    before it comes.
     """
 
     stream: bool = False
@@ -98,6 +103,7 @@ class Sending:
     look_due: bool = False
     stream_refused: str = ""
     push_refused: str = ""
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,8 +232,9 @@ class Track:
 
     @property
     def awaits_reply(self) -> bool:
-        """Whether the send is in the air, so that it will say which task this is."""
-        return self.record.task is None and self.sending.in_air and self.outcome is None
+        """Whether the send is in the air and not overdue, so that it will say which task this is."""
+        sending = self.sending
+        return self.record.task is None and sending.in_air and not sending.overdue and self.outcome is None
 
     @property
     def correlation_id(self) -> str:

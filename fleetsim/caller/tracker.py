@@ -391,8 +391,9 @@ class Tracker:
                 case Ask() | ResolveQuestion():
                     self._writer.write_question(record, effect)
                 case Close(outcome=outcome):
-                    if track.sending.in_air and (send := self._sends.get(cid)) is not None:
-                        send.cancel()  # its time is over: what still waits for a slot must not leave any more
+                    send, heard = self._sends.get(cid), track.streaming.open and track.asking.answer is None
+                    if send is not None and send is not asyncio.current_task() and not heard:
+                        send.cancel()  # a send that waits for a slot must not leave, and no reply is awaited
                     self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
                 case Poll():
                     if self._pacer.put(record.agent, cid):
@@ -426,7 +427,7 @@ class Tracker:
         """Have an effect carried out at the agent's expense, for the request that ``record`` is now."""
         work = self._executor.charged(record.agent, self._call(cid, record, effect))
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
-        if isinstance(effect, Send):
+        if isinstance(effect, Send | Resume):
             self._sends[cid] = worker
             # The request may follow its task for days; a worker that is over is not kept for that long.
             worker.add_done_callback(lambda done: self._sends.pop(cid) if self._sends.get(cid) is done else None)
@@ -569,7 +570,7 @@ class Tracker:
             flying = (
                 t
                 for t in self.open_tracks.awake()
-                if t.sending.in_air or (t.asking.answer and Timer.RESUME not in t.timers)
+                if (t.sending.in_air and t.task is None) or (t.asking.answer and Timer.RESUME not in t.timers)
             )
             if not any(t.outcome is None for t in flying) and not self._closing:
                 return

@@ -22,8 +22,6 @@ from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.wire.choice import lies_below
 from fleetsim.wire.dialect import dialect_of_version
 
-CARD_S = 10.0
-
 PROBE_EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("probed", default=None)
 """The requests of the probe under way: what it leaned on is seen in them."""
 
@@ -119,12 +117,11 @@ class AgentUnderTest:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         credentials: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
     ) -> Exchange:
         """One request and its answer; whatever goes wrong below HTTP is in ``problem``, never raised."""
         exchange = self.opened(method, url, body, headers, credentials)
-        bounds = limits or Limits(first_byte_s=20.0, total_s=30.0, body_bytes_max=BODY_BYTES_MAX)
-        request = Request(method=method, url=url, headers=exchange.sent_headers, body=body, limits=bounds)
+        limits = Limits(total_s=self.options.reply_s, body_bytes_max=BODY_BYTES_MAX)
+        request = Request(method=method, url=url, headers=exchange.sent_headers, body=body, limits=limits)
         try:
             reply = await self._second_try(request)
             exchange.status, exchange.headers, exchange.body = reply.status, reply.headers, reply.body
@@ -238,16 +235,15 @@ async def _refusal(agent: AgentUnderTest, dialect: str) -> Exchange | None:
 
 
 async def _read_cards(agent: AgentUnderTest) -> None:
-    limits = Limits(first_byte_s=CARD_S, total_s=CARD_S)
     address = agent.target.address
     for url in dict.fromkeys((*address.card_urls(), *AgentUrl.parse(address.text).card_urls())):
-        read = await agent.exchange("GET", url, credentials={}, limits=limits)
+        read = await agent.exchange("GET", url, credentials={})
         agent.open_reads[url] = read
         if read.status in {401, 403} and agent.target.headers:
-            read = await agent.exchange("GET", url, limits=limits)
+            read = await agent.exchange("GET", url)
         agent.card_reads[url] = read
         if there := agent.redirected(read):  # which is C-01's to tell; what is there is judged all the same
-            read = await agent.exchange("GET", there, limits=limits)
+            read = await agent.exchange("GET", there)
         if not agent.card and read.status == 200 and "name" in mapping(read.value):
             agent.card, agent.card_at = mapping(read.value), url
     if all(read.status is None for read in agent.card_reads.values()):

@@ -35,6 +35,8 @@ class Hint:
 class Options:
     """What the check may do and knows beforehand. Times in seconds.
 
+    ``reply_s`` limits the wait for the card, for each reply and for the first event of a stream; a probe may take three
+    times as long.
     ``virtual``: hours pass at once, so rows that need them are probed. ``inside`` looks into
     the agent, where it runs in our hands. ``mutating`` are skills known to change the world. ``profile`` is one
     of ``row.PROFILES``.
@@ -48,9 +50,9 @@ class Options:
     inside: Internals | None = None
     seed: int = 0
     jobs: int = 8
+    reply_s: float = 30.0
     rush_s: float = 1.0
     patience_s: float = 30.0
-    probe_s: float = 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

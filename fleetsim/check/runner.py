@@ -237,7 +237,7 @@ class Run:
         await _check_needs(requirement, session)
         if probe is None:
             raise NotPassed(Verdict.NOT_TESTED, "this version has no probe for it")
-        limit_s = None if "time" in requirement.needs else session.options.probe_s
+        limit_s = None if "time" in requirement.needs else 3 * session.options.reply_s
         try:
             async with asyncio.timeout(limit_s):
                 await probe(session)

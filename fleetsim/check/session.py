@@ -26,15 +26,11 @@ from fleetsim.runtime.sse import SseEvent, StreamLimits, read_events
 T = TypeVar("T")
 
 POLL_S = 0.2
-_LIMITS = Limits(first_byte_s=20.0, total_s=None, body_bytes_max=BODY_BYTES_MAX)
 _STREAM = StreamLimits(idle_s=None, line_bytes_max=BODY_BYTES_MAX, event_bytes_max=BODY_BYTES_MAX)
 _UNSAID: Any = object()
 
 OLD_STREAM = "message/sendStream"
 """What protoPen-era agents of 0.3 call message/stream."""
-
-FIRST_S = 10.0
-"""How long the first event of the first stream is waited for, to see whether there is such a method."""
 
 
 class Session:
@@ -230,13 +226,14 @@ class Session:
         An agent that knows streams by their old name alone is asked by that name from then on (M-02 and M-03 tell).
         """
         body = written(self.envelope(operation, params, request_id))
-        async with self.reading("POST", self.endpoint, body, ours=True) as stream:
+        first_s = self.options.reply_s if operation is Operation.STREAM else 0.0
+        async with self.reading("POST", self.endpoint, body, ours=True, first_s=first_s) as stream:
             if not await self._unknown_stream(operation, stream):
                 yield stream
                 return
         body = written(self.envelope(OLD_STREAM, params, request_id))
-        async with self.reading("POST", self.endpoint, body, ours=True) as stream:
-            await stream.peek(FIRST_S)
+        async with self.reading("POST", self.endpoint, body, ours=True, first_s=first_s) as stream:
+            await stream.peek()
             if stream.exchange.code != -32601:
                 self.dialect.use_name(Operation.STREAM, OLD_STREAM)
             yield stream
@@ -252,7 +249,7 @@ class Session:
         """Whether an agent of 0.3 has no method of that name; found out with the first stream that is asked for."""
         if operation is not Operation.STREAM or self.dialect.current or self.dialect.legacy or self._stream_asked:
             return False
-        await stream.peek(FIRST_S)
+        await stream.peek()
         if stream.exchange.code == -32601:
             return True
         self._stream_asked = True
@@ -267,18 +264,24 @@ class Session:
             return await stack.enter_async_context(transport.open(request))
 
     @asynccontextmanager
-    async def reading(self, method: str, url: str, body: bytes = b"", *, ours: bool = False) -> AsyncIterator[Stream]:
-        """Any request whose answer may be a stream; ``ours`` if it comes in this dialect."""
+    async def reading(
+        self, method: str, url: str, body: bytes = b"", *, ours: bool = False, first_s: float = 0.0
+    ) -> AsyncIterator[Stream]:
+        """Any request whose answer may be a stream; ``ours`` if it comes in this dialect.
+
+        Its first event is waited for at least ``first_s`` seconds.
+        """
         heads = {**(self.dialect.headers() if ours else {}), "accept": "text/event-stream, application/json"}
         exchange = self.agent.opened(method, url, body, heads, None)
+        limits = Limits(first_byte_s=self.options.reply_s, total_s=None, body_bytes_max=BODY_BYTES_MAX)
         request = Request(
-            method=method, url=url, headers=exchange.sent_headers, body=body, limits=_LIMITS, streaming=True
+            method=method, url=url, headers=exchange.sent_headers, body=body, limits=limits, streaming=True
         )
         try:
             async with AsyncExitStack() as stack:
                 incoming = await self._entered(stack, request)
                 exchange.status, exchange.headers = incoming.status, incoming.headers
-                stream = Stream(self, exchange, incoming, ours=ours)
+                stream = Stream(self, exchange, incoming, ours=ours, first_s=first_s)
                 async with stream.opened():
                     yield stream
         except FleetsimError as error:
@@ -293,8 +296,17 @@ class Session:
 class Stream:
     """An answer that may be a stream: its events one by one, with a limit on every wait."""
 
-    def __init__(self, session: Session, exchange: Exchange, incoming: IncomingResponse | None, *, ours: bool) -> None:
+    def __init__(
+        self,
+        session: Session,
+        exchange: Exchange,
+        incoming: IncomingResponse | None,
+        *,
+        ours: bool,
+        first_s: float = 0.0,
+    ) -> None:
         self.exchange = exchange
+        self._first_s = first_s
         self._ours = ours
         self._session = session
         self._incoming = incoming
@@ -329,7 +341,7 @@ class Stream:
         exchange = self.exchange
         body = bytearray()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(self._session.options.reply_s):
                 async for chunk in self._chunks([]):
                     body += chunk
                     if len(body) > BODY_BYTES_MAX:
@@ -339,10 +351,10 @@ class Stream:
             exchange.problem = str(error) or "the answer did not end"
         exchange.body, exchange.ended = bytes(body), True
 
-    async def peek(self, seconds: float) -> None:
+    async def peek(self) -> None:
         """Read the first event ahead; the next ``next`` gives it."""
         if self._peeked is None and not self.exchange.frames:
-            self._peeked = await self.next(seconds)
+            self._peeked = await self.next(self._first_s)
 
     async def next(self, seconds: float) -> Frame | None:
         """The next event; None if none came in time or the stream has ended (``exchange.ended``)."""
@@ -352,6 +364,8 @@ class Stream:
         exchange = self.exchange
         if self._events is None or exchange.ended:
             return None
+        if not exchange.frames:
+            seconds = max(seconds, self._first_s)
         try:
             async with asyncio.timeout(seconds):
                 event = await anext(self._events, None)

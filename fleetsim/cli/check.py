@@ -14,7 +14,7 @@ import click
 from fleetsim.check.requirement import PROFILES
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
-from fleetsim.cli.options import pin_options
+from fleetsim.cli.options import pin_options, timeout_option
 from fleetsim.cli.render import emit_json, lines
 from fleetsim.wire.dialect import DIALECTS
 
@@ -46,6 +46,7 @@ from fleetsim.wire.dialect import DIALECTS
 @click.option("--strict", is_flag=True, help="A failed SHOULD fails the check too.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another order of the probes, repeatable.")
 @click.option("--jobs", type=click.IntRange(1, 32), default=8, show_default=True, help="Probes at once.")
+@timeout_option("How long to wait for the card, for each reply and for the first event of a stream.", default=30.0)
 @click.option("--watch", type=float, metavar="SECONDS", help="Run again every so often, or on Enter; 0: on Enter only.")
 @click.option("--verbose", is_flag=True, help="List every row, by its id.")
 @click.option("--list", "listing", is_flag=True, help="List the checklist and do nothing.")

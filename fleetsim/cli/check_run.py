@@ -91,6 +91,7 @@ def _plan(url: str, requirements: tuple[Requirement, ...], options: dict[str, An
             side_effects=options["allow_side_effects"],
             seed=options["seed"],
             jobs=options["jobs"],
+            reply_s=options["timeout_s"],
         ),
         requirements=requirements,
         listen=_host_port(options["webhook_listen"]),

@@ -72,6 +72,10 @@ async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
             else f"no streaming after all, sending plainly: {error}"
         )
 
+    def retrying(error: FleetsimError, seconds: float) -> None:
+        progress.clear()
+        common.note(f"{error}; it is called again in {seconds:.0f} s")
+
     async with agent_client(common, ask) as client:
         began = asyncio.get_running_loop().time()
         following = client.follow(
@@ -84,6 +88,7 @@ async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
             context_id=ask.context_id,
             stream=ask.stream and not ask.detach,
             fell_back=fell_back,
+            retrying=retrying,
             timeout_s=ask.timeout_s + MARGIN_S,
         )
         async with (
@@ -225,8 +230,10 @@ def client_for(
     )
 
 
-def _timed_out(ask: AskOptions, following: Following) -> TimedOut:
+def _timed_out(ask: AskOptions, following: Following) -> FleetsimError:
     """The time is over: where the work is, and how to look again. Nothing is cancelled."""
+    if following.refused is not None:
+        return following.refused
     after = f"{ask.timeout_s:g} s"
     if following.task is not None:
         task_id, state = following.task.task_id, following.task.state.value

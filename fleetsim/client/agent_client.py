@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.blocking import BlockingCalls
 from fleetsim.client.credential import Credential
-from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMessage, SentTask
+from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMessage, Retrying, SentTask
 from fleetsim.client.http import AgentHttp, ClientLimits, FoundCard
 from fleetsim.client.stream import EventStream
 from fleetsim.model.call import (
@@ -149,8 +149,10 @@ class AgentClient(BlockingCalls):
 
     # -- card and dialect
 
-    async def discover(self, refresh: bool = False, *, where_found: bool = False) -> AgentCard:
-        """The agent's card, fetched once; ``refresh`` fetches it again.
+    async def discover(
+        self, refresh: bool = False, *, where_found: bool = False, timeout_s: float | None = None
+    ) -> AgentCard:
+        """The agent's card, fetched once; ``refresh`` fetches it again. ``timeout_s`` replaces the limit for it.
 
         That looks for it wherever a card may be, as the first time. With ``where_found`` it is asked for where it was,
         and sent if it is another by now; only when it is not there any more it is looked for.
@@ -164,19 +166,19 @@ class AgentClient(BlockingCalls):
             if self.card is not None and (not refresh or self.card is not before):
                 return self.card
             known = FoundCard(self.card, self.card_at, self._etag) if where_found and self.card is not None else None
-            found = await self._http.fetch_card(self.runtime, known)
+            found = await self._http.fetch_card(self.runtime, known, timeout_s)
             if found is not known:
                 self.adopt(found.card, found.url)
                 self._etag = found.etag
             return found.card
 
-    async def card_if_any(self) -> AgentCard | None:
+    async def card_if_any(self, timeout_s: float | None = None) -> AgentCard | None:
         """The agent's card, fetched once; None if it has none and its dialect is pinned, so that it can be called.
 
-        Raises as ``discover``.
+        ``timeout_s`` and errors as for ``discover``.
         """
         try:
-            return await self.discover()
+            return await self.discover(timeout_s=timeout_s)
         except (HttpRefused, WireError):
             if self._pinned is None:
                 raise
@@ -202,16 +204,16 @@ class AgentClient(BlockingCalls):
         chosen = choose(card, address.text, found_at=found_at, rpc_url=address.rpc_url, dialect_name=self._pinned)
         return chosen.otherwise() if self._spoken not in {"", chosen.dialect_name} else chosen
 
-    async def choice(self) -> Choice:
+    async def choice(self, timeout_s: float | None = None) -> Choice:
         """How the agent is called: dialect and address. Discovers if need be.
 
         An agent whose dialect is pinned and that has no card is called at the configured address.
 
-        Raises as ``discover``.
+        ``timeout_s`` and errors as for ``discover``.
         """
         if self._choice is not None:
             return self._choice
-        card = await self.card_if_any()
+        card = await self.card_if_any(timeout_s)
         return self._choice or self._choose(card or AgentCard(name=""), self.card_at)
 
     # -- calls
@@ -227,8 +229,9 @@ class AgentClient(BlockingCalls):
     ) -> wire.Reply:
         """Carry out one call that is answered at once.
 
-        ``headers`` are added to this request (trace headers); ``timeout_s`` replaces the deadline for the
-        answer, for agents that answer when the work is done; ``choice`` calls the agent as it was chosen
+        ``headers`` are added to this request (trace headers). ``timeout_s`` is the limit for the reply and, if the card
+        must be read first, for the card; without it a send has no limit, since an agent may reply when the work is
+        done, and other calls have that of ``limits``. ``choice`` calls the agent as it was chosen
         earlier, at the configured origin, whatever its card and the configuration say by now; ``turns`` says when to
         read on in a large answer.
 
@@ -258,7 +261,7 @@ class AgentClient(BlockingCalls):
         A send or read that the agent does not know in the dialect of its card is made once more in the other one: an
         answer of -32601 or -32009 says that nothing was done. Where that is known, the agent is called so from then on.
         """
-        out = await self._way_out(call, choice)
+        out = await self._way_out(call, choice, timeout_s)
         try:
             return await self._http.call(self.runtime, call, out, headers, timeout_s, turns)
         except (MethodNotFound, VersionNotSupported) as refused:
@@ -272,11 +275,11 @@ class AgentClient(BlockingCalls):
         self.speak(other.dialect_name)
         return answer
 
-    async def _way_out(self, call: Call, choice: Choice | None) -> Choice:
+    async def _way_out(self, call: Call, choice: Choice | None, timeout_s: float | None = None) -> Choice:
         """How a call is made. Nothing is asked of anybody for one that is too long, which raises TooMuchText."""
         if isinstance(call, SendMessage):
             check_text(call.message.text, "the message", self.limits.text_chars_max)
-        return choice or self._choice or await self.choice()
+        return choice or self._choice or await self.choice(timeout_s)
 
     def _other_way(self, call: Call, choice: Choice | None) -> Choice | None:
         """How a message goes out and a task is read where the agent does not know them as its card reads.
@@ -299,9 +302,9 @@ class AgentClient(BlockingCalls):
     ) -> AsyncIterator[EventStream]:
         """Open the stream of a send or subscription; leaving the context drops the connection.
 
-        ``turns`` says when to read on. An agent that answers with plain JSON yields one event. The other dialect is
-        tried as ``call_raw`` does. Entering raises as ``call`` does; iterating raises RpcError, WireError,
-        LimitReached and TransportError.
+        A send waits for the response and its first event for as long as its caller does. ``turns`` says when to read
+        on. An agent that answers with plain JSON yields one event. The other dialect is tried as ``call_raw`` does.
+        Entering raises as ``call`` does; iterating raises RpcError, WireError, LimitReached and TransportError.
         """
         if isinstance(call, SendMessage) and call.operation is Operation.SEND:
             call = replace(call, operation=Operation.STREAM)
@@ -360,15 +363,14 @@ class AgentClient(BlockingCalls):
         push: PushConfig | None = None,
         headers: Mapping[str, str] | None = None,
         wait: bool = True,
-        timeout_s: float | None = None,
+        timeout_s: float | None = WAIT_S,
         answers: Task | None = None,
     ) -> SentTask:
         """Send ``text`` (and ``parts``) and, unless ``wait`` is false, poll until it is done or waits for somebody.
 
-        ``task_id`` and ``context_id`` continue a task or conversation. ``timeout_s`` is for all of it, the first
-        answer included: some agents give it when the work is done. The task is left as it is then. Without one, it
-        is ``WAIT_S``, or the client's own limits if there is nothing to wait for. ``answers`` is the task as it asked:
-        an agent that shows the same question still, because it has not moved yet, is waited for.
+        ``task_id`` and ``context_id`` continue a task or conversation. ``timeout_s`` is for all of it, the card and the
+        first reply included: some agents reply when the work is done. The task is left as it is then. ``answers`` is
+        the task as it asked: an agent that shows the same question still, because it has not moved yet, is waited for.
 
         Raises:
             LimitReached: the files, data and metadata are more than one message may carry; nothing was sent.
@@ -377,10 +379,7 @@ class AgentClient(BlockingCalls):
         outgoing = OutgoingMessage(
             text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata or {}, push=push
         )
-        if not wait and timeout_s is None:  # the client's limits are enough: there is nothing to follow
-            return SentTask.of(*await self.call_raw(outgoing.call(self.runtime.ids.new()), headers=headers))
-        allowed = WAIT_S if timeout_s is None and wait else timeout_s
-        following = Following(self, outgoing, headers=headers, answers=answers, timeout_s=allowed)
+        following = Following(self, outgoing, headers=headers, answers=answers, timeout_s=timeout_s)
         return await (following.end() if wait else following.first())
 
     def follow(
@@ -397,6 +396,7 @@ class AgentClient(BlockingCalls):
         answers: Task | None = None,
         ask: Ask | None = None,
         fell_back: FellBack = lambda _: None,
+        retrying: Retrying = lambda *_: None,
         timeout_s: float | None = WAIT_S,
     ) -> Following:
         """Send ``text`` (and ``parts``) and follow what comes of it: iterate for the task after each piece of news.
@@ -407,11 +407,14 @@ class AgentClient(BlockingCalls):
                 print(task.state, task.text)
 
         It is streamed if the agent says that it streams (and ``stream``), else looked at; a stream that breaks off is
-        finished by looks, and ``fell_back`` is told why. Without a ``skill`` the card decides which one the agent is
-        told. ``task_id`` and ``context_id`` continue a task or conversation; what answers a question goes out in the
-        form the task asks for, as it asked in ``answers``, which is read from the agent if it is not given. ``ask`` is
-        awaited with a task that asks for input, and the words or parts it returns are sent on that task; None, or no
-        ``ask``, ends the following there. ``timeout_s`` is for all of it, the answers included.
+        finished by looks, and ``fell_back`` gets the reason. A call that an overloaded agent refuses (429, 503) is
+        repeated as through the hub, unless the agent asks for a pause beyond ``timeout_s``; ``retrying`` is called
+        before each pause.
+        Without a ``skill`` the card decides which one the agent is told. ``task_id`` and ``context_id`` continue a task
+        or conversation; what answers a question goes out in the form the task asks for, as it asked in ``answers``,
+        which is read from the agent if it is not given. ``ask`` is awaited with a task that asks for input, and the
+        words or parts it returns are sent on that task; None, or no ``ask``, ends the following there. ``timeout_s`` is
+        for all of it: the card, each reply, the answers.
 
         Raises:
             UnfitAnswer: an answer's data is not what the task's schema asks for; it was not sent.
@@ -430,6 +433,7 @@ class AgentClient(BlockingCalls):
             answers=answers,
             ask=ask,
             fell_back=fell_back,
+            retrying=retrying,
             timeout_s=timeout_s,
         )
 

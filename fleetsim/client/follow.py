@@ -7,12 +7,15 @@ The one way from a text to what came of it, for the command line, conversations 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fleetsim.model.asking import answer_to, key_of, left_without_words, text_of, unmoved
-from fleetsim.model.call import GetTask, PushConfig, SendMessage
+from fleetsim.model.call import Call, GetTask, PushConfig, SendMessage
+from fleetsim.model.card import AgentCard
 from fleetsim.model.changing import made_often
 from fleetsim.model.errors import (
     AuthRefused,
@@ -20,6 +23,7 @@ from fleetsim.model.errors import (
     HttpRefused,
     MethodNotFound,
     RpcError,
+    TaskNotFound,
     TimedOut,
     UnsupportedOperation,
     VersionNotSupported,
@@ -40,6 +44,7 @@ from fleetsim.model.task import (
     with_text,
 )
 from fleetsim.runtime.ports import Clock
+from fleetsim.runtime.retry import LOST_CONFIRM_S, YOUNG_S, misses_max, pause_s
 from fleetsim.wire.dialect import Reply
 
 if TYPE_CHECKING:
@@ -53,6 +58,9 @@ Ask: TypeAlias = "Callable[[SentTask], Awaitable[str | tuple[Part, ...] | None]]
 FellBack: TypeAlias = Callable[[FleetsimError], object]
 """Told why a stream is given up for looking at the task."""
 
+Retrying: TypeAlias = Callable[[HttpRefused, float], object]
+"""Takes the refusal of an overloaded agent, and the seconds until it is called again."""
+
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.2, 2.0, 1.5
 """Seconds before the first look at a task, the longest between two, and how much longer each wait is."""
 
@@ -64,10 +72,6 @@ QUESTION_S = 1.0
 
 LOOK_S = 1.0
 """Seconds until an agent that shows the question which was answered is looked at again."""
-
-YOUNG_S = 60.0
-"""Seconds that an agent has to move: if it still shows the very status that was answered, it does not take the answer
-and asks again."""
 
 
 @made_often
@@ -152,7 +156,8 @@ class Following(AsyncIterator[Task]):
     """One request followed until its task has ended or waits for somebody who does not answer.
 
     Iterating yields the task as folded so far, after each event of a stream and each look. ``event`` is what told it
-    last, None for a look; ``sent`` whether the message may have left. ``aclose`` ends it early; the task goes on.
+    last, None for a look; ``sent`` whether the message may have left; ``refused`` what an overloaded agent said that is
+    called again after a pause. ``aclose`` ends it early; the task goes on.
 
     Raises:
         TimedOut: nothing more by the deadline; the message names the task. The task is left as it is.
@@ -172,6 +177,7 @@ class Following(AsyncIterator[Task]):
         answers: Task | None = None,
         ask: Ask | None = None,
         fell_back: FellBack = lambda _: None,
+        retrying: Retrying = lambda *_: None,
         timeout_s: float | None = None,
     ) -> None:
         """Nothing is done before it is iterated. Without ``outgoing`` it follows ``task``, which the agent has.
@@ -182,6 +188,7 @@ class Following(AsyncIterator[Task]):
         self.task: Task | None = task if isinstance(task, Task) else None
         self.event: TaskEvent | None = None
         self.sent = False
+        self.refused: HttpRefused | None = None
         self._client = client
         self._outgoing = outgoing
         self._task_id = task if isinstance(task, str) else task.task_id
@@ -192,8 +199,10 @@ class Following(AsyncIterator[Task]):
         self._answers = answers
         self._ask = ask
         self._fell_back = fell_back
+        self._retrying = retrying
         self._timeout_s = timeout_s
         self._deadline: float | None = None
+        self._began = 0.0
         self._reply: tuple[Reply, Any] = (self.task, None)
         self._updates = self._follow()
 
@@ -213,6 +222,8 @@ class Following(AsyncIterator[Task]):
         except TimeoutError:
             if not limit.expired():
                 raise
+        if self.refused is not None:
+            raise self.refused
         where, after = self._client.where, f"{self._timeout_s:g} s"
         if self.task is None and not self.sent:
             raise TimedOut(f"{where}: no card within {after}; nothing was sent", sent=False)
@@ -244,20 +255,25 @@ class Following(AsyncIterator[Task]):
         return SentTask.of(reply if isinstance(reply, Message) else self.task, raw)
 
     async def _follow(self) -> AsyncGenerator[Task, None]:
+        self._began = self._client.runtime.clock.monotonic()
         while True:
             outgoing, self._outgoing = self._outgoing, None
             if outgoing is not None and self._hinted:
                 outgoing = await self._as_asked_for(outgoing)
+            call = outgoing.call(self._client.runtime.ids.new()) if outgoing is not None else None
             question = _Answered(self._answers, self._client.runtime.clock)
             began, refused = False, None
-            if outgoing is not None and self._streamed:
-                card = await self._client.card_if_any()
-                if card is not None and card.capabilities.streaming:
+            if call is not None and self._streamed:
+                card = await self._card()
+                streams = card is not None and card.capabilities.streaming
+                for attempt in count() if streams else ():
                     try:
-                        async for task in self._stream(outgoing, question):
+                        async for task in self._stream(call, question):
                             began = True
                             yield task
                     except FleetsimError as error:
+                        if not began and await self._paused(attempt, error):
+                            continue
                         # Before the first event these three alone say that there is no streaming and that nothing
                         # was done; after it the agent has the task, which can be looked at.
                         none = isinstance(error, MethodNotFound | UnsupportedOperation | VersionNotSupported)
@@ -265,9 +281,10 @@ class Following(AsyncIterator[Task]):
                             raise
                         refused = error
                         self._fell_back(error)
-            if outgoing is not None and not began:
+                    break
+            if call is not None and not began:
                 try:
-                    sent = await self._send(outgoing)
+                    sent = await self._send(call)
                 except MethodNotFound as unknown:
                     raise refused or unknown from unknown  # it has no other way, and said why not the first
                 yield sent
@@ -297,10 +314,11 @@ class Following(AsyncIterator[Task]):
 
         A task that its agent does not show may take the answer all the same: it goes out as it is.
         """
-        card = await self._client.card_if_any()
+        card = await self._card()
         if outgoing.task_id is not None and self._answers is None:
             try:
-                self._answers = (await self._client.get(outgoing.task_id, headers=self._headers)).task
+                read = SentTask.of(*await self._call(GetTask(task_id=outgoing.task_id)))
+                self._answers = read.task
             except AuthRefused:
                 raise  # no answer can reach it either
             except (RpcError, HttpRefused, WireError):
@@ -310,12 +328,46 @@ class Following(AsyncIterator[Task]):
         metadata = {**(outgoing.metadata or {}), **({"skillHint": hint} if hint else {})}
         return replace(outgoing, text=text, parts=parts, metadata=metadata)
 
-    async def _stream(self, outgoing: OutgoingMessage, answered: _Answered) -> AsyncGenerator[Task, None]:
+    async def _card(self) -> AgentCard | None:
+        return await self._repeated(lambda: self._client.card_if_any(self._timeout_s))
+
+    async def _call(self, call: Call) -> tuple[Reply, Any]:
+        return await self._repeated(
+            lambda: self._client.call_raw(call, headers=self._headers, timeout_s=self._timeout_s)
+        )
+
+    async def _repeated(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call, and again while an overloaded agent refuses it."""
+        attempt = 0
+        while True:
+            try:
+                return await call()
+            except HttpRefused as error:
+                if not await self._paused(attempt, error):
+                    raise
+                attempt += 1
+
+    async def _paused(self, attempt: int, error: FleetsimError) -> bool:
+        """Wait before a refused call is repeated, as the hub does. False: it is not to be repeated, or not in time."""
+        if not isinstance(error, HttpRefused) or not error.retryable:
+            return False
+        draw = self._client.runtime.rng.stream("retry").random()
+        wait_s = pause_s(attempt, draw, error.retry_after_s)
+        left_s = math.inf if self._deadline is None else self._deadline - asyncio.get_running_loop().time()
+        if wait_s is None or max(wait_s, error.retry_after_s or 0.0) >= left_s:
+            return False
+        self._retrying(error, wait_s)
+        self.refused = error
+        await asyncio.sleep(wait_s)
+        self.refused = None
+        return True
+
+    async def _stream(self, call: SendMessage, answered: _Answered) -> AsyncGenerator[Task, None]:
         """The task after each event, until the agent ends the stream or asks: many leave the stream open then."""
         self.sent = True
         folded: Task | None = None
         until: float | None = None
-        async with self._client.events(outgoing.call(self._client.runtime.ids.new()), headers=self._headers) as events:
+        async with self._client.events(call, headers=self._headers) as events:
             while True:
                 limit = asyncio.timeout_at(until)
                 try:
@@ -335,10 +387,9 @@ class Following(AsyncIterator[Task]):
                 until = (until or asyncio.get_running_loop().time() + QUESTION_S) if asks else None
                 yield task
 
-    async def _send(self, outgoing: OutgoingMessage) -> Task:
+    async def _send(self, call: SendMessage) -> Task:
         self.sent = True
-        call = outgoing.call(self._client.runtime.ids.new())
-        reply, raw = await self._client.call_raw(call, headers=self._headers, timeout_s=self._timeout_s)
+        reply, raw = await self._call(call)
         if not isinstance(reply, Task | Message):
             raise WireError(f"{self._client.where}: the agent answered with neither a task nor a message")
         self.task = reply if isinstance(reply, Task) else fold(None, DirectReply(message=reply))
@@ -346,7 +397,16 @@ class Following(AsyncIterator[Task]):
         return self.task
 
     async def _look(self, task_id: str) -> Task:
-        reply, raw = await self._client.call_raw(GetTask(task_id=task_id), headers=self._headers)
+        misses = 0
+        while True:
+            try:
+                reply, raw = await self._call(GetTask(task_id=task_id))
+                break
+            except TaskNotFound:
+                misses += 1
+                if self.task is None or misses > misses_max(self._client.runtime.clock.monotonic() - self._began):
+                    raise
+                await asyncio.sleep(LOST_CONFIRM_S)
         if not isinstance(reply, Task):
             raise WireError(f"{self._client.where}: the agent answered with something that is no task")
         self.event, self.task, self._reply = None, fold(self.task, Snapshot(task=reply)), (reply, raw)

@@ -7,6 +7,7 @@ status, or with a page of HTML, and the three must not be taken for each other (
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -19,10 +20,10 @@ from urllib.parse import urljoin, urlsplit
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.credential import Credential
 from fleetsim.client.stream import AnswerRequest, EventStream
-from fleetsim.model.call import Call, SubscribeToTask
+from fleetsim.model.call import Call, SendMessage, SubscribeToTask
 from fleetsim.model.card import AgentCard
 from fleetsim.model.changing import replace
-from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpRefused, WireError
+from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpRefused, TaskNotFound, WireError
 from fleetsim.model.limits import LARGE_JSON_BYTES, TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import BoundedChunks, deadline_of, read_whole
@@ -39,24 +40,23 @@ from fleetsim.wire.jsonrpc import request as rpc_body
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """What a client allows an agent: deadlines in seconds, sizes in bytes (docs/reference/limits.md)."""
+    """What a client allows an agent: deadlines in seconds, sizes in bytes (docs/reference/limits.md).
+
+    ``total_s`` is for calls that an agent answers at once: its card, a look at a task, a cancel. A send may take as
+    long as the work: the caller's ``timeout_s`` alone limits it.
+    """
 
     connect_s: float = 3.0
-    first_byte_s: float = 10.0
     total_s: float = 15.0
     card_bytes_max: int = 256 * 1024
     body_bytes_max: int = WIRE_BYTES_MAX
     text_chars_max: int = TEXT_CHARS_MAX
     stream: StreamLimits = field(default_factory=StreamLimits)
 
-    def for_call(self, timeout_s: float | None) -> Limits:
-        """The limits of one exchange; ``timeout_s`` replaces both deadlines for the answer."""
-        return Limits(
-            connect_s=self.connect_s,
-            first_byte_s=timeout_s or self.first_byte_s,
-            total_s=timeout_s or self.total_s,
-            body_bytes_max=self.body_bytes_max,
-        )
+    def for_call(self, call: Call | None = None, timeout_s: float | None = None) -> Limits:
+        """The limits of a call, or of a card without one. ``timeout_s`` replaces the deadline for the answer."""
+        total_s = None if isinstance(call, SendMessage) else self.total_s
+        return Limits(connect_s=self.connect_s, total_s=timeout_s or total_s, body_bytes_max=self.body_bytes_max)
 
 
 # -- redirects ---------------------------------------------------------------------------------------------------
@@ -207,11 +207,14 @@ def auth_refused(where: str, credential: str | None, status: int, said: str) -> 
 
 def http_refused(where: str, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> HttpRefused:
     unclear, said = not 200 <= status < 600, describe(headers, body)
+    asked_s = retry_after_s(headers, now) if status in _LATER else None
     return HttpRefused(
-        f"{where}: HTTP {status}, {said}" + ("; it does not say what became of the request" if unclear else ""),
+        f"{where}: HTTP {status}, {said}"
+        + ("" if asked_s is None else f"; it asks for a pause of {asked_s:.0f} s")
+        + ("; it does not say what became of the request" if unclear else ""),
         status=status,
         said=said,
-        retry_after_s=retry_after_s(headers, now) if status in _LATER else None,
+        retry_after_s=asked_s,
     )
 
 
@@ -297,12 +300,18 @@ class AgentHttp:
         turns: Turns | None,
     ) -> tuple[Reply, Any]:
         """One call that is answered at once: the reply, and its undecoded ``result``."""
-        limits = self.limits.for_call(timeout_s)
+        limits = self.limits.for_call(call, timeout_s)
         request, asked = self._request(runtime, call, choice, headers, limits, turns=turns)
         answer = await exchange_following(runtime, self.address, request)
         body, now = answer.body, runtime.clock.now()
         parsed = await _parsed(body, answer.sink, turns) if len(body) > LARGE_JSON_BYTES else None
-        result = read_result(asked, answer.status, answer.headers, body, now, parsed)
+        try:
+            result = read_result(asked, answer.status, answer.headers, body, now, parsed)
+        except TaskNotFound as error:
+            task_id = call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", None)
+            method = asked.dialect.method(asked.operation)
+            told = f"{asked.where}: {method} found no task {one_line(task_id or '', 200)}: {error}"
+            raise TaskNotFound(told, data=error.data, code=error.wire_code) from error
         try:
             return asked.dialect.decode_reply(asked.operation, result), result
         except WireError as error:
@@ -319,8 +328,10 @@ class AgentHttp:
         turns: Turns | None,
     ) -> AsyncIterator[EventStream]:
         """The stream of a call. JSON where a stream was expected is an error, or one event (interop.md section 7)."""
-        whole = self.limits.for_call(None)
-        allowed = replace(whole, total_s=None, body_bytes_max=limits.stream_bytes_max)
+        whole = self.limits.for_call(call)
+        allowed = replace(whole, first_byte_s=whole.total_s, total_s=None, body_bytes_max=limits.stream_bytes_max)
+        if whole.total_s is None and limits.first_event_s is None:
+            limits = replace(limits, first_event_s=math.inf)
         request, asked = self._request(runtime, call, choice, headers, allowed, streaming=True)
         async with open_following(runtime, self.address, request) as incoming:
             content_type = incoming.headers.get("content-type", "")
@@ -386,8 +397,10 @@ class AgentHttp:
         )
         return request, asked
 
-    async def fetch_card(self, runtime: Runtime, known: FoundCard | None = None) -> FoundCard:
-        """The first card found at the addresses where one may be.
+    async def fetch_card(
+        self, runtime: Runtime, known: FoundCard | None = None, timeout_s: float | None = None
+    ) -> FoundCard:
+        """The first card found at the addresses where one may be. ``timeout_s`` replaces the deadline for each.
 
         One that is ``known`` is asked for where it was, whether it is another by now (A2A 1.0 section 8.6); if there is
         none any more, everywhere. A path that is missing, leads elsewhere or holds something else is passed over, and
@@ -399,7 +412,7 @@ class AgentHttp:
         """
         if known is not None and known.url:
             try:
-                return await self._card_at(runtime, known.url, known)
+                return await self._card_at(runtime, known.url, timeout_s, known)
             except (HttpRefused, WireError) as error:
                 if error.retryable:
                     raise
@@ -409,7 +422,7 @@ class AgentHttp:
             if (folder := url.rpartition("/.well-known/")[0]) in closed:
                 continue
             try:
-                return await self._card_at(runtime, url)
+                return await self._card_at(runtime, url, timeout_s)
             except AuthRefused as error:
                 closed.add(folder)
                 found = error
@@ -429,13 +442,15 @@ class AgentHttp:
         assert found is not None  # there is always at least one address
         raise found
 
-    async def _card_at(self, runtime: Runtime, url: str, known: FoundCard | None = None) -> FoundCard:
+    async def _card_at(
+        self, runtime: Runtime, url: str, timeout_s: float | None, known: FoundCard | None = None
+    ) -> FoundCard:
         """The card at one address; the one that is known if the agent says that it is the same."""
         self.address.require(url)
         headers = {**self.headers, **(self.credential.headers() if self.credential else {}), **CARD_HEADERS}
         if known is not None and known.etag:
             headers["if-none-match"] = known.etag
-        limits = replace(self.limits.for_call(None), body_bytes_max=self.limits.card_bytes_max)
+        limits = replace(self.limits.for_call(timeout_s=timeout_s), body_bytes_max=self.limits.card_bytes_max)
         where = f"{self.address.where}{_path(url)}"
         request = Request(method="GET", url=url, headers=headers, limits=limits)
         reply = await exchange_following(runtime, self.address, request)

@@ -446,7 +446,8 @@ class HubClient(BlockingHubCalls):
         path = "/events" + (f"?after={after}" if after is not None else "")
         limits = StreamLimits(stream_bytes_max=2**40, events_max=2**40, lines_max=2**40)
         await self._require_proof()
-        request = self._request("GET", path, b"", Limits(total_s=None, body_bytes_max=2**40), streaming=True)
+        head = Limits(first_byte_s=10.0, total_s=None, body_bytes_max=2**40)
+        request = self._request("GET", path, b"", head, streaming=True)
         try:
             async with self.runtime.transport.open(request) as incoming:
                 if incoming.status != 200:
@@ -476,7 +477,7 @@ class HubClient(BlockingHubCalls):
 
     async def _exchange(self, method: str, path: str, body: bytes, total_s: float) -> Any:
         await self._require_proof()
-        limits = Limits(total_s=total_s, first_byte_s=total_s, body_bytes_max=REPLY_BYTES_MAX)
+        limits = Limits(total_s=total_s, body_bytes_max=REPLY_BYTES_MAX)
         reply = await self._reach(self._request(method, path, body, limits))
         try:
             content = parse_untrusted(reply.body, bytes_max=REPLY_BYTES_MAX)
@@ -499,7 +500,7 @@ class HubClient(BlockingHubCalls):
             return
         challenge = self.runtime.ids.secret()
         url = f"{self.url}/health?challenge={challenge}"
-        limits = Limits(total_s=_PROOF_S, first_byte_s=_PROOF_S, body_bytes_max=_PROOF_BYTES_MAX)
+        limits = Limits(total_s=_PROOF_S, body_bytes_max=_PROOF_BYTES_MAX)
         try:
             reply = await self._reach(Request(method="GET", url=url, limits=limits))
             body = parse_untrusted(reply.body, bytes_max=_PROOF_BYTES_MAX)

@@ -513,6 +513,7 @@ def _rules_of(settings: FleetSettings) -> Rules:
         task_limit_s=settings.task_limit_s,
         question_ttl_s=settings.question_ttl_s,
         question_expiry_cancels=settings.question_expiry == "cancel",
+        call_s=settings.call_s,
         retry_waits_s=settings.retry_waits_s,
         rates=settings.rates,
     )

@@ -74,8 +74,9 @@ class ExchangeProgress:
         self._limits = limits
         self._connecting = tells
         self._end_at = deadline_of(limits)
-        at = asyncio.get_running_loop().time() + limits.connect_s + (0.0 if tells else limits.first_byte_s)
-        self.deadline = Deadline(at if self._end_at is None else min(at, self._end_at))
+        both_s = None if limits.first_byte_s is None else limits.connect_s + limits.first_byte_s
+        self.deadline = Deadline(None)
+        self.deadline.at = self._after(limits.connect_s if tells else both_s)
 
     def connecting(self) -> None:
         """A connection is made; nothing has left."""
@@ -85,17 +86,18 @@ class ExchangeProgress:
         """A connection is there, and bytes leave: from now on the answer's first byte is awaited."""
         self._enter(self._limits.first_byte_s, connecting=False)
 
-    def _enter(self, seconds: float, *, connecting: bool) -> None:
+    def _enter(self, seconds: float | None, *, connecting: bool) -> None:
         self.sent, self._connecting = not connecting, connecting
         if not self.deadline.expired():
-            self.deadline.reschedule(self._within(asyncio.get_running_loop().time() + seconds))
+            self.deadline.reschedule(self._after(seconds))
 
     def timed_out(self) -> TransportError:
         """The error for a phase that took longer than it may."""
         total_s = math.inf if self._limits.total_s is None else self._limits.total_s
         if self._connecting:
             return no_connection(self.where, min(self._limits.connect_s, total_s))
-        seconds = min(self._limits.first_byte_s, total_s)
+        first_s = math.inf if self._limits.first_byte_s is None else self._limits.first_byte_s
+        seconds = min(first_s, total_s)
         return TimedOut(f"{self.where}: no answer within {seconds:g} s", sent=self.sent)
 
     def late(self, *, answering: bool) -> TransportError | None:
@@ -113,6 +115,9 @@ class ExchangeProgress:
         check_head(headers, self._limits, self.where)
         bounded = BoundedChunks(chunks, limits=self._limits, deadline=self._within(None), where=self.where)
         return IncomingResponse(status=status, headers=headers, chunks=bounded)
+
+    def _after(self, seconds: float | None) -> float | None:
+        return self._within(None if seconds is None else asyncio.get_running_loop().time() + seconds)
 
     def _within(self, at: float | None) -> float | None:
         """No later than the whole may take; how late we ourselves were, the peer is not to pay for."""

@@ -81,11 +81,12 @@ class Resolver(Protocol):
 class Limits:
     """Deadlines in seconds and sizes in bytes for one exchange (defaults: docs/reference/limits.md).
 
-    ``total_s`` bounds the whole exchange, body included; None leaves a stream to its owner.
+    ``total_s`` limits the whole exchange, ``first_byte_s`` the wait for the response's first byte. None leaves
+    the end to the owner of the exchange.
     """
 
     connect_s: float = 3.0
-    first_byte_s: float = 10.0
+    first_byte_s: float | None = None
     total_s: float | None = 15.0
     body_bytes_max: int = WIRE_BYTES_MAX
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -28,10 +29,10 @@ _SHORT_LINE_BYTES = 64
 class StreamLimits:
     """What one stream may cost: sizes in bytes, times in seconds, None for no limit.
 
-    ``idle_s`` allows that long without a byte, ``first_event_s`` and ``idle_event_s`` without an event:
-    keep-alive comments count as bytes and not as events. ``large_event_s`` is how long an event may arrive that
-    takes a place in the room for large documents (``SMALL_BYTES``). One event may hold a whole task, a stream
-    that and all of it again in pieces.
+    ``idle_s`` allows that long without a byte, ``idle_event_s`` without an event: keep-alive comments count as bytes
+    and not as events. ``first_event_s`` replaces both until the first event (infinity: no limit). ``large_event_s`` is
+    how long an event may arrive that takes a place in the room for large documents (``SMALL_BYTES``). One event may
+    hold a whole task, a stream that and all of it again in pieces.
     """
 
     line_bytes_max: int = WIRE_BYTES_MAX
@@ -296,7 +297,7 @@ class _StreamWait:
         self._waiting: asyncio.Timeout | None = None
         self._why = ""
         spans = (limits.idle_s, limits.first_event_s, limits.idle_event_s, limits.total_s, limits.large_event_s)
-        self._look_s = min((seconds for seconds in spans if seconds is not None), default=None)
+        self._look_s = min((seconds for seconds in spans if seconds is not None and seconds != math.inf), default=None)
         self._deadline = Deadline(None)
 
     def __enter__(self) -> None:
@@ -349,16 +350,18 @@ class _StreamWait:
     def _due(self) -> float | None:
         """When the first deadline passes."""
         limits = self._limits
-        event_s = limits.first_event_s if self.events == 0 and limits.first_event_s else limits.idle_event_s
+        idle_s, event_s = limits.idle_s, limits.idle_event_s
+        if self.events == 0 and limits.first_event_s is not None:
+            idle_s, event_s = None, limits.first_event_s
         dated = [
             (since + seconds, why, seconds)
             for since, seconds, why in (
-                (self._waits_since, limits.idle_s, "nothing arrived for {:g} s"),
+                (self._waits_since, idle_s, "nothing arrived for {:g} s"),
                 (self._last_event, event_s, "no event for {:g} s"),
                 (self._began, limits.total_s, "not over after {:g} s"),
                 (self._document.since, limits.large_event_s, "a large event was not whole after {:g} s"),
             )
-            if since is not None and seconds is not None
+            if since is not None and seconds is not None and seconds != math.inf
         ]
         at, why, seconds = min(dated, default=(None, "", 0.0))
         self._why = why.format(seconds)

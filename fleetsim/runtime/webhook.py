@@ -17,7 +17,7 @@ from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy, WebhookUrl, blocked, parse_webhook_url
 from fleetsim.runtime.ports import Limits, Request, Runtime
-from fleetsim.runtime.retry import DELAYS_S, RETRY_STATUSES, jittered, retry_after_s
+from fleetsim.runtime.retry import DELAYS_S, RETRY_AFTER_MAX_S, RETRY_STATUSES, jittered, retry_after_s
 from fleetsim.runtime.signing import is_signing, read_secret, sign
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class WebhookSender:
         self._transport = runtime.transport.guarded(policy)
         self._rng = runtime.rng.stream("webhook")
         self._delays_s = delays_s
-        self._limits = Limits(first_byte_s=attempt_s, total_s=attempt_s, body_bytes_max=_ANY_SIZE)
+        self._limits = Limits(total_s=attempt_s, body_bytes_max=_ANY_SIZE)
         self._gate = asyncio.Semaphore(deliveries_max)
         self._schemes = schemes
 
@@ -128,7 +128,7 @@ class WebhookSender:
             async with self._transport.open(self._request(delivery)) as incoming:
                 status = incoming.status
                 if status in {429, 503}:
-                    asked_s = retry_after_s(incoming.headers, self._runtime.clock.now()) or 0.0
+                    asked_s = min(retry_after_s(incoming.headers, self._runtime.clock.now()) or 0.0, RETRY_AFTER_MAX_S)
                 seen = 0
                 async for chunk in incoming.chunks:  # so that the connection can serve again, unless it is too much
                     seen += len(chunk)

@@ -137,11 +137,13 @@ class AsgiCall:
             await self._move()
         return (self._head_at, *self._head)
 
-    async def head_within(self, seconds: float) -> tuple[int, dict[str, str]] | None:
+    async def head_within(self, seconds: float | None) -> tuple[int, dict[str, str]] | None:
         """Status and headers; None if they are not there after so long, and then the connection is dropped.
 
         Raises ConnectionLost.
         """
+        if seconds is None:
+            return (await self.head())[1:]
         timer = self._loop.call_later(seconds, self._expire)
         try:
             return (await self.head())[1:]

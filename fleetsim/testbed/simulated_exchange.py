@@ -167,11 +167,12 @@ class SimulatedExchange:
         while (await call.chunk())[1]:
             pass
 
-    def _within(self, seconds: float) -> float:
+    def _within(self, seconds: float | None) -> float | None:
         """The sooner of a phase's own limit and what is left of the whole, in seconds."""
         if self._deadline is None:
             return seconds
-        return min(seconds, self._deadline - self._now())
+        left_s = self._deadline - self._now()
+        return left_s if seconds is None else min(seconds, left_s)
 
 
 class _Whole(AsyncIterator[bytes]):

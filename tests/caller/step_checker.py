@@ -22,6 +22,7 @@ from fleetsim.caller.signals import (
     Due,
     Effect,
     Found,
+    Left,
     LookUpTask,
     Poll,
     PollFailed,
@@ -63,7 +64,7 @@ from tests.caller.step_agent import Agent, names_ours, status_in
 from tests.caller.steps import NEVER
 
 INTERVAL, LIMIT, QUESTION_LIFE, CANCEL_PATIENCE, CONFIRM, YOUNG = 30.0, 3600.0, 24 * 3600.0, 30.0, 5.0, 60.0
-OWED, REFUSALS, REJOIN, GRACE, SOON = 6, 3, 9.0, 5.0, 1.0
+OWED, REFUSALS, REJOIN, GRACE, SOON, CALL = 6, 3, 9.0, 5.0, 1.0, 15.0
 NEVER_MENDED = (WireError, LimitReached, MethodNotFound, UnsupportedOperation, InvalidParams, ConfigError)
 OF_THE_AGENT = {"completed", "failed", "canceled", "rejected"}
 
@@ -74,6 +75,8 @@ class Life:
 
     bound: bool = False
     sending: bool = False
+    left_at: float | None = None
+    overdue: bool = False
     closed: bool = False
     polls: int = 0
     cancels: int = 0
@@ -149,6 +152,11 @@ class Checker:
         if not isinstance(signal, Due) and not brought_by_poll:
             self.life.only_polls_since = None
         match signal:
+            case Left() if self.life.sending:
+                self.life.left_at = now
+            case Due() if self.life.sending and self.life.left_at is not None and now >= self.life.left_at + CALL:
+                self.life.overdue = True  # the reply is still awaited, but nothing waits for it any more
+                self._unpark()
             case Replied(reply=reply):
                 self.life.sending = False
                 self._news(
@@ -164,7 +172,7 @@ class Checker:
                 self.life.gap_until = min(self.life.gap_until, now + CONFIRM + SOON)
             case Found(task=Task() as found) if not self.life.bound:
                 self._news(Snapshot(task=found), UpdateSource.REPLY)
-            case Found(task=None, possible=possible, error=None):
+            case Found(task=None, possible=possible, error=None) if self.life.lost_at is not None:
                 self.life.searched += 1
                 self.life.unsearchable = not possible
             case PollFailed(error=error):
@@ -190,7 +198,9 @@ class Checker:
                 pass
 
     def _send_failed(self, error: FleetsimError) -> None:
-        self.life.sending = False
+        self.life.sending = self.life.overdue = False
+        if self.life.bound:
+            return
         self.life.silent = isinstance(error, EmptyStream)
         told = any(map(names_ours, self.life.parked))
         self.maybe_started = self.life.silent or told or bool(getattr(error, "sent", False))
@@ -211,7 +221,7 @@ class Checker:
             life.last_look = self.now
         if via is UpdateSource.STREAM:
             life.sending = False
-        if via is UpdateSource.PUSH and not life.bound and life.sending:
+        if via is UpdateSource.PUSH and not life.bound and life.sending and not life.overdue:
             life.parked.append(event)
             return
         if via is UpdateSource.PUSH and not names_ours(event):

@@ -19,7 +19,7 @@ from fleetsim.caller.ledger import Phase
 from fleetsim.caller.track import Rules
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import Blame
-from fleetsim.model.work import OutcomeKind
+from fleetsim.model.work import Cause, OutcomeKind
 from fleetsim.runtime.ports import Request as Sent
 from fleetsim.testbed.faults import (
     CutAfter,
@@ -80,24 +80,19 @@ async def ends(f: Fleet, skill: str = "echo", agent: str = "scout") -> OutcomeKi
 # ------------------------------------------------------------------ the first send
 
 
-async def test_an_agent_that_accepts_and_hangs_is_unknown_and_not_sent_to_again() -> None:
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_an_agent_that_accepts_and_hangs_is_waited_for_to_the_limit_and_not_sent_to_again(
+    streaming: bool,
+) -> None:
     a = Counting()
-    async with fleet(a.agent, dialect="0.3", streaming=False, push=False) as f:
-        f.network.fault(Stall(at="response"), SEND)
+    async with fleet(a.agent, dialect="0.3", streaming=streaming, push=False) as f:
+        f.network.fault(Stall(at="body" if streaming else "response"), Match(origin=SCOUT, method="POST"))
         outcome = await f.outcome("scout", "hi")
-        assert (outcome.kind, outcome.blame, outcome.success) == (OutcomeKind.UNKNOWN, Blame.NETWORK, False)
-        assert (a.ran["hi"], sends(f)) == (1, 1)
-
-
-async def test_an_accepted_stream_without_an_event_is_given_ten_seconds() -> None:
-    a = Counting()
-    async with fleet(a.agent, dialect="0.3", push=False) as f:
-        f.network.fault(Stall(at="body"), Match(origin=SCOUT, rpc_method="message/stream"))
-        cid = await f.ask("scout", "hi")
-        await asyncio.sleep(9.5)
-        assert f.tracker.track(cid) is not None
-        assert (await f.tracker.wait(cid)).kind is OutcomeKind.UNKNOWN
-        assert f.runtime.clock.monotonic() < 11
+        assert (outcome.kind, outcome.cause, outcome.success) == (OutcomeKind.EXPIRED, Cause.REPLY_LOST, False)
+        assert f.runtime.clock.monotonic() == pytest.approx(3_600, abs=1)
+        assert a.ran["hi"] == 1
+        await asyncio.sleep(1)
+        assert all(seen.ended_s is not None for seen in f.network.seen), "the connection was left"
 
 
 @pytest.mark.parametrize("cut", range(0, 400, 25))

@@ -72,7 +72,7 @@ def test_every_key_of_an_agent_is_in_its_entry() -> None:
 def test_every_key_of_the_fleet_is_in_its_settings() -> None:
     written = (
         "fleet:\n  poll_interval_s: 2\n  card_refresh_s: 3\n  task_limit_s: 4\n  question_ttl_s: 5\n"
-        "  question_expiry: leave\n  send_total_s: 6\n  retry_waits_s: [7, 8]\n  calls_max: 9\n"
+        "  question_expiry: leave\n  connect_s: 5\n  call_s: 6\n  retry_waits_s: [7, 8]\n  calls_max: 9\n"
         "  calls_per_agent_max: 10\n  breaker_failures: 11\n  breaker_pause_s: 12\n  cooldowns_s: {s: 13}\n"
         "  skill_limits_s: {t: 14}\n  base_url: http://hub\n  internal_base_url: http://inner\n"
         "  rates: {m: {input_usd: 1, output_usd: 2, cache_read_usd: 3, cache_write_usd: 4}}\n"
@@ -85,7 +85,8 @@ def test_every_key_of_the_fleet_is_in_its_settings() -> None:
         task_limit_s=4,
         question_ttl_s=5,
         question_expiry="leave",
-        send_total_s=6,
+        connect_s=5,
+        call_s=6,
         retry_waits_s=(7, 8),
         calls_max=9,
         calls_per_agent_max=10,
@@ -313,7 +314,8 @@ OTHER: dict[str, Any] = {
     "task_limit_s": 1.0,
     "question_ttl_s": 1.0,
     "question_expiry": "leave",
-    "send_total_s": 1.0,
+    "connect_s": 1.0,
+    "call_s": 1.0,
     "retry_waits_s": (),
     "calls_max": 1,
     "calls_per_agent_max": 1,

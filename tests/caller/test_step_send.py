@@ -210,7 +210,7 @@ def test_the_other_dialect_is_tried_in_those_words_and_never_as_a_stream() -> No
 
 def test_a_send_that_a_webhook_outran_is_told_to_have_arrived() -> None:
     hand = Hand.sent(push=True).hear(task(W), UpdateSource.PUSH).tell(SendFailed(error=TimedOut("silent")))
-    assert hand.effects[-1] == retry("a webhook told of the task already: silent", level=Level.INFO)
+    assert hand.effects[-1] == retry("the task is known already: silent", level=Level.INFO)
     assert hand.track.task is not None
 
 

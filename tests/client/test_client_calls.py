@@ -265,9 +265,7 @@ async def test_an_answer_with_another_id_is_a_wire_error(runtime: Runtime, netwo
         assert isinstance(await refusal(client(runtime).call(SEND)), WireError)
 
 
-async def test_a_slow_answer_times_out_as_sent_unless_more_time_is_given(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_only_the_time_that_its_caller_gives_it_ends_a_send(runtime: Runtime, network: MemoryNetwork) -> None:
     async def slow(request: Request) -> Response:
         await asyncio.sleep(60)
         body = json.loads(await request.body())
@@ -278,10 +276,13 @@ async def test_a_slow_answer_times_out_as_sent_unless_more_time_is_given(
     at(network, agent)
     async with network:
         asking = client(runtime)
-        error = await refusal(asking.call(SEND))
+        error = await refusal(asking.call(SEND, timeout_s=30))
         assert isinstance(error, TimedOut)
         assert error.sent
-        assert isinstance(await asking.call(SEND, timeout_s=120), Task)
+        assert isinstance(await asking.call(SEND), Task)
+        began = asyncio.get_running_loop().time()
+        assert isinstance(await refusal(asking.call(GetTask(task_id="t-1"))), TimedOut)
+        assert asyncio.get_running_loop().time() - began == 15
 
 
 async def test_limits_are_the_clients_own(runtime: Runtime, network: MemoryNetwork) -> None:

@@ -186,7 +186,7 @@ def config(trials: list[Trial]) -> FleetConfig:
 def clients(runtime: Runtime, peer: str) -> Callable[[AgentEntry], AgentClient]:
     """Clients as the hub makes them, with less patience."""
     credential = Credential.of("bearer", SCRIPT["bearer"]) if peer == "selectools" else None
-    limits = ClientLimits(first_byte_s=ANSWER_S, total_s=ANSWER_S + 1)
+    limits = ClientLimits(total_s=ANSWER_S)
     return lambda entry: AgentClient(entry.url, runtime=runtime, credential=credential, limits=limits)
 
 

@@ -22,8 +22,8 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
         (" 7 ", 7),
         ("119", 119),
         ("120", 120),
-        ("121", 120),
-        ("9999999999", 120),
+        ("121", 121),
+        ("9999999999", 9_999_999_999),
         ("99999999999", None),
         ("-1", None),
         ("1.5", None),
@@ -32,13 +32,13 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
         ("", None),
         ("Sun, 01 Mar 2026 12:00:30 GMT", 30),
         ("Sun, 01 Mar 2026 11:59:00 GMT", 0),
-        ("Sun, 01 Mar 2027 12:00:00 GMT", 120),
+        ("Sun, 01 Mar 2027 12:00:00 GMT", 31_536_000),
         ("Sun, 01 Mar 2026 12:00:30 -0000", 30),
         ("Sun, 99 Mar 2026 12:00:30 GMT", None),
         ("x" * 1000, None),
     ],
 )
-def test_both_forms_are_read_clamped_and_garbage_is_ignored(text: str, seconds: float | None) -> None:
+def test_both_forms_are_read_and_garbage_is_ignored(text: str, seconds: float | None) -> None:
     assert retry_after_s({"retry-after": text}, NOW) == seconds
 
 
@@ -47,9 +47,9 @@ def test_no_header_is_no_wish() -> None:
 
 
 @given(st.text(max_size=40))
-def test_whatever_is_sent_is_a_bounded_number_or_nothing(text: str) -> None:
+def test_whatever_is_sent_is_a_number_of_seconds_or_nothing(text: str) -> None:
     found = retry_after_s({"retry-after": text}, NOW)
-    assert found is None or 0 <= found <= 120
+    assert found is None or found >= 0
 
 
 def test_jitter_stays_within_its_spread_and_varies() -> None:

@@ -114,7 +114,7 @@ async def test_refuse_means_nothing_was_sent(ground: MemoryNetwork, agent: Witne
     ("fault", "error", "sent", "at"),
     [
         (Stall(at="connect"), Unreachable, False, 3),
-        (Stall(at="response"), TimedOut, True, 10),
+        (Stall(at="response"), TimedOut, True, 15),
         (Stall(at="body"), TimedOut, True, 15),
         (Stall(at="body", after_bytes=2), TimedOut, True, 15),
     ],
@@ -196,9 +196,9 @@ async def test_an_answer_from_in_between_never_reaches_the_application(
 
 
 async def test_a_slow_start_is_slow_and_then_all_is_well(ground: MemoryNetwork) -> None:
-    ground.fault(SlowStart(seconds=9))
+    ground.fault(SlowStart(seconds=14))
     assert isinstance(await outcome(ground, SEND), Reply)
-    assert now() == 9
+    assert now() == 14
     ground.fault(SlowStart(seconds=2))
     assert isinstance(await outcome(ground, SEND), TimedOut)
 

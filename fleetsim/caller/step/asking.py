@@ -287,6 +287,7 @@ def resume_failed(context: StepContext, signal: ResumeFailed) -> None:
     answer = track.asking.answer
     if answer is None:
         return
+    track.timers.pop(Timer.OVERDUE, None)
     # What came back for it and cannot be read is no refusal: the agent may have gone on with it.
     lost = isinstance(error, WireError) or (isinstance(error, TransportError | HttpRefused) and error.sent)
     if not lost and error.retryable and not context.ended:

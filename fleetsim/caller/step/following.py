@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from fleetsim.caller.events import (
@@ -59,6 +60,7 @@ from fleetsim.model.task import (
 )
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
+from fleetsim.runtime.retry import misses_max
 from fleetsim.wire.choice import disagreement
 
 TROUBLE_MAX = 500
@@ -80,7 +82,7 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
                 track.streaming = replace(track.streaming, open=True, joining=False)
         case UpdateSource.PUSH:
             track.pushing = replace(track.pushing, received=track.pushing.received + 1)
-            if track.record.task is None and track.sending.in_air:
+            if track.awaits_reply:
                 # It overtook the reply: it is kept until the reply has bound the task (F-15).
                 track.sending = replace(track.sending, early=(*track.sending.early, update))
                 return
@@ -286,7 +288,7 @@ def _note_parts(context: StepContext, event: TaskEvent) -> None:
 def _bind(context: StepContext, update: TaskUpdate, task: Task) -> None:
     """The first news fixes which task this is (T-07), and how it will be watched."""
     track, record, now, rules = context.track, context.track.record, context.now, context.rules
-    for timer in (Timer.GIVE_UP, Timer.LOOK_UP, Timer.RETRY):
+    for timer in (Timer.GIVE_UP, Timer.OVERDUE, Timer.LOOK_UP, Timer.RETRY):
         track.timers.pop(timer, None)
     track.sending = replace(track.sending, silent=False)
     track.taken_at = now.mono
@@ -392,6 +394,7 @@ def resumed(context: StepContext, signal: Resumed) -> None:
     track.asking = replace(track.asking, answer=None, answered_at=now.mono)
     track.streaming = replace(track.streaming, rejoins=0)
     track.timers.pop(Timer.RESUME, None)
+    track.timers.pop(Timer.OVERDUE, None)
     track.taken_at = now.mono
     context.agents_turn()
     context.save(answers=track.record.answers + 1)
@@ -585,8 +588,8 @@ def _gone(context: StepContext, error: FleetsimError) -> None:
         return
     misses = track.polling.misses + 1
     track.polling = replace(track.polling, misses=misses, missed_at=now)
-    young = isinstance(error, TaskNotFound) and now - track.began < rules.young_s
-    if misses <= (3 if young else 1):
+    age_s = now - track.began if isinstance(error, TaskNotFound) else math.inf
+    if misses <= misses_max(age_s, rules.young_s):
         context.poll_at(now + rules.lost_confirm_s)
         return
     if isinstance(error, AuthRefused):

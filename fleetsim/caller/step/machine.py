@@ -156,6 +156,7 @@ TIMERS: Mapping[Timer, Callable[[StepContext], None]] = {
     Timer.DEADLINE: sending.out_of_time,
     Timer.CANCEL: ending.cancel_unconfirmed,
     Timer.GIVE_UP: sending.give_up_search,
+    Timer.OVERDUE: sending.overdue,
     Timer.LOOK_UP: sending.look_up,
     Timer.RETRY: sending.send,
     Timer.REJOIN: following.rejoin,
@@ -189,9 +190,10 @@ TRANSITIONS: Mapping[Stage, Mapping[type[Signal], Transition]] = {
         SendFailed: _to(sending.send_failed, _SENDING, _SEARCHING, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
         StreamEnded: _to(sending.stream_ended, _SENDING, _SEARCHING, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
         TaskUpdate: _to(following.task_update, _SENDING, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
+        Found: _to(sending.found, _SENDING, _FOLLOWING, _ASKING, _ENDED),
         TurnedAway: _to(following.turned_away, _SENDING),
         CancelAsked: _to(ending.cancel_asked, _SENDING, _ENDED),
-        Due: _to(time_passed, _SENDING, _ASKING, _ENDED),
+        Due: _to(time_passed, _SENDING, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
     },
     _SEARCHING: {
         Found: _to(sending.found, _SEARCHING, _FOLLOWING, _ASKING, _ENDED),
@@ -202,6 +204,7 @@ TRANSITIONS: Mapping[Stage, Mapping[type[Signal], Transition]] = {
     },
     _FOLLOWING: {
         Recovered: _to(sending.recovered, _FOLLOWING, _ASKING, _ANSWERING, _CONFIRMING, _ENDED),
+        Replied: _to(sending.replied, _FOLLOWING, _ASKING, _ENDED),
         SendFailed: _to(sending.send_failed, _FOLLOWING),
         StreamEnded: _to(sending.stream_ended, _FOLLOWING, _ENDED),
         TaskUpdate: _to(following.task_update, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
@@ -214,6 +217,8 @@ TRANSITIONS: Mapping[Stage, Mapping[type[Signal], Transition]] = {
         Due: _to(time_passed, _FOLLOWING, _ENDED),
     },
     _ASKING: {
+        Replied: _to(sending.replied, _FOLLOWING, _ASKING, _ENDED),
+        SendFailed: _to(sending.send_failed, _ASKING),
         StreamEnded: _to(sending.stream_ended, _ASKING),
         TaskUpdate: _to(following.task_update, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
         PollFailed: _to(following.poll_failed, _ASKING, _ENDED),
@@ -228,6 +233,8 @@ TRANSITIONS: Mapping[Stage, Mapping[type[Signal], Transition]] = {
     },
     _ANSWERING: {
         Left: _to(sending.left, _ANSWERING),
+        Replied: _to(sending.replied, _FOLLOWING, _ANSWERING, _ENDED),
+        SendFailed: _to(sending.send_failed, _ANSWERING),
         StreamEnded: _to(sending.stream_ended, _ANSWERING),
         TaskUpdate: _to(following.task_update, _FOLLOWING, _ASKING, _ANSWERING, _CONFIRMING, _ENDED),
         PollFailed: _to(following.poll_failed, _ANSWERING, _ENDED),
@@ -242,6 +249,7 @@ TRANSITIONS: Mapping[Stage, Mapping[type[Signal], Transition]] = {
     },
     _CONFIRMING: {
         Recovered: _to(sending.recovered, _CONFIRMING, _ENDED),
+        Replied: _to(sending.replied, _CONFIRMING, _ENDED),
         SendFailed: _to(sending.send_failed, _CONFIRMING),
         StreamEnded: _to(sending.stream_ended, _CONFIRMING),
         TaskUpdate: _to(following.task_update, _CONFIRMING, _ENDED),

@@ -50,6 +50,7 @@ from fleetsim.model.event import DirectReply, Snapshot
 from fleetsim.model.task import INTERRUPTED, Task
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause, Decision, OutcomeKind, UpdateSource
+from fleetsim.runtime.retry import pause_s
 
 _UNKNOWN = (MethodNotFound, VersionNotSupported)
 """-32601 and -32009: the agent does not know what was asked, so it has done nothing."""
@@ -83,8 +84,24 @@ def left(context: StepContext, _: Left) -> None:
     """
     track = context.track
     context.agents_turn()
+    track.timers[Timer.OVERDUE] = context.now.mono + context.rules.call_s
     if track.record.task is None:
         track.record = replace(track.record, phase=Phase.SENDING)
+
+
+def overdue(context: StepContext) -> None:
+    """The agent holds our connection for longer than other calls may take: it is at work, and its reply is awaited.
+
+    From now on its webhooks, a look for the task or a poll are believed before the reply.
+    """
+    track = context.track
+    if track.sending.in_air and track.record.task is None:
+        track.sending = replace(track.sending, overdue=True)
+        hear_early(context)
+        if track.record.task is None and track.outcome is None:
+            look_up(context)
+    elif track.asking.answer is not None:
+        context.poll_at(context.now.mono)
 
 
 def replied(context: StepContext, signal: Replied) -> None:
@@ -104,11 +121,13 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
     What a webhook told before is true whatever the reply was: the agent has it.
     """
     track, error = context.track, signal.error
-    track.sending = replace(track.sending, in_air=False)
+    track.sending = replace(track.sending, in_air=False, overdue=False)
+    for timer in (Timer.OVERDUE, Timer.LOOK_UP):
+        track.timers.pop(timer, None)
     hear_early(context)
     record, sending = track.record, track.sending
     if record.task is not None:
-        context.retried(f"a webhook told of the task already: {error}", Level.INFO)
+        context.retried(f"the task is known already: {error}", Level.INFO)
     elif isinstance(error, EmptyStream):
         track.sending = replace(sending, silent=True)
         _reply_lost(context, str(error))
@@ -127,7 +146,9 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
     elif isinstance(error, _UNKNOWN) and record.other is not None:
         _try_other_dialect(context, record.other, error)
     elif isinstance(error, AuthRefused) and error.status == 401 and sending.attempt == 0:
-        _retry(context, error)  # keys are read afresh for every call: the one that was changed meanwhile is used now
+        _retry_or_end(
+            context, error
+        )  # keys are read afresh for every call: the one that was changed meanwhile is used now
     elif isinstance(error, WireError | LimitReached):
         cause = Cause.PROTOCOL if isinstance(error, WireError) else Cause.LIMIT_REACHED
         close(context, OutcomeKind.PROTOCOL_ERROR, cause, str(error))
@@ -136,8 +157,8 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
         close(context, OutcomeKind.FAILED, Cause.INTERNAL_ERROR, reason)
     elif _maybe_accepted(error):
         _reply_lost(context, str(error))
-    elif error.retryable and sending.attempt < len(context.rules.retry_waits_s):
-        _retry(context, error)
+    elif error.retryable:
+        _retry_or_end(context, error)
     else:
         _undeliverable(context, error)
 
@@ -187,12 +208,20 @@ def _maybe_accepted(error: FleetsimError) -> bool:
     return isinstance(error, TransportError | HttpRefused) and error.sent
 
 
-def _retry(context: StepContext, error: FleetsimError) -> None:
-    """Wait with full jitter, but never less than the agent asked for (Retry-After)."""
+def _retry_or_end(context: StepContext, error: FleetsimError) -> None:
+    """Send again after a pause, unless that was done often enough."""
     track, rules = context.track, context.rules
-    wait_s = max(rules.retry_waits_s[track.sending.attempt] * context.now.jitter, 0.05)
-    if isinstance(error, HttpRefused) and error.retry_after_s is not None:
-        wait_s = max(wait_s, min(max(error.retry_after_s, 0.0), rules.retry_after_max_s))
+    asked_s = error.retry_after_s if isinstance(error, HttpRefused) else None
+    wait_s = pause_s(
+        track.sending.attempt,
+        context.now.jitter,
+        asked_s,
+        waits_s=rules.retry_waits_s,
+        asked_max_s=rules.retry_after_max_s,
+    )
+    if wait_s is None:
+        _undeliverable(context, error)
+        return
     track.sending = replace(track.sending, attempt=track.sending.attempt + 1)
     track.timers[Timer.RETRY] = context.now.mono + wait_s
     context.not_taken()
@@ -245,11 +274,16 @@ def found(context: StepContext, signal: Found) -> None:
     """
     track, now, rules = context.track, context.now.mono, context.rules
     record, sending, task = track.record, track.sending, signal.task
+    searching = Timer.GIVE_UP in track.timers
     if task is not None and record.request.task_id is not None and not shows_the_message(record, task):
         task = None
     if task is not None:
-        context.retried("found the task whose reply was lost", Level.INFO)
+        context.retried(f"found the task whose reply {'was lost' if searching else 'is still awaited'}", Level.INFO)
         task_update(context, TaskUpdate(event=Snapshot(task=task), via=UpdateSource.POLL, began=now))
+        return
+    if not searching:  # the reply is still awaited: a look that finds nothing ends nothing
+        if sending.in_air and signal.possible:
+            track.timers[Timer.LOOK_UP] = now + 2 * rules.poll_interval_s
         return
     if signal.error is not None:
         track.polling = replace(track.polling, trouble=one_line(str(signal.error), TROUBLE_MAX))
