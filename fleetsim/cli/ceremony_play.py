@@ -56,11 +56,9 @@ class SpanOptions:
 
 @click.command("play")
 @click.argument("ceremony_ids", metavar="[ID]...", nargs=-1)
-@click.option("--from", "begins", metavar="TIME", required=True, help="The first moment: 2026-10-24T00:00.")
-@click.option(
-    "--to", "ends", metavar="TIME", required=True, help="Until there; what is due at that very moment is not."
-)
-@click.option("--tz", "zone", metavar="ZONE", default="UTC", show_default=True, help="The clock of those two times.")
+@click.option("--from", "begins", metavar="TIME", required=True, help="The start: 2026-10-24T00:00.")
+@click.option("--to", "ends", metavar="TIME", required=True, help="The end; a slot that is due then is not played.")
+@click.option("--tz", "zone", metavar="ZONE", default="UTC", show_default=True, help="The time zone of start and end.")
 @click.option(
     "--speed",
     default="virtual",
@@ -69,11 +67,11 @@ class SpanOptions:
     help="virtual: agents in memory. xN, or real: the agents of agents.yaml are really asked, N times as fast.",
 )
 @click.option(
-    "--folder", type=click.Path(path_type=Path), metavar="DIR", help="The folder.  [default: beside agents.yaml]"
+    "--folder", type=click.Path(path_type=Path), metavar="DIR", help="The ceremonies.  [default: beside agents.yaml]"
 )
-@click.option("--scenario", metavar="FILE", help="Its fleet, people and settings are played with, on virtual time.")
+@click.option("--scenario", metavar="FILE", help="Play with its fleet, people and settings, on virtual time.")
 @click.option("--expect", "expected", multiple=True, metavar="EXPR", help="'missed == 0': else exit 1 (repeatable).")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="What chance is drawn from.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="The seed of all chance.")
 @click.option(
     "--settle", default="5m", show_default=True, metavar="SPAN", help="With xN: how long runs may go on at the end."
 )
@@ -82,7 +80,7 @@ class SpanOptions:
 @click.option("--verbose", is_flag=True, help="Name every rule and how often it was looked at.")
 @click.pass_obj
 def play(common: CommonOptions, /, **options: Any) -> int:
-    """Fire all that is due between two moments, and say what became of every slot.
+    """Fire every slot between two moments, and report what became of each.
 
     \b
     fleetsim ceremony play --from 2026-10-24T00:00 --to 2026-10-27T00:00 --tz Europe/Berlin
@@ -91,9 +89,11 @@ def play(common: CommonOptions, /, **options: Any) -> int:
 
     On virtual time the agents are simulated. They are those of agents.yaml, with the skills on their cards; a task
     takes 5 seconds. An agent whose card cannot be read is assumed to have every skill that a ceremony asks of it.
-    --scenario FILE plays with a fleet that you described, or fitted to your own. With xN the agents of agents.yaml are
-    asked: what they do, they do. Channels are told nothing, and nobody answers questions then. More than some hundred
-    times as fast, the minute after which a slot counts as missed is too short for any machine.
+    --scenario FILE plays with a fleet that you described, or that `fleetsim sim init` fitted to yours. The number of
+    requests and about how long they take are printed first.
+
+    With --speed xN the agents of agents.yaml are really asked, N times as fast; nobody answers their questions.
+    Channels get no notices. If N is more than some hundred, a slot counts as missed before a machine can fire it.
 
     Targets, skills and files are judged as the hub judges them: a run without an agent fails, and the verdict names
     the target or file that is wrong.

@@ -49,8 +49,8 @@ def sim() -> None:
     A scenario says which agents there are, what they are asked, who answers their questions, what goes wrong and
     when, and what you expect (docs/reference/scenarios.md). The same seed gives the same run.
 
-    Exit codes: 0 as expected, 1 an expectation is broken, 2 the scenario is wrong, 8 a rule was broken that must
-    hold in any run, whatever the weather: a defect of fleetsim's, please report it.
+    Exit codes: 0 as expected, 1 an expectation is broken or a ceremony is wrong, 2 the scenario is wrong, 8 a rule was
+    broken that must hold in any run, whatever the weather: a defect of fleetsim's, please report it.
     """
 
 

@@ -40,7 +40,7 @@ Offers: TypeAlias = Mapping[str, Collection[str]]
 def folder_files(folder: Path) -> dict[str, bytes]:
     """The files that a hub reads with this folder of ceremonies, by name as seen from it; those of projects too.
 
-    Raises ConfigError if there is no such folder.
+    Raises ConfigError if the folder is missing.
     """
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", hint="--folder DIR says where ceremonies are")
@@ -65,10 +65,7 @@ def chosen(texts: Mapping[str, bytes], ids: Sequence[str], folder: Path) -> dict
 
 
 def problems_of(contents: FolderContents, say: Judge) -> tuple[str, ...]:
-    """What keeps a ceremony from its work, in sentences: files that are not in force, and targets that ``say`` doubts.
-
-    Nothing of those that are disabled.
-    """
+    """Files that are not in force, and targets of enabled ceremonies that ``say`` doubts, a sentence each."""
     files = [line for problem in contents.problems for line in problem.error.splitlines()]
     doubts = [
         f"{one.ceremony_id}: {doubt}"
@@ -118,12 +115,11 @@ def span_scenario(
     expect: Sequence[Expectation] = (),
     nobody_answers: bool = False,
 ) -> Scenario:
-    """What fires from ``begins`` on and before ``ends``.
+    """The slots from ``begins`` on and before ``ends``, as a scenario.
 
     The agents are those of the scenario ``fleet``, with its people and settings; else those of ``offers``, each with
-    its skills. Of an agent in ``unread`` nobody knows what it offers: it has whatever is asked of it, too. Each task
-    takes as long as a simulated one does by default, and is told of by stream alone. Nobody is told of anything:
-    channels are left out.
+    its skills. An agent in ``unread``, whose skills are unknown, also has every skill that is asked of it. Each task
+    takes as long as a simulated one does by default; agents stream and call no webhooks. Channels are left out.
 
     Raises:
         ConfigError: the span is empty or too long.

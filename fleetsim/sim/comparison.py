@@ -92,7 +92,7 @@ def _volume(outcomes: Sequence[Outcome], seen: Observed) -> Sample:
 
 
 def _gaps(outcomes: Sequence[Outcome], seen: Observed) -> Sample:
-    """Seconds from each request to the next; of fewer than ``GAPS_MIN`` nothing is told."""
+    """Seconds from each request to the next; none if there are fewer than ``GAPS_MIN``."""
     gaps = [after - before for before, after in pairwise(_moments_s(outcomes, seen))]
     return gaps if len(gaps) >= GAPS_MIN else []
 
@@ -111,8 +111,8 @@ MEASURES = (
     VOLUME,
     Measure("gap_p50", Unit.SECONDS, _gaps, 0.5),
 )
-"""What is compared of each skill: the agent's own time, the share that met its goal, what a task costs, how many
-requests come in an hour, and how long after another half of them come."""
+"""The figures of each skill: the agent's own time, the share that met its goal, the cost of a task, the requests an
+hour, and the time from one request to the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +268,7 @@ def rows(comparison: Comparison, *, fit: bool) -> Iterator[tuple[str, ...]]:
 def verdict_of(d: Difference) -> str:
     """Of a twin's figure: inside the interval, near enough to what two thousand tasks say, or off.
 
-    What was not played is off, however seldom it was recorded.
+    A skill that was not played is off, however seldom it was recorded.
     """
     if d.measure is VOLUME and not d.b:
         return "not played"

@@ -151,7 +151,7 @@ DEFECTS: tuple[Planted, ...] = (
         found_by="I-14",
         seed=2,
     ),
-    _known("U6", "I-28", 1),
+    _known("U6", "I-28", 4),
     _known("U7", "I-04", 10),
     Planted(
         name="open-requests",
