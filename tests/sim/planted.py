@@ -312,7 +312,7 @@ DEFECTS: tuple[Planted, ...] = (
         body = self._body(TaskNotice(event=replace(notice.event, status=live.status), task=live), push)
         if body""",
         found_by="I-18",
-        seed=11,
+        seed=9,
         scenario=DRIZZLE,
     ),
     Planted(
