@@ -87,6 +87,7 @@ class SkillContext:
     writer: ArtifactWriter = field(repr=False)
     usage: UsageTotals = field(repr=False)
     traceparent: str = ""
+    _unnamed: int = field(default=0, init=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -128,6 +129,8 @@ class SkillContext:
     ) -> None:
         """Add an artifact beside the answer, whole or in chunks of one ``artifact_id``.
 
+        An artifact with the id or the name of an earlier one replaces it; one without either stands beside all others.
+
         Raises:
             OutputLimit: the task would hold too much.
             WireError: a data part holds what JSON has no form for.
@@ -135,7 +138,10 @@ class SkillContext:
         for part in parts:
             if isinstance(part, DataPart):
                 dump(part.data)  # found out here, in the skill, and not in every answer from now on
-        label = artifact_id or f"{self.task_id}/{name or 'attachment'}"
+        if not (artifact_id or name or append):
+            self._unnamed += 1
+        unnamed = "attachment" if self._unnamed <= 1 else f"attachment-{self._unnamed}"
+        label = artifact_id or f"{self.task_id}/{name or unnamed}"
         self.writer.put(Artifact(artifact_id=label, name=name, parts=parts), append=append, last_chunk=last_chunk)
         await self.writer.breathe()
 

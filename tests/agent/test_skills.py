@@ -255,6 +255,16 @@ async def test_an_attachment_is_whole_and_beside_the_answer_unless_it_says_other
     assert paper.breaths == 1
 
 
+async def test_attachments_without_a_name_stand_beside_each_other() -> None:
+    paper = Paper()
+    context = at_work(X, paper=paper)
+    for n in (1, 2):
+        await context.attach(DataPart(data=n))
+    await context.attach(DataPart(data=3), append=True)
+    written = [(artifact.artifact_id, append) for artifact, append, _ in paper.written]
+    assert written == [("t/attachment", False), ("t/attachment-2", False), ("t/attachment-2", True)]
+
+
 async def test_data_that_json_has_no_form_for_is_never_attached() -> None:
     paper = Paper()
     context = at_work(X, paper=paper)
