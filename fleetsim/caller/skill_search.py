@@ -100,7 +100,7 @@ def find_skills(query: SkillQuery, views: Iterable[AgentView], snapshot: HealthS
                 confidence=confidence,
                 success_rate=figures.success_rate if figures else None,
                 answered_outcomes=answered,
-                expected=expected_success(confidence, figures.success_count if figures else 0, answered),
+                expected=round(expected_success(confidence, figures.success_count if figures else 0, answered), 4),
                 health=health.get(agent, HealthWord.UNKNOWN),
             )
             found.append((row.health is HealthWord.DOWN, -matched, row))

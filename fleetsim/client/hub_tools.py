@@ -355,12 +355,11 @@ def _heard(response: ChatResponse, offset: int = 0) -> ToolResult:
     failed = response.status == "done" and not response.success
     reason = one_line(response.error or "no reason", 500)
     meaning = {
-        "done": f"did not succeed ({reason})" if failed else "is done",
+        "done": f"did not succeed: {response.task_state} ({reason})" if failed else "is done",
         "input-required": "asks; answer with chat_with_agent, this contextId and this taskId",
         "working": "is at work still; wait_for_task with this correlationId has the answer later",
     }[response.status]
-    text = "" if failed and response.text == reason else response.text
-    shown, place = _piece(text, offset)
+    shown, place = _piece(response.text, offset)
     lines = [
         f"{one_line(response.agent, 64)} {meaning} [{', '.join(f'{key} {value}' for key, value in known.items())}]"
     ]
@@ -383,10 +382,16 @@ def _heard(response: ChatResponse, offset: int = 0) -> ToolResult:
         rows.append(row)
     if response.parts_total > len(rows):
         lines.append(f"and {response.parts_total - len(rows):,} more files and data")
-    if shown:
+    if shown and not (failed and shown == reason):
         lines.append(f"What it says{_where(place)}:\n{shown}")
     data = {"status": response.status, "agent": response.agent, "success": response.success, "response": shown}
-    optional = {"parts": rows, "answerSchema": response.answer_schema, "warnings": list(response.warnings)}
+    data["taskState"] = response.task_state
+    optional = {
+        "error": reason if failed else None,
+        "parts": rows,
+        "answerSchema": response.answer_schema,
+        "warnings": list(response.warnings),
+    }
     given = {key: value for key, value in optional.items() if value}
     return ToolResult(text="\n".join(lines), data={**data, **place, **given, **known}, is_error=failed)
 
@@ -399,7 +404,7 @@ def _content(response: ChatResponse, index: int, offset: int) -> ToolResult:
     part = next((part for part in response.parts if part.index == index), None)
     if part is None:
         listed = "; ".join(str(one) for one in response.parts[:LISTED_MAX])
-        raise ConfigError(f"there is no part {index}", hint=f"there are {listed}" if listed else "there are no parts")
+        raise ConfigError(f"part {index} does not exist", hint=f"the parts are {listed}" if listed else "no parts came")
     (row,) = part_notes([part])
     data = {"correlationId": response.correlation_id, "part": row}
     if part.truncated or (part.kind == "file" and part.raw is None):
@@ -434,7 +439,7 @@ def _piece(text: str, offset: int) -> tuple[str, dict[str, int]]:
     Raises ConfigError for an offset behind the end.
     """
     if offset and offset >= len(text):
-        raise ConfigError(f"offset: there are {len(text):,} characters", hint="the first has the offset 0")
+        raise ConfigError(f"offset: the text has {len(text):,} characters", hint="the first has the offset 0")
     end = min(offset + RESULT_CHARS_MAX, len(text))
     place = {"offset": offset, "textChars": len(text), "nextOffset": end}
     if end == len(text):

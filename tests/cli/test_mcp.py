@@ -21,6 +21,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from fleetsim.agent import Agent
+from fleetsim.agent.builtin import reference_agent
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.cli.mcp_server import PATH, serving_http
@@ -231,6 +232,17 @@ async def test_a_question_that_is_data_a_failure_and_a_cancel_reach_a_model_over
         ] == "working"
         await called(ava, "cancel_task", which)
         assert "cancel" in await said(ava, "wait_for_task", which, wrong=True)
+
+
+async def test_a_model_finds_who_can_do_something_over_stdio(tmp_path: Path) -> None:
+    async with ground(tmp_path, reference_agent("quinn")) as at, on_stdio(at, WORKSTACEAN_API_KEY=AVA) as ava:
+        listed = await called(ava, "list_agents", {})
+        assert [row["name"] for row in listed.structured_content["agents"]] == ["quinn"]
+        query = {"text": "file a bug", "domain": "board", "path": "bugs", "direction": "increase"}
+        found = (await called(ava, "find_skills", query)).structured_content["skills"]
+        assert [(row["agent"], row["skill"], row["confidence"]) for row in found] == [("quinn", "file_bug", 0.95)]
+        none = await called(ava, "find_skills", {**query, "direction": "decrease"})
+        assert none.structured_content["skills"] == []
 
 
 async def test_a_large_file_passes_over_http(tmp_path: Path) -> None:

@@ -290,7 +290,7 @@ async def test_a_model_stops_work_of_its_own_and_no_other() -> None:
         assert (await t.agents_client(QUINN).call("cancel_task", which)).is_error
         assert not (await ava.call("cancel_task", which)).is_error
         ended = await ava.call("wait_for_task", which)
-        assert (ended.is_error, ended.data["status"], "cancel" in ended.text) == (True, "done", True)
+        assert (ended.is_error, ended.data["taskState"], "canceled" in ended.text) == (True, "canceled", True)
 
 
 async def test_a_failure_gives_its_reason_once_and_what_came_before_it() -> None:
@@ -300,6 +300,7 @@ async def test_a_failure_gives_its_reason_once_and_what_came_before_it() -> None
             "chat_with_agent", {"agent": "novelist", "message": "x", "skill": "give_up"}
         )
         assert (told.is_error, told.text.count("no ink"), told.data["parts"][0]["data"]) == (True, 1, {"tried": 3})
+        assert (told.data["taskState"], told.data["error"], "failed" in told.text) == ("failed", "no ink", True)
 
 
 async def test_what_another_agent_says_is_bounded_and_can_fool_no_reader() -> None:
