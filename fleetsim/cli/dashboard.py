@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from fleetsim.caller.event_log import KEEP_MAX
@@ -18,6 +20,8 @@ from fleetsim.model.errors import ConfigError, UnknownTarget, WireError
 from fleetsim.model.task import DataPart
 from fleetsim.model.work import Answer, Decision
 from fleetsim.wire.json import parse_untrusted
+
+LOG_BYTES_MAX = 10 * 1024 * 1024
 
 
 class HubControls(Controls):
@@ -105,13 +109,23 @@ async def show(hub: Hub, *, title: str, note: str = "", plain: bool = False, rea
         await app.run_async()
 
 
+class _OwnersLog(RotatingFileHandler):
+    """Each file is its owner's alone from its first moment."""
+
+    def _open(self) -> TextIOWrapper:
+        Path(self.baseFilename).touch(mode=0o600)
+        return super()._open()
+
+
 @contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """Send the log to a file while the screen is drawn, so that no line lands in the middle of it."""
+    """Send the log to a file while the screen is drawn, so that no line lands in the middle of it.
+
+    A full file becomes ``NAME.1``, which replaces the one before.
+    """
     root = logging.getLogger()
     before = root.handlers[:]
-    path.touch(mode=0o600)
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = _OwnersLog(path, maxBytes=LOG_BYTES_MAX, backupCount=1, encoding="utf-8")
     handler.setFormatter(LOG_FORMAT)
     root.handlers[:] = [handler]
     try:

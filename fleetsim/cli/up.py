@@ -40,7 +40,8 @@ def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
     """Run the hub for the agents in agents.yaml.
 
     It reads their cards, dispatches and tracks work, receives webhooks, fires the ceremonies, and keeps what
-    it accepted in a ledger, so that a restart goes on where it was. Other verbs find it by themselves.
+    it accepted in a ledger, so that a restart goes on where it was. Other verbs find it by themselves. While the
+    dashboard is drawn, the log is hub.log in the state folder: at most 10 MiB, and one file before it.
     """
     if salvage:
         _salvage(common)

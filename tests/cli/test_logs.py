@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import stat
 import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.cli import dashboard
 from fleetsim.cli.logs import HIDDEN, SafeFormatter
 from fleetsim.model.text import escape, neutralise
 from fleetsim.runtime.signing import write_secret
@@ -68,3 +72,18 @@ def test_every_unsafe_character_is_escaped_as_json_spells_it() -> None:
     shown = escape(json.dumps(text, ensure_ascii=False))
     assert shown == '"\\u009b\\u007f\\u202e\\udb40\\udc41\\ud800\\u200b"'
     assert json.loads(shown) == text
+
+
+def test_the_log_beside_a_drawn_dashboard_keeps_two_files_of_a_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard, "LOG_BYTES_MAX", 1_000)
+    path = tmp_path / "hub.log"
+    for _ in range(2):
+        with dashboard.logging_to(path):
+            for number in range(100):
+                logging.getLogger("room").warning("event %d", number)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["hub.log", "hub.log.1"]
+    assert all(file.stat().st_size <= 1_000 for file in tmp_path.iterdir())
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
+    assert "event 99" in path.read_text(encoding="utf-8")
