@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -221,11 +222,16 @@ class Agent:
         """Serve until interrupted. Logging at INFO goes to stderr unless it is set up already.
 
         Raises:
-            ConfigError: as ``serving``.
+            ConfigError: the state file cannot be had, or the card would mislead.
+            SystemExit: the address cannot be had; stderr says why.
         """
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         engine = self.engine()
-        listener = server.listen(host, port)
+        try:
+            listener = server.listen(host, port)
+        except ConfigError as error:
+            sys.stderr.write(f"error: {error}\n  next: {error.hint}\n")
+            raise SystemExit(2) from None
         bound = listener.getsockname()[1]
         if not server.is_loopback(host) and self._settings.authenticator().open:
             log.warning("%s listens on %s without a key: whoever reaches it can use it", self._settings.name, host)

@@ -9,19 +9,21 @@ from typing import Any
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.direct import client_for
+from fleetsim.cli.ask import AskOptions
+from fleetsim.cli.direct import agent_client
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import pin_options
 
 
 @click.command()
-@click.argument("url")
+@click.argument("agent", metavar="AGENT")
 @pin_options
 @click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key.")
 @click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as Authorization: Bearer.")
 @click.pass_obj
-def card(common: CommonOptions, /, url: str, **how: Any) -> None:
-    """Read the card at URL: who the agent is, what it offers, and where and in which dialect it would be called.
+def card(common: CommonOptions, /, agent: str, **how: Any) -> None:
+    """Read the card of AGENT, a URL or a name of agents.yaml: who the agent is, what it offers, and where and in which
+    dialect it would be called.
 
     A URL with a path is tried as the base of an agent mounted there: where a card is found below it, and names an
     endpoint below it, that is what is called. Otherwise the URL itself is the endpoint. --rpc-url and --card-url pin
@@ -30,8 +32,9 @@ def card(common: CommonOptions, /, url: str, **how: Any) -> None:
     \b
     fleetsim card http://127.0.0.1:9000
     fleetsim card http://127.0.0.1:9000/agents/quinn
+    fleetsim card quinn
     """
-    facts = asyncio.run(_read(url, how))
+    facts = asyncio.run(_read(common, agent, how))
     if common.as_json:
         render.emit_json(facts)
         return
@@ -51,11 +54,8 @@ def card(common: CommonOptions, /, url: str, **how: Any) -> None:
     render.table(["SKILL", "NAME", "DESCRIPTION"], [list(skill.values()) for skill in facts["skills"]])
 
 
-async def _read(url: str, how: Mapping[str, Any]) -> dict[str, Any]:
-    from fleetsim.runtime.real import running_runtime
-
-    async with running_runtime() as runtime:
-        client = client_for(url, runtime, **how)
+async def _read(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> dict[str, Any]:
+    async with agent_client(common, AskOptions.given(agent=agent, text="", **how)) as client:
         card = await client.discover()
         choice = await client.choice()
     return {

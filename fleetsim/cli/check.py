@@ -20,7 +20,7 @@ from fleetsim.wire.dialect import DIALECTS
 
 
 @click.command()
-@click.argument("url", required=False)
+@click.argument("url", metavar="[AGENT]", required=False)
 @pin_options
 @click.option("--app", metavar="MODULE:ATTR", help="Run this ASGI agent for the check, instead of a URL.")
 @click.option("--logger", "loggers", multiple=True, metavar="NAME", help="With --app: where it logs deliveries [all].")
@@ -52,7 +52,8 @@ from fleetsim.wire.dialect import DIALECTS
 @click.option("--list", "listing", is_flag=True, help="List the checklist and do nothing.")
 @click.pass_obj
 def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
-    """Hold an agent to the checklist: what passes, what a fleet would trip over, and the fix.
+    """Hold an agent to the checklist: what passes, what a fleet would trip over, and the fix. AGENT is a URL or a name
+    of agents.yaml.
 
     \b
     fleetsim agent --port 9000 --allow-webhook 127.0.0.1:9199

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from fleetsim.caller.fleet import AgentEntry
 from fleetsim.check import baseline as accepted_failures
 from fleetsim.check.app_parent import AppSpec, check_app_process
 from fleetsim.check.files import FORMATS
@@ -20,6 +21,7 @@ from fleetsim.check.report import Report
 from fleetsim.check.requirement import ONCE, Requirement
 from fleetsim.check.runner import run_check
 from fleetsim.check.text import render
+from fleetsim.cli.direct import agent_entry, is_url
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import Typed, report_files, with_scheme
@@ -55,11 +57,25 @@ def run(
     common: CommonOptions, url: str, requirements: tuple[Requirement, ...], options: dict[str, Any], *, command: str
 ) -> int:
     """Check as the options of ``fleetsim check`` say; ``command`` is what a person types to do it again."""
-    return asyncio.run(_run(common, _plan(url, requirements, options, command), options["watch"]))
+    entry = None if options["app"] or is_url(url) else asyncio.run(agent_entry(common, url))
+    return asyncio.run(_run(common, _plan(url, requirements, options, command, entry), options["watch"]))
 
 
-def _plan(url: str, requirements: tuple[Requirement, ...], options: dict[str, Any], command: str) -> CheckPlan:
+def _plan(
+    url: str, requirements: tuple[Requirement, ...], options: dict[str, Any], command: str, entry: AgentEntry | None
+) -> CheckPlan:
+    """``entry`` is the agent's in agents.yaml, if it was given by its name; options go before what the entry says."""
     headers, other_headers = _headers(options["api_key_env"], options["bearer_env"]), None
+    if entry is not None:
+        url = entry.url
+        options = {
+            **options,
+            "rpc_url": options["rpc_url"] or entry.rpc_url,
+            "card_url": options["card_url"] or entry.card_url,
+            "dialects": options["dialects"] or ((entry.wire,) if entry.wire else ()),
+        }
+        own = entry.auth.credential().headers() if entry.auth else {}
+        headers = {**entry.headers, **(headers or own)}
     if other := options["other_key_env"]:
         other_headers = _headers(other, None) if options["api_key_env"] else _headers(None, other)
     app = None

@@ -157,7 +157,8 @@ def listen(host: str, port: int) -> Listener:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another port") from None
+        hint = "choose another port: --port on the command line, port= in Python"
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}", hint=hint) from None
     return listener
 
 

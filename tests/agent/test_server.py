@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -343,6 +344,17 @@ def test_a_signal_ends_the_served_agent_quietly(signum: int, code: int) -> None:
         rest = process.stderr.read()
     assert process.returncode == code
     assert "Traceback" not in rest
+
+
+def test_a_script_that_serves_at_a_taken_port_ends_with_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        script = SCRIPT.replace("port=0", f"port={taken.getsockname()[1]}")
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, cwd=TOP, check=False, timeout=60
+        )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "port=" in done.stderr, "it says what to change"
 
 
 @pytest.mark.parametrize(

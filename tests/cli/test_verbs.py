@@ -106,6 +106,17 @@ async def test_the_verbs_work_from_a_second_process(shell: Shell, agent: str) ->
     assert "fleetsim up" in after.stderr
 
 
+async def test_the_card_and_the_check_take_an_agent_by_its_name_in_agents_yaml(shell: Shell, agent: str) -> None:
+    shell.write("agents.yaml", yaml_for(agent))
+    card = await asyncio.to_thread(shell.json, "card", "scout")
+    assert card["rpcUrl"].startswith(agent)
+    done = await shell.arun("check", "scout", "--only", "C-01*")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for verb in ("card", "check"):
+        unknown = await shell.arun(verb, "scuot")
+        assert (unknown.returncode, "scout" in unknown.stderr) == (2, True)
+
+
 NEED_A_HUB = (
     ("health",),
     ("task", "list"),

@@ -314,3 +314,13 @@ def test_what_was_not_the_agents_doing_stands_beside_its_figures() -> None:
     (quinn,) = [row for row in ailing().agents if row.name == "quinn"]
     assert "6 ended by people" in plain(agent_screen.figures(quinn, NOW, 60))
     assert "rejected" not in plain([fleet.trouble(quinn, NOW)])
+
+
+def test_the_skills_of_an_agent_are_counted_as_its_card_names_them() -> None:
+    j = Journal(start=NOW - timedelta(minutes=5))
+    j.say("config.loaded", agents=["greeter"], path="agents.yaml")
+    j.card("greeter", "0.3", ("greet",))
+    j.end(j.request("greeter", "chat"), "completed")
+    (agent,) = fold_view(j.events, NOW).agents
+    titles = [column.title for column in fleet.columns([agent], "4m")]
+    assert fleet.row(agent, NOW).cells[titles.index("SKILLS")].plain == "1"

@@ -90,7 +90,7 @@ def row(agent: AgentRow, now: datetime) -> TableRow:
         line(HEALTH[agent.health].piece),
         line((agent.name, STRONG)),
         line(agent.card.dialect or ("?", MUTED)),
-        line((str(len(agent.skills)), Tone.PLAIN if agent.skills else MUTED)),
+        line((str(offered := sum(skill.offered for skill in agent.skills)), Tone.PLAIN if offered else MUTED)),
         ok_share(agent),
         trend(agent.trend),
         line(duration(f.p50_latency_ms) if f.answered_outcomes else ("-", MUTED)),
