@@ -152,7 +152,8 @@ def init(
         comparison = _compare(seen, _played(common, wanted, shipped.ceremonies_of(wanted, written, out.parent), out))
     if common.as_json:
         facts = {"written": str(out), "requests": len(seen.outcomes), "agents": list(wanted.fleet)}
-        render.emit_json({**facts, "fit": None if comparison is None else comparison.as_json()})
+        fit = None if comparison is None else {"verdict": comparison.verdict.value, **comparison.as_json()}
+        render.emit_json({**facts, "fit": fit})
         return Exit.OK
     render.line(str(out))
     if comparison is not None:
@@ -289,8 +290,8 @@ def _show_fit(comparison: Comparison) -> None:
 
     told = [verdict_of(difference) for difference in comparison.differences]
     render.line(
-        f"{comparison.verdict}: {told.count('within')} of {len(told)} figures are within chance of the recorded ones, "
-        f"{told.count('near')} more within 15 %, {told.count('off')} further off"
+        f"the twin {comparison.verdict}: {told.count('within')} of {len(told)} figures are within chance of the "
+        f"recorded ones, {told.count('near')} more within 15 %, {told.count('off')} further off"
     )
     volumes = {(d.agent, d.skill): d.tasks[0] for d in comparison.differences if d.measure is VOLUME}
     for agent, skill in comparison.only_a:

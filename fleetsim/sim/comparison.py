@@ -148,9 +148,9 @@ class Difference:
 class FitVerdict(StrEnum):
     """How well a twin fits."""
 
-    FITS = "the twin fits"
-    PARTLY = "the twin fits in part"
-    NOT = "the twin does not fit"
+    FITS = "fits"
+    PARTLY = "fits in part"
+    NOT = "does not fit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,6 @@ class Comparison:
             "a": self.a,
             "b": self.b,
             "onlyA": [{"agent": agent, "skill": skill} for agent, skill in self.only_a],
-            "fit": self.verdict.value,
             "onlyB": [{"agent": agent, "skill": skill} for agent, skill in self.only_b],
             "figures": [
                 {
