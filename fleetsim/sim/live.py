@@ -56,6 +56,11 @@ def check_clock(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> N
         raise combine(problems)
 
 
+def _starts_now(scenario: Scenario, rate: ClockRate) -> bool:
+    """Whether the clock of the run is the machine's: it is, unless the scenario says when it starts."""
+    return not rate.virtual and rate.times == 1 and "start" not in scenario.model_fields_set
+
+
 def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Iterator[ConfigError]:
     real = {name for name, agent in scenario.fleet.items() if agent.url is not None}
     if rate.virtual:
@@ -69,6 +74,14 @@ def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Ite
             key = ("auth", "credentialsEnv") if scenario.fleet[name].auth is not None else ("apiKeyEnv",)
             why = f"the environment variable {one_line(proof.env, 120)}, which holds the credential, is not set"
             yield written.error(("fleet", name, *key), why)
+    if _starts_now(scenario, rate):
+        now = SystemClock().now()
+        moments = [(("weather", at, "at"), trouble.begins_s(now)) for at, trouble in enumerate(scenario.weather)]
+        begun = [(at, traffic.begins.after(now)) for at, traffic in enumerate(scenario.traffic) if traffic.begins]
+        for path, begins_s in (*moments, *((("traffic", at, "begins"), begins_s) for at, begins_s in begun)):
+            if begins_s >= scenario.duration:
+                hint = "write a span after the start, or give the scenario a start"
+                yield written.error(path, f"with --clock {rate} the run starts now, and ends before that", hint=hint)
     hint = "play it with --clock virtual"
     if scenario.mix is not None:
         yield written.error(("mix",), f"a mix draws trouble that is not possible with --clock {rate}", hint=hint)
@@ -107,7 +120,7 @@ class LiveSimulation(ScenarioRun):
         settle_s: float,
     ) -> None:
         self._began = SystemClock().now()
-        if rate.times == 1 and "start" not in scenario.model_fields_set:
+        if _starts_now(scenario, rate):
             scenario = scenario.model_copy(update={"start": self._began})
         agents = {} if entries else dict(scenario.agents)
         super().__init__(scenario, recorder, RunClock(rate), ceremonies=ceremonies, agents=agents)

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +154,16 @@ async def test_a_run_on_the_real_clock_carries_its_real_start_unless_its_scenari
     events = [datetime.fromisoformat(line["event"]["at"]) for line in lines if line["kind"] == "event"]
     assert all(found.start <= at for at in events)
     assert found.as_json()["startedAt"] == found.began.isoformat()
+
+
+def test_a_time_of_day_that_the_real_clock_does_not_reach_in_the_run_is_refused_at_its_place() -> None:
+    later = (SystemClock().now() + timedelta(hours=2)).strftime("%H:%M")
+    text = TALK.replace("start: 2026-03-02T00:00:00Z\n", "").replace("duration: 1s", "duration: 24h")
+    text = f'{text}weather:\n  - {{fault: slower, agent: ava, at: "{later}"}}\n'
+    wanted, written = parse_scenario(text, "mine.yaml")
+    check_clock(wanted, written, REAL)
+    with pytest.raises(ConfigError, match=r"mine\.yaml:\d+:\d+: with --clock real the run starts now"):
+        check_clock(wanted.model_copy(update={"duration": 3_600.0}), written, REAL)
 
 
 @pytest.mark.sockets
