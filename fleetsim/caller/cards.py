@@ -158,6 +158,10 @@ class CardBroker:
         """What is known of an agent. Raises UnknownTarget."""
         return self._desk(agent).view
 
+    def find(self, agent: str) -> AgentView | None:
+        """The same; None for an agent that is not in the fleet."""
+        return None if (desk := self._desks.get(agent)) is None else desk.view
+
     def views(self) -> tuple[AgentView, ...]:
         return tuple([desk.view for desk in self._desks.values()])
 

@@ -147,6 +147,16 @@ class BreakerClosed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HealthChanged(Event):
+    """The health word of an agent, or the reason for it, is another; `since` when it holds, as far as known."""
+
+    TOPIC: ClassVar[str] = "agent.health.changed"
+    health: str
+    why: str
+    since: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialRefused(Event):
     """An agent refuses our credential, or wants one and none is configured."""
 

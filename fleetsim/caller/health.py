@@ -8,10 +8,11 @@ over outcomes the agent answers for. They are kept as sums while outcomes come a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from math import inf
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
@@ -48,6 +49,7 @@ class HealthWord(StrEnum):
     UP = "up"
     DEGRADED = "degraded"
     DOWN = "down"
+    TOO_FEW = "too few"
     UNKNOWN = "unknown"
     PAUSED = "paused"
 
@@ -71,8 +73,8 @@ class Thresholds:
 class Condition:
     """What is known of an agent now, beside its outcomes. ``reachable`` None: nobody has tried yet.
 
-    ``refused_why`` is how the agent refused us; ``paused_why``: why it is paused, if not because agents.yaml says so.
-    The moments are when each was first noticed.
+    ``unreachable_why``, ``refused_why`` and ``paused_why`` are the reasons, if known. The moments are when each was
+    first noticed.
     """
 
     reachable: bool | None = None
@@ -80,6 +82,7 @@ class Condition:
     push_silent: bool = False
     auth_refused: bool = False
     refused_why: str = ""
+    unreachable_why: str = ""
     paused: bool = False
     paused_why: str = ""
     unreachable_since: datetime | None = None
@@ -95,7 +98,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentHealth:
-    """One agent's row. ``since``: since when its word holds, as far as known; None for one that is up."""
+    """One agent's row. ``since``: since when it is down or degraded, as far as known."""
 
     agent_name: str
     health: HealthWord
@@ -242,13 +245,11 @@ class FleetHealth:
 
     def snapshot(self, now: datetime, conditions: Mapping[str, Condition] | None = None) -> HealthSnapshot:
         """All figures at ``now``. ``conditions`` names the configured agents, which appear even without outcomes."""
-        self.prune(now)
-        at, known = now.timestamp(), conditions or {}
-        names = dict.fromkeys([*known, *sorted(self._agents)])
-        agents = tuple(self._agent(name, at, known.get(name, Condition())) for name in names)
-        skills = tuple(
-            SkillHealth(agent_name=agent, skill=skill, figures=bucket.figures(at))
-            for (agent, skill), bucket in sorted(self._skills.items())
+        figures, skills = self.figures(now)
+        known, none = conditions or {}, Bucket(self._groups).figures(now.timestamp())
+        agents = tuple(
+            self._agent(name, known.get(name, Condition()), figures.get(name, none))
+            for name in dict.fromkeys([*known, *sorted(figures)])
         )
         worked = {row.skill for row in skills if row.figures.success_count}
         answered = {row.skill for row in skills if row.figures.answered_outcomes}
@@ -264,11 +265,23 @@ class FleetHealth:
             outcomes_shed=self._shed,
         )
 
-    def _agent(self, name: str, now: float, condition: Condition) -> AgentHealth:
-        bucket = self._agents.get(name) or Bucket(self._groups)
-        figures = bucket.figures(now)
-        word, why, since = judge(bucket, figures, condition, self.thresholds)
-        return AgentHealth(agent_name=name, health=word, why=why, since=since, figures=figures)
+    def figures(self, now: datetime) -> tuple[dict[str, OutcomeStats], tuple[SkillHealth, ...]]:
+        """The figures at ``now`` of each agent with an outcome, and of each of its skills."""
+        self.prune(now)
+        at = now.timestamp()
+        skills = (
+            SkillHealth(agent_name=agent, skill=skill, figures=bucket.figures(at))
+            for (agent, skill), bucket in sorted(self._skills.items())
+        )
+        return {name: bucket.figures(at) for name, bucket in self._agents.items()}, tuple(skills)
+
+    def _agent(self, name: str, condition: Condition, figures: OutcomeStats) -> AgentHealth:
+        word, why, since = self.verdict(name, condition)
+        return AgentHealth(agent_name=name, health=word, why=why, since=since(), figures=figures)
+
+    def verdict(self, name: str, condition: Condition) -> Verdict:
+        """The word of one agent, of all outcomes since the last ``prune``."""
+        return judge(self._agents.get(name) or Bucket(self._groups), condition, self.thresholds)
 
     def _system_actors(self) -> tuple[SystemActor, ...]:
         by_actor: dict[str, list[OutcomeGroup]] = {}
@@ -328,45 +341,58 @@ class FleetHealth:
 
 
 class Verdict(NamedTuple):
-    """An agent's word, the reason for it, and since when that holds; None: not known, or it is up."""
+    """An agent's word and the reason for it, which names no figure and so stays the same while it holds.
+
+    ``since`` looks up since when it holds, None if that is not known or the agent is not down or degraded.
+    """
 
     word: HealthWord
     why: str
-    since: datetime | None = None
+    since: Callable[[], datetime | None] = lambda: None
 
 
-def judge(bucket: Bucket, figures: OutcomeStats, condition: Condition, limits: Thresholds) -> Verdict:
-    """An agent's word. A rate over too few outcomes decides nothing."""
-    rate = figures.success_rate if figures.answered_outcomes >= limits.outcomes_min else None
-    percent = f"{rate:.0%} of {figures.answered_outcomes} succeeded" if rate is not None else ""
+def judge(bucket: Bucket, condition: Condition, limits: Thresholds) -> Verdict:
+    """An agent's word: the one place that decides it. A rate over too few outcomes decides nothing."""
+    answered, successes = len(bucket.durations), bucket.success_count()
+    rate = successes / answered if answered >= limits.outcomes_min else None
+    low = "its success rate is under {:g} %"
     if condition.paused:
         return Verdict(HealthWord.PAUSED, condition.paused_why or "not enabled in agents.yaml")
     if condition.reachable is False:
-        since = _earliest(condition.unreachable_since, bucket.streak_since(_NOT_THERE))
-        return Verdict(HealthWord.DOWN, "unreachable", since)
+        why = condition.unreachable_why or "unreachable"
+        return Verdict(HealthWord.DOWN, why, _streak(bucket, condition.unreachable_since, _NOT_THERE))
     if condition.auth_refused:
-        since = _earliest(condition.refused_since, bucket.streak_since({Cause.CREDENTIAL_REFUSED}))
-        return Verdict(HealthWord.DOWN, condition.refused_why or "refused the credential", since)
+        why = condition.refused_why or "refused the credential"
+        return Verdict(HealthWord.DOWN, why, _streak(bucket, condition.refused_since, {Cause.CREDENTIAL_REFUSED}))
     if condition.breaker_open:
-        since = _earliest(condition.breaker_since, bucket.streak_since(_NOT_THERE))
-        return Verdict(HealthWord.DOWN, "left alone after repeated failures", since)
+        why = "left alone after repeated failures"
+        return Verdict(HealthWord.DOWN, why, _streak(bucket, condition.breaker_since, _NOT_THERE))
     if rate is not None and rate < limits.down_below:
-        return Verdict(HealthWord.DOWN, percent, bucket.low_since(limits.down_below, limits.outcomes_min))
+        since = partial(bucket.low_since, limits.down_below, limits.outcomes_min)
+        return Verdict(HealthWord.DOWN, low.format(100 * limits.down_below), since)
     if condition.reachable is None:
         return Verdict(HealthWord.UNKNOWN, "not reached yet")
     if rate is not None and rate < limits.up_at:
-        return Verdict(HealthWord.DEGRADED, percent, bucket.low_since(limits.up_at, limits.outcomes_min))
-    if limits.p95_limit_ms is not None and figures.p95_latency_ms > limits.p95_limit_ms:
-        slow = f"p95 {figures.p95_latency_ms} ms is over {limits.p95_limit_ms} ms"
-        return Verdict(HealthWord.DEGRADED, slow, bucket.slow_since(limits.p95_limit_ms))
+        since = partial(bucket.low_since, limits.up_at, limits.outcomes_min)
+        return Verdict(HealthWord.DEGRADED, low.format(100 * limits.up_at), since)
+    if limits.p95_limit_ms is not None and bucket.p95_ms() > limits.p95_limit_ms:
+        since = partial(bucket.slow_since, limits.p95_limit_ms)
+        return Verdict(HealthWord.DEGRADED, f"p95 is over {limits.p95_limit_ms} ms", since)
     if condition.push_silent:
-        return Verdict(HealthWord.DEGRADED, "its webhooks do not arrive", condition.silent_since)
-    return Verdict(HealthWord.UP, percent)
+        return Verdict(HealthWord.DEGRADED, "its webhooks do not arrive", lambda: condition.silent_since)
+    if rate is None and successes < answered:
+        why = f"too few to tell, and not all succeeded: it takes {limits.outcomes_min}"
+        return Verdict(HealthWord.TOO_FEW, why)
+    return Verdict(HealthWord.UP, "")
 
 
 _NOT_THERE = frozenset({Cause.UNREACHABLE, Cause.NEVER_SENT})
 
 
-def _earliest(*moments: datetime | None) -> datetime | None:
-    """The first of what is known; outcomes remember more than a hub that was started again."""
-    return min((moment for moment in moments if moment is not None), default=None)
+def _streak(bucket: Bucket, noticed: datetime | None, causes: Collection[Cause]) -> Callable[[], datetime | None]:
+    """The earlier of both; outcomes remember more than a hub that was started again."""
+
+    def since() -> datetime | None:
+        return min((at for at in (noticed, bucket.streak_since(causes)) if at is not None), default=None)
+
+    return since

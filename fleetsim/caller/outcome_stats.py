@@ -173,6 +173,10 @@ class Bucket:
                 durations.quantiles = tuple(ordered[index] for index in indices) if n else (0, 0, 0)
         return durations.quantiles
 
+    def p95_ms(self) -> int:
+        """The 95th percentile of the durations; 0 without any."""
+        return self._latencies()[1]
+
     def figures(self, now: float) -> OutcomeStats:
         """All figures at ``now``, in seconds since 1970."""
         rows = self.rows()

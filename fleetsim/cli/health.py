@@ -130,7 +130,7 @@ def require_known(condition: Expectation, figures: Figures) -> None:
         raise ConfigError(f"--fail-if {condition.text}: health has no {condition.metric} of {whose}: {has}", hint=hint)
 
 
-_WORST_FIRST = ("down", "degraded", "unknown", "paused", "up")
+_WORST_FIRST = ("down", "degraded", "too few", "unknown", "paused", "up")
 NAME_MAX = 64
 LINE_MAX = 60
 
@@ -167,7 +167,7 @@ def _remarks(row: Mapping[str, Any]) -> Iterator[str]:
     name = one_line(row["agentName"], NAME_MAX)
     if row["health"] != "up":
         since = f" since {_moment(row['since'])}" if row["since"] else ""
-        yield f"{name} is {row['health']}{since}: {one_line(row['why'], LINE_MAX)}"
+        yield f"{name}: {row['health']}{since}: {one_line(row['why'], LINE_MAX)}"
     if row["besideCounts"]:
         counts = ", ".join(f"{count} {WHOSE[Blame(blame)]}" for blame, count in row["besideCounts"].items())
         yield f"{name}: beside its figures: {counts}"

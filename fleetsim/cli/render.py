@@ -15,6 +15,7 @@ GLYPHS: Mapping[str, tuple[str, str]] = {
     "up": ("●", "+"),
     "degraded": ("◐", "~"),
     "down": ("○", "-"),
+    "too few": ("◌", ":"),
     "unknown": ("?", "?"),
     "paused": ("‖", "="),
     "submitted": ("·", "."),

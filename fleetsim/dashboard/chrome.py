@@ -203,12 +203,13 @@ def help_lines(keys: Keys, where: str) -> list[Text]:
     states = list(STATE.values())
     for marks in (list(HEALTH.values()), *(states[at : at + 4] for at in range(0, len(states), 4))):
         lines.append(line("  ", *((f"{mark.label:<14}", mark.tone) for mark in marks)))
-    least = f"  up        95 % and more of at least {RUNS_MIN} outcomes are successes"
+    least = f"  up        95 % and more of at least {RUNS_MIN} outcomes are successes, or all of fewer"
     words = (
         least,
         "  degraded  50 to 95 %, or its webhooks do not arrive",
         "  down      under 50 %, unreachable, or left alone after failures",
         "            (fleet.health in agents.yaml may say other shares)",
+        "  too few   fewer outcomes than that, and not all are successes",
         "  grey      too few outcomes to judge, or old data",
     )
     return [*lines, BLANK, *(line((word, MUTED)) for word in words)]

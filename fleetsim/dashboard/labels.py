@@ -62,6 +62,7 @@ class Marks(dict[str, Mark]):
 HEALTH: Mapping[HealthWord, Mark] = {
     HealthWord.DOWN: Mark("○", "down", Tone.BAD),
     HealthWord.DEGRADED: Mark("◐", "degraded", Tone.WARN),
+    HealthWord.TOO_FEW: Mark("◌", "too few", Tone.MUTED),
     HealthWord.UNKNOWN: Mark("?", "unknown", Tone.MUTED),
     HealthWord.UP: Mark("●", "up", Tone.GOOD),
     HealthWord.PAUSED: Mark("‖", "paused", Tone.MUTED),
@@ -132,7 +133,7 @@ LEVEL = Marks(
 
 
 ASCII: Mapping[str, str] = {
-    **dict(zip("●◐○‖·▶✓✗⊘⊗◷–", "+~-=.>vxo#T-", strict=True)),
+    **dict(zip("●◐○◌‖·▶✓✗⊘⊗◷–", "+~-:=.>vxo#T-", strict=True)),
     **dict(zip("▌…→←↑↓▲▼│─┄“”’", '>~><^v^v|--""\'', strict=True)),
     **dict(zip("▁▂▃▄▅▆▇", "_.:-=+#", strict=True)),
     "↵": "ret",

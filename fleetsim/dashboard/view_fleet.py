@@ -1,6 +1,6 @@
 """Agents as the events tell of them: card, reachability, webhooks and their figures over 24 hours. Pure.
 
-The figures and the judgement are ``caller.health``'s, so that this screen and ``fleetsim health`` agree.
+The word and its reason are those that the hub publishes, so that this screen and ``fleetsim health`` agree.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from fleetsim.caller import events, fleet_events
+from fleetsim.caller import events, fleet_events, scenario_events
 from fleetsim.caller.events import Event
-from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, Thresholds
+from fleetsim.caller.health import FleetHealth, HealthWord, Thresholds
 from fleetsim.caller.outcome_rows import OutcomeFacts
 from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
-from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
-from fleetsim.model.work import OutcomeKind
 
 AGENTS_MAX = 1_000
 RUNS_MIN = Thresholds().outcomes_min
@@ -71,7 +69,7 @@ class PushState(StrEnum):
     """What is known of an agent's webhooks."""
 
     UNKNOWN = "unknown"
-    OFF = "off"
+    POLLED = "polled"
     REGISTERED = "registered"
     WORKING = "working"
     SILENT = "silent"
@@ -145,44 +143,10 @@ class _Agent:
     card: CardFacts = field(default_factory=CardFacts)
     trend: Trend = field(default_factory=Trend)
     push: PushState = PushState.UNKNOWN
-    reachable: bool | None = None
+    health: HealthWord = HealthWord.UNKNOWN
     why: str = ""
-    paused: bool = False
-    paused_why: str = ""
-    unreachable_since: datetime | None = None
-    breaker_since: datetime | None = None
+    since: datetime | None = None
     breaker_until: datetime | None = None
-    breaker_why: str = ""
-    refused_since: datetime | None = None
-    silent_since: datetime | None = None
-
-    def reached(self) -> None:
-        self.reachable, self.unreachable_since, self.why = True, None, ""
-
-    def missed(self, at: datetime, why: str) -> None:
-        self.reachable, self.unreachable_since, self.why = False, self.unreachable_since or at, why
-
-    def condition(self) -> Condition:
-        return Condition(
-            reachable=self.reachable,
-            breaker_open=self.breaker_until is not None,
-            push_silent=self.push is PushState.SILENT,
-            auth_refused=self.refused_since is not None,
-            paused=self.paused,
-            paused_why=self.paused_why,
-            unreachable_since=self.unreachable_since,
-            breaker_since=self.breaker_since,
-            silent_since=self.silent_since,
-            refused_since=self.refused_since,
-        )
-
-    def because(self, health: AgentHealth) -> str:
-        """The reason for its word, with what was said when that was noticed."""
-        if health.health is not HealthWord.DOWN or self.paused:
-            return health.why
-        if self.reachable is False:
-            return self.why or health.why
-        return health.why if self.refused_since else self.breaker_why or health.why
 
 
 class FleetFold:
@@ -217,31 +181,17 @@ class FleetFold:
     def config(self, event: fleet_events.ConfigLoaded) -> None:
         """Who is in the fleet. Agents that left the file leave the screen.
 
-        The hub reads the file when it starts: what an earlier run found of reachability is void.
+        The hub reads the file when it starts: what an earlier run knew of agents is void.
         """
         for known in self._agents.values():
-            known.breaker_since = known.breaker_until = known.unreachable_since = known.refused_since = None
-            known.breaker_why, known.why = "", ""
-            known.reachable = None if known.reachable is False else known.reachable
-        default, given = Thresholds(), event.thresholds if isinstance(event.thresholds, Mapping) else {}
-        up_at, down_below = read.number(given, "upAt"), read.number(given, "downBelow")
-        outcomes_min = read.count(given, "outcomesMin")
-        self._health.thresholds = Thresholds(  # what an older journal does not say is the default
-            up_at=default.up_at if up_at is None else up_at,
-            down_below=default.down_below if down_below is None else down_below,
-            outcomes_min=default.outcomes_min if outcomes_min is None else outcomes_min,
-            p95_limit_ms=read.count(given, "p95LimitMs"),
-        )
+            known.health, known.why, known.since, known.breaker_until = HealthWord.UNKNOWN, "", None, None
         self._list(event)
 
     def reconfigured(self, event: fleet_events.ConfigReloaded) -> None:
-        """As ``config``, but the hub knows of those that stayed what it knew.
-
-        What it knew of an agent that changed is void.
-        """
+        """As ``config``, but the hub keeps what it knew of agents that stayed. The card of a changed one is void."""
         for name in read.lines(event.changed):
             if (changed := self._agents.get(name)) is not None:
-                changed.reachable, changed.why, changed.card = None, "", replace(changed.card, url="")
+                changed.card = replace(changed.card, url="")
         self._list(event)
 
     def _list(self, event: fleet_events.ConfigLoaded | fleet_events.ConfigReloaded) -> None:
@@ -255,8 +205,6 @@ class FleetFold:
         for name, facts in listed.items():
             agent = self._agents.get(name)
             if agent is not None:
-                agent.paused = facts.get("enabled") is False
-                agent.paused_why = read.text(facts, "why", 200)
                 agent.card = replace(agent.card, url=agent.card.url or read.text(facts, "url", 500))
 
     def card_fetched(self, event: fleet_events.CardFetched) -> tuple[str, CardFacts, CardFacts] | None:
@@ -265,7 +213,6 @@ class FleetFold:
         if agent is None:
             return None
         before, changes = agent.card, ", ".join(read.lines(event.changed))
-        agent.reached()
         agent.card = CardFacts(
             url=one_line(event.url, 500),
             rpc_url=one_line(event.rpc_url, 500),
@@ -281,48 +228,48 @@ class FleetFold:
             changes=changes or before.changes,
         )
         if agent.card.push is False:
-            agent.push = PushState.OFF
-        elif agent.push is PushState.OFF:
+            agent.push = PushState.POLLED
+        elif before.push is False:
             agent.push = PushState.UNKNOWN
         return agent.name, before, agent.card
 
     def card_failed(self, event: fleet_events.CardFailed) -> None:
-        """Down if there never was a card, else the old one is kept and marked stale."""
+        """The old card, if there is one, is kept and marked stale."""
         agent = self._of(event)
         if agent is None:
             return
         reason = one_line(event.reason) or "no card"
         agent.card = replace(agent.card, failed_at=agent.card.failed_at or event.at, error=reason)
-        if agent.card.fetched_at is None and not event.stale:
-            agent.missed(event.at, reason)
+
+    def health_changed(self, event: fleet_events.HealthChanged) -> None:
+        """The hub's word. Agents that left the file have none here."""
+        self._changes += 1
+        if (agent := self._agents.get(one_line(event.agent or "", 100))) is not None:
+            agent.health = _WORDS.get(event.health, HealthWord.UNKNOWN)
+            agent.why, agent.since = one_line(event.why, 300), event.since
+
+    def health_looked(self, event: scenario_events.HealthLooked) -> None:
+        """All words, as a recording has them beside the events: it may have begun after the last change of one."""
+        for name, word in event.agents.items():
+            agent = self._agents.get(name)
+            if agent is not None and word in _WORDS and agent.health is not _WORDS[word]:
+                agent.health, agent.why, agent.since = _WORDS[word], "", None
+                self._changes += 1
 
     def breaker_opened(self, event: fleet_events.BreakerOpened) -> None:
         if agent := self._of(event):
             wait_s = min(max(0.0, event.retry_in_seconds), 1e6)
-            agent.breaker_since, agent.breaker_until = event.at, event.at + timedelta(seconds=wait_s)
-            agent.breaker_why = one_line(event.reason)
+            agent.breaker_until = event.at + timedelta(seconds=wait_s)
 
     def breaker_closed(self, event: fleet_events.BreakerClosed) -> None:
         if agent := self._of(event):
-            agent.breaker_since, agent.breaker_until, agent.breaker_why = None, None, ""
-            agent.reached()
-
-    def credential_refused(self, event: fleet_events.CredentialRefused) -> None:
-        if agent := self._of(event):
-            agent.refused_since = agent.refused_since or event.at
-
-    def credential_accepted(self, event: Event) -> None:
-        """The agent takes our credential, as this event shows."""
-        agent = self.meet(event)
-        if agent is not None and agent.refused_since is not None:
-            agent.refused_since = None
-            self._changes += 1
+            agent.breaker_until = None
 
     def webhook_accepted(self, event: fleet_events.WebhookAccepted) -> None:
         self.push_again += event.duplicate
         self.push_ok += not event.duplicate
         if agent := self._of(event):
-            agent.push, agent.silent_since = PushState.WORKING, None
+            agent.push = PushState.WORKING
 
     def webhook_rejected(self, event: fleet_events.WebhookRejected) -> None:
         """A webhook was refused, whoever sent it."""
@@ -335,9 +282,9 @@ class FleetFold:
             agent.push = PushState.REGISTERED
 
     def webhooks_degraded(self, event: fleet_events.WebhooksDegraded) -> None:
-        """The agent's webhooks do not come, or it takes none."""
+        """The agent's webhooks do not come. If it refuses them, its tasks are polled, and nothing is wrong."""
         if agent := self._of(event):
-            agent.push, agent.silent_since = PushState.SILENT, agent.silent_since or event.at
+            agent.push = PushState.POLLED if event.refused else PushState.SILENT
 
     def outcome(self, event: events.OutcomeDecided) -> None:
         agent = self._of(event)
@@ -366,13 +313,6 @@ class FleetFold:
             self._trend.add(event.at, outcome.success)
             if agent is not None:
                 agent.trend.add(event.at, outcome.success)
-        if agent is None:
-            return
-        if outcome.kind is OutcomeKind.UNDELIVERABLE:
-            if outcome.blame is Blame.NETWORK:
-                agent.missed(outcome.ended_at, outcome.reason)
-        elif outcome.kind not in {OutcomeKind.UNKNOWN, OutcomeKind.LOST, OutcomeKind.EXPIRED, OutcomeKind.CANCELED}:
-            agent.reached()
 
     def rows(
         self, now: datetime, span_s: int, at_work: Mapping[str, tuple[int, int]], *, exact: bool = False
@@ -390,15 +330,14 @@ class FleetFold:
 
     def _judge(self, now: datetime, span_s: int) -> tuple[AgentRow, ...]:
         """The rows without what is at work: no figure changes with a task that begins, and they are dear."""
-        health = self._health.snapshot(now, {name: agent.condition() for name, agent in self._agents.items()})
+        figures, of_skills = self._health.figures(now)
         self.total, self.cells = self._health.total.figures(now.timestamp()), self._trend.cells(now, span_s)
-        judged = {row.agent_name: row for row in health.agents}
         skills: dict[str, dict[str, OutcomeStats]] = {}
-        for skill in health.skills:
+        for skill in of_skills:
             skills.setdefault(skill.agent_name, {})[skill.skill] = skill.figures
         rows: list[AgentRow] = []
         for name, agent in self._agents.items():
-            verdict, card, used = judged[name], agent.card, skills.get(name, {})
+            card, used = agent.card, skills.get(name, {})
             offered = [
                 SkillRow(skill=skill, offered=skill in card.skills, figures=used.get(skill, OutcomeStats()))
                 for skill in dict.fromkeys((*card.skills, *used))
@@ -406,10 +345,10 @@ class FleetFold:
             rows.append(
                 AgentRow(
                     name=name,
-                    health=verdict.health,
-                    why=agent.because(verdict),
-                    since=verdict.since,
-                    figures=verdict.figures,
+                    health=agent.health,
+                    why=agent.why,
+                    since=agent.since,
+                    figures=figures.get(name, OutcomeStats()),
                     trend=agent.trend.cells(now, span_s),
                     running=0,
                     waiting=0,
@@ -422,6 +361,9 @@ class FleetFold:
                 )
             )
         return tuple(sorted(rows, key=_worst_first))
+
+
+_WORDS = {word.value: word for word in HealthWord}
 
 
 def _worst_first(row: AgentRow) -> tuple[int, float, str]:

@@ -13,6 +13,7 @@ from fleetsim.caller.dispatcher import AgentRoute
 from fleetsim.caller.events import Event, TaskBound, TaskMoved
 from fleetsim.caller.fleet import AgentEntry, FleetSettings
 from fleetsim.caller.fleet_events import (
+    CardFailed,
     CardFetched,
     CredentialAccepted,
     CredentialRefused,
@@ -27,8 +28,17 @@ from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.address import on_this_machine
 from fleetsim.wire.dialect import dialect
 
-NOTED = (CardFetched, CredentialAccepted, CredentialRefused, TaskBound, TaskMoved, WebhookAccepted, WebhooksDegraded)
-"""What ``AgentNotes`` takes."""
+NOTED = (
+    CardFailed,
+    CardFetched,
+    CredentialAccepted,
+    CredentialRefused,
+    TaskBound,
+    TaskMoved,
+    WebhookAccepted,
+    WebhooksDegraded,
+)
+"""The events that may change an agent's condition."""
 
 
 def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | None) -> str | None:
@@ -94,17 +104,18 @@ class AgentNotes:
         self.silent.pop(agent, None)
         self.auth_refused.pop(agent, None)
 
-    def take(self, agent: str, event: Event) -> None:
-        """Remember what one event says of an agent."""
+    def take(self, agent: str, event: Event) -> bool:
+        """Remember what one event says of an agent; false if it cannot change the agent's condition or figures."""
         match event:
             case WebhooksDegraded(refused=False):
                 self.silent.setdefault(agent, event.at)
-            case WebhookAccepted():
-                self.silent.pop(agent, None)
             case CredentialRefused():
                 self.auth_refused.setdefault(agent, (event.at, event.why))
+            case WebhookAccepted() | WebhooksDegraded():
+                return self.silent.pop(agent, None) is not None
             case TaskBound() | TaskMoved() | CredentialAccepted():
-                self.auth_refused.pop(agent, None)
+                return self.auth_refused.pop(agent, None) is not None
+        return True
 
     def barred(self, away: Collection[str], limiter: AgentLimiter) -> list[str]:
         """Whose ``condition`` is barred, some of them twice; ``away`` are those who cannot be reached."""
@@ -116,13 +127,14 @@ class AgentNotes:
         refused_since, refused_why = self.auth_refused.get(name, (None, ""))
         return Condition(
             reachable=view.reachable,
-            breaker_open=limiter.refuses(name),
+            breaker_open=limiter.opened_at(name) is not None,
             push_silent=name in self.silent,
             auth_refused=refused_since is not None,
             refused_why=refused_why,
             paused=not view.entry.enabled,
             paused_why=view.entry.disabled_why,
             unreachable_since=view.unreachable_since,
+            unreachable_why=view.stale_reason,
             breaker_since=limiter.opened_at(name),
             silent_since=self.silent.get(name),
             refused_since=refused_since,

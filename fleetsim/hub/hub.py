@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +38,12 @@ from fleetsim.caller.fleet_events import (
     ConfigRejected,
     ConfigReloaded,
     CredentialAccepted,
+    HealthChanged,
     HubStarted,
     HubStopping,
     StorageFailed,
 )
-from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, window_start
+from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, HealthWord, Verdict, window_start
 from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken, RequestRecord
@@ -212,6 +213,7 @@ class Hub:
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
         self._notes = AgentNotes()
+        self._verdicts: dict[str, Verdict] = {}
         self._warned = set(config.warnings)
         self._key_problems: frozenset[str] = frozenset()
         self._workers = Workers("hub")
@@ -224,13 +226,36 @@ class Hub:
         return await self.dispatcher.submit(request)
 
     def snapshot(self) -> HealthSnapshot:
-        """Fleet health at this moment."""
-        return self.health.snapshot(self.runtime.clock.now(), self.conditions())
+        """Fleet health at this moment. A word that time alone changed is published now, so that all readers have it."""
+        found = self.health.snapshot(self.runtime.clock.now(), self.conditions())
+        self._tell_health()
+        return found
+
+    def health_words(self) -> Mapping[str, HealthWord]:
+        """The health word of each agent at this moment."""
+        self.health.prune(self.runtime.clock.now())
+        self._tell_health()
+        return {name: verdict.word for name, verdict in self._verdicts.items()}
+
+    def _tell_health(self, agents: Iterable[str] | None = None) -> None:
+        """Publish the health words that are not those published last, with their reasons; of all agents by default."""
+        for view in self.broker.views() if agents is None else filter(None, map(self.broker.find, agents)):
+            name = view.entry.name
+            verdict, known = (
+                self.health.verdict(name, self._notes.condition(view, self.limiter)),
+                self._verdicts.get(name),
+            )
+            if known is not None and (known.word, known.why) == (verdict.word, verdict.why):
+                continue
+            self._verdicts[name] = verdict
+            level = Level.WARN if verdict.word in {HealthWord.DOWN, HealthWord.DEGRADED} else Level.INFO
+            word, since = verdict.word.value, verdict.since()
+            self.events.publish(HealthChanged(level=level, agent=name, health=word, why=verdict.why, since=since))
 
     def _fleet_facts(self) -> FleetFacts:
         now, conditions = self.runtime.clock.now(), self.conditions()
         working = {name: condition for name, condition in conditions.items() if not condition.paused}
-        return FleetFacts(self.health.snapshot(now, conditions), self.health.last_hour(now), working)
+        return FleetFacts(self.snapshot(), self.health.last_hour(now), working)
 
     def conditions(self) -> dict[str, Condition]:
         """What is known of each configured agent beside its outcomes."""
@@ -312,6 +337,7 @@ class Hub:
         if self.scheduler is not None:
             await enter(self.scheduler)
         self.running = True
+        self._tell_health()
         self.events.publish(HubStarted(url=self.url or "", pid=os.getpid()))
 
     async def _recover(self) -> None:
@@ -387,12 +413,14 @@ class Hub:
                 settings=change.settings,
             )
         )
+        self._tell_health()
 
     def _take_over(self, config: FleetConfig) -> None:
         before, self.config = self.config, config
         for entry in before.agents:
             now = config.agent(entry.name)
             if now is None or (now.url, now.auth) != (entry.url, entry.auth):
+                self._verdicts.pop(entry.name, None)
                 self._notes.forget(entry.name)
                 self.tracker.push_watch.forget(entry.name)
         self.broker.apply(config)
@@ -427,24 +455,27 @@ class Hub:
         """What one part's event means for another: a breaker is news for the broker, a webhook for health."""
         async with self.events.subscribe(kinds=(*NOTED, BreakerOpened, BreakerClosed, OutcomeDecided)) as heard:
             async for batch in heard:
+                changed: dict[str, None] = {}
                 for event in batch:
                     if (agent := event.agent) is None:
                         continue
                     match event:
                         case BreakerOpened() | BreakerClosed() | OutcomeDecided(cause=Cause.UNREACHABLE):
                             self.broker.hurry(agent)
-                        case CardFetched(changed=changed):
-                            if changed:
+                        case CardFetched():
+                            if event.changed:
                                 self.tracker.push_watch.forget(agent)
                             if agent in self._notes.auth_refused:
                                 self._workers.start(self._try_credential(agent), name=f"credential:{agent}")
-                    self._notes.take(agent, event)
+                    if self._notes.take(agent, event):
+                        changed[agent] = None
+                self._tell_health(changed)
 
     async def _forget_old(self) -> None:
         """A minute's outcomes at a time: a day of them at once, when somebody looks, would hold everybody up."""
         while True:
             await asyncio.sleep(FORGET_EVERY_S)
-            self.health.prune(self.runtime.clock.now())
+            self.health_words()
 
     async def _try_credential(self, agent: str) -> None:
         """Routing leaves out who refuses our key, so no work would tell when it is taken again.

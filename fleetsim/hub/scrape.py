@@ -68,6 +68,10 @@ class MetricsEndpoint:
         flying.update(dict.fromkeys((view.entry.name for view in views), 0))
         yield _gauge("tasks_in_flight", "Requests without an end.", "agent", flying)
         up = {view.entry.name: view.reachable for view in views if view.reachable is not None}
+        words = GaugeMetricFamily("fleetsim_agent_health", "1 for the agent's health word.", labels=["agent", "health"])
+        for name, word in hub.health_words().items():
+            words.add_metric([one_line(name, 64), word.value], 1)
+        yield words
         yield _gauge("agent_up", "1 if the agent's card could be read last, else 0.", "agent", up)
         ages = {view.entry.name: (now - view.fetched_at).total_seconds() for view in views if view.fetched_at}
         yield _gauge("agent_card_age_seconds", "Since the agent's card was read.", "agent", ages)

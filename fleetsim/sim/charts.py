@@ -44,7 +44,7 @@ svg text{fill:var(--dim)}svg text.name{fill:currentColor;font-size:12px}.grid{st
 .high{fill:none;stroke:#d9822b;stroke-width:1.5}.low{fill:none;stroke:#3b82c4;stroke-width:1.5}
 circle.high{fill:#d9822b}circle.low{fill:#3b82c4}
 .completed,.up,.success{fill:#3f9c63}.failed,.down,.failure,.missed{fill:#cf4a3f}.rejected{fill:#b0589e}
-.canceled,.paused,.skipped{fill:#8c8c8c}.undeliverable{fill:#e0913a}.unknown{fill:#7d6bc9}.lost{fill:#8a3324}
+.canceled,.paused,.skipped{fill:#8c8c8c}.undeliverable{fill:#e0913a}.unknown{fill:#7d6bc9}.few{fill:#9aa0a6}.lost{fill:#8a3324}
 .expired,.degraded,.late,.timeout{fill:#d8b13c}.protocol_error{fill:#3aa5a5}.running{fill:#3b82c4}
 .key{display:inline-flex;align-items:center;gap:.35em;margin-right:1em;font-size:.85rem}.key svg{width:.8em;margin:0}
 """

@@ -60,8 +60,8 @@ def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_why_an_agent_is_not_up_and_since_when_stands_under_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys)
-    assert "frank is down since 2026-11-22 07:30Z: unreachable" in lines
-    assert "ava is degraded since 2026-11-22 07:55Z: 50% of 10 succeeded" in lines
+    assert "frank: down since 2026-11-22 07:30Z: unreachable" in lines
+    assert "ava: degraded since 2026-11-22 07:55Z: its success rate is under 95 %" in lines
     assert "nora is unknown: not reached yet" in lines
     assert not any(line.startswith("quinn is") for line in lines)
 

@@ -68,6 +68,11 @@ class Journal:
         given = {"url": url, "rpcUrl": url + "/a2a", "dialect": dialect, "skills": list(skills)}
         self.say("agent.card.updated", agent=agent, **{**defaults, **given, **fields})
 
+    def health(self, agent: str, word: str, why: str = "") -> Event:
+        level = Level.WARN if word in {"down", "degraded"} else Level.INFO
+        since = self.at.isoformat() if level is Level.WARN else None
+        return self.say("agent.health.changed", level, agent=agent, health=word, why=why, since=since)
+
     def request(self, agent: str, skill: str, *, actor: str = "user", text: str = "", cid: str = "") -> dict[str, Any]:
         about = {"correlation_id": cid or self.new_id(), "agent": agent, "skill": skill}
         said = text or f"Please run {skill}."
@@ -196,7 +201,9 @@ def _begin(j: Journal) -> None:
     j.later(0.1)
     for name, (dialect, skills) in FLEET.items():
         j.card(name, dialect, skills, pushNotifications=name != "protopen", streaming=name != "protopen")
+        j.health(name, "up")
     j.say("agent.card.failed", Level.WARN, agent="frank", reason="connection refused", stale=False)
+    j.health("frank", "down", "connection refused")
 
 
 def _run(j: Journal, ceremony: str, agent: str, skill: str, took_ms: int, ok: bool = True) -> None:
@@ -244,6 +251,7 @@ def _work(j: Journal) -> None:
 def _now(j: Journal) -> None:
     """What is still going on at the end."""
     j.at = NOW - timedelta(minutes=18)
+    j.health("flaky", "degraded", "its success rate is under 95 %")
     review = j.request(
         "quinn", "pr_review", actor="ceremony.quinn.daily-digest", text="Review PR 911 before the release."
     )

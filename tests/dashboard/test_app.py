@@ -387,10 +387,11 @@ async def test_the_cursor_stays_on_its_agent_when_the_order_changes() -> None:
     j = Journal(start=NOW)
     for name in ("a", "b", "c"):
         j.card(name, "0.3", ("echo",))
+        j.health(name, "up")
     async with showing(j.events, "j") as stage:
         assert stage.main.key == "b"
         count = len(j.events)
-        j.say("agent.breaker.opened", agent="c", failures=5, retryInSeconds=9, reason="x")
+        j.health("c", "down", "x")
         await stage.say(*j.events[count:])
         assert [agent.name for agent in stage.main.rows.items] == ["c", "a", "b"]
         assert stage.main.key == "b"

@@ -292,7 +292,9 @@ def ailing() -> View:
         j.card(name, "0.3", ("echo",))
     reason = "10.0.0.7:8000: connection refused, and the agent's own log says nothing that would help"
     j.say("agent.breaker.opened", agent="frank", failures=5, retryInSeconds=90_000, reason=reason)
+    j.health("frank", "down", reason)
     j.say("agent.push.degraded", agent="mute", why="silent")
+    j.health("mute", "degraded", "its webhooks do not arrive")
     j.end(j.request("quinn", "echo"))
     for _ in range(6):
         j.end(j.request("quinn", "echo"), "canceled", blame="human", cause="rejected_by_person", reason="rejected")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.health import HealthWord
+from fleetsim.caller.scenario_events import HealthLooked
 from fleetsim.dashboard.view import EVENTS_MAX, View, ViewBuilder
 from fleetsim.dashboard.view_fleet import PushState
 from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX, TaskDetail
@@ -50,39 +51,28 @@ def runs(j: Journal, agent: str, good: int, bad: int) -> None:
         j.end(about, "completed" if n < good else "failed")
 
 
-def test_agents_are_listed_worst_first() -> None:
+def test_agents_are_listed_worst_first_by_the_hubs_words() -> None:
     j = journal()
-    j.say("config.loaded", agents=["healthy", "limping", "broken", "absent", "new"], path="agents.yaml")
-    runs(j, "healthy", 10, 0)
-    runs(j, "limping", 7, 3)
-    runs(j, "broken", 1, 9)
-    j.say("agent.card.failed", agent="absent", reason="connection refused", stale=False)
+    words = {"healthy": "up", "odd": "no such word", "young": "too few", "broken": "down", "limping": "degraded"}
+    j.say("config.loaded", agents=[*words, "new"], path="agents.yaml")
+    for name, word in words.items():
+        j.health(name, word, "because")
     rows = view(j).agents
-    assert [row.name for row in rows] == ["broken", "absent", "limping", "new", "healthy"]
-    assert [row.health for row in rows] == [
-        HealthWord.DOWN,
-        HealthWord.DOWN,
-        HealthWord.DEGRADED,
-        HealthWord.UNKNOWN,
-        HealthWord.UP,
+    assert [(row.name, row.health) for row in rows] == [
+        ("broken", HealthWord.DOWN),
+        ("limping", HealthWord.DEGRADED),
+        ("young", HealthWord.TOO_FEW),
+        ("new", HealthWord.UNKNOWN),
+        ("odd", HealthWord.UNKNOWN),
+        ("healthy", HealthWord.UP),
     ]
+    assert (rows[0].why, rows[0].since, rows[2].since) == ("because", j.at, None)
 
 
-def test_an_agent_is_judged_by_the_thresholds_of_its_hub() -> None:
-    told = {"upAt": 0.7, "downBelow": 0.2, "outcomesMin": 2, "p95LimitMs": None}
-    for thresholds, word in ((told, HealthWord.UP), ({}, HealthWord.DEGRADED), ("no mapping", HealthWord.DEGRADED)):
-        j = journal()
-        j.say("config.loaded", agents=["quinn"], path="agents.yaml", thresholds=thresholds)
-        runs(j, "quinn", 8, 2)
-        (row,) = view(j).agents
-        assert row.health is word, thresholds
-
-
-def test_too_few_runs_judge_nobody() -> None:
+def test_a_share_of_few_runs_is_not_settled() -> None:
     j = journal()
     runs(j, "young", 0, 4)
     (row,) = view(j).agents
-    assert row.health is HealthWord.UP
     assert not row.settled
 
 
@@ -105,9 +95,10 @@ def test_an_agent_that_left_the_file_leaves_the_screen() -> None:
     assert [row.name for row in view(j).agents] == ["b"]
 
 
-def test_a_disabled_agent_is_paused_and_last() -> None:
+def test_a_paused_agent_is_last() -> None:
     j = journal()
     j.say("config.loaded", agents=[{"name": "off", "enabled": False}, {"name": "on", "url": "http://h"}], path="x")
+    j.health("off", "paused", "not enabled in agents.yaml")
     rows = view(j).agents
     assert [(row.name, row.health) for row in rows] == [("on", HealthWord.UNKNOWN), ("off", HealthWord.PAUSED)]
 
@@ -117,6 +108,7 @@ def test_a_file_read_again_changes_who_is_there_and_keeps_what_is_known_of_the_r
     j.say("config.loaded", agents=[{"name": n, "url": f"http://{n}"} for n in ("a", "b", "c")], path="agents.yaml")
     for name in ("a", "b"):
         j.card(name, "0.3", ("echo",))
+        j.health(name, "up")
     j.say("config.rejected", Level.WARN, path="agents.yaml", error="agents.yaml:7:9 unknown key")
     facts = [
         {"name": "a", "url": "http://a"},
@@ -136,9 +128,8 @@ def test_a_file_read_again_changes_who_is_there_and_keeps_what_is_known_of_the_r
     seen = view(j)
     rows = {row.name: row for row in seen.agents}
     assert sorted(rows) == ["a", "b", "d"]
-    assert (rows["a"].health, rows["b"].health) == (HealthWord.UP, HealthWord.UNKNOWN)
+    assert (rows["a"].health, rows["b"].health) == (HealthWord.UP, HealthWord.UP)
     assert rows["b"].card.url == "http://moved"
-    assert (rows["d"].health, rows["d"].why) == (HealthWord.PAUSED, "its credential D_KEY is not set")
     assert seen.config_error == ""
     assert "D_KEY is not set; d is disabled" in [notice.text for notice in seen.notices]
 
@@ -149,57 +140,36 @@ def test_a_failed_refresh_keeps_the_row_and_marks_it_stale() -> None:
     j.later(240)
     j.say("agent.card.failed", agent="quinn", reason="connection refused", stale=True)
     (row,) = view(j).agents
-    assert row.health is HealthWord.UP
     assert row.stale_since == NOW
     assert row.card.skills == ("echo",)
     j.card("quinn", "0.3", ("echo",))
     assert view(j).agents[0].stale_since is None
 
 
-def test_an_open_breaker_is_down_until_it_closes() -> None:
+def test_an_open_breaker_says_when_the_agent_is_tried_again_until_it_closes() -> None:
     j = journal()
     j.card("quinn", "0.3", ("echo",))
     j.say("agent.breaker.opened", agent="quinn", failures=5, retryInSeconds=30, reason="connection refused")
     (row,) = view(j).agents
-    assert (row.health, row.why) == (HealthWord.DOWN, "connection refused")
     assert row.breaker_until == NOW + timedelta(seconds=30)
     j.say("agent.breaker.closed", agent="quinn")
-    assert view(j).agents[0].health is HealthWord.UP
+    assert view(j).agents[0].breaker_until is None
 
 
-def test_a_restart_forgets_what_the_run_before_found_of_reachability_and_keeps_the_figures() -> None:
+def test_a_restart_forgets_the_words_of_the_run_before_and_keeps_the_figures() -> None:
     j = journal()
     runs(j, "quinn", 6, 0)
-    j.say("agent.breaker.opened", agent="quinn", failures=5, retryInSeconds=30, reason="connection refused")
-    j.say("agent.card.failed", agent="frank", reason="connection refused", stale=False)
-    j.say("config.loaded", agents=["quinn", "frank"], path="agents.yaml")
-    rows = {row.name: row for row in view(j).agents}
-    assert (rows["quinn"].health, rows["quinn"].figures.success_count) == (HealthWord.UP, 6)
-    assert rows["frank"].health is HealthWord.UNKNOWN
-
-
-def test_an_agent_that_cannot_be_reached_is_down_until_it_answers() -> None:
-    j = journal()
-    j.card("quinn", "0.3", ("echo",))
-    j.end(j.request("quinn", "echo"), "undeliverable", blame="network", reason="connection refused")
+    j.health("quinn", "down", "connection refused")
+    j.say("config.loaded", agents=["quinn"], path="agents.yaml")
     (row,) = view(j).agents
-    assert (row.health, row.why) == (HealthWord.DOWN, "connection refused")
-    assert row.figures.answered_outcomes == 0
-    j.end(j.request("quinn", "echo"))
-    assert view(j).agents[0].health is HealthWord.UP
-
-
-def test_a_refused_request_of_our_own_making_does_not_put_an_agent_down() -> None:
-    j = journal()
-    j.card("quinn", "0.3", ("echo",))
-    j.end(j.request("quinn", "echo"), "undeliverable", blame="caller", reason="401")
-    assert view(j).agents[0].health is HealthWord.UP
+    assert (row.health, row.why, row.since) == (HealthWord.UNKNOWN, "", None)
+    assert row.figures.success_count == 6
 
 
 def test_push_states_follow_the_webhooks() -> None:
     j = journal()
     j.card("quinn", "0.3", ("echo",), pushNotifications=False)
-    assert view(j).agents[0].push is PushState.OFF
+    assert view(j).agents[0].push is PushState.POLLED
     j.card("quinn", "0.3", ("echo",))
     j.say("agent.push.registered", agent="quinn")
     assert view(j).agents[0].push is PushState.REGISTERED
@@ -210,7 +180,11 @@ def test_push_states_follow_the_webhooks() -> None:
     assert seen.agents[0].push is PushState.WORKING
     assert (seen.counters.push_ok, seen.counters.push_again, seen.counters.push_refused) == (1, 1, 1)
     j.say("agent.push.degraded", agent="quinn", why="silent")
-    assert view(j).agents[0].health is HealthWord.DEGRADED
+    assert view(j).agents[0].push is PushState.SILENT
+    j.say("agent.push.degraded", agent="quinn", why="no loopback addresses", refused=True)
+    j.card("quinn", "0.3", ("echo",))
+    row = view(j).agents[0]
+    assert (row.push, row.health) == (PushState.POLLED, HealthWord.UNKNOWN), "nothing is wrong with it"
 
 
 def test_outcomes_leave_the_figures_after_a_day() -> None:
@@ -523,36 +497,19 @@ def six_rejections() -> Journal:
     return j
 
 
-def test_what_people_rejected_leaves_a_sound_agent_up_on_the_screen() -> None:
+def test_what_people_rejected_is_no_run_of_the_agent() -> None:
     (row,) = view(six_rejections()).agents
-    assert (row.health, row.figures.success_rate, row.figures.beside_counts) == (HealthWord.UP, 1.0, {"human": 6})
+    assert (row.figures.success_rate, row.figures.beside_counts) == (1.0, {"human": 6})
     assert sum(runs for _, runs in row.trend) == 6
 
 
-def test_an_agent_that_refuses_our_key_is_down_since_then_until_it_takes_it() -> None:
+def test_words_that_a_recording_has_beside_its_events_are_shown() -> None:
     j = journal()
     j.card("quinn", "0.3", ("echo",))
-    refused = j.say("agent.auth.refused", agent="quinn", why="401")
-    j.later(600)
-    j.say("agent.auth.refused", agent="quinn", why="401")
-    (row,) = view(j).agents
-    assert (row.health, row.why, row.since) == (HealthWord.DOWN, "refused the credential", refused.at)
-    j.say("agent.auth.accepted", agent="quinn")
-    assert view(j).agents[0].health is HealthWord.UP
-
-
-def test_since_when_an_agent_is_not_up_is_shown_with_the_reason() -> None:
-    j = journal()
-    j.card("quinn", "0.3", ("echo",))
-    first = j.say("agent.breaker.opened", agent="quinn", failures=5, retryInSeconds=30, reason="connection refused")
-    (row,) = view(j).agents
-    assert (row.health, row.why, row.since) == (HealthWord.DOWN, "connection refused", first.at)
-    j.say("agent.breaker.closed", agent="quinn")
-    silent = j.say("agent.push.degraded", agent="quinn", why="silent")
-    j.later(60)
-    j.say("agent.push.degraded", agent="quinn", why="silent")
-    (row,) = view(j).agents
-    assert (row.health, row.why, row.since) == (HealthWord.DEGRADED, "its webhooks do not arrive", silent.at)
+    builder = ViewBuilder()
+    builder.fold_all([*j.events, HealthLooked(at=NOW, agents={"quinn": "degraded", "gone": "up"})])
+    (row,) = builder.snapshot(NOW).agents
+    assert (row.name, row.health) == ("quinn", HealthWord.DEGRADED)
 
 
 def test_latencies_on_the_screen_are_of_the_agents_own_time() -> None:

@@ -252,5 +252,5 @@ async def test_why_and_since_when_an_agent_is_down_survive_a_restart_of_the_hub(
         await t.restart()
         await asyncio.sleep(60)
         found = row(t)
-        assert (found.health, found.why) == (HealthWord.DOWN, "unreachable")
+        assert (found.health, found.why) == (HealthWord.DOWN, "http://quinn.example:8000: connection refused")
         assert found.since == first.ended_at

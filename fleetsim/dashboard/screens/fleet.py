@@ -64,7 +64,7 @@ def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
 
 PUSH = {
     PushState.UNKNOWN: line(("-", MUTED)),
-    PushState.OFF: line(("poll", MUTED)),
+    PushState.POLLED: line(("polled", MUTED)),
     PushState.REGISTERED: line(("· set", MUTED)),
     PushState.WORKING: line(("✓ ok", Tone.GOOD)),
     PushState.SILENT: line(("✗ mute", Tone.WARN)),
@@ -189,7 +189,8 @@ def fleet_card(view: View, width: int) -> list[Text]:
     c, f = view.counters, view.counters.figures
     numbers = [(mark, c.health.get(word, 0)) for word, mark in HEALTH.items()]
     counts = [line((f"{mark.glyph} {n} {mark.word}", mark.tone if n else MUTED)) for mark, n in numbers]
-    down, degraded, unknown, up, _ = counts
+    down, degraded, few, unknown, up, _ = counts
+    unsure = [one for one, word in ((few, HealthWord.TOO_FEW), (unknown, HealthWord.UNKNOWN)) if c.health.get(word)]
     share = percent(f.success_count, f.answered_outcomes) + ("%" if f.answered_outcomes else "")
     latencies = [
         line(("ok ", MUTED), (share, share_tone(f.success_count, f.answered_outcomes))),
@@ -202,7 +203,7 @@ def fleet_card(view: View, width: int) -> list[Text]:
     ]
     return [
         fitted([up, degraded], width),
-        fitted([down, unknown] if c.health.get(HealthWord.UNKNOWN) else [down], width),
+        fitted([down, *unsure], width),
         fitted(latencies, width, gap=1),
         fitted(cost, width) if f.total_cost_usd else line(("no costs reported", MUTED)),
     ]
