@@ -62,7 +62,7 @@ def test_why_an_agent_is_not_up_and_since_when_stands_under_the_table(capsys: py
     lines = printed(capsys)
     assert "frank: down since 2026-11-22 07:30Z: unreachable" in lines
     assert "ava: degraded since 2026-11-22 07:55Z: its success rate is under 95 %" in lines
-    assert "nora is unknown: not reached yet" in lines
+    assert "nora: unknown: not reached yet" in lines
     assert not any(line.startswith("quinn is") for line in lines)
 
 
