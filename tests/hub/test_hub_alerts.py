@@ -52,7 +52,9 @@ async def test_an_agent_that_goes_down_and_comes_back_is_told_once_each() -> Non
         assert told(t) == []
         t.network.down(QUINN)
         await asyncio.sleep(10 * MINUTE)
-        assert told(t) == ["✗ alert: quinn is down\n\nhttp://quinn.example:8000: connection refused\n\nfleetsim health\n"]
+        assert told(t) == [
+            "✗ alert: quinn is down\n\nhttp://quinn.example:8000: connection refused\n\nfleetsim health\n"
+        ]
         t.network.up(QUINN)
         await asyncio.sleep(10 * MINUTE)
         assert len(told(t)) == 2
