@@ -6,7 +6,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,7 +126,7 @@ def _play(common: CommonOptions, options: SpanOptions) -> int:
         texts = chosen(texts, options.ceremony_ids, where)
     ceremonies = tuple(contents_of(texts, where).ceremonies.values())
     fleet = None if options.scenario is None else _described(options.scenario, virtual=clock.virtual)
-    seen = _Seen() if fleet is not None else asyncio.run(_look(common))
+    seen = _Seen() if fleet is not None else asyncio.run(_look(common, virtual=clock.virtual))
     wanted = span_scenario(
         ceremonies,
         first,
@@ -162,7 +162,7 @@ def _play(common: CommonOptions, options: SpanOptions) -> int:
         clock=clock,
         settle_s=settle_s,
         verbose=options.verbose,
-        entries=seen.config.agents,
+        entries=[entry for entry in seen.config.agents if not clock.virtual or entry.name not in seen.offers],
         command=options.command(common.config, where),
     )
 
@@ -187,7 +187,7 @@ class _Seen:
     unread: tuple[str, ...] = ()
 
 
-async def _look(common: CommonOptions) -> _Seen:
+async def _look(common: CommonOptions, *, virtual: bool) -> _Seen:
     """Read agents.yaml, and each agent's card as the hub does. Raises ConfigError."""
     from fleetsim.caller.cards import CardBroker
     from fleetsim.caller.config import load_fleet
@@ -201,9 +201,7 @@ async def _look(common: CommonOptions) -> _Seen:
         CardBroker(runtime, config, EventLog(runtime.clock)) as broker,
     ):
         await broker.until_read(None, (ALL,))
-        views = [view for view in broker.views() if view.entry.enabled or view.entry.disabled_why]
-    # A credential that is not set here may be set where the hub runs.
+        # On virtual time a credential that is not set here may be set where the hub runs.
+        views = [view for view in broker.views() if view.entry.enabled or (virtual and view.entry.disabled_why)]
     unread = tuple(view.entry.name for view in views if view.card is None)
-    entries = tuple(replace(entry, enabled=True) if entry.name in unread else entry for entry in config.agents)
-    offers = {view.entry.name: view.skills for view in views}
-    return _Seen(config=replace(config, agents=entries), offers=offers, unread=unread)
+    return _Seen(config=config, offers={view.entry.name: view.skills for view in views}, unread=unread)

@@ -113,6 +113,13 @@ def test_a_target_that_takes_no_work_fails_its_runs_and_the_verdict(shell: Shell
     assert "did you mean “quinn”?" in quin
 
 
+def test_an_agent_whose_credential_is_not_set_here_is_played_and_named(shell: Shell) -> None:
+    shell.write("agents.yaml", AGENTS.replace('9"}', '9", apiKeyEnv: NOT_SET_HERE}'))
+    done = shell.run("ceremony", "play", *SEVEN_HOURS, "--expect", "fired == 7")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no card could be read of quinn" in done.stderr
+
+
 def test_a_broken_file_stops_no_other_ceremony_and_is_in_the_verdict(shell: Shell) -> None:
     shell.write("ceremonies/broken.yaml", "id: broken\nschedule: often\n")
     done = shell.run("ceremony", "play", *SEVEN_HOURS, "-o", "json")
