@@ -448,7 +448,7 @@ class CardBroker:
                 agent=entry.name,
                 url=entry.url,
                 rpc_url=choice.url if choice else "",
-                dialect=choice.dialect_name if choice else "",
+                dialect=choice.spoken or "" if choice else "",
                 skills=tuple(view.skills),
                 streaming=view.capabilities.streaming,
                 push_notifications=view.capabilities.push_notifications,

@@ -115,7 +115,7 @@ class AgentFile(_File):
     timeout_ms: Annotated[int, Field(gt=0, le=7 * 86_400_000)] | None = None
     """call_s of the fleet, for this agent alone and in milliseconds. It does not limit a send or a stream."""
     wire: Annotated[Wire | None, Field(json_schema_extra=_quoted_or_not)] = None
-    """The dialect of A2A, overruling the card; 0.1 is never guessed. With or without quotes."""
+    """The dialect of A2A, overruling the card; 0.1 is spoken only if either says so. With or without quotes."""
     enabled: bool = True
     """A disabled agent is shown, not called."""
     tags: Annotated[list[_Text], Field(max_length=50, json_schema_extra=_or_nothing)] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,13 +14,14 @@ from fleetsim.check.listener import Listener
 from fleetsim.check.options import DEFAULT_TEXTS, Hint, Options, Target
 from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_path
 from fleetsim.check.requirement import BOTH
-from fleetsim.check.verdict import note_timeout
+from fleetsim.check.verdict import NotPassed, Verdict, note_timeout
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.http import followed
 from fleetsim.model.call import Operation
-from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable
+from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable, WireError
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
-from fleetsim.wire.choice import lies_below
+from fleetsim.wire.cards import read_card
+from fleetsim.wire.choice import lies_below, no_way
 from fleetsim.wire.dialect import dialect_of_version
 
 PROBE_EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("probed", default=None)
@@ -51,6 +53,8 @@ class AgentUnderTest:
     dialects: tuple[str, ...] = ()
     hints: dict[str, Hint] = field(default_factory=dict)
     guarded: Exchange | None = None
+    no_way: str = ""
+    """Why nothing can be sent to the agent, as ``wire.choice`` says it: only its card is probed."""
 
     # The card.
 
@@ -118,7 +122,10 @@ class AgentUnderTest:
         headers: Mapping[str, str] | None = None,
         credentials: Mapping[str, str] | None = None,
     ) -> Exchange:
-        """One request and its answer; whatever goes wrong below HTTP is in ``problem``, never raised."""
+        """One request and its answer; whatever goes wrong below HTTP is in ``problem``, never raised.
+
+        Raises NotPassed (not tested) as ``opened``.
+        """
         exchange = self.opened(method, url, body, headers, credentials)
         limits = Limits(total_s=self.options.reply_s, body_bytes_max=BODY_BYTES_MAX)
         request = Request(method=method, url=url, headers=exchange.sent_headers, body=body, limits=limits)
@@ -154,7 +161,12 @@ class AgentUnderTest:
         headers: Mapping[str, str] | None,
         credentials: Mapping[str, str] | None,
     ) -> Exchange:
-        """A fresh exchange, on the record. ``credentials`` None means the target's own."""
+        """A fresh exchange, on the record. ``credentials`` None means the target's own.
+
+        Raises NotPassed (not tested) for a call to an agent that offers no interface that can be called.
+        """
+        if self.no_way and method != "GET":
+            raise NotPassed(Verdict.NOT_TESTED, self.no_way)
         content = {"content-type": "application/json"} if body else {}
         own = self.target.headers if credentials is None else credentials
         sent = {**content, "accept": "application/json", **own, **(headers or {})}
@@ -188,9 +200,16 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
     """
     agent = AgentUnderTest(target=target, runtime=runtime, options=options, listener=listener)
     await _read_cards(agent)
+    with suppress(WireError):  # what is no card offers nothing, and C-05 tells that
+        card = read_card(agent.card)
+        agent.no_way = "" if target.dialects or target.address.rpc_url else no_way(card)
     offered = tuple(dict.fromkeys(dialect_of_version(version) for _, version in agent.interfaces()))
+    if agent.no_way:
+        offered = tuple(dict.fromkeys(dialect_of_version(item.protocol_version) for item in card.interfaces))
     agent.dialects = target.dialects or tuple(sorted(offered)) or ("0.3",)
     agent.hints = {**_detected(agent), **options.hints}
+    if agent.no_way:
+        return agent
     body = b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
     version = RawDialect(agent.dialects[-1]).headers()
     for url in dict.fromkeys(agent.endpoint(name) for name in agent.dialects):

@@ -100,7 +100,7 @@ async def run_check(
         url=target.url,
         agent=one_line(str(agent.card.get("name", "?")), 80),
         dialects=agent.dialects,
-        endpoints={name: agent.endpoint(name) for name in agent.dialects},
+        endpoints={} if agent.no_way else {name: agent.endpoint(name) for name in agent.dialects},
         listener=listener.origin if listener else "",
         findings=in_order(findings, REQUIREMENTS),
         seconds=runtime.clock.monotonic() - clock,
@@ -122,7 +122,7 @@ class Run:
         self._done = self._all = 0
         self._late: list[Job] = []
         self._left: dict[str, list[Exchange]] = {name: [] for name in agent.dialects}
-        self.note, self._beside = "", False
+        self.note, self._beside = agent.no_way, False
 
     async def all(self, requirements: Iterable[Requirement]) -> list[Finding]:
         """What is found of every requirement in every dialect it has, the slow ones beside each other."""
@@ -234,6 +234,8 @@ class Run:
 
     async def _attempt(self, requirement: Requirement, name: str) -> None:
         session, probe = self._sessions[name], requirement.probe
+        if self._agent.no_way and requirement.section != SECTIONS["C"]:
+            raise NotPassed(Verdict.NOT_TESTED, self._agent.no_way)
         await _check_needs(requirement, session)
         if probe is None:
             raise NotPassed(Verdict.NOT_TESTED, "this version has no probe for it")

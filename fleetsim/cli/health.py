@@ -167,7 +167,7 @@ def _remarks(row: Mapping[str, Any]) -> Iterator[str]:
     name = one_line(row["agentName"], NAME_MAX)
     if row["health"] != "up":
         since = f" since {_moment(row['since'])}" if row["since"] else ""
-        yield f"{name}: {row['health']}{since}: {one_line(row['why'], LINE_MAX)}"
+        yield f"{name}: {row['health']}{since}: {one_line(row['why'], 2 * LINE_MAX)}"
     if row["besideCounts"]:
         counts = ", ".join(f"{count} {WHOSE[Blame(blame)]}" for blame, count in row["besideCounts"].items())
         yield f"{name}: beside its figures: {counts}"

@@ -14,7 +14,7 @@ import click
 from fleetsim.cli import render
 from fleetsim.cli.exit_codes import Exit, exit_for
 from fleetsim.cli.main import CommonOptions
-from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.errors import ConfigError, FleetsimError, NoSharedInterface
 from fleetsim.model.text import one_line
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def init(common: CommonOptions, urls: tuple[str, ...], api_key_env: str | None, 
         credential = scaffold.asks_for(agent.card) if not (agent.api_key_env or agent.bearer_env) else ""
         wants = f"; its card asks for {credential}" if credential else ""
         skills = "1 skill" if (count := len(agent.card.skills)) == 1 else f"{count} skills"
-        common.note(f"{agent.name}: {skills}, A2A {scaffold.dialect_of(agent)}, at {agent.url}{wants}")
+        common.note(f"{agent.name}: {skills}, A2A {agent.dialect}, at {agent.url}{wants}")
     for one in unread:
-        common.note(f"not read: {one.url}: {one.error}", *([f"  next: {one.error.hint}"] if one.error.hint else []))
+        common.note(f"not usable: {one.url}: {one.error}", *([f"  next: {one.error.hint}"] if one.error.hint else []))
     if urls and not read:
-        raise unread[0].error if len(unread) == 1 else ConfigError("no card could be read; nothing was written")
+        raise unread[0].error if len(unread) == 1 else ConfigError("no agent can be used; nothing was written")
     if there:
         render.lines(scaffold.entries(read, unread))
         hint = f"add the entries printed above to its `agents:`; `fleetsim --config OTHER init {urls[0]}` writes anew"
@@ -67,7 +67,7 @@ def init(common: CommonOptions, urls: tuple[str, ...], api_key_env: str | None, 
             {
                 "name": agent.name,
                 "url": agent.url,
-                "dialect": scaffold.dialect_of(agent),
+                "dialect": agent.dialect,
                 "skills": [skill.skill_id for skill in agent.card.skills],
             }
             for agent in read
@@ -101,12 +101,12 @@ async def _read_all(
     async def read_card(client: AgentClient) -> FleetsimError | None:
         async with turns:
             try:
-                await client.choice()
+                choice = await client.choice()
             except ConfigError:
                 raise
             except FleetsimError as error:
                 return error
-        return None
+        return NoSharedInterface(choice.no_way) if choice.no_way else None
 
     async with running_runtime() as runtime:
         clients = [client_for(url, runtime, api_key_env=api_key_env, bearer_env=bearer_env) for url in urls]

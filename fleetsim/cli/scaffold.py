@@ -19,7 +19,6 @@ from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import FleetsimError, HttpRefused
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, ID
-from fleetsim.wire.dialect import dialect, dialect_of_version
 
 SCHEMA_FOLDER = ".fleetsim"
 CEREMONIES_FOLDER = "ceremonies"
@@ -111,11 +110,6 @@ def asks_for(card: AgentCard) -> str:
     return {"apiKey": "an API key", "bearer": "a bearer token"}.get(credential, credential)
 
 
-def dialect_of(agent: ReadableAgent) -> str:
-    """The dialect the agent is called in under the entry that is written for it."""
-    return _unguessed(agent.card) or agent.dialect
-
-
 def yaml_text(text: str) -> str:
     """``text`` as one YAML scalar on one line that is read back as exactly this text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
@@ -144,20 +138,13 @@ def _entry(agent: ReadableAgent) -> str:
     able = ["streams"] * card.capabilities.streaming + ["takes webhooks"] * card.capabilities.push_notifications
     lines = [
         *_comment(f"{title}: {about}" if about else title),
-        *_comment(f"A2A {dialect_of(agent)} at {one_line(agent.rpc_url, 200)}" + "".join(f"; {word}" for word in able)),
+        *_comment(f"A2A {agent.dialect} at {one_line(agent.rpc_url, 200)}" + "".join(f"; {word}" for word in able)),
         *_comment(f"Skills: {', '.join(skills[:_SKILLS_SHOWN])}{more}" if skills else "Its card names no skills."),
         *(line for warning in agent.warnings for line in _comment(f"Note: {warning}")),
         f"  - name: {yaml_text(agent.name)}",
         f"    url: {_url(agent.url)}",
-        *([f'    wire: "{named}" # as its card says; it is never guessed'] if (named := _unguessed(card)) else []),
     ]
     return "\n".join([*lines, *(f"    {line}" for line in _credential(agent))]) + "\n"
-
-
-def _unguessed(card: AgentCard) -> str:
-    """The only dialect that a card claims, if the hub takes it for another unless it is told; else nothing."""
-    named = {dialect_of_version(interface.protocol_version) for interface in card.interfaces}
-    return next((name for name in named if len(named) == 1 and not dialect(name).guessed), "")
 
 
 def _credential(agent: ReadableAgent) -> list[str]:

@@ -36,7 +36,14 @@ from fleetsim.model.call import (
 )
 from fleetsim.model.card import AgentCard
 from fleetsim.model.changing import replace
-from fleetsim.model.errors import ConfigError, HttpRefused, MethodNotFound, VersionNotSupported, WireError
+from fleetsim.model.errors import (
+    ConfigError,
+    HttpRefused,
+    MethodNotFound,
+    NoSharedInterface,
+    VersionNotSupported,
+    WireError,
+)
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import check_text
 from fleetsim.model.task import Part, Task, TaskState
@@ -242,6 +249,7 @@ class AgentClient(BlockingCalls):
             TransportError: no answer; ``sent`` says whether the agent may have acted.
             ConfigError: the credential is not there.
             BlockedAddress: ``choice`` is of another origin.
+            NoSharedInterface: the card offers nothing that fleetsim speaks; nothing was sent.
             TooMuchText: a message longer than ``text_chars_max``; nothing was sent.
         """
         reply, _ = await self.call_raw(call, headers=headers, timeout_s=timeout_s, choice=choice, turns=turns)
@@ -276,10 +284,16 @@ class AgentClient(BlockingCalls):
         return answer
 
     async def _way_out(self, call: Call, choice: Choice | None, timeout_s: float | None = None) -> Choice:
-        """How a call is made. Nothing is asked of anybody for one that is too long, which raises TooMuchText."""
+        """How a call is made. Nothing is sent of one that is too long, or that the agent offers no way for.
+
+        Raises TooMuchText, NoSharedInterface.
+        """
         if isinstance(call, SendMessage):
             check_text(call.message.text, "the message", self.limits.text_chars_max)
-        return choice or self._choice or await self.choice(timeout_s)
+        out = choice or self._choice or await self.choice(timeout_s)
+        if out.no_way:
+            raise NoSharedInterface(f"{self.where}: {out.no_way}")
+        return out
 
     def _other_way(self, call: Call, choice: Choice | None) -> Choice | None:
         """How a message goes out and a task is read where the agent does not know them as its card reads.

@@ -123,7 +123,7 @@ class AgentNotes:
 
     def condition(self, view: AgentView, limiter: AgentLimiter) -> Condition:
         """What is known of an agent now, beside its outcomes."""
-        name = view.entry.name
+        name, no_way = view.entry.name, view.choice.no_way if view.choice else ""
         refused_since, refused_why = self.auth_refused.get(name, (None, ""))
         return Condition(
             reachable=view.reachable,
@@ -131,8 +131,8 @@ class AgentNotes:
             push_silent=name in self.silent,
             auth_refused=refused_since is not None,
             refused_why=refused_why,
-            paused=not view.entry.enabled,
-            paused_why=view.entry.disabled_why,
+            paused=not view.entry.enabled or no_way != "",
+            paused_why=view.entry.disabled_why or no_way,
             unreachable_since=view.unreachable_since,
             unreachable_why=view.stale_reason,
             breaker_since=limiter.opened_at(name),

@@ -34,8 +34,8 @@ def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
     return {
         "name": entry.name,
         "url": entry.url,
-        "rpcUrl": choice.url if choice else None,
-        "dialect": choice.dialect_name if choice else entry.wire,
+        "rpcUrl": (choice.url or None) if choice else None,
+        "dialect": choice.spoken if choice else entry.wire,
         "enabled": entry.enabled,
         "tags": list(entry.tags),
         "auth": entry.auth.env if entry.auth else None,

@@ -4,6 +4,7 @@
 
     FleetsimError            .blame  .retryable  .hint
       ConfigError            a file or flag a person wrote; says file:line and the nearest valid key
+      NoSharedInterface      the agent's card offers nothing that fleetsim speaks; nothing was sent
       UnknownTarget          no such agent or skill
       UnfitAnswer            an answer's data is not what the question's schema asks for
       NotAccepting           the hub cannot accept work now (disk full, shutting down)
@@ -60,6 +61,12 @@ class ConfigError(FleetsimError):
 
     path: tuple[str | int, ...] = ()
     said: str = ""
+
+
+class NoSharedInterface(FleetsimError):
+    """An agent's card offers only bindings or versions of A2A that fleetsim does not speak. Nothing was sent."""
+
+    blame = Blame.NOBODY
 
 
 class UnknownTarget(FleetsimError):

@@ -14,8 +14,8 @@ from fleetsim.model.card import AgentCard, AgentInterface
 from fleetsim.model.changing import made_often, replace
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.wire.cards import is_current
-from fleetsim.wire.dialect import DIALECTS, UNSAID, other_dialect
+from fleetsim.wire.cards import is_current, major_minor
+from fleetsim.wire.dialect import DIALECTS, UNSAID, dialect_of_version, other_dialect
 
 DEFAULT_PATH = "/a2a"
 """Where an agent is called whose card names no address (interop.md section 6)."""
@@ -29,6 +29,7 @@ _PATH_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 class Choice:
     """How to call an agent. ``warnings`` are lines for the operator; ``tenant`` goes into 1.0 parameters.
 
+    ``no_way`` is a sentence where the agent cannot be called at all: nothing is sent, and ``url`` is empty.
     ``other`` is how it is called should this be refused as no dialect of its (decision 0013), None where the dialect
     is the operator's word; ``instead_of`` the dialect of the card, where it was refused.
     """
@@ -39,6 +40,12 @@ class Choice:
     tenant: str | None = None
     other: Choice | None = None
     instead_of: str = ""
+    no_way: str = ""
+
+    @property
+    def spoken(self) -> str | None:
+        """The dialect to show; None where there is no way."""
+        return None if self.no_way else self.dialect_name
 
     def otherwise(self) -> Choice:
         """The other dialect after all, with a warning that says so; this one where there is no other."""
@@ -59,6 +66,15 @@ def disagreement(spoken: str) -> str:
     return f"its card reads as A2A {said}, which the agent does not know: called in {spoken}; the card should say so"
 
 
+def no_way(card: AgentCard) -> str:
+    """What a card offers and what fleetsim speaks, in a sentence, if the two have nothing in common; else ""."""
+    if not card.interfaces or any(_is_spoken(item) for item in card.interfaces):
+        return ""
+    offered = dict.fromkeys(f"{item.binding} {major_minor(item.protocol_version)}" for item in card.interfaces)
+    *others, last = DIALECTS
+    return f"it offers only {one_line(', '.join(offered), 80)}; fleetsim speaks JSON-RPC {', '.join(others)} and {last}"
+
+
 def choose(
     card: AgentCard, configured_url: str, *, found_at: str = "", rpc_url: str = "", dialect_name: str | None = None
 ) -> Choice:
@@ -66,13 +82,18 @@ def choose(
 
     ``found_at`` is where the card was: below the configured path that path is a mounted agent's base, and the card's
     own path is taken if it lies below it too; else a configured path is the endpoint. ``rpc_url`` is the endpoint
-    whatever the card says; that it is of the configured origin is the caller's to see to.
+    whatever the card says; that it is of the configured origin is the caller's to see to. A card without an interface
+    that fleetsim speaks leaves no way (``no_way``) unless ``rpc_url`` or ``dialect_name`` names one.
 
-    Versions below 1 and absent ones count as 0.3; 0.1 is spoken only when ``dialect_name`` says so, which
+    Versions below 1 and absent ones count as 0.3, but 0.1 is spoken where the card or ``dialect_name`` says so, which
     overrules the card. Raises ConfigError when ``configured_url`` is no plain http(s) address.
     """
     chosen = _choose(card, configured_url, found_at, rpc_url, dialect_name)
     if dialect_name is not None:
+        return chosen
+    if not rpc_url and (why := no_way(card)):
+        return Choice(dialect_name=chosen.dialect_name, url="", warnings=(why,), no_way=why)
+    if not DIALECTS[chosen.dialect_name].guessed:
         return chosen
     other = _choose(card, configured_url, found_at, rpc_url, other_dialect(chosen.dialect_name))
     return replace(chosen, other=other)
@@ -120,20 +141,21 @@ def lies_below(url: str, path: str) -> bool:
 
 def _usable(card: AgentCard, warnings: list[str]) -> list[AgentInterface]:
     """JSON-RPC interfaces of a version we speak, newer before older ones, else in the card's order."""
-    spoken = [item for item in card.interfaces if item.binding.upper() == "JSONRPC"]
-    known = [item for item in spoken if _dialect_of(item) != ""]
+    known = [item for item in card.interfaces if _is_spoken(item)]
     if card.interfaces and not known:
-        warnings.append("the card offers no JSON-RPC interface of a version spoken here; trying the configured address")
+        warnings.append("the card offers no JSON-RPC interface of a version spoken here; it is called as configured")
     newest_first = [*DIALECTS]
     return sorted(known, key=lambda item: newest_first.index(_dialect_of(item)))
 
 
+def _is_spoken(interface: AgentInterface) -> bool:
+    return interface.binding.upper() == "JSONRPC" and _dialect_of(interface) != ""
+
+
 def _dialect_of(interface: AgentInterface) -> str:
-    """What an interface is spoken in; "" if it is newer than all that is known. Only what may be guessed counts."""
-    if not is_current(interface):
-        return UNSAID
-    version = interface.protocol_version
-    return next((known.name for known in DIALECTS.values() if known.says_version and known.speaks(version)), "")
+    """What an interface is spoken in; "" if it is newer than all that is known."""
+    name = dialect_of_version(interface.protocol_version)
+    return "" if is_current(interface) and not DIALECTS[name].says_version else name
 
 
 def _split(url: str) -> SplitResult | None:

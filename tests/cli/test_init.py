@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
@@ -238,14 +239,19 @@ async def test_the_first_hour_from_an_empty_folder(shell: Shell, agent: str) -> 
 
 
 @pytest.mark.sockets
-@pytest.mark.parametrize(("dialect", "wire"), [("0.1", "0.1"), ("0.3", None), ("1.0", None)])
-async def test_an_agent_of_any_dialect_answers_under_what_was_written(
-    shell: Shell, dialect: str, wire: str | None
-) -> None:
+@pytest.mark.parametrize("dialect", ["0.1", "0.3", "1.0"])
+async def test_the_verbs_agree_on_the_dialect_that_a_card_says(shell: Shell, dialect: str) -> None:
     async with reference_agent("old", dialects=(dialect,)).serving() as url:
-        assert (await shell.arun("init", url)).returncode == 0
+        for more in ((), ("--stream",)):
+            said = await shell.arun("send", url, "hello", "--skill", "echo", *more)
+            assert (said.returncode, said.stdout) == (0, "hello\n"), said.stderr
+        assert (await asyncio.to_thread(shell.json, "card", url))["dialect"] == dialect
+        checked = await asyncio.to_thread(shell.json, "check", url, "--only", "C-*")
+        assert checked["dialects"] == [dialect]
+        written = await asyncio.to_thread(shell.json, "init", url)
+        assert [agent["dialect"] for agent in written["agents"]] == [dialect]
         (entry,) = parse_fleet((shell.home / "agents.yaml").read_text(), env={}).agents
-        assert entry.wire == wire
+        assert entry.wire is None
         said = await shell.arun("send", "old", "hello", "--skill", "echo")
         assert (said.returncode, said.stdout) == (0, "hello\n"), said.stderr
 
@@ -310,7 +316,7 @@ async def test_all_files_are_written_or_none(shell: Shell, agent: str) -> None:
 async def test_an_agent_that_cannot_be_read_is_told_and_the_exit_code_says_so(shell: Shell, agent: str) -> None:
     done = await shell.arun("init", agent, "http://127.0.0.1:9", f"{agent}/")
     assert done.returncode == 3
-    assert "not read: http://127.0.0.1:9" in done.stderr
+    assert "not usable: http://127.0.0.1:9" in done.stderr
     config = parse_fleet((shell.home / "agents.yaml").read_text(), env={})
     assert [entry.name for entry in config.agents] == ["scout"]
     assert "# Not read: " in (shell.home / "agents.yaml").read_text()

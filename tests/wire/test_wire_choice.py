@@ -149,8 +149,8 @@ def card(*interfaces: tuple[str, str] | tuple[str, str, str]) -> AgentCard:
         ((("http://h:1/n", "1.0.1"), ("http://h:1/o/", "1.3")), "http://h:1/o", "1.0", "http://h:1/o", 0),
         ((("http://h:1/n", "1.0"), ("http://h:1/", "0.3")), "http://h:1/", "1.0", "http://h:1/n", 0),
         ((("http://h:1/g", "1.0", "GRPC"), ("http://h:1/j", "0.3")), "http://h:1", "0.3", "http://h:1/j", 0),
-        ((("http://h:1/g", "1.0", "GRPC"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
-        ((("http://h:1/j", "2.0"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
+        ((("http://h:1/g", "1.0", "GRPC"),), "http://h:1", "0.3", "", 1),
+        ((("http://h:1/j", "2.0"),), "http://h:1", "0.3", "", 1),
         ((("http://h:1/j", "2.0"), ("http://h:1/k", "1.0", "jsonrpc")), "http://h:1", "1.0", "http://h:1/k", 0),
         ((("http://evil/x", "1.0"),), "http://h:1", "1.0", "http://h:1/x", 1),
         ((("http://evil/x", "1.0"),), "http://h:1/a2a", "1.0", "http://h:1/a2a", 1),
@@ -170,6 +170,16 @@ def test_the_newest_interface_is_called_at_the_configured_address(
 ) -> None:
     found = choose(card(*offered), configured)
     assert (found.dialect_name, found.url, len(found.warnings)) == (name, url, warned)
+
+
+@pytest.mark.parametrize("offered", [("http://h:1/g", "1.0", "GRPC"), ("http://h:1/g", "0.3", "HTTP+JSON")])
+def test_a_card_that_shares_no_interface_leaves_no_way_but_a_configured_one(offered: tuple[str, ...]) -> None:
+    alone = choose(card(offered), "http://h:1")
+    assert (offered[2] in alone.no_way, alone.other, alone.url) == (True, None, "")
+    pinned = choose(card(offered), "http://h:1", rpc_url="http://h:1/rpc")
+    assert (pinned.url, pinned.no_way) == ("http://h:1/rpc", "")
+    assert (choose(card(offered), "http://h:1", dialect_name="0.3").no_way) == ""
+    assert choose(card(offered, ("http://h:1/j", "0.3")), "http://h:1").no_way == ""
 
 
 def test_a_configured_dialect_overrules_the_card() -> None:

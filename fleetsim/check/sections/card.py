@@ -81,6 +81,7 @@ async def _knock(session: Session, url: str) -> Exchange:
 async def url_is_the_endpoint(session: Session) -> None:
     """POST a JSON-RPC request to every JSONRPC url of the card; each must answer in JSON-RPC."""
     _, exchange = served_card(session)
+    not_tested_unless(not session.agent.no_way, session.agent.no_way)
     urls = list(session.agent.interfaces())
     fail_unless(urls, "the card names no address for JSON-RPC", exchange)
     for url, _version in dict.fromkeys(urls):
@@ -191,6 +192,7 @@ async def names_its_version(session: Session) -> None:
     card, exchange = served_card(session)
     version = str(card.get("protocolVersion", ""))
     fail_unless(version.startswith("0.3"), f"protocolVersion is {version or 'missing'}", exchange)
+    not_tested_unless(not session.agent.no_way, session.agent.no_way)
     fail_unless(card.get("preferredTransport") == "JSONRPC", "preferredTransport is not JSONRPC", exchange)
 
 
@@ -260,6 +262,7 @@ async def names_1_0(session: Session) -> None:
         if entry.get("protocolBinding") == "JSONRPC"
         and dialect_of_version(str(entry.get("protocolVersion", ""))) == session.dialect.name
     ]
+    not_tested_unless(not session.agent.no_way, session.agent.no_way)
     fail_unless(fit, "no supportedInterfaces entry with protocolBinding JSONRPC and protocolVersion 1.x", exchange)
     fail_unless(url_parts(fit[0].get("url")).netloc, "the entry's url is not absolute", exchange)
 
@@ -322,6 +325,7 @@ async def extra_slash(session: Session) -> None:
 async def url_is_absolute(session: Session) -> None:
     """Parse url and every interface's url: http or https, with a host."""
     _, exchange = served_card(session)
+    not_tested_unless(not session.agent.no_way, session.agent.no_way)
     urls = [str(url) for url, _ in session.agent.interfaces()]
     fail_unless(urls, "the card has no url", exchange)
     for url in urls:
@@ -368,6 +372,7 @@ async def forged_host(session: Session) -> None:
 async def offers_what_it_speaks(session: Session) -> None:
     """Read and cancel a task that is none, in each dialect of the card: neither may be an unknown method or version."""
     # Seen when the agent was discovered; all other requirements are probed in the dialects it knows.
+    not_tested_unless(not session.agent.no_way, session.agent.no_way)
     speaks = ", ".join(session.agent.spoken)
     for name, exchange in session.agent.unknown.items():
         reason = f"the card reads as A2A {name}, of which the agent knows no method ({exchange}); it speaks {speaks}"

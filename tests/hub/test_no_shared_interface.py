@@ -1,0 +1,59 @@
+"""An agent that offers nothing that fleetsim speaks: every door says so, nothing is sent, and nobody is blamed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetsim.check.options import Target
+from fleetsim.check.runner import run_check
+from fleetsim.check.verdict import Verdict
+from fleetsim.client import AgentClient
+from fleetsim.model.errors import Blame, NoSharedInterface
+from fleetsim.model.work import OutcomeKind
+from tests.client.scripted import CARD_10, ScriptedAgent, task
+from tests.hub.town import town
+
+URL = "http://odd.example:8000"
+
+
+def card(binding: str, version: str) -> dict[str, Any]:
+    interface = {"url": f"{URL}/a2a", "protocolBinding": binding, "protocolVersion": version}
+    skill = {"id": "chat", "name": "Chat", "description": "Talks.", "tags": []}
+    modes = {"defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"], "capabilities": {}}
+    return {
+        **CARD_10,
+        **modes,
+        "description": "Odd.",
+        "skills": [skill],
+        "supportedInterfaces": [interface],
+        "version": "1",
+    }
+
+
+OFFERS = [("HTTP+JSON", "1.0"), ("GRPC", "0.3"), ("JSONRPC", "2.0")]
+
+
+@pytest.mark.parametrize(("binding", "version"), OFFERS)
+async def test_every_door_says_what_it_offers_and_sends_nothing(binding: str, version: str) -> None:
+    agent = ScriptedAgent({"*": task()}, card=card(binding, version))
+    async with town(peers={"odd": agent.app}) as t:
+        async with AgentClient(URL, runtime=t.runtime) as client:
+            for call in (client.send_task("hi"), client.follow("hi").end(), client.get("t-1")):
+                with pytest.raises(NoSharedInterface, match=f"{binding} {version}".replace("+", r"\+")) as refused:
+                    await call
+                assert refused.value.blame is Blame.NOBODY
+        (cid,) = await t.remote.submit({"targets": ["odd"], "text": "hi"})
+        outcome = await t.hub.tracker.wait(cid)
+        assert (outcome.kind, outcome.blame is Blame.AGENT) == (OutcomeKind.UNDELIVERABLE, False)
+        (row,) = await t.remote.get("/agents")
+        assert (row["health"], row["rpcUrl"], row["dialect"]) == ("paused", None, None)
+        for said in (outcome.reason, row["why"], *row["warnings"]):
+            assert f"{binding} {version}" in said
+        report = await run_check(Target(url=URL), t.runtime)
+        beside_the_card = [one for one in report.findings if one.requirement.section != "Agent card"]
+        assert {one.verdict for one in beside_the_card} <= {Verdict.NOT_TESTED, Verdict.NOT_APPLICABLE}
+        failed = {one.requirement.id for one in report.of(Verdict.FAIL)}
+        assert failed <= {"C-02", "C-08", "C-09", "C-10"}, "what every card should have, wherever its agent is called"
+    assert agent.seen == []
