@@ -67,9 +67,9 @@ FULL_TEXT = "".join(SCRIPT["chunks"])
 
 POLL_S = 1.0
 ANSWER_S = 4.0
-"""How long the hub waits for a reply's first byte here; ten seconds otherwise."""
+"""How long a call may take here, and a send until its task is looked for; fifteen seconds otherwise."""
 
-OUTCOME_S = 40.0
+TASK_LIMIT_S, OUTCOME_S = 20.0, 40.0
 SETTLE_S = 0.5
 """After the last outcome: whatever would run a second time has run by then."""
 
@@ -180,7 +180,10 @@ async def run_all(url: str, peer: str, rows: list[Row], file: Path) -> list[Tria
 def config(trials: list[Trial]) -> FleetConfig:
     """A fleet with an agent for each row, and intervals short enough to wait for."""
     agents = tuple(AgentEntry(name=t.row.name, url=t.proxy.url, push="inline" if t.row.push else "off") for t in trials)
-    return FleetConfig(agents=agents, settings=FleetSettings(poll_interval_s=POLL_S, retry_waits_s=(0.5, 1.0, 1.5)))
+    settings = FleetSettings(
+        poll_interval_s=POLL_S, call_s=ANSWER_S, task_limit_s=TASK_LIMIT_S, retry_waits_s=(0.5, 1.0, 1.5)
+    )
+    return FleetConfig(agents=agents, settings=settings)
 
 
 def clients(runtime: Runtime, peer: str) -> Callable[[AgentEntry], AgentClient]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 COMPLETED = "completed, once"
 UNKNOWN = "unknown, once"
+EXPIRED = "expired, once"
 NOTHING_RAN = "unknown, never"
 UNDELIVERABLE = "undeliverable, never"
 NO_PROTOCOL = "protocol_error, once"
@@ -43,6 +44,10 @@ FOUND = {**dict.fromkeys(ALL, UNKNOWN), "py10": COMPLETED}
 """A lost reply: 1.0 lists tasks by our context, so the task is found; 0.3 lists none."""
 
 STREAM_FOUND = dict.fromkeys(RICH, UNKNOWN) | {"py10": COMPLETED}
+SILENT = {**dict.fromkeys(ALL, EXPIRED), "py10": COMPLETED}
+"""A reply that never comes is awaited until the request's limit; 1.0 lists the task meanwhile."""
+
+STREAM_SILENT = dict.fromkeys(RICH, EXPIRED) | {"py10": COMPLETED}
 ALL_COMPLETE = dict.fromkeys(RICH, COMPLETED)
 
 JOINED = {"py10": COMPLETED}
@@ -75,8 +80,8 @@ def _send() -> tuple[Row, ...]:
             expected=dict.fromkeys(ALL, NOTHING_RAN),
         ),
         Row(name="send-reset-head", what="reset before the reply's head", fault="F-03", expected=FOUND),
-        Row(name="send-silence", what="silence instead of the reply", fault="F-02", expected=FOUND),
-        Row(name="send-silence-inside", what="silence after 40 bytes of the reply", fault="F-02", expected=FOUND),
+        Row(name="send-silence", what="silence instead of the reply", fault="F-02", expected=SILENT),
+        Row(name="send-silence-inside", what="silence after 40 bytes of the reply", fault="F-02", expected=SILENT),
         Row(name="send-gateway", what="the reply becomes a gateway's 502 page", fault="F-03", expected=FOUND),
         Row(
             name="send-500-then-200",
@@ -154,8 +159,8 @@ def _stream() -> tuple[Row, ...]:
         row("reset-head", "reset before the stream's head", "F-03", STREAM_FOUND),
         row("500-then-200", "500, and 200 had it been sent again", "F-04", dict.fromkeys(RICH, NOTHING_RAN)),
         row("503-then-200", "503 with Retry-After, then 200", "F-04"),
-        row("silence-head", "silence instead of the stream", "F-02", STREAM_FOUND),
-        row("silence-first", "silence before the first event", "F-02", STREAM_FOUND),
+        row("silence-head", "silence instead of the stream", "F-02", STREAM_SILENT),
+        row("silence-first", "silence before the first event", "F-02", STREAM_SILENT),
         row("silence-inside", f"silence after {LATE_OFFSETS[0]} bytes", "F-10"),
         row("rejoin-reset", f"reset at byte {LATE_OFFSETS[0]}, and every rejoined stream too", "F-10", JOINED),
         row("rejoin-refused", f"reset at byte {LATE_OFFSETS[0]}, and rejoining is answered 500", "F-10", JOINED),
