@@ -241,3 +241,42 @@ async def timed(shell: Shell, *args: str) -> Verb:
     async with beaten() as passed:
         done = await shell.arun(*args)
         return Verb(done.returncode, done.stderr, passed())
+
+
+@asynccontextmanager
+async def busy(retry_after: str, times: int) -> AsyncIterator[str]:
+    """An agent that refuses its first calls with 503 and a pause."""
+    agent, refused = Slow("nothing", "0.3"), 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal refused
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                length = [int(h.split(":")[1]) for h in head.split("\r\n") if h.lower().startswith("content-length:")]
+                said = json.loads(await reader.readexactly(length[0])) if length else None
+                if said is not None and refused < times:
+                    refused += 1
+                    writer.write(f"HTTP/1.1 503 X\r\nretry-after: {retry_after}\r\ncontent-length: 0\r\n\r\n".encode())
+                elif said is not None:
+                    done = {"id": "t-1", "kind": "task", "contextId": "c-1", "status": {"state": "completed"}}
+                    await _whole(writer, {"jsonrpc": "2.0", "id": said["id"], "result": done})
+                else:
+                    await _whole(writer, {**agent.card(), "capabilities": {}})
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    agent.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield agent.url
+    server.close()
+
+
+@pytest.mark.parametrize(("pause", "times", "code"), [("1", 1, 0), ("600", 9, 1)])
+async def test_send_by_url_comes_again_when_a_busy_agent_says_or_says_how_long_that_is(
+    pause: str, times: int, code: int, tmp_path: Path
+) -> None:
+    async with busy(pause, times) as url:
+        done = await Shell(tmp_path).arun("send", url, "hi", "--timeout", "40")
+    assert done.returncode == code, done.stderr
+    assert f"{pause} s" in done.stderr

@@ -64,7 +64,7 @@ def weather(network: MemoryNetwork, rng: random.Random) -> None:
     network.fault(faults.Duplicate(copies=2, after_s=3.0), hub, probability=rng.choice([0.0, 0.3]))
     network.fault(faults.LoseRequest(), hub, probability=rng.choice([0.0, 0.2, 0.9]))
     network.fault(faults.LoseReply(), hub, probability=rng.choice([0.0, 0.2]))
-    held = faults.SlowStart(seconds=rng.choice([0.5, 4.0, 12.0]))  # webhooks overtake the reply
+    held = faults.SlowStart(seconds=rng.choice([0.5, 4.0, 12.0, 40.0]))  # webhooks overtake the reply
     for send in ("message/send", "message/stream", "SendMessage", "SendStreamingMessage", "tasks/send"):
         network.fault(held, Match(origin=scout, rpc_method=send), probability=rng.choice([0.0, 0.5]))
     for stream in ("message/stream", "tasks/resubscribe", "SendStreamingMessage", "SubscribeToTask"):
