@@ -22,8 +22,8 @@ from fleetsim.cli.options import pin_options
 @click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as Authorization: Bearer.")
 @click.pass_obj
 def card(common: CommonOptions, /, agent: str, **how: Any) -> None:
-    """Read the card of AGENT, a URL or a name of agents.yaml: who the agent is, what it offers, and where and in which
-    dialect it would be called.
+    """Read the card of AGENT, a URL or a name of agents.yaml: the agent, its skills, and the address and the dialect
+    of a call.
 
     A URL with a path is tried as the base of an agent mounted there: where a card is found below it, and names an
     endpoint below it, that is what is called. Otherwise the URL itself is the endpoint. --rpc-url and --card-url pin

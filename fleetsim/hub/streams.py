@@ -97,7 +97,7 @@ class EventStreams:
     async def _follow(
         self, principal: Principal, after: int, wanted: Callable[[Event], Awaitable[bool]] | None
     ) -> AsyncGenerator[bytes, None]:
-        """Frames for one reader, of what it wants (None is everything), of ``BATCH_MAX`` events at most at once."""
+        """Frames for one reader, of at most ``BATCH_MAX`` events at once; ``wanted`` None is every event."""
         now, closing = asyncio.get_running_loop().time, self._hub.closing
         self._open[principal.agent] += 1
         if not self._ticks:

@@ -1,6 +1,6 @@
 """Alerts: what is wrong with the fleet as a whole, told once when it begins and once when it is over. Pure.
 
-What holds is read off fleet health at each look. An alert is sent once a channel's sink took it; ``Alerts`` remembers
+Each look reads the facts from fleet health. An alert is sent once a channel's sink took it; ``Alerts`` remembers
 that, so that it is sent no more often than the cooldown says, and is raised again while no sink took it.
 """
 
@@ -152,7 +152,7 @@ class _State:
 
 
 class Alerts:
-    """What holds, and which alerts were raised and delivered."""
+    """The facts that hold, and the alerts that were raised and delivered."""
 
     def __init__(self) -> None:
         self._states: dict[AlertKey, _State] = {}
