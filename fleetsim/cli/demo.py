@@ -61,9 +61,17 @@ async def _demo(common: CommonOptions, drawn: bool, stays: bool, picture: Path |
 
     running = asyncio.current_task()
     assert running is not None
+    loop = asyncio.get_running_loop()
+
+    def end(*_: object) -> None:
+        # A stopped job gets SIGCONT right behind: Textual would stop it again, as the terminal is the shell's now.
+        for ignored in (signal.SIGCONT, signal.SIGTTOU):
+            signal.signal(ignored, signal.SIG_IGN)
+        loop.call_soon_threadsafe(running.cancel)
+
     for number in (signal.SIGTERM, signal.SIGHUP):  # they, and a terminal that is closed, end it as Ctrl-C does
         if signal.getsignal(number) is not signal.SIG_IGN:
-            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+            signal.signal(number, end)
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetsim-demo-")))
         if drawn:

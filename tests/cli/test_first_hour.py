@@ -143,6 +143,10 @@ class Terminal:
                 self.question = listed[0][:8]
             assert found, f"$ {step.command}\n--- the page says\n{step.printed}\n--- it printed\n{printed}"
 
+    def stop(self) -> None:
+        """Stop what is in the foreground, as a full-screen program may not notice: not with Ctrl-Z."""
+        os.killpg(os.tcgetpgrp(self._descriptor), signal.SIGSTOP)
+
     def jobs(self, *options: str) -> list[str]:
         """The lines of the shell's ``jobs``, with these options."""
         return self.run(f"jobs {' '.join(options)}").splitlines()
@@ -211,3 +215,16 @@ def test_a_hub_on_a_terminals_foreground_draws_its_dashboard(tmp_path: Path) -> 
     (tmp_path / "agents.yaml").write_text("agents: []\n")
     with terminal(tmp_path) as shell:
         assert "background" not in shell.start("fleetsim up", says=r"\x1b\[\?1049h")
+
+
+@pytest.mark.sockets
+def test_a_demo_that_was_stopped_on_its_screen_ends_when_it_is_killed(tmp_path: Path) -> None:
+    with terminal(tmp_path) as shell:
+        shell.start("fleetsim demo", says=r"\x1b\[\?1049h")
+        shell.until("another terminal")
+        before = len(shell.text)
+        shell.stop()
+        shell.until("Stopped", after=before)
+        shell.run("kill %1; while jobs %1; do sleep 0.2; done")
+        assert "Traceback" not in shell.text
+        assert not list(Path(tmp_path / ".local/state/fleetsim").glob("demo-*")), "it cleaned up"
