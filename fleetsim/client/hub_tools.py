@@ -6,7 +6,7 @@ agent answered goes to one: both are bounded, and neither is believed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -28,6 +28,7 @@ ARGUMENTS_BYTES_MAX = WIRE_BYTES_MAX
 RESULT_CHARS_MAX = 50_000
 """Characters of text and data in one result; ``offset`` and ``part`` of wait_for_task have the rest."""
 
+EFFECTS_SHOWN = 5
 WAIT_S_MAX = 50
 
 
@@ -205,28 +206,51 @@ async def _manage_cron(hub: HubClient, arguments: Any) -> ToolResult:
 
 
 async def _list_agents(hub: HubClient, _: Any) -> ToolResult:
-    rows = await hub.list_agents()
-    lines = [
-        f"{one_line(row['name'], 64)} ({row['health'] if row['enabled'] else 'takes no work'}): "
-        f"{one_line(row['description'], 300)}; skills: {one_line(', '.join(row['skills']), 1_000) or 'none'}"
-        for row in rows
+    rows = [
+        {
+            **{key: row[key] for key in ("name", "tags", "enabled", "health")},
+            "description": one_line(row["description"], 300),
+            "skills": [one_line(skill) for skill in row["skills"][:LISTED_MAX]],
+            "skillsTotal": len(row["skills"]),
+        }
+        for row in await hub.list_agents()
     ]
-    return ToolResult(text=_listed(lines) or "The fleet has no agents.", data={"agents": rows})
+    return _listed("agents", rows, _agent_line) if rows else ToolResult(text="The fleet has no agents.")
 
 
 async def _find_skills(hub: HubClient, arguments: Any) -> ToolResult:
-    rows = await hub.find_skills(**arguments.model_dump())
-    return ToolResult(text=_listed(map(_skill_line, rows)) or "No skill matches.", data={"skills": rows})
+    rows = [
+        {**row, "effects": row["effects"][:EFFECTS_SHOWN]} for row in await hub.find_skills(**arguments.model_dump())
+    ]
+    return _listed("skills", rows, _skill_line) if rows else ToolResult(text="No skill matches.", data={"skills": []})
 
 
-def _listed(lines: Iterable[str]) -> str:
-    return neutralise("\n".join(lines), limit=RESULT_CHARS_MAX)
+def _listed(key: str, rows: list[dict[str, Any]], line: Callable[[Mapping[str, Any]], str]) -> ToolResult:
+    """The first rows, as far as one result holds them, in words and for programs."""
+    lines: list[str] = []
+    left = RESULT_CHARS_MAX
+    for row in rows:
+        left -= len(dump(row))
+        if left < 0:
+            break
+        lines.append(line(row))
+    shown = rows[: len(lines)]
+    if len(shown) < len(rows):
+        lines.append(f"and {len(rows) - len(shown):,} more; find_skills with a text or an effect has fewer")
+    return ToolResult(text="\n".join(lines), data={key: shown})
+
+
+def _agent_line(row: Mapping[str, Any]) -> str:
+    more = row["skillsTotal"] - len(row["skills"])
+    skills = ", ".join(row["skills"]) + (f" and {more:,} more" if more else "")
+    state = row["health"] if row["enabled"] else "takes no work"
+    return f"{one_line(row['name'], 64)} ({state}): {row['description']}; skills: {skills or 'none'}"
 
 
 def _skill_line(row: Mapping[str, Any]) -> str:
     answered, rate = row["answeredOutcomes"], row["successRate"]
     told = [f"{one_line(row['agent'], 64)}/{one_line(row['skill'])}: {one_line(row['description'], 300)}"]
-    told += [f"changes {_effect(one)}" for one in row["effects"][:5]]
+    told += [f"changes {_effect(one)}" for one in row["effects"]]
     told.append(f"{rate:.0%} of {answered} succeeded" if answered else "not measured yet")
     return f"{'; '.join(told)}; {row['health']}"
 

@@ -10,6 +10,7 @@ import pytest
 
 from fleetsim.agent import Agent, Effect, SkillContext, SkillFailed
 from fleetsim.caller.fleet import AuthEntry
+from fleetsim.client.hub_tools import RESULT_CHARS_MAX
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_workstacean import call, said
 from tests.hub.town import KEY, Town, town
@@ -109,3 +110,30 @@ async def test_a_model_finds_who_can_do_something_and_asks_that_agent() -> None:
         assert told.data["response"] == "filed"
         none = await ava.call("find_skills", {"domain": "moon"})
         assert (none.is_error, none.data["skills"]) == (False, [])
+
+
+async def test_the_largest_card_fits_into_one_result_of_a_model() -> None:
+    many = Agent("many", description="\x1b[2J" + "d" * 10_000)
+    promised = tuple(Effect(domain="d" * 200, path=f"{n}." + "p" * 190) for n in range(4))
+    for n in range(90):
+
+        @many.skill(f"skill_{n}", description="d" * 600, effects=promised)
+        async def work(task: SkillContext) -> str:
+            return "done"
+
+    async with town(many, agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        for hub in (t.agents_client(AVA), t.remote):
+            listed = await hub.call("list_agents", {})
+            found = await hub.call("find_skills", {"limit": 100})
+            for result in (listed, found):
+                assert not result.is_error
+                assert len(result.text) <= RESULT_CHARS_MAX + 200
+                told = json.dumps(result.data, ensure_ascii=False, separators=(",", ":"))
+                assert len(told) <= RESULT_CHARS_MAX + 200
+                assert "http://" not in result.text + told
+                assert "\x1b" not in result.text
+            assert "\x1b" not in listed.data["agents"][0]["description"]
+            assert listed.data["agents"][0]["skillsTotal"] == 90
+            assert 10 < len(found.data["skills"]) < 90
+            assert "more" in found.text
