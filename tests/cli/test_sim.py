@@ -232,7 +232,8 @@ def test_a_run_in_real_time_that_is_interrupted_reports_what_was_until_then(tmp_
         _, err = process.communicate(timeout=60)
     out = (tmp_path / "said").read_text()
     assert process.returncode == 130, err
-    assert "on the clock real, stopped after " in out
+    assert "on the clock real from 2" in out
+    assert ", stopped after " in out
     assert "holds  success_rate == 100%" in out
     assert "load:" in out
     assert out.splitlines()[-1].endswith("--clock real --record run.jsonl")
