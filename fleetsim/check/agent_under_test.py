@@ -200,7 +200,7 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
     """
     agent = AgentUnderTest(target=target, runtime=runtime, options=options, listener=listener)
     await _read_cards(agent)
-    with suppress(WireError):  # what is no card offers nothing, and C-05 tells that
+    with suppress(WireError):  # C-05 reports a document that cannot be read as a card
         card = read_card(agent.card)
         agent.no_way = "" if target.dialects or target.address.rpc_url else no_way(card)
     offered = tuple(dict.fromkeys(dialect_of_version(version) for _, version in agent.interfaces()))

@@ -96,8 +96,8 @@ def rewrite(text: str) -> None:
 class LivePieces:
     """Which text of a growing answer can be shown already, so that the answer stands on stdout once and in order.
 
-    That is the text of the first artifact, and of the next one as soon as those before it are whole. What cannot be
-    placed waits for the finished answer (``hold``). The first piece of a stream need not say ``append``.
+    The text of an artifact is shown as soon as all artifacts before it are whole. Text that cannot be placed waits for
+    the finished answer (``hold``). The first piece of a stream need not say ``append``.
     """
 
     shown: str = ""

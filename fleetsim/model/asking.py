@@ -1,4 +1,4 @@
-"""What an agent says with its task: its answer, a failure's reason, or what it asks. One reading for every door."""
+"""The text of a task: an answer, the reason of a failure, or a question. Every door reads it here."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class Prompt:
 
 
 def text_of(task: Task) -> tuple[str, int]:
-    """What the agent says with its task as it stands, and how many characters that is with those left out.
+    """The agent's text for the task as it stands, and the number of its characters with those left out.
 
     The one choice of a text, for every door. A question: the status message, else the artifacts, else the newest
-    message of the agent in the history; data and files in words where there is no text. A failure: its message first
+    message of the agent in the history; data and files in words where text is missing. A failure: its message first
     and then the history, so that partial output never hides the reason. Any other state: the artifacts, then the
     message (seed "A2A Runtime"), and once the task has ended the history. Empty if the agent says nothing.
     """
@@ -79,7 +79,7 @@ def text_of(task: Task) -> tuple[str, int]:
 
 
 def asking_of(task: Task) -> Prompt:
-    """What a waiting task asks: its ``text_of``, and its data and files."""
+    """The question of a waiting task: its ``text_of``, and its data and files."""
     text, chars = text_of(task)
     parts, total = answer_parts(task)
     return Prompt(text=text or SILENT, chars=chars if text else len(SILENT), parts=_kept(parts), parts_total=total)

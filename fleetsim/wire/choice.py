@@ -29,7 +29,7 @@ _PATH_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 class Choice:
     """How to call an agent. ``warnings`` are lines for the operator; ``tenant`` goes into 1.0 parameters.
 
-    ``no_way`` is a sentence where the agent cannot be called at all: nothing is sent, and ``url`` is empty.
+    ``no_way`` is a sentence if the agent cannot be called at all: fleetsim sends nothing, and ``url`` is empty.
     ``other`` is how it is called should this be refused as no dialect of its (decision 0013), None where the dialect
     is the operator's word; ``instead_of`` the dialect of the card, where it was refused.
     """
@@ -44,7 +44,7 @@ class Choice:
 
     @property
     def spoken(self) -> str | None:
-        """The dialect to show; None where there is no way."""
+        """The dialect to show; None if the agent cannot be called."""
         return None if self.no_way else self.dialect_name
 
     def otherwise(self) -> Choice:
@@ -67,7 +67,7 @@ def disagreement(spoken: str) -> str:
 
 
 def no_way(card: AgentCard) -> str:
-    """What a card offers and what fleetsim speaks, in a sentence, if the two have nothing in common; else ""."""
+    """A sentence with the card's offers and fleetsim's dialects if they have nothing in common; else ""."""
     if not card.interfaces or any(_is_spoken(item) for item in card.interfaces):
         return ""
     offered = dict.fromkeys(f"{item.binding} {major_minor(item.protocol_version)}" for item in card.interfaces)
@@ -153,7 +153,7 @@ def _is_spoken(interface: AgentInterface) -> bool:
 
 
 def _dialect_of(interface: AgentInterface) -> str:
-    """What an interface is spoken in; "" if it is newer than all that is known."""
+    """The dialect of an interface; "" if it is newer than all known ones."""
     name = dialect_of_version(interface.protocol_version)
     return "" if is_current(interface) and not DIALECTS[name].says_version else name
 

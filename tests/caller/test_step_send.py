@@ -151,6 +151,12 @@ def test_a_webhook_that_is_refused_is_left_out_of_the_same_send() -> None:
     assert told_of_webhooks(hand.tell(Replied(reply=task(W), began=0.0))) == [Level.WARN]
 
 
+def test_an_agent_that_takes_neither_a_stream_nor_a_plain_send_is_quoted_with_both_refusals() -> None:
+    hand = Hand.begun(streaming=True).tell(SendFailed(error=UnsupportedOperation("not for this tenant")))
+    (outcome,) = hand.tell(SendFailed(error=MethodNotFound("no such method"))).outcomes
+    assert all(said in outcome.reason for said in ("not for this tenant", "no such method"))
+
+
 def told_of_webhooks(hand: Hand) -> list[Level]:
     """The levels of the events that tell of a refused webhook."""
     told = (effect.event for effect in hand.effects if isinstance(effect, Publish))

@@ -238,7 +238,7 @@ def _undeliverable(context: StepContext, error: FleetsimError) -> None:
         also = " in either dialect" if record.other_taken and isinstance(error, _UNKNOWN) else ""
         reason = f"the agent refused it with {error.wire_code}{also}: {error}"
         if isinstance(error, MethodNotFound) and (why := context.track.sending.stream_refused):
-            reason += f"; it refused a stream before: {why}"
+            reason = f"the agent refused a stream ({why}), and a plain send with {error.wire_code}{also}: {error}"
     if record.request.task_id is not None and isinstance(error, TaskNotFound | UnsupportedOperation | InvalidParams):
         cause = Cause.REQUEST_WRONG
     close(context, OutcomeKind.UNDELIVERABLE, cause, reason)
