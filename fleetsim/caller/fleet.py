@@ -142,9 +142,10 @@ class FleetSettings:
     retry_waits_s: Annotated[tuple[Pause, ...], Field(max_length=10)] = _RULES.retry_waits_s
     """Pauses before a send is tried again, nothing having been accepted."""
     calls_max: Count = 64
-    """Calls under way at once, shared by all agents, the first call to each apart."""
+    """Calls under way at once, shared by all agents, the first call to each apart. At most 512 more sends may wait for
+    a reply that takes longer than call_s."""
     calls_per_agent_max: Count = 8
-    """Calls under way at once per agent."""
+    """Calls under way at once per agent. At most 64 more sends may wait for a reply that takes longer than call_s."""
     breaker_failures: Count = 5
     """Failed calls in a row after which an agent is left alone."""
     breaker_pause_s: Pause = 30.0

@@ -220,6 +220,13 @@ def test_a_send_that_a_webhook_outran_is_told_to_have_arrived() -> None:
     assert hand.track.task is not None
 
 
+def test_a_refused_key_is_final_where_nothing_is_repeated() -> None:
+    hand = Hand.sent()
+    hand.rules = replace(hand.rules, retry_waits_s=())
+    hand.tell(SendFailed(error=AuthRefused("no", status=401)))
+    assert [(o.kind, o.cause) for o in hand.outcomes] == [(OutcomeKind.UNDELIVERABLE, Cause.CREDENTIAL_REFUSED)]
+
+
 # ------------------------------------------------------------------ refused for good
 
 
