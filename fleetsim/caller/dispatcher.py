@@ -29,11 +29,12 @@ from fleetsim.runtime.ports import Runtime
 class AgentRoute:
     """How an agent is to be called for a request, taken from its card and entry at this moment.
 
-    ``hint`` is the ``skillHint`` it is sent, None for none.
+    ``skill`` is the one that its work is booked under, ``hint`` the ``skillHint`` that it receives (None: none).
     """
 
     agent: str
     dialect: str
+    skill: str = DEFAULT_SKILL
     url: str = ""
     rpc_url: str = ""
     tenant: str | None = None
@@ -204,10 +205,10 @@ class Dispatcher:
         ]
 
     def _one(self, request: SkillRequest, agent: str) -> RequestRecord:
-        skill = request.skill or DEFAULT_SKILL
+        route = self._route(agent, request)
+        skill = request.skill or route.skill
         self._cool_down(request, agent, skill)
         now = self._runtime.clock.now()
-        route = self._route(agent, request)
         configured = route.timeout_s or self._tracker.rules.task_limit_s
         limit = request.timeout_s or configured
         return RequestRecord(

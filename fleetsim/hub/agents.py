@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ from fleetsim.caller.fleet_events import (
 from fleetsim.caller.health import Condition
 from fleetsim.caller.ledger import OtherWay
 from fleetsim.caller.skill_policy import read_declared
-from fleetsim.model.skills import skill_hint
+from fleetsim.model.skills import DEFAULT_SKILL, skill_hint
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.address import on_this_machine
 from fleetsim.wire.dialect import dialect
@@ -58,16 +58,18 @@ def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | Non
 
 
 def route_of(
-    view: AgentView, request: SkillRequest, *, webhooks_at: str | None, timeout_s: float | None = None
+    view: AgentView, request: SkillRequest, *, webhooks_at: str | None, limits_s: Mapping[str, float]
 ) -> AgentRoute:
     """How the agent is called for the request now. An explicit ``push`` in agents.yaml overrules the card's silence.
 
     ``webhooks_at`` is where the agent's webhooks can reach us, None for polling only. A dialect that demands HTTPS for
-    webhooks is offered no other.
+    webhooks is offered no other. ``limits_s`` has the seconds that work may take, by skill.
     """
     entry, capabilities = view.entry, view.capabilities
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
-    hint = skill_hint(view.card, request.skill, continues=request.task_id is not None)
+    fits = skill_hint(view.card, request.skill)
+    hint = fits if request.task_id is None else request.skill
+    skill = fits or DEFAULT_SKILL
     dialect_name = view.choice.dialect_name if view.choice else entry.wire or "0.3"
     spoken = dialect(dialect_name)
     push = wanted and webhooks_at is not None and (webhooks_at.startswith("https:") or not spoken.webhooks_by_https)
@@ -77,6 +79,7 @@ def route_of(
         other = OtherWay(dialect=way.dialect_name, rpc_url=way.url, tenant=way.tenant, rejoin=rejoin)
     return AgentRoute(
         agent=entry.name,
+        skill=skill,
         url=entry.url,
         dialect=dialect_name,
         rpc_url=view.choice.url if view.choice else "",
@@ -88,7 +91,7 @@ def route_of(
         rejoin=spoken.rejoins if entry.rejoin is None else entry.rejoin,
         push=push,
         register_push=push and entry.push == "set",
-        timeout_s=timeout_s,
+        timeout_s=limits_s.get(skill),
     )
 
 

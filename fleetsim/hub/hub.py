@@ -64,7 +64,6 @@ from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
-from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Cause, Outcome, SkillRequest
 from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.workers import Workers
@@ -533,8 +532,8 @@ class Hub:
 
     def _route(self, agent: str, request: SkillRequest) -> AgentRoute:
         webhooks_at = None if agent in self.tracker.push_watch.refusing else self._callback_base(agent)
-        limit = self.config.settings.skill_limits_s.get(request.skill or DEFAULT_SKILL)
-        return route_of(self.broker.view(agent), request, webhooks_at=webhooks_at, timeout_s=limit)
+        limits_s = self.config.settings.skill_limits_s
+        return route_of(self.broker.view(agent), request, webhooks_at=webhooks_at, limits_s=limits_s)
 
 
 def _rules_of(settings: FleetSettings) -> Rules:

@@ -1,4 +1,4 @@
-"""Which skill a request without one is booked under, and which one its agent is told (``skillHint``). Pure."""
+"""The skill of a request that names none, for our records and as the ``skillHint`` that the agent receives. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from fleetsim.model.card import AgentCard
 from fleetsim.model.extensions import EFFECT_DOMAIN, declared
 
 DEFAULT_SKILL = "chat"
-"""What a request without a skill is booked under, in topics, health and cooldowns: Workstacean's default."""
+"""The skill of a request without one, in topics, health and cooldowns (Workstacean's default), unless the agent's card
+has a skill that fits better (``skill_hint``)."""
 
 HINT_CHARS_MAX = 200
 """A longer skill id of a card is not sent back to it; the API takes no longer one either."""

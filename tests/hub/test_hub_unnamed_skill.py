@@ -105,13 +105,13 @@ async def test_an_agent_is_told_of_no_skill_it_does_not_have(
         assert set(told) == {"correlationId", "a2a.trace"} | ({"skillHint"} if hint else set())
 
 
-async def test_a_request_without_a_skill_is_booked_as_chat_whatever_its_agent_is_told() -> None:
-    async with town(greeter(), cooldowns_s={"chat": 60.0}) as t:
+async def test_a_request_without_a_skill_is_booked_under_the_agents_only_skill() -> None:
+    async with town(greeter(), cooldowns_s={"greet": 60.0}) as t:
         await asyncio.sleep(1)
         outcome = await say(t, "Ada")
-        assert (outcome.skill, outcome.text) == ("chat", "Hello Ada")
-        assert t.events("autonomous.outcome.user.chat")
-        with pytest.raises(UnknownTarget, match="chat at greeter may be asked again"):
+        assert (outcome.skill, outcome.text) == ("greet", "Hello Ada")
+        assert t.events("autonomous.outcome.user.greet")
+        with pytest.raises(UnknownTarget, match="greet at greeter"):
             await say(t, cid="c-2")
 
 
