@@ -16,7 +16,7 @@ from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import Record, TaskEnded, TaskKey
 from fleetsim.model.errors import InvalidMove, TaskNotFound
 from fleetsim.model.limits import TEXT_CHARS_MAX
-from fleetsim.model.task import TERMINAL, Artifact, JsonObject, Message, TaskState
+from fleetsim.model.task import INTERRUPTED, TERMINAL, Artifact, JsonObject, Message, TaskState
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.runtime.ports import Rng
 from fleetsim.runtime.workers import Workers
@@ -43,6 +43,8 @@ class Job:
         self.store.put(self.key, artifact, append=append, last_chunk=last_chunk)
 
     def note(self, text: str) -> None:
+        if self.answer is None and self.store.state(self.key) in INTERRUPTED:
+            self.store.move(self.key, TaskState.WORKING)  # it waited when an earlier run of the agent stopped
         cut = len(text) > NOTE_CHARS_MAX
         self.store.note(self.key, text[: NOTE_CHARS_MAX - 1] + "…" if cut else text)
 
@@ -52,8 +54,12 @@ class Job:
         self.answer = asyncio.get_running_loop().create_future()
         try:
             waiting = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
-            self.store.move(self.key, waiting, question)
-            return await self.answer
+            status = self.store.read(self.key).task.status
+            if status.state is not waiting or status.message is None or status.message.text != question:
+                if status.state in INTERRUPTED:
+                    self.store.move(self.key, TaskState.WORKING)
+                self.store.move(self.key, waiting, question)
+            return await self.answer  # an earlier run may have asked the same: its message id and timestamp stay
         finally:
             self.answer = None
 
@@ -139,7 +145,7 @@ class Runner:
     async def _run(self, job: Job, skill: Skill, context: SkillContext) -> None:
         """One skill from ``working`` to its end. A cancel passes through; ``_reap`` sees to the rest."""
         try:
-            if self._store.state(job.key) is not TaskState.WORKING:  # it is, if an earlier run of the agent left it so
+            if self._store.state(job.key) not in {TaskState.WORKING, *INTERRUPTED}:  # as an earlier run left it
                 self._store.move(job.key, TaskState.WORKING)
             text = await skill.run(context)
             self._store.finish(job.key, TaskState.COMPLETED, text)

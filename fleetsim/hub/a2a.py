@@ -311,6 +311,8 @@ class FleetProxy:
                     if await self._asked(task, key, question, heard, unfit):
                         answered.add(question.question_id)
                     continue
+                if self.engine.store.state(key) in INTERRUPTED:
+                    self.engine.store.move(key, TaskState.WORKING)
                 await told.of(track)
                 await heard.next_batch()
         try:
@@ -345,8 +347,6 @@ class FleetProxy:
                 over.cancel()
             await asyncio.wait({asking, over})
             if asking.cancelled():
-                if self.engine.store.state(key) in INTERRUPTED:
-                    self.engine.store.move(key, TaskState.WORKING)
                 return False
             said = asking.result()
         parts = tuple(part for part in said.parts if not isinstance(part, TextPart))

@@ -482,6 +482,30 @@ async def test_a_question_is_open_again_after_a_restart_and_takes_its_answer(tmp
         assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == "going with main"
 
 
+async def test_a_question_keeps_its_message_id_and_its_time_over_a_restart(tmp_path: Path) -> None:
+    async with town(worker(), a2a_state=tmp_path / "a2a.db") as t:
+        await asyncio.sleep(1)
+        agent = client(t)
+        task = await begun(agent, message("go", "ask"))
+        asked = await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
+        await t.restart()
+        for _ in range(3):
+            assert (await until(agent, task.task_id, TaskState.INPUT_REQUIRED)).status == asked.status
+            await asyncio.sleep(5)
+
+
+async def test_a_question_that_was_answered_elsewhere_over_a_restart_is_over(tmp_path: Path) -> None:
+    async with town(worker(), a2a_state=tmp_path / "a2a.db") as t:
+        await asyncio.sleep(1)
+        agent = client(t)
+        task = await begun(agent, message("go", "ask"))
+        await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
+        await t.restart()
+        (question,) = (await t.remote.get("/inbox"))["questions"]
+        await t.remote.answer(question["questionId"], "main")
+        assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == "going with main"
+
+
 @pytest.mark.slow
 async def test_streams_and_waiting_calls_end_as_the_hub_stops_and_the_task_does_not(tmp_path: Path) -> None:
     async with town(worker(), a2a_state=tmp_path / "a2a.db") as t:
