@@ -123,26 +123,17 @@ def answer_to(task: Task | None, text: str, parts: tuple[Part, ...]) -> tuple[st
 
 
 def key_of(task: Task) -> str:
-    """Which question this is: the status message's id, else its time stamp, else its text.
+    """Identify a question by what a person reads: its task, its words, and its data and files.
 
-    The data and files that ask belong to it: an agent that shows the next form under the same id asks anew.
+    Message id and timestamp do not count, because some agents make both anew for each read.
     """
-    status = task.status
-    message = status.message
-    if message is not None and message.message_id:
-        named = f"id:{message.message_id}"
-    elif status.timestamp is not None:
-        named = f"at:{status.timestamp.isoformat()}"
-    else:
-        named = f"text:{message.text if message else ''}"
-    if digest := parts_digest(task):
-        named += f"\0{digest}"
+    named = f"{task.task_id}\0{text_of(task)[0]}\0{parts_digest(task)}"
     return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
 
 
 def unmoved(status: TaskStatus, asked_at: datetime | None) -> bool:
-    """Whether this is the very status that was answered, set at ``asked_at``: its agent has not said a word since."""
-    return status.message is not None and bool(status.message.message_id) and _set_at(status, asked_at)
+    """Whether the agent has not set a status since the answered one, which it set at ``asked_at``."""
+    return status.message is not None and _set_at(status, asked_at)
 
 
 def left_without_words(status: TaskStatus, asked_at: datetime | None) -> bool:

@@ -274,7 +274,7 @@ class QuestionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """An agent waits for somebody. ``question_id`` is a digest of (agent, task, status message, answers so far).
+    """An agent waits for somebody. ``question_id`` is a digest of (agent, task, words, data, ``asked_at``).
 
     ``text_chars`` and ``truncated`` are as an outcome's. ``parts`` are the data and files it is asked with, of
     ``parts_total``: data with its content, files listed (``model.asking``).

@@ -86,9 +86,8 @@ def _since_answer(context: StepContext) -> float:
 
 
 def _id(agent: str, task: Task, asked_at: datetime) -> str:
-    """A question's id: a digest of who asks what about which task, and when we saw it first (T-40)."""
-    text = task.status.message.text if task.status.message else ""
-    source = "\0".join((agent, task.task_id, key_of(task), asked_at.isoformat(), text))
+    """A question's id: a digest of the agent, of what it asks about which task, and of when we saw it first (T-40)."""
+    source = "\0".join((agent, key_of(task), asked_at.isoformat()))
     return f"q-{hashlib.sha256(source.encode()).hexdigest()[:24]}"
 
 

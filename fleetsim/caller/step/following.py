@@ -48,7 +48,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
     WireError,
 )
-from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold, fold_bounded
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold_bounded
 from fleetsim.model.task import (
     INTERRUPTED,
     TERMINAL,
@@ -193,7 +193,7 @@ def _doubtful(context: StepContext, update: TaskUpdate) -> bool:
     if update.via not in {UpdateSource.PUSH, UpdateSource.STREAM} or task is None:
         return False
     if state in INTERRUPTED:
-        key = key_of(fold(task, update.event))
+        key = key_of(fold_bounded(task, update.event, context.rules.text_chars_max)[0])
         if track.asking.question is not None:
             return key != track.asking.key
         return key in track.record.over or track.asking.answer is not None

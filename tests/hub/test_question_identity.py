@@ -1,0 +1,112 @@
+"""A question is its task, its words and its data, whatever ids and times the agent gives it at each read."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import Any
+
+import pytest
+
+from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.model.work import Answer, OutcomeKind, SkillRequest
+from tests.client.scripted import CARD, ScriptedAgent, task
+from tests.hub.test_hub_channels import told
+from tests.hub.town import Town, town
+
+OPS = Channel(channel_id="ops", sinks=(Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",)),))
+TOLD: dict[str, Any] = {"channels": [OPS], "question_channels": ("ops",)}
+
+
+def peer(answers: dict[str, Any], *, streaming: bool = False) -> dict[str, Any]:
+    card = {**CARD, "url": "http://quinn.example:8000/a2a", "capabilities": {"streaming": streaming}}
+    return {"quinn": ScriptedAgent(answers, card=card).app}
+
+
+def asking(words: str, number: int = 0, state: str = "input-required") -> dict[str, Any]:
+    message = {
+        "kind": "message",
+        "messageId": f"m-{number}",
+        "role": "agent",
+        "parts": [{"kind": "text", "text": words}],
+    }
+    at = f"2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
+    return task(text=None, status={"state": state, "message": message, "timestamp": at})
+
+
+def anew(state: str = "input-required") -> Any:
+    """The same words at each read, with another message id and another time."""
+    numbers = count()
+    return lambda _: asking("Which city?", next(numbers), state)
+
+
+async def asked(t: Town) -> None:
+    await asyncio.sleep(1)
+    await t.hub.submit(SkillRequest(correlation_id="c-1", text="go", targets=("quinn",)))
+    await asyncio.sleep(5)
+
+
+@pytest.mark.parametrize("state", ["input-required", "auth-required"])
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_an_agent_that_stamps_each_read_anew_asks_once_and_its_question_expires(
+    streaming: bool, state: str
+) -> None:
+    reads = anew(state)
+    streamed = {"message/stream": [asking("Which city?", 50_000 + n, state) for n in range(3)]} if streaming else {}
+    agent = peer({**streamed, "*": reads}, streaming=streaming)
+    async with town(peers=agent, question_ttl_s=3_600.0, **TOLD) as t:
+        await asked(t)
+        (question,) = t.hub.tracker.questions()
+        await asyncio.sleep(600)
+        assert t.hub.tracker.questions() == (question,)
+        outcome = await t.hub.tracker.wait("c-1")
+        assert outcome.kind is OutcomeKind.EXPIRED
+        await asyncio.sleep(60)
+        assert len(t.events("hitl.request.")) == len(t.events("hitl.reminder.")) == len(t.events("hitl.expired.")) == 1
+        assert t.events("hitl.withdrawn.") == []
+        assert len(told(t)) == 3, "asked, still waits, nobody answered"
+
+
+async def test_a_question_stays_the_same_over_a_restart_of_the_hub_though_its_agent_stamps_it_anew() -> None:
+    async with town(peers=peer({"*": anew()}), **TOLD) as t:
+        await asked(t)
+        (question,) = t.hub.tracker.questions()
+        await t.restart()
+        await asyncio.sleep(600)
+        assert t.hub.tracker.questions() == (question,)
+        assert len(told(t)) == 1
+
+
+async def test_other_words_under_the_same_message_id_and_time_are_visible_at_once() -> None:
+    answers: list[str] = []
+
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        if "message" in body["params"] and body["params"]["message"].get("taskId"):
+            answers.append(body["params"]["message"]["taskId"])
+        return asking("Which day?" if answers else "Which city?")
+
+    async with town(peers=peer({"*": reply})) as t:
+        await asked(t)
+        (first,) = t.hub.tracker.questions()
+        await t.hub.tracker.answer(Answer(question_id=first.question_id, text="Paris"))
+        await asyncio.sleep(2)
+        (second,) = t.hub.tracker.questions()
+        assert second.text == "Which day?"
+        await asyncio.sleep(600)
+        assert t.hub.tracker.questions() == (second,)
+
+
+async def test_the_same_words_after_the_agent_went_on_are_another_question() -> None:
+    states = iter(("input-required", "working"))
+
+    def look(_: dict[str, Any]) -> dict[str, Any]:
+        state = next(states, "input-required")
+        return asking("Which city?", state=state)
+
+    async with town(peers=peer({"message/send": lambda _: asking("Which city?"), "tasks/get": look})) as t:
+        await asked(t)
+        (first,) = t.hub.tracker.questions()
+        await asyncio.sleep(600)
+        (second,) = t.hub.tracker.questions()
+        assert second.question_id != first.question_id
+        assert len(t.events("hitl.request.")) == 2
