@@ -247,8 +247,7 @@ class Tracker:
         asked = next((a for a in asking if a.question and a.question.question_id == answer.question_id), None)
         question = asked.question if asked is not None else None
         if asked is not None and not asked.recorded:
-            why = f"question {answer.question_id!r} is not open yet"
-            raise QuestionNotOpenYet(why, hint="send the answer again in a moment")
+            raise QuestionNotOpenYet(f"question {answer.question_id!r} is not open yet", hint="try again in a moment")
         if question is not None:
             if answer.decision is Decision.ANSWER:
                 check_answer(question.parts, answer.parts)
@@ -344,7 +343,8 @@ class Tracker:
         if track is None:
             return
         new, effects = step(track, signal, now, self.rules)
-        if track.record.task is None and new.record.task is not None and not self._bind(new, new.record.task):
+        had, task = track.record.task, new.record.task
+        if task is not None and (had is None or had.task_id != task.task_id) and not self._bind(new, had, task):
             outcome = outcome_of(
                 new,
                 now,
@@ -361,14 +361,15 @@ class Tracker:
         clock = self._runtime.clock
         return Now(clock.monotonic(), clock.now(), self._rng.random())
 
-    def _bind(self, track: Track, task: Task) -> bool:
+    def _bind(self, track: Track, had: Task | None, task: Task) -> bool:
         """(agent, task id) belongs to one open request; a second claim on it is the agent's fault (F-20).
 
         A follow-up claimed its task before it began; if the agent started another, that is the one it has.
         """
         request, agent = track.record.request, track.record.agent
-        if request.task_id is not None and request.task_id != task.task_id:
-            self.release(agent, request.task_id, request.correlation_id)
+        claimed = request.task_id if had is None else had.task_id
+        if claimed is not None and claimed != task.task_id:
+            self.release(agent, claimed, request.correlation_id)
         return self.claim(agent, task.task_id, request.correlation_id) or not task.task_id
 
     def _carry_out(self, cid: str, track: Track, effects: Iterable[Effect]) -> None:

@@ -120,6 +120,8 @@ def get(
     if row.get("truncated"):
         rest = whole_at(row["agent"], row.get("taskId"), row["textChars"])
         common.warn(*render.cut_short(len(row["text"]), row["textChars"], rest))
+    for warning in row.get("warnings") or ():
+        common.note(f"warning: {warning}")
     if row.get("questionId"):
         common.note(f'  next: fleetsim inbox reply {row["questionId"]} "your answer"')
     if wait and row["open"] and not row.get("questionId"):
@@ -247,8 +249,6 @@ async def _of_hub(common: CommonOptions, task_id: str, wait: bool, timeout_s: fl
 
 async def _of_agent(common: CommonOptions, ask: AskOptions, task_id: str, wait: bool) -> Any:
     result = await direct.read_task(common, ask, task_id, wait=wait)
-    for warning in result.warnings:
-        common.note(f"warning: {warning}")
     if result.next_step:
         common.note(f"  next: {result.next_step}")
     return {
@@ -256,6 +256,7 @@ async def _of_agent(common: CommonOptions, ask: AskOptions, task_id: str, wait: 
         "state": result.state,
         "open": result.state not in TERMINAL,
         "success": result.state == TaskState.COMPLETED and not result.denied,
+        "warnings": list(result.warnings),
         "truncated": result.truncated,
         "textChars": result.text_chars,
         "taskId": result.task_id,

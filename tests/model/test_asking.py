@@ -92,7 +92,9 @@ def test_two_questions_that_differ_in_their_parts_alone_are_two() -> None:
         waiting(made=(data({"page": 1}),)),
         waiting(made=(data({"page": 2}),)),
     ]
-    assert len({key_of(task) for task in forms}) == len(forms) - 2  # a person reads the same in a message and in an artifact
+    assert (
+        len({key_of(task) for task in forms}) == len(forms) - 2
+    )  # a person reads the same in a message and in an artifact
     assert key_of(forms[0]) == key_of(waiting(data({"page": 1}), message_id="m-2"))
 
 

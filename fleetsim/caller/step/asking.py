@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 
-from fleetsim.caller.events import Excerpt, QuestionAnswered, QuestionAsked, QuestionOverdue
+from fleetsim.caller.events import Excerpt, QuestionAnswered, QuestionAsked, QuestionOverdue, TaskElsewhere
 from fleetsim.caller.ledger import QuestionState
 from fleetsim.caller.signals import (
     Answered,
@@ -19,7 +19,7 @@ from fleetsim.caller.signals import (
 )
 from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.step.ending import cancel, cause_of, close, give_up, settle_question
-from fleetsim.caller.track import TaskUpdate, Timer
+from fleetsim.caller.track import Pushing, TaskUpdate, Timer
 from fleetsim.model.asking import answer_schema, asking_of, key_of, left_without_words, unmoved
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
@@ -33,7 +33,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.parts import noted
-from fleetsim.model.task import INTERRUPTED, Task
+from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus, elsewhere
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, QuestionKind, UpdateSource
 
 OVER_MAX = 32
@@ -278,6 +278,24 @@ def reject(context: StepContext, answer: Answer) -> None:
     context.save(rejected=True)
     context.agents_turn()
     cancel(context, answer.by)
+
+
+def follow_task(context: StepContext, task: Task) -> None:
+    """Make the request that task's if the agent took the answer in another task than the one that asked, and warn.
+
+    It should go on in the same task (A2A 1.0 section 3.4.3), but it works at our request.
+    """
+    track, before = context.track, context.track.record.task
+    if before is None or before.task_id == task.task_id or context.ended:
+        return
+    context_id = before.context_id or None
+    warnings = elsewhere(task.task_id, task.context_id, asked_task=before.task_id, asked_context=context_id)
+    context.effects += (Publish(event=TaskElsewhere(why=why)) for why in warnings)
+    blank = Task(task_id=task.task_id, context_id=task.context_id, status=TaskStatus(state=TaskState.SUBMITTED))
+    context.save(task=blank, over_at=None, warnings=(*track.record.warnings, *warnings))
+    track.applied_at, track.chunks, track.text_chars = float("-inf"), None, None
+    track.pushing = Pushing()
+    track.ending = replace(track.ending, whole=frozenset())
 
 
 def resume_failed(context: StepContext, signal: ResumeFailed) -> None:

@@ -401,8 +401,8 @@ def resumed(context: StepContext, signal: Resumed) -> None:
     if isinstance(signal.reply, Message):
         context.poll_at(now.mono)
     else:
-        event = Snapshot(task=signal.reply)
-        task_update(context, TaskUpdate(event=event, via=UpdateSource.REPLY, began=signal.began))
+        asking.follow_task(context, signal.reply)
+        task_update(context, TaskUpdate(event=Snapshot(task=signal.reply), via=UpdateSource.REPLY, began=signal.began))
     if track.outcome is None and track.asking.question is None:
         context.poll_at(context.soon)
         if track.record.streaming and not (track.streaming.open or track.streaming.joining):
@@ -412,8 +412,7 @@ def resumed(context: StepContext, signal: Resumed) -> None:
 
 def cancel_replied(context: StepContext, signal: CancelReplied) -> None:
     """The agent took the cancel. If it has not ended the task yet, look again soon."""
-    event = Snapshot(task=signal.task)
-    task_update(context, TaskUpdate(event=event, via=UpdateSource.REPLY, began=signal.began))
+    task_update(context, TaskUpdate(event=Snapshot(task=signal.task), via=UpdateSource.REPLY, began=signal.began))
     if context.track.outcome is None:
         context.poll_at(context.soon)
 
