@@ -32,6 +32,8 @@ WEEK_MS = 7 * 86_400_000
 
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
+_Context: TypeAlias = Annotated[Annotated[str, Field(max_length=200)] | None, AfterValidator(lambda text: text or None)]
+"""An agent may name no conversation: an empty text is the same as none."""
 _Id: TypeAlias = Annotated[str, Pattern(ID.pattern, ID_RULE)]
 _Person: TypeAlias = Annotated[
     str, Pattern(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}", "1 to 64 letters, digits or _.:@-, the first no mark")
@@ -182,7 +184,7 @@ class RequestBody(_Body):
     """The request's id, if it is to have a certain one."""
     parent_id: _Id | None = None
     """The id of what this request is a step of, told to the agent; with several targets it is each one's own."""
-    context_id: _Name | None = None
+    context_id: _Context = None
     """The conversation it belongs to."""
     task_id: _Name | None = None
     """Makes it one more message on a task of the one target's."""
@@ -259,7 +261,7 @@ class ChatBody(_Body):
     """The text for the agent; must not be blank, unless there are parts."""
     parts: Parts = []
     """Files and data to go with the message, or instead of it."""
-    context_id: _Name | None = None
+    context_id: _Context = None
     """The conversation, as an answer before named it; the agent makes one without."""
     task_id: _Name | None = None
     """The task, as an answer before named it: what is said goes on with it, and answers what it asks."""

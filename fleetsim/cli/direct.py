@@ -303,8 +303,8 @@ def _result(ask: AskOptions, client: AgentClient, task: Task, took_s: float, *, 
     denied = task.state is TaskState.COMPLETED and extras.denies_success
     reason = one_line(text, REASON_MAX) if bad else Cause.SUCCESS_DENIED.meaning if denied else ""
     follow = f"fleetsim send {quote(ask.agent)} --task-id {quote(task.task_id)}"
-    if ask.context_id or task.context_id:
-        follow += f" --context-id {quote(task.context_id)}"
+    if context_id := task.context_id or ask.context_id:
+        follow += f" --context-id {quote(context_id)}"
     follow += _call_options(ask)
     # The agent keeps a task; what came without one must be asked for again.
     kept_in = f"task get {quote(task.task_id)} --agent {quote(ask.agent)}" if task.task_id else ""

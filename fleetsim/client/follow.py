@@ -146,7 +146,7 @@ class OutgoingMessage:
             message_id=message_id,
             role=Role.USER,
             parts=with_text(self.text, self.parts),
-            context_id=self.context_id,
+            context_id=self.context_id or None,
             task_id=self.task_id,
         )
         return SendMessage(message=message, metadata=dict(self.metadata or {}), push=self.push, task_id=self.task_id)

@@ -19,12 +19,13 @@ from urllib.parse import urljoin, urlsplit
 
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.credential import Credential
-from fleetsim.client.stream import AnswerRequest, EventStream
+from fleetsim.client.stream import AnswerRequest, EventStream, read_event
 from fleetsim.model.call import Call, SendMessage, SubscribeToTask
 from fleetsim.model.card import AgentCard
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpRefused, TaskNotFound, WireError
 from fleetsim.model.limits import LARGE_JSON_BYTES, TEXT_CHARS_MAX, WIRE_BYTES_MAX
+from fleetsim.model.task import Message, Task
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import BoundedChunks, deadline_of, read_whole
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
@@ -313,9 +314,12 @@ class AgentHttp:
             told = f"{asked.where}: {method} found no task {one_line(task_id or '', 200)}: {error}"
             raise TaskNotFound(told, data=error.data, code=error.wire_code) from error
         try:
-            return asked.dialect.decode_reply(asked.operation, result), result
+            reply = asked.dialect.decode_reply(asked.operation, result)
         except WireError as error:
             raise wire_error(asked.where, str(error), answer.headers, body) from error
+        if asked.session and isinstance(reply, Task | Message) and not reply.context_id:
+            reply = replace(reply, context_id=asked.session)
+        return reply, result
 
     @asynccontextmanager
     async def stream(
@@ -346,7 +350,7 @@ class AgentHttp:
                 parsed = await _parsed(body, sink, turns) if len(body) > LARGE_JSON_BYTES else None
                 result = read_result(asked, incoming.status, incoming.headers, body, now, parsed)
                 try:
-                    stream = EventStream(asked, asked.dialect.decode_event(result))
+                    stream = EventStream(asked, read_event(result, asked))
                 except WireError as error:
                     raise wire_error(asked.where, str(error), incoming.headers, body) from error
             async with aclosing(stream):
@@ -383,6 +387,7 @@ class AgentHttp:
             operation=operation,
             where=self.address.where,
             credential=self.credential.source if self.credential is not None else None,
+            session=spoken.session(call) if spoken.caller_names_task else "",
         )
         body = rpc_body(asked.request_id, method, params)
         request = Request(

@@ -37,13 +37,16 @@ LONE_MESSAGE_S = 5.0
 @made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRequest:
-    """What a response is the answer to. ``where`` and ``credential`` are words for messages."""
+    """What a response is the answer to. ``where`` and ``credential`` are words for messages; ``session`` is the
+    conversation that the request named, in a dialect whose answers may leave it out.
+    """
 
     request_id: str
     dialect: Dialect
     operation: Operation
     where: str
     credential: str | None = None
+    session: str = ""
 
 
 class EventStream(AsyncIterator[TaskEvent]):
@@ -267,10 +270,22 @@ def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:
 
 
 def _event_of(value: Any, asked: AnswerRequest) -> TaskEvent:
-    if isinstance(value, dict) and "jsonrpc" not in value and not {"result", "error"} & value.keys():
-        return asked.dialect.decode_event(value)
-    result = read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect.name)
-    return asked.dialect.decode_event(result)
+    if not isinstance(value, dict) or "jsonrpc" in value or {"result", "error"} & value.keys():
+        value = read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect.name)
+    return read_event(value, asked)
+
+
+def read_event(value: Any, asked: AnswerRequest) -> TaskEvent:
+    """One event, in the session of the request if it names no conversation. Raises WireError."""
+    event = asked.dialect.decode_event(value)
+    if not asked.session:
+        return event
+    match event:
+        case Snapshot(task=task):
+            return event if task.context_id else replace(event, task=replace(task, context_id=asked.session))
+        case DirectReply(message=message):
+            return event if message.context_id else replace(event, message=replace(message, context_id=asked.session))
+    return event if event.context_id else replace(event, context_id=asked.session)
 
 
 def closes(event: TaskEvent, dialect: Dialect) -> bool:

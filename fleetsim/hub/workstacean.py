@@ -128,7 +128,7 @@ class WorkstaceanApi:
             "correlationId": correlation_id,
             "agent": agent or record.agent,
             "taskState": task.state.value if task is not None else "submitted",
-            "contextId": task.context_id if task is not None else record.request.context_id,
+            "contextId": (task.context_id if task is not None else record.request.context_id) or None,
             "taskId": task.task_id if task is not None else record.request.task_id,
             "warnings": list(record.warnings),
         }

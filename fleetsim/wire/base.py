@@ -184,6 +184,10 @@ class Dialect(ABC):
 
     # -- writing
 
+    def session(self, call: Call) -> str:
+        """The conversation that the client names with ``call``; empty in the dialects in which the agent names it."""
+        return ""
+
     def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
         """Method name and parameters. Raises UnsupportedOperation."""
         return self.method(call.operation), self.write_params(call)

@@ -117,11 +117,11 @@ class V01(base.Dialect):
         return method.startswith("tasks/pushNotification/") and params.get("taskId") is None
 
     def write_send(self, call: SendMessage) -> dict[str, Any]:
-        """The message's own id names a task that nobody named, since 0.1 demands a name."""
+        """The message's own id names a task without a name, since 0.1 demands one."""
         message = call.message
         return {
             "id": call.task_id or message.task_id or message.message_id,
-            **present(sessionId=message.context_id),
+            **present(sessionId=self.session(call) or None),
             "message": self.write_message(message),
             "acceptedOutputModes": list(call.accepted_output_modes),
             **present(
@@ -130,6 +130,12 @@ class V01(base.Dialect):
                 metadata=dict(call.metadata),
             ),
         }
+
+    def session(self, call: Call) -> str:
+        """The message's own id names a new session. A task that the agent has is in one already."""
+        if not isinstance(call, SendMessage):
+            return ""
+        return call.message.context_id or ("" if call.message.task_id else call.message.message_id)
 
     def write_push_ids(self, task_id: str, config_id: str | None) -> dict[str, Any]:
         """A task has one webhook (almanac seeds, step 5.1)."""

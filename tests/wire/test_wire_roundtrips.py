@@ -259,7 +259,8 @@ def kept_call(call: Call, version: str) -> Call:
             if version != "0.1":
                 return replace(kept, task_id=None)
             named = call.task_id or call.message.task_id or call.message.message_id
-            message = replace(kept.message, context_id=call.message.context_id)
+            new = None if call.message.task_id else call.message.message_id
+            message = replace(kept.message, context_id=call.message.context_id or new)
             return replace(kept, message=message, task_id=named, wait=False)
         case SetPush():
             return replace(call, config=kept_config(call.config, version))

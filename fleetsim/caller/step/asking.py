@@ -135,7 +135,7 @@ def recorded(context: StepContext, signal: QuestionRecorded) -> None:
         question=Excerpt.of(question.text, question.text_chars),
         expires_at=question.expires_at,
         checkpoint=question.checkpoint,
-        context_id=question.context_id,
+        context_id=question.context_id or None,
         system_actor=question.system_actor,
     )
     context.effects.append(Publish(event=event))

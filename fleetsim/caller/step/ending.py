@@ -185,7 +185,7 @@ def outcome_of(
         text=text,
         reason=reason,
         task_id=task.task_id if task else None,
-        context_id=task.context_id if task else record.request.context_id,
+        context_id=(task.context_id if task else record.request.context_id) or None,
         via=via or track.via,
         usage=cost.usage if cost else None,
         cost_usd=estimated if reported is None else reported,

@@ -295,7 +295,9 @@ def _bind(context: StepContext, update: TaskUpdate, task: Task) -> None:
     request, state = record.request, task.status.state
     warnings = elsewhere(task.task_id, task.context_id, asked_task=request.task_id, asked_context=request.context_id)
     other_dialect = (disagreement(record.dialect),) if record.other_taken and record.dialect is not None else ()
-    bound = TaskBound(state=state.value, context_id=task.context_id, dialect=record.dialect, via=update.via.value)
+    bound = TaskBound(
+        state=state.value, context_id=task.context_id or None, dialect=record.dialect, via=update.via.value
+    )
     context.effects += (Publish(event=bound), *(Publish(event=TaskElsewhere(why=why)) for why in warnings))
     context.agents_turn()
     context.save(phase=Phase.ACCEPTED, bound_at=now.wall, warnings=(*other_dialect, *warnings))
