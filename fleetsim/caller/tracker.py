@@ -85,8 +85,8 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
 LAST_WORDS_S = 3.0
-"""How long closing waits for sends and answers that are in the air: their replies are not thrown away."""
-
+"""How long closing waits for sends and answers that are in the air: their replies are not thrown away. As long may a
+stream go on when its request has ended."""
 RECORD_PATIENCE_S = 2.0
 """How long a webhook may wait for what it changed to be on record."""
 
@@ -428,7 +428,7 @@ class Tracker:
         """Have an effect carried out at the agent's expense, for the request that ``record`` is now."""
         work = self._executor.charged(record.agent, self._call(cid, record, effect))
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
-        if isinstance(effect, Send | Resume):
+        if isinstance(effect, Send | Subscribe | Resume):
             self._sends[cid] = worker
             # The request may follow its task for days; a worker that is over is not kept for that long.
             worker.add_done_callback(lambda done: self._sends.pop(cid) if self._sends.get(cid) is done else None)
@@ -534,7 +534,8 @@ class Tracker:
         cid = record.request.correlation_id
         self.open_tracks.pop(cid)
         self._closing.pop(cid, None)
-        self._sends.pop(cid, None)
+        if (stream := self._sends.pop(cid, None)) is not None:
+            asyncio.get_running_loop().call_later(LAST_WORDS_S, stream.cancel)
         for task_id in (record.request.task_id, record.task.task_id if record.task is not None else None):
             if task_id is not None:
                 self.release(record.agent, task_id, cid)
