@@ -13,7 +13,10 @@ from typing import Any, TypeAlias
 Line: TypeAlias = Mapping[str, Any]
 
 EVENTS_KEPT = frozenset(
-    ("RequestAccepted", "TaskMoved", "OutcomeDecided", "QuestionAsked", "QuestionAnswered", "CeremonyFired")
+    (
+        *("RequestAccepted", "TaskMoved", "PollingStopped", "OutcomeDecided"),
+        *("QuestionAsked", "QuestionAnswered", "CeremonyFired"),
+    )
 )
 OUTCOME_KEPT = (
     *("t", "correlation_id", "agent", "task_id", "accepted", "outcome", "cause", "reason"),
@@ -87,6 +90,7 @@ class Evidence:
     begun: dict[str, list[ToldEvent]] = field(default_factory=lambda: defaultdict(list))
     decided: dict[str, list[ToldEvent]] = field(default_factory=lambda: defaultdict(list))
     moved: dict[str, list[ToldEvent]] = field(default_factory=lambda: defaultdict(list))
+    unpolled: dict[str, list[ToldEvent]] = field(default_factory=lambda: defaultdict(list))
     outcomes: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
     truths: dict[tuple[str, str], list[Line]] = field(default_factory=lambda: defaultdict(list))
     questions: dict[str, list[ToldEvent]] = field(default_factory=lambda: defaultdict(list))
@@ -253,6 +257,8 @@ class Evidence:
                 self.begun[cid].append(told)
             case "TaskMoved":
                 self.moved[cid].append(told)
+            case "PollingStopped":
+                self.unpolled[cid].append(told)
             case "OutcomeDecided":
                 self.decided[cid].append(told)
             case "QuestionAsked":

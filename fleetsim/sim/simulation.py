@@ -23,12 +23,14 @@ from fleetsim.caller.ledger.file import image, open_memory
 from fleetsim.caller.ledger.recovery.verify import row_damage
 from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.caller.ledger.storage import InlineStorage
+from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys, next_epoch
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.workers import Workers
+from fleetsim.runtime.yaml import load
 from fleetsim.sim.agents import AgentTask, Engine, kept_by, simulated_agent
 from fleetsim.sim.calls import CallWitness
 from fleetsim.sim.ceremony_editor import CeremonyEditor
@@ -197,15 +199,23 @@ class Simulation(ScenarioRun):
             await asyncio.sleep(SETTLE_LOOK_S)  # it is in force again then, and can be ended
         await self.traffic.end_ceremonies()
         self.tell("calm")
-        settings = self.scenario.settings
-        deadline = self.now + settings.task_limit_s + settings.question_ttl_s + SETTLE_GRACE_S
-        await self._idle(deadline)
-        await asyncio.sleep(SETTLE_GRACE_S)  # what agents still have to say comes to nobody who waits for it
-        await self._idle(deadline)  # ceremonies fire meanwhile
+        calm_s = self.now
+        asked_s = -1.0
+        while asked_s < self.traffic.asked_s:  # conversations go on
+            asked_s = self.traffic.asked_s
+            await self._idle(calm_s)
+            await asyncio.sleep(SETTLE_GRACE_S)  # what agents still have to say comes to nobody who waits for it
+        await self._idle(calm_s)  # ceremonies fire meanwhile
 
-    async def _idle(self, deadline: float) -> None:
-        """Wait until no request is in flight, or the moment is there."""
-        while self.now < deadline and (self.hub is None or any(self.hub.tracker.kept().values())):  # noqa: ASYNC110
+    async def _idle(self, calm_s: float) -> None:
+        """Wait until no request is in flight, or the longest that the newest one may take is over."""
+        settings, files = self.scenario.settings, self.ceremonies.items()
+        timeouts_s = (parse_ceremony(load(text, name)).timeout_s for name, text in files)
+        limit_s = max(settings.task_limit_s, *settings.skill_limits_s.values(), *timeouts_s, 0.0)
+        longest_s = limit_s + settings.question_ttl_s + SETTLE_GRACE_S
+        while self.hub is None or any(self.hub.tracker.kept().values()):
+            if self.now >= max(calm_s, self.traffic.asked_s) + longest_s:
+                return
             await asyncio.sleep(SETTLE_LOOK_S)
 
     # ------------------------------------------------------------------ who runs

@@ -29,7 +29,7 @@ class TrafficSource:
     """A scenario's traffic and people. ``hub`` is the one that runs now, None while there is none.
 
     ``workers`` are what they are in flight as, and ``asking`` those of them that requests may still come from; whoever
-    hands them in ends them.
+    hands them in ends them. ``asked_s`` is the second of the run in which the newest request was accepted.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class TrafficSource:
         self._workers, self._asking = workers, asking
         self._hub = hub
         self._decided: set[str] = set()
+        self.asked_s = 0.0
 
     def come(self) -> None:
         """Let the traffic begin."""
@@ -109,6 +110,7 @@ class TrafficSource:
                 self._tell("refused", skill=traffic.skill, why=str(error)[:200], **self._late(due_s))
                 return
             self._tell("submitted", correlation_id=cid)
+            self.asked_s = self._clock.now
             if late := self._late(due_s):
                 self._tell("asked", correlation_id=cid, **late)
             if gives_up is not None and turn == 0:

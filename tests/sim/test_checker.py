@@ -106,6 +106,22 @@ def test_two_looks_at_one_task_at_once_are_found() -> None:
 
 
 @pytest.mark.slow
+def test_a_task_that_nobody_looks_at_is_found_unless_the_hub_said_that_it_polls_no_more() -> None:
+    task = next(dict(line) for line in calm() if line["kind"] == "task")
+    task |= {
+        "task_id": "forgotten",
+        "correlation_id": "forgotten",
+        "begun_s": 5_000.0,
+        "ended_s": 9_000.0,
+        "t": 9_000.0,
+    }
+    event = {"seq": 10**6, "correlationId": "forgotten", "agent": task["agent"], "taskId": "forgotten", "payload": {}}
+    stopped = {"t": 5_001.0, "kind": "event", "type": "PollingStopped", "event": event}
+    assert "I-13" in broken(with_lines(task))
+    assert "I-13" not in broken(with_lines(task, stopped))
+
+
+@pytest.mark.slow
 def test_notices_out_of_order_doubled_or_of_another_end_are_found() -> None:
     notice = next(call for call in calls("webhook") if call["state"] == "completed" and call["source"] == "quinn")
     later = {**notice, "t": notice["t"] + 1.0, "began_s": notice["began_s"] + 1.0}

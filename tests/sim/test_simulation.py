@@ -143,6 +143,37 @@ people: {{never: 1}}
     assert {line["ended"] for line in lines if line["kind"] == "task"} == {ended}
 
 
+def test_each_turn_of_a_conversation_has_its_time_though_the_traffic_is_over() -> None:
+    text = """
+name: talk
+duration: 2m
+fleet:
+  quinn: {skills: {review: {takes: 50m}}}
+traffic:
+  - {skill: review, rate: 60/h, arrivals: steady, turns: 3}
+"""
+    found = report(scenario(text, settings=replace(scenario().settings, question_ttl_s=60.0, poll_interval_s=600.0)))
+    assert (found.result, found.figures["fleet"]["completed"]) == (Result.OK, 3)
+
+
+@pytest.mark.parametrize("dialect", ["1.0", "0.3", "0.1"])
+def test_no_stream_stays_open_when_its_request_ended_without_the_agent(dialect: str) -> None:
+    text = f"""
+name: silent
+duration: 10m
+fleet:
+  quinn: {{dialect: "{dialect}", push: false, skills: {{review: {{takes: 20h}}}}}}
+traffic:
+  - {{skill: review, rate: 60/h, arrivals: steady, ends: 2m}}
+weather:
+  - {{fault: bad-gateway, at: 3m}}
+"""
+    settings = replace(scenario().settings, task_limit_s=300.0, question_ttl_s=60.0)
+    found = report(scenario(text, settings=settings))
+    assert found.figures["fleet"]["expired"] == found.figures["fleet"]["requests"] != 0
+    assert [v.violations for v in found.verdicts if v.violations] == []
+
+
 def test_an_agent_works_on_no_more_tasks_at_once_than_it_may() -> None:
     text = """
 name: herd
