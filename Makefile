@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole test-lowest check format interop storm sim-storm sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation mutation-sample docs pictures lock clean
+.PHONY: help demo test test-fast test-whole test-lowest check format interop storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation mutation-sample docs pictures lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -97,6 +97,11 @@ storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=200
 sim-storm: ## a simulated fleet under everything that can go wrong: make sim-storm SEEDS=1000 (SCENARIO=storm-day, JOBS=n, FIRST=seed)
 	@scripts/setup dev
 	@$(BIN)/fleetsim sim $(or $(SCENARIO),storm) --seeds $(SEEDS) --jobs $(or $(JOBS),$(PROCESSORS)) $(addprefix --first ,$(FIRST))
+
+sim-scenarios: SEEDS = 500
+sim-scenarios: ## 500 small scenarios, each drawn whole from its seed: make sim-scenarios SEEDS=n (FIRST=seed, JOBS=n)
+	@scripts/setup dev
+	@$(BIN)/fleetsim sim any --seeds $(SEEDS) --jobs $(or $(JOBS),$(PROCESSORS)) $(addprefix --first ,$(FIRST))
 
 sim-smoke: ## 50 seeds of it: no rule broken, every kind of trouble met and every rule looked at (SMOKE_SEEDS=n)
 	@scripts/setup dev

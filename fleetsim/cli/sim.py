@@ -43,6 +43,7 @@ def sim() -> None:
     fleetsim sim my.yaml --clock real      a load test: real HTTP, real time, real agents by url
     fleetsim sim --replay run.jsonl --report html=run.html
     fleetsim sim storm --seeds 1000 --jobs 4  play many seeds, and cut down the first that breaks a rule
+    fleetsim sim any --seeds 500           the same, with a whole scenario drawn from each seed
     fleetsim sim init --from-hub           write a scenario fitted to your own fleet
     fleetsim sim diff twin.yaml slower.yaml   compare two scenarios, recordings or ledgers
 
@@ -117,7 +118,9 @@ def show(common: CommonOptions, scenario: str) -> int:
 @click.option("--tries", type=click.IntRange(min=0), default=200, help="How often to play it to cut it down [200].")
 @click.pass_obj
 def run(common: CommonOptions, /, **options: Any) -> int:
-    """Play SCENARIO, a file or the name of one that comes with fleetsim, and say what became of it."""
+    """Play SCENARIO and say what became of it: a file, the name of one that comes with fleetsim, or `any`, which the
+    seed draws.
+    """
     from fleetsim.cli.sim_play import RunOptions, run_scenario  # what it takes is loaded where it is asked for
 
     return run_scenario(common, RunOptions(**options))

@@ -18,9 +18,9 @@ from fleetsim.cli import render
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import report_files
+from fleetsim.cli.sim_seeds import ScenarioSource, play_seeds
 from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError
-from fleetsim.sim import shipped
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.files import FORMATS
 from fleetsim.sim.live import check_clock
@@ -28,7 +28,7 @@ from fleetsim.sim.played import played
 from fleetsim.sim.quantities import in_words, seconds_of
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import Report, Result, report_of
-from fleetsim.sim.scenario import Scenario, parse_scenario, with_seed
+from fleetsim.sim.scenario import Scenario, with_seed
 from fleetsim.sim.text import render as report_lines
 
 T = TypeVar("T")
@@ -72,22 +72,17 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
         return _tell(common, report_of(lines_of(options.replay)), options.replay, files, verbose=options.verbose)
     if options.scenario is None:
         raise click.UsageError("Which scenario? A file, or a name of `fleetsim sim list`.")
-    source, text, folder = shipped.read(options.scenario)
-    wanted, written = parse_scenario(text, source)
-    ceremonies = shipped.ceremonies_of(wanted, written, folder)
-    check_clock(wanted, written, clock)
+    source = ScenarioSource.read(options.scenario, seed)
+    wanted = source.scenario
+    check_clock(wanted, source.written, clock)
     if options.seeds is not None:
         if seed is not None or record is not None or files or options.watch or not clock.virtual:
             raise click.UsageError(
                 "--seeds plays many runs: --seed, --record, --watch, --report and --clock are about one"
             )
-        from fleetsim.cli.sim_seeds import ScenarioSource, play_seeds
-
         return play_seeds(
             common,
-            ScenarioSource(
-                source=source, folder=folder, text=text, scenario=wanted, written=written, ceremonies=ceremonies
-            ),
+            source,
             first=wanted.seed if options.first is None else options.first,
             seeds=options.seeds,
             jobs=options.jobs,
@@ -109,8 +104,8 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
     return play_and_tell(
         common,
         wanted,
-        ceremonies,
-        source=source,
+        source.ceremonies,
+        source=source.source,
         record=record,
         files=files,
         clock=clock,

@@ -22,8 +22,10 @@ from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.runtime.yaml import YamlDocument
+from fleetsim.sim import shipped
+from fleetsim.sim.generated import ANY, generated
 from fleetsim.sim.quantities import in_words
-from fleetsim.sim.scenario import Scenario
+from fleetsim.sim.scenario import Scenario, parse_scenario
 from fleetsim.sim.seeds import Coverage, SeedRun, run_seeds
 from fleetsim.sim.seeds_text import as_json
 from fleetsim.sim.seeds_text import render as coverage_lines
@@ -44,6 +46,19 @@ class ScenarioSource:
     scenario: Scenario
     written: YamlDocument
     ceremonies: Mapping[str, bytes]
+
+    @classmethod
+    def read(cls, source: str, seed: int | None) -> ScenarioSource:
+        """The scenario of a file, a shipped one, or the one that the seed draws. Raises ConfigError."""
+        if source == ANY:
+            text, ceremonies = generated(Scenario.model_fields["seed"].default if seed is None else seed)
+            scenario, written = parse_scenario(text, source)
+            folder = Path()
+        else:
+            source, text, folder = shipped.read(source)
+            scenario, written = parse_scenario(text, source)
+            ceremonies = shipped.ceremonies_of(scenario, written, folder)
+        return cls(source=source, folder=folder, text=text, scenario=scenario, written=written, ceremonies=ceremonies)
 
 
 def play_seeds(
@@ -69,7 +84,13 @@ def play_seeds(
     try:
         with _ended_by_signals(), _players(jobs) as executor:
             runs = run_seeds(
-                executor, source.text, source.source, source.ceremonies, first=first, seeds=seeds, jobs=jobs
+                executor,
+                None if source.source == ANY else source.text,
+                source.source,
+                source.ceremonies,
+                first=first,
+                seeds=seeds,
+                jobs=jobs,
             )
             for run in runs:
                 coverage.add(run)
@@ -145,9 +166,13 @@ def _cut_down(
 ) -> Path | None:
     """Write the smallest scenario found that breaks the rule the run broke first. None if the run does not repeat."""
     target = path or Path(f"{source.scenario.name}-{run.seed}.yaml")
+    if source.source == ANY:
+        source = ScenarioSource.read(ANY, run.seed)
     values: Values = {**source.written.value}
     if source.scenario.ceremonies is not None:
-        where = source.folder / source.scenario.ceremonies
+        where = (
+            source.folder / source.scenario.ceremonies if source.source != ANY else target.with_suffix(".ceremonies")
+        )
         values["ceremonies"] = os.path.relpath(where.resolve(), target.resolve().parent)
 
     def go_on(tried: int, smallest: Values) -> bool:
@@ -160,6 +185,10 @@ def _cut_down(
     about = f"# Breaks {run.violations[0].invariant}: seed {run.seed} of {source.scenario.name}, cut down.\n"
     try:
         target.write_text(about + scenario_text(smallest), encoding="utf-8")
+        if source.source == ANY and "ceremonies" in smallest:
+            where.mkdir(exist_ok=True)
+            for name, content in source.ceremonies.items():
+                (where / name).write_bytes(content)
     except OSError as error:
         raise ConfigError(f"{target}: {error.strerror}") from None
     return target

@@ -1,4 +1,4 @@
-"""Many seeds of one scenario: played by any ``Executor``, told of one by one, and added up."""
+"""Many seeds, of one scenario or each of its own: played by any ``Executor``, told of one by one, and added up."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fleetsim.sim.evidence import Violation
+from fleetsim.sim.generated import generated
 from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.played import played
 from fleetsim.sim.report import Result
@@ -39,11 +40,14 @@ class SeedRun:
     cpu_s: float
 
 
-def run_seed(text: bytes, source: str, ceremonies: Mapping[str, bytes], seed: int) -> SeedRun:
+def run_seed(text: bytes | None, source: str, ceremonies: Mapping[str, bytes], seed: int) -> SeedRun:
     """Play one seed. Plain values in and out, so that any process can do it.
 
-    ``ceremonies`` are the files of its folder, by name, if it has one. Raises ConfigError for a wrong text.
+    ``ceremonies`` are the files of its folder, by name, if it has one. Without a ``text`` the seed draws the whole
+    scenario. Raises ConfigError for a wrong text.
     """
+    if text is None:
+        text, ceremonies = generated(seed)
     scenario = with_seed(parse_scenario(text, source)[0], seed)
     wanted = ceremonies if scenario.ceremonies is not None else {}
     with TemporaryDirectory() as folder:
@@ -65,7 +69,7 @@ def run_seed(text: bytes, source: str, ceremonies: Mapping[str, bytes], seed: in
 
 def run_seeds(
     executor: Executor,
-    text: bytes,
+    text: bytes | None,
     source: str,
     ceremonies: Mapping[str, bytes],
     *,

@@ -1,0 +1,33 @@
+"""Whole scenarios drawn from seeds: each can be read and written, and twenty of them break no rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetsim.ceremony.file import parse_ceremony
+from fleetsim.runtime.yaml import load
+from fleetsim.sim.generated import generated
+from fleetsim.sim.scenario import parse_scenario
+from fleetsim.sim.seeds import run_seed
+from fleetsim.sim.troubles import KINDS
+from fleetsim.sim.written import scenario_text
+
+
+def test_every_seed_draws_a_scenario_and_always_the_same() -> None:
+    faults: set[str] = set()
+    for seed in range(500):
+        text, ceremonies = generated(seed)
+        scenario, written = parse_scenario(text, "any")
+        assert (text, ceremonies) == generated(seed)
+        assert scenario_text(written.value).encode() == text
+        assert (scenario.ceremonies is not None) == bool(ceremonies)
+        for name, content in ceremonies.items():
+            parse_ceremony(load(content, name))
+        faults |= {trouble.fault for trouble in scenario.weather}
+    assert faults == set(KINDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_a_scenario_drawn_from_a_seed_breaks_no_rule(seed: int) -> None:
+    assert run_seed(None, "any", {}, seed).violations == ()
