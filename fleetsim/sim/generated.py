@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "card_refresh_s": (5, 60, 3_600),
     "task_limit_s": (20, 120, 900, 7_200, 172_800),
     "question_expiry": ("leave",),
-    "send_total_s": (1, 60),
+    "call_s": (1, 60),
     "retry_waits_s": ([], [0.5], [1, 30, 300]),
     "calls_max": (1, 4),
     "calls_per_agent_max": (1, 2),
