@@ -82,7 +82,9 @@ def _looks_at_once(e: Evidence) -> Iterator[Violation | None]:
 
 @invariant("I-13", "in calm weather a task is looked at, or heard of, at least every second poll interval")
 def _looked_at(e: Evidence) -> Iterator[Violation | None]:
-    """Until the hub says that it polls no more: after three refused polls it follows a task by stream and webhook."""
+    """From when the hub knows the task, until it says that it polls no more: after three refused polls it follows a task
+    by stream and webhook.
+    """
     if e.calm_s is None or not e.calls:
         return
     within_s = e.start["rules"]["poll_interval_s"] * LOOKED_AT_WITHIN + 5.0
@@ -94,7 +96,8 @@ def _looked_at(e: Evidence) -> Iterator[Violation | None]:
     for key, truths in e.truths.items():
         for truth in truths:
             decided, unpolled = e.decided.get(truth["correlation_id"]), e.unpolled.get(truth["correlation_id"])
-            begins_s = max(truth["begun_s"], e.calm_s + HEALED_S)
+            known = e.moved.get(truth["correlation_id"])
+            begins_s = max(known[0].t if known else e.last_s, truth["begun_s"], e.calm_s + HEALED_S)
             ends_s = min(truth["ended_s"], *(told[0].t if told else e.last_s for told in (decided, unpolled)))
             moments = [begins_s, *(at for at in heard[key] if begins_s < at < ends_s), ends_s]
             for before, after in pairwise(moments):

@@ -106,7 +106,7 @@ def test_two_looks_at_one_task_at_once_are_found() -> None:
 
 
 @pytest.mark.slow
-def test_a_task_that_nobody_looks_at_is_found_unless_the_hub_said_that_it_polls_no_more() -> None:
+def test_a_known_task_that_nobody_looks_at_is_found_unless_the_hub_said_that_it_polls_no_more() -> None:
     task = next(dict(line) for line in calm() if line["kind"] == "task")
     task |= {
         "task_id": "forgotten",
@@ -116,9 +116,11 @@ def test_a_task_that_nobody_looks_at_is_found_unless_the_hub_said_that_it_polls_
         "t": 9_000.0,
     }
     event = {"seq": 10**6, "correlationId": "forgotten", "agent": task["agent"], "taskId": "forgotten", "payload": {}}
+    moved = {"t": 5_000.0, "kind": "event", "type": "TaskMoved", "event": event}
     stopped = {"t": 5_001.0, "kind": "event", "type": "PollingStopped", "event": event}
-    assert "I-13" in broken(with_lines(task))
-    assert "I-13" not in broken(with_lines(task, stopped))
+    assert "I-13" in broken(with_lines(task, moved))
+    assert "I-13" not in broken(with_lines(task, moved, stopped))
+    assert "I-13" not in broken(with_lines(task))  # the hub was never told that there is such a task
 
 
 @pytest.mark.slow
