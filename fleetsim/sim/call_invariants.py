@@ -82,9 +82,7 @@ def _looks_at_once(e: Evidence) -> Iterator[Violation | None]:
 
 @invariant("I-13", "in calm weather a task is looked at, or heard of, at least every second poll interval")
 def _looked_at(e: Evidence) -> Iterator[Violation | None]:
-    """From when the hub knows the task, until it says that it polls no more: after three refused polls it follows a task
-    by stream and webhook.
-    """
+    """From when the hub knows the task until it says that it polls no more: three refused polls end its polling."""
     if e.calm_s is None or not e.calls:
         return
     within_s = e.start["rules"]["poll_interval_s"] * LOOKED_AT_WITHIN + 5.0
