@@ -14,6 +14,7 @@ from fleetsim.ceremony.written import written
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.troubles import KINDS, OF_AGENTS
 from fleetsim.sim.written import scenario_text
+from fleetsim.wire.dialect import DIALECTS
 
 ANY = "any"
 """The name of these scenarios where a scenario is asked for."""
@@ -76,7 +77,7 @@ def generated(seed: int) -> tuple[bytes, dict[str, bytes]]:
 
 def _agent(rng: Random) -> dict[str, Any]:
     agent: dict[str, Any] = {
-        "dialect": rng.choice(("1.0", "0.3", "0.3", "0.1")),
+        "dialect": rng.choice(sorted((*DIALECTS, "0.3"), reverse=True)),
         "streaming": rng.random() < 0.7,
         "push": rng.random() < 0.7,
         "skills": {skill: _behaviour(rng) for skill in rng.sample(SKILLS, rng.choice((1, 1, 2)))},
