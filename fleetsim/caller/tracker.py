@@ -85,8 +85,7 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
 LAST_WORDS_S = 3.0
-"""How long closing waits for sends and answers that are in the air: their replies are not thrown away. As long may a
-stream go on when its request has ended."""
+"""How long closing waits for replies in the air, and a stream may go on after its request has ended."""
 RECORD_PATIENCE_S = 2.0
 """How long a webhook may wait for what it changed to be on record."""
 
