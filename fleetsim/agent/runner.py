@@ -152,9 +152,11 @@ class Runner:
         except (TaskEnded, TaskNotFound):
             log.debug("task %s was over before its skill", one_line(job.key[1], 128))
         except SkillFailed as failure:
-            self._end(job.key, TaskState.FAILED, reason=_reason(failure, "the skill failed"))
+            reason = _reason(failure, "the skill failed")
+            self._end(job.key, TaskState.FAILED, reason=reason, metadata=failure.metadata)
         except SkillRejected as refusal:
-            self._end(job.key, job.refused, reason=_reason(refusal, "the skill refused"))
+            reason = _reason(refusal, "the skill refused")
+            self._end(job.key, job.refused, reason=reason, metadata=refusal.metadata)
         except OutputLimit as limit:
             self._end(job.key, TaskState.FAILED, reason=str(limit))
         except Exception as error:
@@ -168,11 +170,11 @@ class Runner:
             return
         self._end(key, TaskState.FAILED, reason=CUT_OFF)
 
-    def _end(self, key: TaskKey, state: TaskState, *, reason: str) -> None:
+    def _end(self, key: TaskKey, state: TaskState, *, reason: str, metadata: JsonObject | None = None) -> None:
         """Finish the task unless it is over or gone."""
         try:
             if self._store.state(key) not in TERMINAL:
-                self._store.finish(key, state, reason=reason)
+                self._store.finish(key, state, reason=reason, metadata=metadata)
         except (TaskNotFound, InvalidMove):
             return
 

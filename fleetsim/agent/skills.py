@@ -26,12 +26,20 @@ Radius = ("self", "project", "repo", "fleet", "public")
 """blast-v1's radii, smallest first."""
 
 
-class SkillFailed(Exception):
-    """The goal was not met. The text is the reason the caller reads."""
+class SkillEnded(Exception):
+    """The text is the reason that the caller reads; ``metadata`` goes beside it."""
+
+    def __init__(self, reason: str = "", *, metadata: JsonObject | None = None) -> None:
+        super().__init__(reason)
+        self.metadata = metadata or {}
 
 
-class SkillRejected(Exception):
-    """The skill will not do this. The text is the reason the caller reads."""
+class SkillFailed(SkillEnded):
+    """The goal was not met."""
+
+
+class SkillRejected(SkillEnded):
+    """The skill will not do this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

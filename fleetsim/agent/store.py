@@ -199,8 +199,16 @@ class Store:
         self.retention.chars += entry.results.chars - before
         self._commit(entry, entry.status, [entry.chunk(artifact, append=append, last_chunk=last_chunk)])
 
-    def finish(self, key: TaskKey, state: TaskState, text: str | None = None, *, reason: str | None = None) -> None:
-        """End a task: ``text`` replaces what was said on the way, ``reason`` goes into the status.
+    def finish(
+        self,
+        key: TaskKey,
+        state: TaskState,
+        text: str | None = None,
+        *,
+        reason: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> None:
+        """End a task: ``text`` replaces what was said on the way, ``reason`` with ``metadata`` goes into the status.
 
         The feed gets the closing pair, the full artifact and then the final status.
 
@@ -215,7 +223,7 @@ class Store:
         before = entry.results.chars
         ending = entry.results.close(state, text, taken_ms)
         self.retention.chars += entry.results.chars - before
-        status = self._status(entry, state, reason)
+        status = self._status(entry, state, reason, metadata)
         self._commit(entry, status, [*entry.closing(ending), entry.update(status)])
 
     def cancel(self, key: TaskKey) -> Record:
@@ -371,7 +379,9 @@ class Store:
         entry.touched_s = self._clock.monotonic()
         entry.updated_at = self._clock.now()
 
-    def _status(self, entry: Entry, state: TaskState, text: str | None) -> TaskStatus:
+    def _status(
+        self, entry: Entry, state: TaskState, text: str | None, metadata: JsonObject | None = None
+    ) -> TaskStatus:
         """A status of now; without a text the last one is gone, so that a finished task shows no progress."""
         message = None
         if text is not None:
@@ -381,6 +391,7 @@ class Store:
                 parts=(TextPart(text=text),),
                 context_id=entry.context_id,
                 task_id=entry.key[1],
+                metadata=metadata or {},
             )
         return TaskStatus(state=state, message=message, timestamp=self._clock.now())
 

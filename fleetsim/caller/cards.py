@@ -31,6 +31,7 @@ from fleetsim.model.errors import (
     UnknownTarget,
     WireError,
 )
+from fleetsim.model.hops import hub_of
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL
 from fleetsim.runtime.ports import Runtime
@@ -145,6 +146,7 @@ class CardBroker:
             for entry in config.agents
         }
         self._offers: Mapping[str, Collection[str]] | None = None
+        self._hubs: Mapping[str, str] | None = None
         self._disabled: Mapping[str, str] | None = None
         self._away: frozenset[str] | None = None
         self._unread: dict[str, _Desk] = {}
@@ -157,6 +159,12 @@ class CardBroker:
     def view(self, agent: str) -> AgentView:
         """What is known of an agent. Raises UnknownTarget."""
         return self._desk(agent).view
+
+    def hubs(self) -> Mapping[str, str]:
+        """The agents that are hubs, by name, each with its id. Asked for with each request."""
+        if self._hubs is None:
+            self._hubs = {name: hub for name, desk in self._desks.items() if (hub := hub_of(desk.view.card))}
+        return self._hubs
 
     def find(self, agent: str) -> AgentView | None:
         """The same; None for an agent that is not in the fleet."""
@@ -340,7 +348,7 @@ class CardBroker:
             self._attend(desk)
         for old in before.values():
             self._dismiss(old)
-        self._offers = self._disabled = self._away = None
+        self._offers = self._disabled = self._away = self._hubs = None
         self._find_unread()
 
     def _successor(self, entry: AgentEntry, old: _Desk | None) -> _Desk:
@@ -491,6 +499,8 @@ class CardBroker:
         """What is known now. Its skills, and whether it can be reached, are asked for with each request."""
         if desk.view.skills != view.skills:
             self._offers = None
+        if desk.view.card is not view.card:
+            self._hubs = None
         if desk.view.reachable is not view.reachable:
             self._away = None
         desk.view = view

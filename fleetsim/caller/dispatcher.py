@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -55,8 +55,8 @@ class TaskBusy(NotAccepting):
 class TargetResolver(Protocol):
     """Says which agents a skill and targets mean."""
 
-    def __call__(self, skill: str | None, targets: tuple[str, ...], /) -> tuple[str, ...]:
-        """The names of the agents. Raises UnknownTarget."""
+    def __call__(self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str], /) -> tuple[str, ...]:
+        """The names of the agents, none of them one to avoid. Raises UnknownTarget."""
         ...
 
 
@@ -91,6 +91,7 @@ class Dispatcher:
         route: RouteFinder,
         cooldowns_s: Mapping[str, float] | None = None,
         token_epoch: TokenEpoch = lambda: 1,
+        came_through: Callable[[SkillRequest], Collection[str]] = lambda _: (),
     ) -> None:
         self._runtime = runtime
         self._ledger = ledger
@@ -101,6 +102,7 @@ class Dispatcher:
         self._route = route
         self.cooldowns_s = cooldowns_s or {}
         self._token_epoch = token_epoch
+        self._came_through = came_through
         self._last: dict[tuple[str, str], float] = {}
         self.accepting = True
 
@@ -189,7 +191,7 @@ class Dispatcher:
         except FleetsimError as error:
             raise self._dropped(request, "too_large", error) from None
         try:
-            return self._resolve(request.skill, request.targets)
+            return self._resolve(request.skill, request.targets, self._came_through(request))
         except UnknownTarget as error:
             raise self._dropped(request, "target_unresolved", error) from None
 

@@ -13,7 +13,6 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
     nullcontext,
-    suppress,
 )
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
@@ -46,7 +45,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import TRACE
 from fleetsim.model.forms import asked_by, in_form
-from fleetsim.model.hops import HOPS_HEADER, hops_of
+from fleetsim.model.hops import HUBS_HEADER, HUBS_KEY
 from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.signing import SCHEME, write_secret
@@ -83,6 +82,14 @@ class CallbackBase(Protocol):
 
     def __call__(self, agent: str, url: str, /) -> str | None:
         """The address for an agent whose work was sent to ``url``; None for polling only."""
+        ...
+
+
+class HubsVisited(Protocol):
+    """Names the hubs that a request has come through."""
+
+    def __call__(self, record: RequestRecord, /) -> tuple[str, ...]:
+        """Their ids, this hub included, where the agent is to know them."""
         ...
 
 
@@ -125,6 +132,7 @@ class Executor:
         callback_base: CallbackBase,
         signed: SignedWebhooks | None = None,
         observed: CallObserver = lambda *_: nullcontext({}),
+        hubs: HubsVisited = lambda _: (),
     ) -> None:
         self._clients = clients
         self._limiter = limiter
@@ -132,6 +140,7 @@ class Executor:
         self._callback_base = callback_base
         self._signed = signed
         self._observed = observed
+        self._hubs = hubs
 
     def charged(self, agent: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """``work`` done for the agent, timed and charged to it."""
@@ -189,7 +198,7 @@ class Executor:
         with self._without_credential(record), self._observed(record, call.operation) as more:
             opened = client.events(
                 call,
-                headers={**_trace(record), **more},
+                headers={**self._trace(record), **more},
                 choice=_as_dispatched(record),
                 turns=self._limiter.meter.account(record.agent),
             )
@@ -255,7 +264,7 @@ class Executor:
         """
         client, then = self._client(record), _as_dispatched(record)
         with self._without_credential(record), self._observed(record, call.operation) as more:
-            headers, account = {**_trace(record), **more}, self._limiter.meter.account(record.agent)
+            headers, account = {**self._trace(record), **more}, self._limiter.meter.account(record.agent)
             try:
                 return await client.call(call, headers=headers, choice=then, turns=account)
             except (MethodNotFound, VersionNotSupported):
@@ -324,6 +333,14 @@ class Executor:
         secret = write_secret(self._tokens.signing_secret(record.agent, cid, epoch=epoch))
         return replace(config, scheme=SCHEME, credentials=secret)
 
+    def _trace(self, record: RequestRecord) -> Mapping[str, str]:
+        headers = {"X-Correlation-Id": record.request.correlation_id}
+        if record.request.parent_id:
+            headers["X-Parent-Id"] = record.request.parent_id
+        if hubs := self._hubs(record):
+            headers[HUBS_HEADER] = ",".join(hubs)
+        return headers
+
     def _metadata(self, record: RequestRecord) -> Mapping[str, Any]:
         """What goes beside every message. The trace names the skill the agent is told, or none: a name that is ours
         alone (``chat``, under which the request is booked) would be a skill the agent does not have."""
@@ -335,6 +352,8 @@ class Executor:
             ours["parentId"] = request.parent_id
         named = {"skill": hint} if hint else {}
         ours["a2a.trace"] = {"traceId": request.correlation_id, **named, "extension": TRACE}
+        if hubs := self._hubs(record):
+            ours[HUBS_KEY] = list(hubs)
         return {**request.metadata, **ours}
 
 
@@ -355,17 +374,6 @@ def _as_dispatched(record: RequestRecord) -> Choice | None:
     if not record.rpc_url or record.dialect is None:
         return None
     return Choice(dialect_name=record.dialect, url=record.rpc_url, tenant=record.tenant)
-
-
-def _trace(record: RequestRecord) -> Mapping[str, str]:
-    headers = {"X-Correlation-Id": record.request.correlation_id}
-    if record.request.parent_id:
-        headers["X-Parent-Id"] = record.request.parent_id
-    if metadata := record.request.metadata:
-        with suppress(ValueError):  # what it says there may be anybody's
-            if hops := hops_of(metadata):
-                headers[HOPS_HEADER] = str(hops)
-    return headers
 
 
 def _bound(record: RequestRecord) -> Task:

@@ -23,6 +23,10 @@ _Fleet: TypeAlias = tuple[Mapping[str, Collection[str]], frozenset[str], Mapping
 _NAMES_SHOWN = 12
 
 
+class CameThrough(UnknownTarget):
+    """Only hubs that the request has come through could take it: it would go in a circle."""
+
+
 class CardReader(Protocol):
     """Reads agents' cards: before a card was looked at, nobody can say what its agent offers."""
 
@@ -59,9 +63,23 @@ class Registry:
         self._weights = weights
         self._chance = rng.stream("registry").random
 
-    def resolve(self, skill: str | None, targets: Sequence[str] = ()) -> tuple[str, ...]:
-        """The agents to send to, at least one. Raises UnknownTarget."""
+    def resolve(self, skill: str | None, targets: Sequence[str] = (), avoid: Collection[str] = ()) -> tuple[str, ...]:
+        """The agents to send to, at least one, and none of ``avoid``. Raises UnknownTarget, CameThrough."""
         offers = self._offers()
+        if avoid:
+            for name in targets:
+                if name in avoid:
+                    raise CameThrough(f"agent “{name}” is a hub that the request came through")
+            left = {name: skills for name, skills in offers.items() if name not in avoid}
+            if not any(skill is None or skill in skills for skills in left.values()) and any(
+                skill is None or skill in offers[name] for name in avoid if name in offers
+            ):
+                raise CameThrough(
+                    f"only hubs that the request came through offer “{one_line(skill or 'any skill', 64)}”"
+                )
+            return resolve(
+                skill, targets, offers=left, weights=self._weights(), chance=self._chance, disabled=self._disabled()
+            )
         if skill is None or targets:
             disabled = self._disabled()
             return resolve(skill, targets, offers=offers, weights={}, chance=self._chance, disabled=disabled)

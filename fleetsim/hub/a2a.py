@@ -31,17 +31,19 @@ from fleetsim.caller.cards import AgentView, CardBroker
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.event_log import EventLog, Subscription
 from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.registry import CameThrough
 from fleetsim.caller.track import Track
 from fleetsim.caller.tracker import Tracker
 from fleetsim.hub.endpoints import A2A_PATH
 from fleetsim.hub.keys import Keyring, Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.model.call import Call, SendMessage
+from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import FleetsimError, InvalidParams, NotAccepting, TaskNotFound, UnfitAnswer, UnknownTarget
-from fleetsim.model.hops import HOPS_HEADER, HOPS_KEY, HOPS_MAX, hops_in, hops_of
+from fleetsim.model.hops import CAUSE_KEY, HUBS_HEADER, HUBS_KEY, HUBS_MAX, hub_extension, hubs_in, hubs_of
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, Role, TaskState, TextPart
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest, Source
+from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest, Source
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
@@ -56,6 +58,8 @@ TASK_LIFE_S = 30 * 24 * 3600.0
 
 _OURS = frozenset({"skillHint", "skillId", CORRELATION_KEY, "parentId", "a2a.trace"})
 """What a caller's metadata says to this hub; the agent behind is told its own."""
+
+_WRONG = {CAUSE_KEY: Cause.REQUEST_WRONG.value}
 
 _DESCRIPTION_CHARS = 500
 _TURNS_LOOKED_AT = 10
@@ -103,6 +107,7 @@ class A2AFace:
         events: EventLog,
         broker: CardBroker,
         keyring: Keyring,
+        hub_id: str,
         url: Callable[[], str | None],
         state: Path | None = None,
     ) -> None:
@@ -128,7 +133,14 @@ class A2AFace:
         self._engine = proxy.engine = agent.engine()
         settings = agent.settings
         self._rpc = RpcEndpoint(RequestGuard(settings.authenticator(), settings.limits), settings)
-        self._card = CardEndpoint(lambda reached: self._engine.card(self._endpoint() or reached), None, A2A_PATH)
+        self._hub_id = hub_id
+        self._card = CardEndpoint(self._as_hub, None, A2A_PATH)
+
+    def _as_hub(self, reached: str) -> AgentCard:
+        """The card, which says which hub this is."""
+        card = self._engine.card(self._endpoint() or reached)
+        extensions = (*card.capabilities.extensions, hub_extension(self._hub_id))
+        return replace(card, capabilities=replace(card.capabilities, extensions=extensions))
 
     def _endpoint(self) -> str | None:
         base = self._url()
@@ -139,7 +151,7 @@ class A2AFace:
     async def a2a(self, request: Request) -> Response:
         """A call in any dialect."""
         await self._engine.start()
-        return await self._rpc.answer(request, CallGuard(self._engine, request.headers.get(HOPS_HEADER)))
+        return await self._rpc.answer(request, CallGuard(self._engine, request.headers.get(HUBS_HEADER)))
 
     async def agent_card(self, request: Request) -> Response:
         """The card: every skill of the fleet, as it is now."""
@@ -180,12 +192,12 @@ class A2AFace:
 
 
 class CallGuard(Interceptor):
-    """One call as it comes in: refused if it goes round in a circle, or says what nobody would hear."""
+    """One call as it comes in: refused if it came through too many hubs, or says what nobody would hear."""
 
-    def __init__(self, engine: Engine, hops: str | None) -> None:
+    def __init__(self, engine: Engine, hubs: str | None) -> None:
         super().__init__(engine.operations)
         self._engine = engine
-        self._hops = hops
+        self._hubs = hubs
 
     async def before(self, call: Call, caller: Caller) -> Call:
         if not isinstance(call, SendMessage):
@@ -193,13 +205,13 @@ class CallGuard(Interceptor):
         # The message keeps all of it: it is what is on disk if the hub dies before the dispatcher has the request.
         metadata = {**call.message.metadata, **call.metadata}
         try:
-            hops = max(hops_in(self._hops), hops_of(metadata))
+            hubs = max(hubs_in(self._hubs), hubs_of(metadata), key=len)
         except ValueError as error:
             raise InvalidParams(str(error)) from None
-        if hops >= HOPS_MAX:
-            raise InvalidParams(f"the request has come through {hops} hubs, which is the most: it may go in a circle")
+        if len(hubs) >= HUBS_MAX:
+            raise InvalidParams(f"the request has come through {len(hubs)} hubs: at most {HUBS_MAX} pass one on")
         self._refuse_unasked(call.message, caller.owner)
-        message = replace(call.message, metadata={**metadata, HOPS_KEY: hops + 1})
+        message = replace(call.message, metadata={**metadata, **({HUBS_KEY: list(hubs)} if hubs else {})})
         return replace(call, metadata={}, message=message)
 
     def _refuse_unasked(self, message: Message, owner: str) -> None:
@@ -267,6 +279,8 @@ class FleetProxy:
         principal = Principal(None if key[0] == OWNER else key[0])
         try:
             await self._dispatcher.submit(await self._ownership.stamped(request, principal, given_id=False))
+        except CameThrough as error:
+            return SkillRejected(_in_words(error), metadata=_WRONG)
         except NotAccepting as error:
             return SkillFailed(_in_words(error))
         except FleetsimError as error:
@@ -403,15 +417,16 @@ class FleetProxy:
         if outcome.success:
             return outcome.text or None
         reason = outcome.reason or outcome.text or outcome.kind.value
+        why = _WRONG if outcome.cause is Cause.REQUEST_WRONG else {}
         if outcome.kind is OutcomeKind.REJECTED:
-            raise SkillRejected(reason)
+            raise SkillRejected(reason, metadata=why)
         if outcome.kind is OutcomeKind.CANCELED:
             try:
                 self.engine.store.finish(key, TaskState.CANCELED, reason=reason)
             except TaskNotFound:
                 log.debug("task %s was let go of before its request was canceled", one_line(key[1], 128))
             return None
-        raise SkillFailed(reason)
+        raise SkillFailed(reason, metadata=why)
 
 
 class TaskProgress:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +64,7 @@ from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
+from fleetsim.model.hops import hubs_of
 from fleetsim.model.work import Cause, Outcome, SkillRequest
 from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.workers import Workers
@@ -156,6 +157,7 @@ class Hub:
             callback_base=self._callback_base,
             signed=lambda agent, url: self.broker.entry(agent, url).signed,
             observed=self.metrics.calling if tracing is None else both(self.metrics.calling, tracing.calling),
+            hubs=self._hubs_visited,
         )
         listeners = [self.health.fold, *settled]
         self.tracker = Tracker(
@@ -178,6 +180,7 @@ class Hub:
             route=self._route,
             cooldowns_s=settings.cooldowns_s,
             token_epoch=lambda: tokens.current,
+            came_through=self._came_through,
         )
         self.desk = HitlDesk(runtime, self.tracker, self.dispatcher, self.events)
         self.receiver = CallbackReceiver(
@@ -198,6 +201,7 @@ class Hub:
             events=self.events,
             broker=self.broker,
             keyring=self.keyring,
+            hub_id=keys.hub_id,
             url=lambda: self.config.settings.base_url or self.url,
             state=a2a_state,
         )
@@ -529,6 +533,23 @@ class Hub:
 
     def _callback_base(self, agent: str, url: str = "") -> str | None:
         return callback_base(self.broker.entry(agent, url), self.config.settings, self.url)
+
+    def _hubs_visited(self, record: RequestRecord) -> tuple[str, ...]:
+        """What the next hub must know. An agent learns it only if it is a hub, or stands between hubs."""
+        request = record.request
+        if record.agent not in self.broker.hubs() and request.source.interface != "a2a":
+            return ()
+        return (*hubs_of(request.metadata), self.keys.hub_id)
+
+    def _came_through(self, request: SkillRequest) -> Collection[str]:
+        """The agents that are hubs which the request has visited; this hub may be an agent of its own."""
+        if not (hubs := self.broker.hubs()):
+            return ()
+        try:
+            visited = {self.keys.hub_id, *hubs_of(request.metadata)}
+        except ValueError:  # metadata that came by the API is anybody's
+            visited = {self.keys.hub_id}
+        return frozenset(name for name, hub in hubs.items() if hub in visited)
 
     def _route(self, agent: str, request: SkillRequest) -> AgentRoute:
         webhooks_at = None if agent in self.tracker.push_watch.refusing else self._callback_base(agent)

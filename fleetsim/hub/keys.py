@@ -38,6 +38,12 @@ class HubKeys:
         """New secrets, for a hub that keeps no state."""
         return cls(api_key=ids.secret(), callback={1: ids.secret().encode()}, proof=ids.secret())
 
+    @property
+    def hub_id(self) -> str:
+        """The hub's public id, by which other hubs know it again. It tells nothing of the secret it is made of."""
+        secret = self.callback[min(self.callback)]
+        return hmac.new(secret, b"fleetsim hub id", hashlib.sha256).hexdigest()[:16]
+
     def tokens(self) -> CallbackTokens:
         return CallbackTokens(self.callback, current=self.epoch)
 

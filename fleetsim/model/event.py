@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TypeAlias, overload
 
 from fleetsim.model.changing import changer, made_often, replace
+from fleetsim.model.hops import CAUSE_KEY, cause_told
 from fleetsim.model.task import (
     INTERRUPTED,
     TERMINAL,
@@ -293,7 +294,7 @@ def fold_bounded(
     counted along: to add up all artifacts at each event makes it dearer and dearer to follow a task of thousands.
 
     Notes of the agent beside it (metadata of the task and its messages) are left out: they may be as large as an
-    answer, and nobody who keeps tasks reads them.
+    answer. Only the cause that a hub gave for the end is kept.
     """
     task, more = fold(task, event), _more_chars(event)
     if task.metadata or task.status.message is not None or task.history:
@@ -309,7 +310,8 @@ def _without_notes(task: Task) -> Task:
     if task.metadata:
         task = replace(task, metadata={})
     if (said := task.status.message) is not None and said.metadata:
-        task = replace(task, status=replace(task.status, message=replace(said, metadata={})))
+        kept = {CAUSE_KEY: told[:64]} if (told := cause_told(task)) else {}
+        task = replace(task, status=replace(task.status, message=replace(said, metadata=kept)))
     if any(message.metadata for message in task.history):
         task = replace(task, history=tuple(replace(message, metadata={}) for message in task.history))
     return task

@@ -161,6 +161,7 @@ BLAME: Mapping[tuple[OutcomeKind, Cause], Blame] = {
     (OutcomeKind.FAILED, Cause.PROTOCOL): Blame.AGENT,
     (OutcomeKind.FAILED, Cause.LIMIT_REACHED): Blame.AGENT,
     (OutcomeKind.REJECTED, Cause.AGENT_SAID): Blame.AGENT,
+    (OutcomeKind.REJECTED, Cause.REQUEST_WRONG): Blame.CALLER,
     (OutcomeKind.REJECTED, Cause.CANCELED_BY_PERSON): Blame.HUMAN,
     (OutcomeKind.REJECTED, Cause.REJECTED_BY_PERSON): Blame.HUMAN,
     (OutcomeKind.CANCELED, Cause.CANCELED_UNASKED): Blame.AGENT,

@@ -22,7 +22,7 @@ from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.tokens import CallbackTokens, TokenClaims
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import ConfigError, FleetsimError, Unreachable, WireError
-from fleetsim.model.hops import HOPS_HEADER, HOPS_KEY
+from fleetsim.model.hops import HUBS_HEADER, HUBS_KEY
 from fleetsim.model.task import Message, Task, TaskState
 from fleetsim.model.work import Answer
 from fleetsim.runtime.ports import Runtime
@@ -66,6 +66,7 @@ class Rig:
     limiter: AgentLimiter
     base: str | None = HUB
     signed: bool = False
+    hubs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.executor = Executor(
@@ -74,6 +75,7 @@ class Rig:
             tokens=TOKENS,
             callback_base=lambda _agent, _url: self.base,
             signed=lambda _agent, _url: self.signed,
+            hubs=lambda _record: self.hubs,
         )
 
     @contextmanager
@@ -195,12 +197,15 @@ async def test_beside_a_message_stand_whose_it_is_and_the_skill_if_the_agent_is_
     assert rig.peer.headers.get("x-parent-id") == parent
 
 
-@pytest.mark.parametrize(("hops", "told"), [(3, "3"), (0, None), ("many", None)])
-async def test_how_often_work_was_handed_on_stands_in_a_header_where_it_is_known(
-    rig: Rig, hops: object, told: str | None
-) -> None:
-    await rig.executor.send(record(bound=False, metadata={HOPS_KEY: hops}))
-    assert rig.peer.headers.get(HOPS_HEADER.lower()) == told
+async def test_the_hubs_that_work_came_through_stand_in_a_header_and_in_the_metadata(rig: Rig) -> None:
+    rig.hubs = ("a1", "b2")
+    await rig.executor.send(record(bound=False))
+    assert rig.peer.headers.get(HUBS_HEADER.lower()) == "a1,b2"
+    assert rig.peer.asked[-1][1]["metadata"][HUBS_KEY] == ["a1", "b2"]
+    rig.hubs = ()
+    await rig.executor.send(record(bound=False))
+    assert HUBS_HEADER.lower() not in rig.peer.headers
+    assert HUBS_KEY not in rig.peer.asked[-1][1]["metadata"]
 
 
 async def test_an_answer_goes_to_the_question_s_task_and_context_under_an_id_of_its_own(rig: Rig) -> None:

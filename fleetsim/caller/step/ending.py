@@ -24,6 +24,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.extensions import Extras, read_extras
+from fleetsim.model.hops import cause_told
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import TaskState
 from fleetsim.model.text import one_line
@@ -211,4 +212,6 @@ def _own_cause(kind: OutcomeKind, success: bool, record: RequestRecord) -> Cause
         return Cause.REJECTED_BY_PERSON if record.rejected else Cause.CANCELED_BY_PERSON
     if kind is OutcomeKind.COMPLETED:
         return Cause.SUCCESS_DENIED
+    if kind in {OutcomeKind.FAILED, OutcomeKind.REJECTED} and cause_told(record.task) == Cause.REQUEST_WRONG:
+        return Cause.REQUEST_WRONG  # the agent is a hub, and somebody behind it says so
     return Cause.CANCELED_UNASKED if kind is OutcomeKind.CANCELED else Cause.AGENT_SAID
