@@ -212,6 +212,6 @@ def _own_cause(kind: OutcomeKind, success: bool, record: RequestRecord) -> Cause
         return Cause.REJECTED_BY_PERSON if record.rejected else Cause.CANCELED_BY_PERSON
     if kind is OutcomeKind.COMPLETED:
         return Cause.SUCCESS_DENIED
-    if kind in {OutcomeKind.FAILED, OutcomeKind.REJECTED} and cause_told(record.task) == Cause.REQUEST_WRONG:
+    if (kind, Cause.REQUEST_WRONG) in BLAME and cause_told(record.task) == Cause.REQUEST_WRONG:
         return Cause.REQUEST_WRONG  # the agent is a hub, and somebody behind it says so
     return Cause.CANCELED_UNASKED if kind is OutcomeKind.CANCELED else Cause.AGENT_SAID
