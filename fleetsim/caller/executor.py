@@ -85,7 +85,7 @@ class CallbackBase(Protocol):
         ...
 
 
-class HubsVisited(Protocol):
+class VisitedHubs(Protocol):
     """Names the hubs that a request has come through."""
 
     def __call__(self, record: RequestRecord, /) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ class Executor:
         callback_base: CallbackBase,
         signed: SignedWebhooks | None = None,
         observed: CallObserver = lambda *_: nullcontext({}),
-        hubs: HubsVisited = lambda _: (),
+        hubs: VisitedHubs = lambda _: (),
     ) -> None:
         self._clients = clients
         self._limiter = limiter
