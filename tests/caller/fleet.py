@@ -223,7 +223,7 @@ async def fleet(
             )
             network.mount(HUB, Starlette(routes=receiver.routes()))
             return tracker, Dispatcher(
-                runtime, ledger, events, tracker, cards=CardsRead(), resolve=lambda _, targets: targets, route=way
+                runtime, ledger, events, tracker, cards=CardsRead(), resolve=lambda _, targets, __: targets, route=way
             )
 
         tracker, dispatcher = assemble()

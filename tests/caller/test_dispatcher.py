@@ -94,7 +94,7 @@ class Door:
             cooldowns_s=self.cooldowns_s,
         )
 
-    def _resolve(self, skill: str | None, targets: tuple[str, ...]) -> tuple[str, ...]:
+    def _resolve(self, skill: str | None, targets: tuple[str, ...], _: object) -> tuple[str, ...]:
         if "nobody" in targets:
             raise UnknownTarget("there is no agent “nobody”")
         return targets if self.agents is None else self.agents

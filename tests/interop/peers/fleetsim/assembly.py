@@ -107,7 +107,7 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
             tracker=tracker,
             events=events,
             dispatcher=Dispatcher(
-                runtime, ledger, events, tracker, cards=broker, resolve=lambda _, targets: targets, route=way
+                runtime, ledger, events, tracker, cards=broker, resolve=lambda _, targets, __: targets, route=way
             ),
             outcomes=outcomes,
             offers_streaming=view.capabilities.streaming,
