@@ -1,0 +1,158 @@
+"""The cases that people reported in public, through every door that they concern."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import traceback
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cli.world import Shell
+from tests.field.doors import (
+    DOORS,
+    ApiDoor,
+    DashboardDoor,
+    DirectChatDoor,
+    Door,
+    HubClientDoor,
+    HubDoor,
+    HubStreamDoor,
+    McpDoor,
+    PythonDoor,
+    StreamDoor,
+    UrlDoor,
+    running_fleet,
+)
+from tests.field.peer import CASES, Peer, case
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+AT_ONCE = 8
+SOON_S = 20.0
+"""Seconds for a question to appear: the agent of case 04 holds its stream open for 60."""
+
+
+async def slow_pong(door: Door, agent: str) -> None:
+    (reply,) = await door.converse(agent, "chat", "hi")
+    assert (reply.state, reply.text) == ("completed", "pong")
+
+
+async def open_stream(door: Door, agent: str) -> None:
+    async with asyncio.timeout(SOON_S):
+        asked, done = await door.converse(agent, "chat", "hi", "Paris")
+    assert (asked.state, asked.text) == ("input-required", "Which city?")
+    assert (done.state, done.text) == ("completed", "booked")
+
+
+async def asked_once(door: Door, agent: str) -> None:
+    (asked,) = await door.converse(agent, "chat", "hi")
+    assert (asked.state, asked.text) == ("input-required", "Which city?")
+
+
+async def another_task(door: Door, agent: str) -> None:
+    asked, done = await door.converse(agent, "chat", "hi", "Paris")
+    assert (asked.text, done.state, done.text) == ("Which city?", "completed", "booked")
+    assert isinstance(door, PythonDoor) or any("t-2" in warning for warning in done.warnings), done.warnings
+
+
+async def last_words(door: Door, agent: str) -> None:
+    (reply,) = await door.converse(agent, "chat", "hi")
+    assert "streaming is off for this tenant" in reply.text
+
+
+async def in_history(door: Door, agent: str) -> None:
+    asked, done = await door.converse(agent, "chat", "hi", "Paris")
+    assert (asked.text, done.text) == ("Which city do you mean?", "booked")
+
+
+async def other_question(door: Door, agent: str) -> None:
+    async with asyncio.timeout(SOON_S):
+        first, second = await door.converse(agent, "chat", "hi", "Paris")
+    assert (first.text, second.state, second.text) == ("Which city?", "input-required", "Which day?")
+
+
+async def two_artifacts(door: Door, agent: str) -> None:
+    (reply,) = await door.converse(agent, "chat", "hi")
+    assert sorted(reply.text.split()) == ["one-A", "two-B"]
+
+
+async def words_in_status(door: Door, agent: str) -> None:
+    (reply,) = await door.converse(agent, "chat", "hi")
+    assert (reply.state, reply.text) == ("completed", "there")
+
+
+STREAMING = tuple(door for door in DOORS if door not in {UrlDoor, DirectChatDoor})
+"""The doors that stream: some agents here know no other way to send."""
+
+ROWS: dict[str, tuple[Callable[[Door, str], Awaitable[None]], tuple[type[Door], ...]]] = {
+    "01": (slow_pong, DOORS),
+    "02": (slow_pong, DOORS),
+    "04": (open_stream, STREAMING),
+    "05": (asked_once, STREAMING),
+    "06": (another_task, DOORS),
+    "11": (slow_pong, DOORS),
+    "12": (last_words, (StreamDoor, HubDoor, HubStreamDoor, ApiDoor, DashboardDoor, HubClientDoor, McpDoor)),
+    "13": (in_history, DOORS),
+    "20": (other_question, DOORS),
+    "21": (two_artifacts, STREAMING),
+    "22": (words_in_status, STREAMING),
+}
+"""What each case must give, and at which doors."""
+
+
+async def test_every_case_from_the_field_ends_as_it_must_at_every_door(tmp_path: Path) -> None:
+    """An agent of its own for each row and door, because some of them count their requests."""
+    async with AsyncExitStack() as stack:
+        cells = [(number, door) for number, (_, doors) in ROWS.items() for door in doors]
+        peers = [await stack.enter_async_context(Peer(case(number))) for number, _ in cells]
+        names = [f"case-{number}-{door.name}" for number, door in cells]
+        urls = {name: peer.base for name, peer in zip(names, peers, strict=True)}
+        fleet = await stack.enter_async_context(running_fleet(tmp_path, urls))
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def wrong_in(number: str, door: type[Door], name: str) -> str:
+            try:
+                async with places, asyncio.timeout(90):
+                    await ROWS[number][0](door(fleet), name)
+            except Exception as error:  # noqa: BLE001 - a failure is a row of the result
+                frame = traceback.extract_tb(error.__traceback__)[-1]
+                return f"{type(error).__name__}: {str(error)[:400]} ({Path(frame.filename).name}:{frame.lineno})"
+            return ""
+
+        found = await asyncio.gather(*(wrong_in(*cell, name) for cell, name in zip(cells, names, strict=True)))
+        wrong = {name: said for name, said in zip(names, found, strict=True) if said}
+        assert not wrong, "\n".join(f"{name}: {said}" for name, said in wrong.items())
+
+
+async def test_an_agent_with_http_json_alone_is_sent_nothing_and_every_door_says_why(tmp_path: Path) -> None:
+    """Case 03."""
+    async with Peer(case("03")) as peer, running_fleet(tmp_path, {"rest": peer.base}) as fleet:
+        shell = fleet.shell
+        for command in (["send", peer.base, "hi"], ["send", peer.base, "hi", "--stream"], ["send", "rest", "hi"]):
+            done = await shell.arun(*command)
+            assert (done.returncode != 0, done.stdout, "HTTP+JSON" in done.stderr) == (True, "", True), done.stderr
+        card = await shell.arun("card", peer.base)
+        assert "HTTP+JSON" in card.stdout + card.stderr
+        checked = await shell.arun("check", peer.base, "-o", "json")
+        findings = json.loads(checked.stdout)["findings"]
+        assert "HTTP+JSON" in checked.stdout + checked.stderr
+        assert {row["section"] for row in findings if row["verdict"] == "failed"} <= {"card"}
+        (agent,) = (await fleet.admin.get("/health"))["agents"]
+        assert (agent["agentName"], agent["health"], agent["failureRate1h"]) == ("rest", "paused", 0.0)
+        (tmp_path / "new").mkdir()
+        begun = await Shell(tmp_path / "new").arun("init", peer.base)
+        assert (begun.returncode != 0, "HTTP+JSON" in begun.stderr) == (True, True)
+        assert peer.methods() == []
+
+
+def test_an_unquoted_schedule_is_refused_with_the_advice_to_quote_it(tmp_path: Path) -> None:
+    """Case 23."""
+    shell = Shell(tmp_path)
+    shell.write("ceremonies/heartbeat.yaml", (CASES / "23-unquoted-schedule.yaml").read_text(encoding="utf-8"))
+    done = shell.run("ceremony", "validate", "ceremonies/heartbeat.yaml")
+    assert done.returncode != 0
+    assert "quotes" in done.stderr + done.stdout
