@@ -128,12 +128,11 @@ class LivePieces:
     def _from_the_first(self) -> str:
         texts = []
         for artifact_id, pieces in self._texts.items():
-            if text := "".join(pieces):
-                texts.append(text)
-                self._growing = artifact_id
-                if artifact_id not in self._whole:
-                    break
-        known = "\n".join(texts)
+            texts.append("".join(pieces))
+            self._growing = artifact_id if texts[-1] else None
+            if artifact_id not in self._whole:
+                break
+        known = "\n".join(filter(None, texts))
         if not known.startswith(self.shown):
             self.hold()
             return ""

@@ -17,20 +17,19 @@ from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from urllib.parse import urlsplit
 
+from fleetsim.caller.ceremonies.folder import contents_of
 from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.file import image, open_memory
 from fleetsim.caller.ledger.recovery.verify import row_damage
 from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.caller.ledger.storage import InlineStorage
-from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys, next_epoch
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.workers import Workers
-from fleetsim.runtime.yaml import load
 from fleetsim.sim.agents import AgentTask, Engine, kept_by, simulated_agent
 from fleetsim.sim.calls import CallWitness
 from fleetsim.sim.ceremony_editor import CeremonyEditor
@@ -209,8 +208,8 @@ class Simulation(ScenarioRun):
 
     async def _idle(self, calm_s: float) -> None:
         """Wait until no request is in flight, or the longest that the newest one may take is over."""
-        settings, files = self.scenario.settings, self.ceremonies.items()
-        timeouts_s = (parse_ceremony(load(text, name)).timeout_s for name, text in files)
+        settings, folder = self.scenario.settings, contents_of(self.ceremonies, FOLDER)
+        timeouts_s = (ceremony.timeout_s for ceremony in folder.ceremonies.values())
         limit_s = max(settings.task_limit_s, *settings.skill_limits_s.values(), *timeouts_s, 0.0)
         longest_s = limit_s + settings.question_ttl_s + SETTLE_GRACE_S
         while self.hub is None or any(self.hub.tracker.kept().values()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetsim.cli.terminal import LivePieces
@@ -41,6 +41,8 @@ PIECES = st.lists(st.tuples(st.sampled_from("abc"), st.text("xy", max_size=3), s
 
 
 @given(PIECES)
+@example([("b", "", False), ("a", "xx", False), ("b", "x", False)])
+@example([("a", "x", True), ("b", "", False), ("b", "x", False)])
 def test_what_is_shown_is_the_beginning_of_the_answer_whatever_the_order_of_the_pieces(
     pieces: list[tuple[str, str, bool]],
 ) -> None:
