@@ -1,8 +1,7 @@
 """The tracker drives every track: it feeds signals to ``step`` and carries the effects out.
 
-All decisions are ``step``'s. Signals are applied one at a time and at once (no waiting inside), so there
-are no races to lose; what waits (a send, a poll, a commit) runs as a named worker, and how it goes is told
-in signals again.
+``step`` decides everything. Signals are applied one at a time, without waiting; whatever waits (a send, a poll, a
+commit) runs as a named worker and ends in a signal.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ class Tracker:
         self.open_tracks = TrackStore(lambda correlation_id: self.signal(correlation_id, Due()))
         self._waiters: dict[str, asyncio.Future[Outcome]] = {}
         self._closing: dict[str, asyncio.Task[Any]] = {}
-        self._sends: dict[str, asyncio.Task[Any]] = {}
+        self._sends: dict[tuple[str, bool], asyncio.Task[Any]] = {}  # by request, the answer to a question apart
         self._broken: LedgerBroken | None = None
         self._writer = RecordWriter(ledger, events, self._workers, self.open_tracks, self.signal)
         self._pacer = PollPacer(
@@ -173,10 +172,7 @@ class Tracker:
         early: Sequence[EarlyWebhook] = (),
         uncallable: str = "",
     ) -> None:
-        """Take a request up again after a restart; ``uncallable`` says why it can only be ended.
-
-        ``early`` are the webhooks that the ledger kept for it.
-        """
+        """Take up a request after a restart, with its ``early`` webhooks; ``uncallable``: why it can only be ended."""
         cid = record.request.correlation_id
         self.open_tracks.add(new_track(record, self._moment()))
         named = record.task.task_id if record.task is not None else record.request.task_id
@@ -391,9 +387,9 @@ class Tracker:
                 case Ask() | ResolveQuestion():
                     self._writer.write_question(record, effect)
                 case Close(outcome=outcome):
-                    send, heard = self._sends.get(cid), track.streaming.open and track.asking.answer is None
-                    if send is not None and send is not asyncio.current_task() and not heard:
-                        send.cancel()  # a send that waits for a slot must not leave, and no reply is awaited
+                    if not track.streaming.open or track.asking.answer is not None:
+                        for send in self._sent(cid):  # one that waits for a slot must not leave; no reply is awaited
+                            send.cancel()
                     self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
                 case Poll():
                     if self._pacer.put(record.agent, cid):
@@ -428,10 +424,14 @@ class Tracker:
         work = self._executor.charged(record.agent, self._call(cid, record, effect))
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
         if isinstance(effect, Send | Subscribe | Resume):
-            self._sends[cid] = worker
+            self._sends[key := (cid, isinstance(effect, Resume))] = worker
             # The request may follow its task for days; a worker that is over is not kept for that long.
-            worker.add_done_callback(lambda done: self._sends.pop(cid) if self._sends.get(cid) is done else None)
+            worker.add_done_callback(lambda done: self._sends.pop(key) if self._sends.get(key) is done else None)
         return worker
+
+    def _sent(self, cid: str) -> list[asyncio.Task[Any]]:
+        calls = [self._sends.get((cid, answer)) for answer in (False, True)]
+        return [call for call in calls if call is not None and call is not asyncio.current_task()]
 
     async def _call(self, cid: str, record: RequestRecord, effect: Effect) -> None:
         """Carry out an effect that reaches out to the agent.
@@ -533,8 +533,8 @@ class Tracker:
         cid = record.request.correlation_id
         self.open_tracks.pop(cid)
         self._closing.pop(cid, None)
-        if (stream := self._sends.pop(cid, None)) is not None:
-            asyncio.get_running_loop().call_later(LAST_WORDS_S, stream.cancel)
+        for call in self._sent(cid):
+            asyncio.get_running_loop().call_later(LAST_WORDS_S, call.cancel)
         for task_id in (record.request.task_id, record.task.task_id if record.task is not None else None):
             if task_id is not None:
                 self.release(record.agent, task_id, cid)

@@ -174,6 +174,21 @@ weather:
     assert [v.violations for v in found.verdicts if v.violations] == []
 
 
+def test_an_answer_whose_reply_never_comes_leaves_nothing_when_its_request_ended() -> None:
+    text = """
+name: storm
+duration: "450s"
+fleet:
+  scribe: {skills: {note: {asks: 0.2}}}
+traffic:
+  - {skill: note, rate: "12/h"}
+seed: 7
+weather:
+  - {fault: hang}
+"""
+    assert [v.violations for v in report(scenario(text)).verdicts if v.violations] == []
+
+
 def test_an_agent_works_on_no_more_tasks_at_once_than_it_may() -> None:
     text = """
 name: herd
