@@ -141,7 +141,7 @@ class Tracker:
         self.open_tracks = TrackStore(lambda correlation_id: self.signal(correlation_id, Due()))
         self._waiters: dict[str, asyncio.Future[Outcome]] = {}
         self._closing: dict[str, asyncio.Task[Any]] = {}
-        self._sends: dict[tuple[str, bool], asyncio.Task[Any]] = {}  # by request, the answer to a question apart
+        self._sends: dict[tuple[str, type[Effect]], asyncio.Task[Any]] = {}  # a late send, its stream, an answer
         self._broken: LedgerBroken | None = None
         self._writer = RecordWriter(ledger, events, self._workers, self.open_tracks, self.signal)
         self._pacer = PollPacer(
@@ -424,13 +424,13 @@ class Tracker:
         work = self._executor.charged(record.agent, self._call(cid, record, effect))
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
         if isinstance(effect, Send | Subscribe | Resume):
-            self._sends[key := (cid, isinstance(effect, Resume))] = worker
+            self._sends[key := (cid, type(effect))] = worker
             # The request may follow its task for days; a worker that is over is not kept for that long.
             worker.add_done_callback(lambda done: self._sends.pop(key) if self._sends.get(key) is done else None)
         return worker
 
     def _sent(self, cid: str) -> list[asyncio.Task[Any]]:
-        calls = [self._sends.get((cid, answer)) for answer in (False, True)]
+        calls = [self._sends.get((cid, kind)) for kind in (Send, Subscribe, Resume)]
         return [call for call in calls if call is not None and call is not asyncio.current_task()]
 
     async def _call(self, cid: str, record: RequestRecord, effect: Effect) -> None:

@@ -97,6 +97,18 @@ async def test_an_answer_whose_reply_is_late_is_sent_once_and_the_task_is_looked
         assert all(seen.ended_s is not None for seen in f.network.seen)
 
 
+async def test_a_request_that_has_ended_awaits_neither_its_late_send_nor_the_stream_it_joined_after_an_answer() -> None:
+    async with fleet(asker(), dialect="0.3") as f:
+        f.network.fault(Stall(at="response"), Match(origin=SCOUT, rpc_method=STREAM["0.3"]))
+        cid = await f.ask("scout", "hi", skill="ask")
+        await asyncio.sleep(60)
+        (question,) = f.tracker.questions()
+        await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
+        assert (await f.tracker.wait(cid)).text == "got this"
+        await asyncio.sleep(10)
+        assert {what: count for what, count in f.tracker.kept().items() if count} == {}
+
+
 # ------------------------------------------------------------------ nobody else is held up
 
 
