@@ -442,3 +442,15 @@ def test_what_went_wrong_is_told_in_500_characters() -> None:
     bad: Sequence[Any] = [outcome("c", kind=OutcomeKind.FAILED, agent="q" * 60) for _ in range(20)]
     _, told = verdict(run_of("tick"), bad)
     assert len(told) == ERROR_MAX == 500
+
+
+async def test_two_rings_in_one_moment_end_a_sleep_once(runtime: Runtime) -> None:
+    timer, clock = Timer(runtime.clock), runtime.clock
+    began = clock.now()
+    async with asyncio.TaskGroup() as group:
+        sleeping = group.create_task(timer.sleep_until(began + timedelta(hours=1)))
+        await asyncio.sleep(1)
+        timer.ring()
+        asyncio.get_running_loop().call_soon(timer.ring)
+        await sleeping
+    assert clock.now() - began == timedelta(seconds=1)

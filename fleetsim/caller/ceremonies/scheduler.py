@@ -96,9 +96,9 @@ class Timer:
         self._sleep: asyncio.Timeout | None = None
 
     def ring(self) -> None:
-        self._rung = True
-        if self._sleep is not None:
+        if self._sleep is not None and not self._rung:  # a sleep that is ending takes no other end
             self._sleep.reschedule(0.0)
+        self._rung = True
 
     async def sleep_until(self, when: datetime) -> None:
         try:
