@@ -52,6 +52,18 @@ def calls(method: str) -> list[dict[str, Any]]:
     return [dict(line) for line in calm() if line["kind"] == "call" and line["method"] == method]
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["known", "never learned of"])
+def test_the_end_of_a_task_may_come_late_only_if_the_hub_never_learned_of_the_task(known: bool) -> None:
+    lines = with_lines()
+    correlation_id = next(line["correlation_id"] for line in lines if line["kind"] == "task")
+    for line in lines:
+        if line["kind"] == "event" and line["type"] == "OutcomeDecided":
+            line["t"] += 4_000 * (line["event"]["correlationId"] == correlation_id)
+        if line["kind"] == "outcome" and line["correlation_id"] == correlation_id and not known:
+            line["task_id"] = None
+    assert ("I-14" in broken(sorted(lines, key=lambda line: float(line["t"])))) is known
+
+
 @pytest.mark.slow
 def test_a_calm_run_breaks_nothing_and_shows_what_is_looked_at() -> None:
     found = {verdict.invariant.number: verdict for verdict in verdicts(Evidence.of(calm()))}
