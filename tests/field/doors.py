@@ -16,6 +16,7 @@ import shlex
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -79,6 +80,8 @@ class Fleet:
 async def running_fleet(home: Path, urls: Mapping[str, str], *, dialect: str | None = None) -> AsyncIterator[Fleet]:
     """A hub for these agents, called in ``dialect`` or as their cards say, and an MCP session with it."""
     shell = Shell(home)
+    # Each command holds a thread while it runs, those that wait for a late reply too.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
     wire = f", wire: '{dialect}'" if dialect else ""
     rows = "".join(f"  - {{name: {name}, url: '{url}'{wire}}}\n" for name, url in urls.items())
     shell.write("agents.yaml", f"agents:\n{rows}")

@@ -6,7 +6,7 @@ import asyncio
 import json
 import traceback
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 
 import pytest
@@ -116,7 +116,7 @@ async def test_every_case_from_the_field_ends_as_it_must_at_every_door(tmp_path:
 
         async def wrong_in(number: str, door: type[Door], name: str) -> str:
             try:
-                async with places, asyncio.timeout(90):
+                async with nullcontext() if number in {"01", "02"} else places, asyncio.timeout(90):
                     await ROWS[number][0](door(fleet), name)
             except Exception as error:  # noqa: BLE001 - a failure is a row of the result
                 frame = traceback.extract_tb(error.__traceback__)[-1]
