@@ -61,6 +61,7 @@ class CeremonyBusy(NotAccepting):
 @dataclass(slots=True)
 class _Entry:
     """An enabled ceremony: ``cursor`` is the slot last looked at, ``next_at`` the first one after it.
+
     ``backlog``: missed slots still to fire, oldest first. ``held``: the slot that waits for the run before to end.
     ``let_go``: the newest slot that overlapped and is not recorded yet, and how many it stands for.
     """
