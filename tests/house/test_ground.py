@@ -73,10 +73,10 @@ def test_the_scripts_are_executable() -> None:
     assert [path.name for path in scripts if not os.access(path, os.X_OK)] == []
 
 
-def test_decisions_are_numbered_in_a_row_and_say_context_decision_consequence() -> None:
+def test_decisions_have_numbers_and_say_context_decision_consequence() -> None:
     folder = TOP / "docs" / "decisions"
     pages = sorted(path for path in folder.glob("*.md") if path.name != "README.md")
-    assert [int(path.name[:4]) for path in pages] == list(range(1, len(pages) + 1))
+    assert len({path.name[:4] for path in pages}) == len(pages)
     for page in pages:
         text = page.read_text()
         assert re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", page.name)
