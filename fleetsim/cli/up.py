@@ -81,8 +81,8 @@ async def _up(
     from fleetsim.caller.ledger.sqlite import open_ledger
     from fleetsim.cli import dashboard
     from fleetsim.cli.logs import LOG_FORMAT
-    from fleetsim.hub.agent_keys import FILE as AGENT_KEYS_FILE
-    from fleetsim.hub.agent_keys import AgentKeys
+    from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
+    from fleetsim.hub.keys import AgentKeys
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.runtime.real import running_runtime

@@ -7,6 +7,7 @@ input.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
@@ -23,6 +24,8 @@ from fleetsim.api.bodies import read
 from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.ceremonies.store import CeremonyExists, CeremonyNotWritable, TooManyCeremonies
 from fleetsim.caller.dispatcher import TaskBusy
+from fleetsim.caller.events import OutcomeDecided, QuestionAsked
+from fleetsim.caller.fleet_events import HubStopping
 from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.endpoints import Endpoint, Who, endpoints_at, path_params
 from fleetsim.hub.hub import Hub
@@ -232,3 +235,39 @@ def _unknown(here: Mapping[str, Endpoint]) -> Refusal:
         return Refusal(404, "NOT_FOUND", "there is nothing at this address")
     allowed = ", ".join(sorted(here))
     return Refusal(405, "METHOD_NOT_ALLOWED", f"this address takes {allowed}", headers={"allow": allowed})
+
+
+WAIT_S_MAX = 60.0
+NEWS = (OutcomeDecided, QuestionAsked, HubStopping)
+"""That a request ended, that it needs somebody, or that nobody will tell."""
+
+
+async def until_news(hub: Hub, correlation_id: str, wait_s: float) -> None:
+    """Wait until the request ended or needs somebody, if it does not already; ``wait_s`` seconds at most."""
+    async with hub.events.subscribe(kinds=NEWS, about=correlation_id) as heard:
+        # Asked after listening began: what happened before is seen here, what happens from now on is heard.
+        track = hub.tracker.track(correlation_id)
+        if track is None or track.question is not None:
+            return
+        try:
+            async with asyncio.timeout(wait_s):
+                await heard.next_batch()
+        except TimeoutError:
+            return
+
+
+async def submitted(hub: Hub, submit: Callable[[], Awaitable[str]], wait_s: float) -> tuple[str, bool]:
+    """Do ``submit``, which returns a request's id, and wait for news since then: the id, and whether there was any.
+
+    What the request asked before is none: the submission may be the answer to it.
+    """
+    async with hub.events.subscribe(kinds=NEWS) as heard:
+        correlation_id = await submit()
+        try:
+            async with asyncio.timeout(wait_s):
+                while True:
+                    for event in await heard.next_batch():
+                        if isinstance(event, HubStopping) or event.correlation_id == correlation_id:
+                            return correlation_id, True
+        except TimeoutError:
+            return correlation_id, False

@@ -55,11 +55,10 @@ from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.hub.a2a import A2AFace
-from fleetsim.hub.agent_keys import FILE as AGENT_KEYS_FILE
-from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.agents import NOTED, AgentNotes, callback_base, route_of
 from fleetsim.hub.journal import Journal
-from fleetsim.hub.keys import HubKeys, Keyring
+from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
+from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
 from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts
 from fleetsim.model.call import Operation

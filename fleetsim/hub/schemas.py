@@ -19,8 +19,8 @@ from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, event_classes
 from fleetsim.caller.events import ENVELOPE, Event
 from fleetsim.caller.jsonable import camel
 from fleetsim.ceremony.file import CeremonyFile
-from fleetsim.hub.agent_keys import AgentKeysFile
-from fleetsim.hub.openapi import document
+from fleetsim.hub.endpoints import document
+from fleetsim.hub.keys import AgentKeysFile
 
 AGENTS_SCHEMA = "agents.schema.json"
 AGENT_KEYS_SCHEMA = "agent-keys.schema.json"

@@ -16,10 +16,9 @@ from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.fleet_events import LoopStalled
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.client import AgentClient
-from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub, Tracing
-from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.keys import AgentKeys, HubKeys
 from fleetsim.hub.state import A2A_FILE, StateDir
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.limits import ServerLimits

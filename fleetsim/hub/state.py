@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetsim.client.hub_client import HubClient
-from fleetsim.hub.keys import HubKeys, next_epoch
+from fleetsim.hub.keys import HubKeys
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Ids, Runtime
 
@@ -124,12 +124,6 @@ class StateDir:
             raise ConfigError(f"{self.key_path}: holds no usable key", hint="delete the file to have a new one made")
         epoch, callback = self._callback_keys(ids)
         return HubKeys(api_key=api_key, callback=callback, epoch=epoch, proof=ids.secret())
-
-    def rotate_callback_key(self, ids: Ids) -> int:
-        """Start a new epoch of webhook keys and return it; tokens of the one before stay valid."""
-        epoch, keys = next_epoch(*self._callback_keys(ids), ids)
-        self._write(CALLBACK_KEYS_FILE, _encode_keys(epoch, keys))
-        return epoch
 
     def announce(self, url: str, pid: int, proof: str) -> None:
         """Let other processes find the hub. The file stays locked until ``withdraw``, or this process's end.

@@ -27,7 +27,7 @@ from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.cli.mcp_server import PATH, serving_http
 from fleetsim.client import HubClient
 from fleetsim.client.hub_tools import tools
-from fleetsim.hub.agent_keys import AgentKeys
+from fleetsim.hub.keys import AgentKeys
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.runtime.files import DiskFiles

@@ -11,8 +11,7 @@ import pytest
 
 from fleetsim.caller.fleet_events import ConfigRejected
 from fleetsim.cli.logs import HIDDEN, SafeFormatter
-from fleetsim.hub.agent_keys import RESERVED, AgentKeys
-from fleetsim.hub.keys import ADMIN, Keyring, Principal
+from fleetsim.hub.keys import ADMIN, RESERVED, AgentKeys, Keyring, Principal
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.testbed.files import MemoryFiles
 from tests.hub.town import AGENT_KEYS, KEY, Town, town, worker

@@ -4,10 +4,12 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fleetsim.hub.keys import HubKeys, next_epoch
 from fleetsim.hub.state import StateDir, state_path
 from fleetsim.model.errors import ConfigError
 from fleetsim.testbed.runtime import CountedIds
@@ -74,16 +76,14 @@ def test_keys_are_made_once_and_kept(tmp_path: Path) -> None:
     assert "callback" not in repr(first)
 
 
-def test_a_rotated_key_keeps_tokens_of_the_one_before(tmp_path: Path) -> None:
-    state = StateDir(tmp_path).open()
-    old = state.keys(IDS).tokens().mint("quinn", "c-1")
-    assert state.rotate_callback_key(IDS) == 2
-    keys = state.keys(IDS)
-    assert keys.tokens().verify(old) is not None
-    assert keys.tokens().verify(keys.tokens().mint("quinn", "c-2")) is not None
-    state.rotate_callback_key(IDS)
-    assert state.keys(IDS).tokens().verify(old) is None
-    assert sorted(state.keys(IDS).callback) == [2, 3]
+def test_tokens_of_the_epoch_before_stay_valid() -> None:
+    keys = HubKeys.fresh(IDS)
+    old = keys.tokens().mint("quinn", "c-1")
+    for valid in (True, False):
+        epoch, callback = next_epoch(keys.epoch, keys.callback, IDS)
+        keys = replace(keys, epoch=epoch, callback=callback)
+        assert (keys.tokens().verify(old) is not None) is valid
+        assert keys.tokens().verify(keys.tokens().mint("quinn", "c-2")) is not None
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,7 @@ def test_the_announcement_of_a_dead_hub_is_ignored_whoever_has_its_number_now(tm
     state.keys(IDS)
     script = f"""
 import os
+from dataclasses import replace
 from pathlib import Path
 from fleetsim.hub.state import StateDir
 StateDir(Path({str(tmp_path)!r})).announce("http://127.0.0.1:7", {os.getpid()}, "p")

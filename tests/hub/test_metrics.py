@@ -21,8 +21,8 @@ from fleetsim.caller.events import OutcomeDecided
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.fleet_events import CeremoniesLoaded, CeremonyCompleted, CeremonyMissed
 from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.hub.api import MetricsEndpoint
 from fleetsim.hub.metrics import CEREMONIES_MAX, SKILLS_PER_AGENT_MAX, Metrics
-from fleetsim.hub.scrape import MetricsEndpoint
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.work import OutcomeKind

@@ -26,8 +26,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from fleetsim.hub.endpoints import ENDPOINTS, Endpoint, Who, endpoints_at
-from fleetsim.hub.openapi import document
+from fleetsim.hub.endpoints import ENDPOINTS, Endpoint, Who, document, endpoints_at
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.testbed.loop import VirtualLoop
 from tests.hub.test_agent_keys import AVA, ENV, QUINN

@@ -17,10 +17,9 @@ from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.caller.ledger.storage import InlineStorage
 from fleetsim.client.hub_client import HubClient
-from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub, Tracing
-from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.keys import AgentKeys, HubKeys
 from fleetsim.hub.state import HubAddress
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.testbed.asgi import App

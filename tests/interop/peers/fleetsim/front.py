@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.hub.agent_keys import AgentKeys
+from fleetsim.hub.keys import AgentKeys
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.runtime.real import real_runtime
