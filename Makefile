@@ -143,7 +143,7 @@ docs: ## write the generated pages of docs/reference
 
 mutants: ## every broken agent against every row of the checklist: which row caught it
 	@scripts/setup dev
-	@$(BIN)/python -m tests.check.mutants $(MUTANTS)
+	@$(BIN)/python -m tests.broken.matrix $(MUTANTS)
 
 SEED ?= 1
 mutation: ## small wrong edits of our code: 95 of 100 that can be noticed must be (SAMPLE=n SEED=n, ONLY=agent/store, AGAIN=1)

@@ -7,7 +7,6 @@ docs/reference/interop.md for the hybrid that clients of both versions read.
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
@@ -66,12 +65,6 @@ def _extensions(skills: Iterable[Skill]) -> Iterable[AgentExtension]:
         yield AgentExtension(uri=BLAST, description="How far each skill reaches", params={"skills": radii})
     if modes := {s.skill_id: {"mode": s.hitl} for s in skills if s.hitl}:
         yield AgentExtension(uri=HITL_MODE, description="When each skill asks a human", params={"skills": modes})
-
-
-def drift(skills: Iterable[Skill]) -> dict[str, tuple[str, ...]]:
-    """The former name of ``undeclared``."""
-    warnings.warn("fleetsim.agent.cards.drift is now called undeclared", DeprecationWarning, stacklevel=2)
-    return undeclared(skills)
 
 
 def undeclared(skills: Iterable[Skill]) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,6 @@ fleetsim, and pays for nothing it does not use.
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +39,6 @@ _HOMES = {
     "select": "runner",
     "socket_listener": "listener",
 }
-_RENAMED = {"Knobs": "Options", "ROWS": "REQUIREMENTS", "Row": "Requirement"}
-"""Public names of 0.1.0 that are called otherwise now, and warn."""
 
 __all__ = [
     "REQUIREMENTS",
@@ -63,10 +60,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
-    if name in _RENAMED:
-        now = _RENAMED[name]
-        warnings.warn(f"fleetsim.check.{name} is called {now} now", DeprecationWarning, stacklevel=2)
-        return __getattr__(now)
     if name not in _HOMES:
         raise AttributeError(f"module 'fleetsim.check' has no attribute {name!r}")
     value = getattr(import_module(f"fleetsim.check.{_HOMES[name]}"), name)

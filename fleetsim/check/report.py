@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -51,12 +50,6 @@ class Finding:
     seconds: float = 0.0
     accepted: str | None = None
     lost: bool = False
-
-    @property
-    def row(self) -> Requirement:
-        """The former name of ``requirement``; warns."""
-        warnings.warn("Finding.row is called requirement now", DeprecationWarning, stacklevel=2)
-        return self.requirement
 
     @property
     def key(self) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -68,22 +67,14 @@ async def run_check(
     options: Options | None = None,
     requirements: Iterable[Requirement] | None = None,
     progress: Progress | None = None,
-    knobs: Options | None = None,
-    rows: Iterable[Requirement] | None = None,
 ) -> Report:
     """Hold an agent to the checklist.
-
-    ``knobs`` and ``rows`` are the former names of ``options`` and ``requirements``, and warn.
 
     Raises:
         ConfigError: there is no such profile.
         ConfigError, Unreachable, AuthRefused: the agent cannot be met (see ``discover``).
     """
-    for former, given, now in (("knobs", knobs, "options"), ("rows", rows, "requirements")):
-        if given is not None:
-            warnings.warn(f"run_check({former}=) is called {now} now", DeprecationWarning, stacklevel=2)
-    options = options or knobs or Options()
-    requirements = rows if requirements is None else requirements
+    options = options or Options()
     if options.profile and options.profile not in PROFILES:
         raise ConfigError(
             f"there is no profile {one_line(options.profile, 40)!r}", hint=f"one of: {', '.join(PROFILES)}"

@@ -1,4 +1,4 @@
-"""``fleetsim agent``: run the reference agent, one of its kinds or a broken one; or begin one's own."""
+"""``fleetsim agent``: run the reference agent, or one of its kinds; or begin one's own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ PROFILES = ("reference", "quinn", "selectools", "almanac", "tck")
 @click.option("--no-streaming", is_flag=True, help="Offer no streams.")
 @click.option("--no-push", is_flag=True, help="Offer no webhooks.")
 @click.option("--state", metavar="FILE", type=click.Path(path_type=Path), help="Keep tasks in FILE over restarts.")
-@click.option("--broken", metavar="ID", help="Break one thing, to test a check against; 'list' names them all.")
 @click.pass_context
 def agent(
     ctx: click.Context,
@@ -58,7 +57,6 @@ def agent(
     dialects: tuple[str, ...],
     no_streaming: bool,
     no_push: bool,
-    broken: str | None,
     **options: Any,
 ) -> None:
     """Run the reference agent until Ctrl-C, or begin an agent of your own with `new`.
@@ -75,9 +73,6 @@ def agent(
     if ctx.invoked_subcommand is not None:
         return
     common: CommonOptions = ctx.obj
-    if broken == "list":
-        _list_broken(common)
-        return
     from fleetsim.agent.profiles import profile_agent
 
     if ctx.find_root().get_parameter_source("state") is ParameterSource.COMMANDLINE:
@@ -89,12 +84,6 @@ def agent(
     if no_push:
         options["push_notifications"] = False
     reference = profile_agent(profile, name, api_key=_secret(api_key_env), bearer=_secret(bearer_env), **options)
-    if broken is not None:
-        from fleetsim.check.broken import mutant
-
-        fault = mutant(broken)
-        common.note(f"broken on purpose: {fault.title} (row {fault.row})")
-        reference = fault.make(reference)
     common.note(f"{reference.settings.name}: skills " + ", ".join(s.skill_id for s in reference.settings.skills))
     if port:
         common.note(f"  next: {first_command(profile, f'http://{host}:{port}')}")
@@ -138,19 +127,6 @@ def new(common: CommonOptions, name: str, folder: Path, force: bool) -> None:
     module, test = files
     brings = "" if find_spec("pytest") else "  (first: pip install 'fleetsim[test]')"
     common.note(f"Run it:   python {folder / module}", f"Test it:  pytest {folder / test}{brings}")
-
-
-def _list_broken(common: CommonOptions) -> None:
-    from fleetsim.check.broken import MUTANTS
-
-    if common.as_json:
-        rows = [{"id": m.mutant_id, "row": m.row, "title": m.title, "incident": m.incident} for m in MUTANTS]
-        render.emit_json(rows)
-        return
-    wide, rows_wide = max(len(m.mutant_id) for m in MUTANTS), max(len(m.row) for m in MUTANTS)
-    for m in MUTANTS:
-        incident = f" ({m.incident})" if m.incident else ""
-        render.line(f"{m.mutant_id:{wide}}  {m.row:{rows_wide}}  {m.title}{incident}")
 
 
 def _secret(variable: str | None) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 
 from fleetsim.agent import Agent, Effect, SkillContext, skill
 from fleetsim.agent.builtin import builtin_skills
-from fleetsim.agent.cards import drift, undeclared
+from fleetsim.agent.cards import undeclared
 from fleetsim.agent.settings import BEHAVIOURS, DialectBehaviour
 from fleetsim.agent.skills import choose_skill
 from fleetsim.model.errors import ConfigError
@@ -218,13 +218,6 @@ def test_an_agent_that_was_not_started_has_no_tasks_yet_and_says_so() -> None:
     for asked in ("service", "store"):
         with pytest.raises(RuntimeError, match="has not been started"):
             getattr(engine, asked)
-
-
-def test_the_former_name_of_what_is_undeclared_works_and_tells_whoever_uses_it() -> None:
-    skills = builtin_skills()
-    with pytest.warns(DeprecationWarning, match="undeclared") as told:
-        assert drift(skills) == undeclared(skills)
-    assert told[0].filename == __file__
 
 
 def test_what_dialects_disagree_about_is_as_each_has_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from fleetsim.agent import Agent, skill
-from fleetsim.agent.cards import CardEndpoint, build_card, drift, undeclared
+from fleetsim.agent.cards import CardEndpoint, build_card, undeclared
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.runner import Job
 from fleetsim.agent.settings import BEHAVIOURS
@@ -114,8 +114,7 @@ def test_a_card_names_the_newest_first_and_01_only_without_03(dialects: Any, ver
 def test_the_former_name_of_undeclared_works_and_warns() -> None:
     undone = offered("a")
     undone.note_undeclared("cost", declared=False)
-    with pytest.warns(DeprecationWarning, match="undeclared"):
-        assert drift([undone]) == undeclared([undone]) == {"a": ("cost",)}
+    assert undeclared([undone]) == {"a": ("cost",)}
 
 
 def test_only_what_some_skill_uses_is_declared() -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from fleetsim.check.broken import MUTANTS, Mutant
-from fleetsim.check.broken.bench import checked, outcome
 from fleetsim.check.runner import select
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.verdict import Verdict
+from tests.broken.bench import checked, outcome
+from tests.broken.build import Mutant
+from tests.broken.catalogue import MUTANTS
 from tests.volume import SHARE, WHOLE
 
 pytestmark = pytest.mark.slow

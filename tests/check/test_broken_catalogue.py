@@ -9,12 +9,12 @@ import pytest
 
 from fleetsim.agent import Agent
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.broken import MUTANTS, Mutant, mutant
 from fleetsim.check.sections import REQUIREMENTS
-from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Request
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from tests.broken.build import Mutant
+from tests.broken.catalogue import MUTANTS, mutant
 
 NAMED = {
     "missing-kind": "#40",
@@ -53,12 +53,6 @@ def test_other_rows_are_real_and_have_a_reason() -> None:
 @pytest.mark.parametrize(("mutant_id", "incident"), NAMED.items())
 def test_incidents_have_their_agents(mutant_id: str, incident: str) -> None:
     assert incident in (mutant(mutant_id).incident or "")
-
-
-def test_an_unknown_one_names_the_nearest() -> None:
-    with pytest.raises(ConfigError) as raised:
-        mutant("missing-kid")
-    assert "missing-kind" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize("broken", MUTANTS, ids=lambda found: found.mutant_id)

@@ -8,7 +8,6 @@ from typing import Any
 
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.agent_under_test import discover
-from fleetsim.check.inprocess import AGENT, ALLOW, check_app
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
 from fleetsim.check.runner import select
@@ -17,6 +16,7 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.faults import LoseRequest
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from tests.broken.inprocess import AGENT, ALLOW, check_app
 
 Answer = tuple[int, Any]
 Edit = Callable[[Any, Answer], Answer]

@@ -13,23 +13,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.broken import mutant
-from fleetsim.check.broken.bench import checked
-from fleetsim.check.broken.build import Mutant, breaks
-from fleetsim.check.broken.editors import (
-    about,
-    answer_error,
-    edit_card,
-    edit_error,
-    edit_everything,
-    edit_frames,
-    edit_headers,
-    edit_params,
-    in_dialect,
-    kind_of,
-)
-from fleetsim.check.broken.wire import Edit, Headers, HttpRequest
-from fleetsim.check.inprocess import AGENT, ALLOW, check_app
 from fleetsim.check.options import Hint, Options
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Severity
@@ -41,6 +24,23 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from tests.broken.bench import checked
+from tests.broken.build import Mutant, breaks
+from tests.broken.catalogue import mutant
+from tests.broken.editors import (
+    about,
+    answer_error,
+    edit_card,
+    edit_error,
+    edit_everything,
+    edit_frames,
+    edit_headers,
+    edit_params,
+    in_dialect,
+    kind_of,
+)
+from tests.broken.inprocess import AGENT, ALLOW, check_app
+from tests.broken.wire import Edit, Headers, HttpRequest
 from tests.client.mounted import PATH, RPC, mounted
 
 JsonObject = dict[str, Any]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.inprocess import ALLOW, check_app
 from fleetsim.check.report import Report
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.body import Room
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Transport
+from tests.broken.inprocess import ALLOW, check_app
 from tests.volume import some
 
 pytestmark = pytest.mark.slow

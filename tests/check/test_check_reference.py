@@ -8,11 +8,11 @@ import pytest
 
 from fleetsim.agent.agent import Agent
 from fleetsim.agent.builtin import echo, reference_agent
-from fleetsim.check.inprocess import ALLOW, check_app
 from fleetsim.check.report import Report
 from fleetsim.check.runner import select
 from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
+from tests.broken.inprocess import ALLOW, check_app
 
 pytestmark = pytest.mark.slow
 

@@ -3,17 +3,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
-import fleetsim.check
-from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.checklist import page
-from fleetsim.check.options import Options
-from fleetsim.check.requirement import ALL, NEEDS, ONCE, Severity
-from fleetsim.check.runner import run_check, select
+from fleetsim.check.requirement import ALL, NEEDS, ONCE
+from fleetsim.check.runner import select
 from fleetsim.check.sections import REQUIREMENTS
-from fleetsim.testbed.network import MemoryNetwork
-from fleetsim.testbed.runtime import virtual_runtime
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checklist.md"
 
@@ -58,27 +51,3 @@ def test_the_incidents_of_the_guide_are_told_by_a_row() -> None:
     told = " ".join(row.incident for row in REQUIREMENTS.values())
     pulls = {"#40", "#61", "#6", "#19", "#25"}
     assert {pull for pull in pulls if not re.search(rf"{pull}\b", told)} == set()
-
-
-def test_a_public_name_of_before_still_works_and_names_the_new_one() -> None:
-    for former, now in (("Knobs", "Options"), ("Row", "Requirement"), ("ROWS", "REQUIREMENTS")):
-        with pytest.warns(DeprecationWarning, match=f"fleetsim.check.{former} is called {now} now"):
-            assert getattr(fleetsim.check, former) is getattr(fleetsim.check, now)
-    finding = fleetsim.check.Finding(
-        requirement=REQUIREMENTS["C-01"], dialect="any", verdict=fleetsim.check.Verdict.PASS
-    )
-    with pytest.warns(DeprecationWarning, match="Finding.row is called requirement now"):
-        assert finding.row is finding.requirement
-
-
-@pytest.mark.parametrize(("former", "now"), [("knobs", "options"), ("rows", "requirements")])
-async def test_a_check_takes_its_former_keywords_and_names_the_new_ones(former: str, now: str) -> None:
-    network = MemoryNetwork()
-    network.mount("http://agent:9000", reference_agent(runtime=virtual_runtime(0, network, name="agent")).app())
-    given = {"knobs": Options(profile="workstacean"), "rows": [REQUIREMENTS["P-38"]]}
-    renamed = {"options": given["knobs"], "requirements": given["rows"], former: given[former]}
-    del renamed[now]
-    async with network:
-        with pytest.warns(DeprecationWarning, match=rf"run_check\({former}=\) is called {now} now"):
-            report = await run_check("http://agent:9000", virtual_runtime(0, network, name="checker"), **renamed)
-    assert [(found.key, found.requirement.severity) for found in report.findings] == [("P-38@0.3", Severity.MUST)]

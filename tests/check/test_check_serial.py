@@ -13,9 +13,6 @@ from fleetsim.agent.builtin import reference_agent
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import SkillContext, SkillFunction
 from fleetsim.check.agent_under_test import discover
-from fleetsim.check.broken.build import breaks, with_skills
-from fleetsim.check.broken.senders import OneShotSender, Untold, sending
-from fleetsim.check.inprocess import AGENT, ALLOW, CHECKER, CHECKER_ADDRESS
 from fleetsim.check.listener import Listener, Sink
 from fleetsim.check.options import Options, Target
 from fleetsim.check.quiet import one_at_a_time
@@ -26,6 +23,9 @@ from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from tests.broken.build import breaks, with_skills
+from tests.broken.inprocess import AGENT, ALLOW, CHECKER, CHECKER_ADDRESS
+from tests.broken.senders import OneShotSender, Untold, sending
 
 pytestmark = pytest.mark.slow
 

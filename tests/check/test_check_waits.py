@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.inprocess import AGENT
 from fleetsim.check.options import Options, Target
 from fleetsim.check.report import Report
 from fleetsim.check.runner import run_check, select
@@ -14,6 +13,7 @@ from fleetsim.model.errors import Unreachable
 from fleetsim.testbed.faults import Fault, Match, SlowStart, Stall
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from tests.broken.inprocess import AGENT
 
 
 async def checked(fault: Fault, match: Match, reply_s: float) -> Report:

@@ -16,8 +16,8 @@ import pytest
 
 from fleetsim.agent import Agent, AgentLimits
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.broken import mutant
 from fleetsim.check.sections import REQUIREMENTS
+from tests.broken.catalogue import mutant
 
 pytest_plugins = ("pytester",)
 TOP = Path(__file__).parents[2]
@@ -304,21 +304,3 @@ def test_a_scenario_is_played_from_the_tests_folder_and_fails_with_its_report(py
         ]
     )
     assert "Traceback" not in told.stdout.str()
-
-
-def test_what_was_called_otherwise_still_works(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    pytester.makepyfile(
-        """
-        import warnings
-
-        def test_old_names(fleet):
-            with warnings.catch_warnings(record=True) as told:
-                warnings.simplefilter("always")
-                from fleetsim.check.fleet import Fleet
-            assert isinstance(fleet, Fleet)
-            assert [one.category for one in told] == [DeprecationWarning]
-        """
-    )
-    told = pytester.runpytest_subprocess("-p", "fleetsim.check.plugin", "--fleetsim-seed", "2")
-    assert told.parseoutcomes()["passed"] == 1

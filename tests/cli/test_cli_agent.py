@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -43,21 +42,6 @@ def test_new_makes_the_folder_and_says_why_it_cannot(here: Path, capsys: pytest.
     assert called("agent", "new", "greeter", "--dir", "a/b/greeter.py") == Exit.USAGE
     assert called("agent", "new", "../evil") == Exit.USAGE
     assert "no name for an agent" in capsys.readouterr().err
-
-
-def test_broken_agents_are_listed_with_their_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert called("agent", "--broken", "list") == Exit.OK
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.split()[:2] == ["missing-kind", "S-04"] and "#40" in line for line in lines)
-    assert called("agent", "--broken", "list", "-o", "json") == Exit.OK
-    listed = json.loads(capsys.readouterr().out)
-    assert len(listed) == len(lines)
-    assert {"id": "token-shape", "row": "P-20"}.items() <= next(m for m in listed if m["id"] == "token-shape").items()
-
-
-def test_an_unknown_broken_agent_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert called("agent", "--broken", "missing-kid") == Exit.USAGE
-    assert "did you mean 'missing-kind'?" in capsys.readouterr().err
 
 
 def test_profiles_on_the_command_line_are_those_there_are() -> None:

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.broken import mutant
 from fleetsim.runtime.real import running_runtime
+from tests.broken.catalogue import mutant
 from tests.cli.world import Shell
 from tests.client.mounted import PATH, RPC, mounted
 from tests.testbed.serving import served

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.check.broken.build import breaks
-from fleetsim.check.broken.editors import edit_everything
 from fleetsim.cli.dashboard import HubControls
 from fleetsim.cli.through_hub import until_news
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.errors import FleetsimError, UnfitAnswer
 from fleetsim.model.task import DataPart, FilePart
+from tests.broken.build import breaks
+from tests.broken.editors import edit_everything
 from tests.dashboard.stage import fold_view
 from tests.hub.town import Town, town
 

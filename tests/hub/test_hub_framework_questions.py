@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.check.broken.build import breaks
-from fleetsim.check.broken.editors import edit_everything
 from fleetsim.cli.through_hub import until_news
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.errors import UnsupportedOperation
 from fleetsim.model.task import DataPart
+from tests.broken.build import breaks
+from tests.broken.editors import edit_everything
 from tests.hub.town import town
 
 ASKED = "Which colour?"

@@ -13,8 +13,8 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
-from fleetsim.check.broken.build import breaks
-from fleetsim.check.broken.editors import edit_frames, inside, kind_of
+from tests.broken.build import breaks
+from tests.broken.editors import edit_frames, inside, kind_of
 from tests.hub.town import town
 
 

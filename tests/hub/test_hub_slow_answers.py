@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.check.broken.build import breaks
-from fleetsim.check.broken.editors import edit_reply
 from fleetsim.cli.through_hub import until_news
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.call import Operation
+from tests.broken.build import breaks
+from tests.broken.editors import edit_reply
 from tests.hub.town import Town, town
 
 FORMS = ["as it was", "without its words", "without a date"]

@@ -9,8 +9,8 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
-from fleetsim.check.broken import mutant
 from fleetsim.cli.terminal import LivePieces
+from tests.broken.catalogue import mutant
 from tests.hub.town import Town, town
 
 

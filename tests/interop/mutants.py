@@ -1,6 +1,6 @@
-"""Ten broken agents over real sockets, each by the command line as a user has it: its row must fail.
+"""Ten broken agents over real sockets: the row of each must fail.
 
-``python tests/interop/mutants.py [ID...]``. For each: ``fleetsim agent --broken ID`` in a process of its own, then
+``python tests/interop/mutants.py [ID...]``. For each: ``python -m tests.broken ID`` in a process of its own, then
 ``fleetsim check URL --only ROW``. The healthy agent must pass all those rows. Prints a line each and exits 1 if one
 was not caught.
 """
@@ -17,8 +17,12 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from fleetsim.check.broken import mutant
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.broken.catalogue import mutant  # noqa: E402
 
 TEN = (
     "missing-kind",
@@ -40,9 +44,10 @@ _SERVES = re.compile(r"serves A2A at (http://\S+?)/a2a")
 @contextlib.contextmanager
 def _agent(broken: str | None, place: str) -> Iterator[str]:
     """An agent in a process of its own; yields its root URL."""
-    words = [*FLEETSIM, "agent", "--port", "0", "--allow-webhook", place]
+    agent = (sys.executable, "-m", "tests.broken", broken) if broken else (*FLEETSIM, "agent")
     process = subprocess.Popen(
-        [*words, *(["--broken", broken] if broken else [])],
+        [*agent, "--port", "0", "--allow-webhook", place],
+        cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

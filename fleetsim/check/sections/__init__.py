@@ -2,7 +2,7 @@
 
 A new requirement is one function in the module of its noun, with ``@must``, ``@should`` or ``@may`` above it and
 what it asks as its docstring; after that, ``python -m fleetsim.check.checklist > docs/reference/checklist.md``, and an
-agent that breaks it in ``fleetsim.check.broken``. A new module is named below.
+agent that breaks it in ``tests/broken``. A new module is named below.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fleetsim.check.broken.build import Catalogue, with_limits
-from fleetsim.check.broken.editors import (
+from fleetsim.model.call import Operation
+from tests.broken.build import Catalogue, with_limits
+from tests.broken.editors import (
     LEGACY,
     SENDS,
     about,
@@ -20,9 +21,8 @@ from fleetsim.check.broken.editors import (
     member,
     without,
 )
-from fleetsim.check.broken.services import BeginsForUnknown
-from fleetsim.check.broken.wire import Edit, HttpRequest, HttpResponse, Json
-from fleetsim.model.call import Operation
+from tests.broken.services import BeginsForUnknown
+from tests.broken.wire import Edit, HttpRequest, HttpResponse, Json
 
 METHOD_MISSING = -32601
 KNOWN_PARAMS = {"message", "configuration", "metadata", "tenant", "contextId", "id", "sessionId", "pushNotification"}

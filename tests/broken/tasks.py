@@ -8,8 +8,11 @@ from dataclasses import replace
 
 from fleetsim.agent import SkillContext, SkillFailed
 from fleetsim.agent.skills import ArtifactWriter, SkillFunction
-from fleetsim.check.broken.build import Catalogue, with_behaviour, with_limits, with_skills
-from fleetsim.check.broken.editors import (
+from fleetsim.model.call import Operation
+from fleetsim.model.task import Message, TaskState
+from fleetsim.runtime.ports import Ids
+from tests.broken.build import Catalogue, with_behaviour, with_limits, with_skills
+from tests.broken.editors import (
     SENDS,
     answer_as,
     each_object,
@@ -22,8 +25,8 @@ from fleetsim.check.broken.editors import (
     renamed,
     without,
 )
-from fleetsim.check.broken.senders import ChattySender, SilentSender, WeakSender, silent_about
-from fleetsim.check.broken.services import (
+from tests.broken.senders import ChattySender, SilentSender, WeakSender, silent_about
+from tests.broken.services import (
     AlwaysWaiting,
     BeginsAfterTheEnd,
     Blocking,
@@ -38,10 +41,7 @@ from fleetsim.check.broken.services import (
     Stuck,
     WorkingOn,
 )
-from fleetsim.check.broken.wire import Edit, HttpRequest, HttpResponse, Json
-from fleetsim.model.call import Operation
-from fleetsim.model.task import Message, TaskState
-from fleetsim.runtime.ports import Ids
+from tests.broken.wire import Edit, HttpRequest, HttpResponse, Json
 
 GET, LIST, SEND = Operation.GET, Operation.LIST, Operation.SEND
 

@@ -13,11 +13,11 @@ from fleetsim.agent.app import Runtimes
 from fleetsim.agent.service import Operations
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import SkillFunction
-from fleetsim.check.broken.wire import Edit, Headers, Rewired
 from fleetsim.check.requirement import ALL
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.webhook import WebhookSender
+from tests.broken.wire import Edit, Headers, Rewired
 
 Make = Callable[[Agent], Agent]
 

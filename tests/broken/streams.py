@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fleetsim.check.broken.build import Catalogue, with_behaviour, with_limits
-from fleetsim.check.broken.editors import (
+from fleetsim.model.call import Operation
+from fleetsim.model.task import INTERRUPTED, TERMINAL
+from tests.broken.build import Catalogue, with_behaviour, with_limits
+from tests.broken.editors import (
     LEGACY,
     STREAMS,
     about,
@@ -28,10 +30,8 @@ from fleetsim.check.broken.editors import (
     state_of,
     without,
 )
-from fleetsim.check.broken.services import Hurried, ProgressLost, Tied
-from fleetsim.check.broken.wire import Edit, Json
-from fleetsim.model.call import Operation
-from fleetsim.model.task import INTERRUPTED, TERMINAL
+from tests.broken.services import Hurried, ProgressLost, Tied
+from tests.broken.wire import Edit, Json
 
 STREAM, SUBSCRIBE = Operation.STREAM, Operation.SUBSCRIBE
 OLD = in_dialect("0.3", *STREAMS)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fleetsim.check.broken.build import Catalogue, with_limits
-from fleetsim.check.broken.editors import (
+from fleetsim.model.call import Operation
+from fleetsim.model.task import TaskState
+from tests.broken.build import Catalogue, with_limits
+from tests.broken.editors import (
     LEGACY,
     SENDS,
     about,
@@ -18,7 +20,7 @@ from fleetsim.check.broken.editors import (
     in_dialect,
     without,
 )
-from fleetsim.check.broken.senders import (
+from tests.broken.senders import (
     AnySchemeSender,
     EasySender,
     FollowingSender,
@@ -41,7 +43,7 @@ from fleetsim.check.broken.senders import (
     silent_about,
     trusting,
 )
-from fleetsim.check.broken.services import (
+from tests.broken.services import (
     FirstTokenStays,
     InlineDeaf,
     NoDelete,
@@ -50,9 +52,7 @@ from fleetsim.check.broken.services import (
     StrictDelete,
     Undead,
 )
-from fleetsim.check.broken.wire import Json
-from fleetsim.model.call import Operation
-from fleetsim.model.task import TaskState
+from tests.broken.wire import Json
 
 SET, GET, LIST, DELETE = Operation.PUSH_SET, Operation.PUSH_GET, Operation.PUSH_LIST, Operation.PUSH_DELETE
 OLD_GET = in_dialect("0.3", GET)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fleetsim.agent.settings import CARD_PATHS
-from fleetsim.check.broken.wire import Edit, FrameEdit, Headers, HttpRequest, HttpResponse, Json
 from fleetsim.check.raw_dialect import WRAPPERS, state_word
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
 from fleetsim.wire.json import dump
+from tests.broken.wire import Edit, FrameEdit, Headers, HttpRequest, HttpResponse, Json
 
 JsonEdit = Callable[[Json], Json | None]
 

@@ -8,8 +8,10 @@ from typing import Any
 from urllib.parse import urljoin
 
 from fleetsim.agent.settings import CARD_PATHS
-from fleetsim.check.broken.build import Catalogue, letting_in
-from fleetsim.check.broken.editors import (
+from fleetsim.model.call import Operation
+from fleetsim.model.extensions import COST_TYPE, EFFECT_DOMAIN, WORLDSTATE_DELTA_TYPE
+from tests.broken.build import Catalogue, letting_in
+from tests.broken.editors import (
     about,
     answer_as,
     answer_error,
@@ -24,10 +26,8 @@ from fleetsim.check.broken.editors import (
     renamed,
     without,
 )
-from fleetsim.check.broken.services import Ownerless
-from fleetsim.check.broken.wire import Edit, HttpRequest, HttpResponse, Json
-from fleetsim.model.call import Operation
-from fleetsim.model.extensions import COST_TYPE, EFFECT_DOMAIN, WORLDSTATE_DELTA_TYPE
+from tests.broken.services import Ownerless
+from tests.broken.wire import Edit, HttpRequest, HttpResponse, Json
 
 AGENT_CARD, AGENT_JSON = CARD_PATHS
 CREDENTIALS = {"x-api-key", "authorization"}

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from fleetsim.agent import Agent, AgentLimits
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.broken.build import Mutant
-from fleetsim.check.inprocess import ALLOW, check_app
 from fleetsim.check.report import Report
 from fleetsim.check.requirement import ALL, Requirement
 from fleetsim.check.verdict import Verdict
@@ -22,6 +20,8 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.loop import Deadlock, LeftOver, run
 from fleetsim.testbed.runtime import CountedIds
+from tests.broken.build import Mutant
+from tests.broken.inprocess import ALLOW, check_app
 
 KEY, OTHER = "bench-key-of-the-first-caller", "bench-key-of-another-caller"
 

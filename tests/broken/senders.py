@@ -14,8 +14,6 @@ from typing import Any
 from urllib.parse import urljoin
 
 from fleetsim.agent.service import Interceptor, Operations, Principal
-from fleetsim.check.broken.editors import JsonEdit
-from fleetsim.check.broken.services import Retelling, task_of, webhooks_of
 from fleetsim.model.call import Call, SetPush
 from fleetsim.model.errors import BlockedAddress, TransportError
 from fleetsim.model.task import Task, TaskState
@@ -25,6 +23,8 @@ from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Tr
 from fleetsim.runtime.retry import DELAYS_S
 from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
 from fleetsim.wire.json import dump
+from tests.broken.editors import JsonEdit
+from tests.broken.services import Retelling, task_of, webhooks_of
 
 log = logging.getLogger("fleetsim.runtime.webhook")
 

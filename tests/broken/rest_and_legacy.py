@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from fleetsim.check.broken.build import Catalogue
-from fleetsim.check.broken.editors import (
+from fleetsim.wire.json import dump
+from fleetsim.wire.sse import frame
+from tests.broken.build import Catalogue
+from tests.broken.editors import (
     answer_if,
     answer_instead,
     each_object,
@@ -18,11 +20,9 @@ from fleetsim.check.broken.editors import (
     renamed,
     without,
 )
-from fleetsim.check.broken.senders import edit_webhook
-from fleetsim.check.broken.services import LegacyDeaf
-from fleetsim.check.broken.wire import Edit, HttpRequest, HttpResponse
-from fleetsim.wire.json import dump
-from fleetsim.wire.sse import frame
+from tests.broken.senders import edit_webhook
+from tests.broken.services import LegacyDeaf
+from tests.broken.wire import Edit, HttpRequest, HttpResponse
 
 
 def _path(pattern: str) -> Callable[[HttpRequest], bool]:

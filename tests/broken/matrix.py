@@ -1,4 +1,4 @@
-"""The matrix of broken agents: ``make mutants`` (or ``python -m tests.check.mutants [ID...] [--rows PATTERN]``).
+"""The matrix of broken agents: ``make mutants`` (or ``python -m tests.broken.matrix [ID...] [--rows PATTERN]``).
 
 Every broken agent against every row, in process and on virtual time. Prints one line for each: its id, the row
 it breaks, whether that row failed, and what else did. Ends with 1 if one survived, if other rows failed than
@@ -15,10 +15,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fleetsim.check.broken import MUTANTS, mutant
-from fleetsim.check.broken.bench import checked, outcome
 from fleetsim.check.runner import select
 from fleetsim.check.verdict import Verdict
+from tests.broken.bench import checked, outcome
+from tests.broken.catalogue import MUTANTS, mutant
 
 PROCESSES = 2
 
