@@ -18,7 +18,6 @@ from pydantic import BaseModel
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event
-from fleetsim.caller.expectation import METRICS
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.jsonable import camel
 from fleetsim.caller.ledger.sqlite import LedgerLimits
@@ -58,6 +57,7 @@ from fleetsim.model.work import BLAME
 from fleetsim.runtime.body import PLACES, PLACES_PER_OWNER, SMALL_BYTES
 from fleetsim.runtime.ports import Limits
 from fleetsim.runtime.sse import StreamLimits
+from fleetsim.sim.expectation import METRICS
 from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.scenario import Scenario
 from fleetsim.sim.troubles import KINDS

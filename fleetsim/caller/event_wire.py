@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,7 +19,6 @@ from fleetsim.api.part_rows import part_notes
 from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent
 from fleetsim.caller.jsonable import camel, from_iso, iso, to_json
-from fleetsim.caller.scenario_events import SCENARIO_EVENTS
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import JsonObject
@@ -69,11 +69,13 @@ def _members(kind: type[Event]) -> tuple[Member, ...]:
     )
 
 
-PAYLOAD_MEMBERS = {kind: _members(kind) for kind in (*event_classes(), *SCENARIO_EVENTS)}
-_WRITTEN = {
-    kind: tuple((m.name, m.key, m.omit_none, m.milliseconds, m.with_length) for m in members)
-    for kind, members in PAYLOAD_MEMBERS.items()
-}
+PAYLOAD_MEMBERS = {kind: _members(kind) for kind in event_classes()}
+
+
+@cache
+def _written_members(kind: type[Event]) -> tuple[tuple[str, str, bool, bool, bool], ...]:
+    """The members of a class as ``payload`` needs them; the class may come from outside this package."""
+    return tuple((m.name, m.key, m.omit_none, m.milliseconds, m.with_length) for m in _members(kind))
 
 
 # ---------------------------------------------------------------------- writing
@@ -100,7 +102,7 @@ def payload(event: Event) -> dict[str, Any]:
     if isinstance(event, OtherEvent):
         return dict(event.payload)
     written: dict[str, Any] = {}
-    for name, key, omit_none, milliseconds, with_length in _WRITTEN[type(event)]:
+    for name, key, omit_none, milliseconds, with_length in _written_members(type(event)):  # type: ignore[arg-type]  # a class is hashable
         value = getattr(event, name)
         kind = type(value)
         if kind in _PLAIN:  # as most are: fourteen events are written for each run of a ceremony

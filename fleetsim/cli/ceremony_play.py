@@ -106,11 +106,11 @@ def play(common: CommonOptions, /, **options: Any) -> int:
 
 def _play(common: CommonOptions, options: SpanOptions) -> int:
     from fleetsim.caller.ceremonies.folder import contents_of
-    from fleetsim.caller.expectation import Expectation
     from fleetsim.cli import ceremony_files
     from fleetsim.cli.sim_play import play_and_tell, read_option
     from fleetsim.sim.ceremony_span import REQUEST_S, chosen, due_in, folder_files, requests_in, span_scenario
     from fleetsim.sim.clocks import ClockRate
+    from fleetsim.sim.expectation import Expectation
     from fleetsim.sim.files import FORMATS
     from fleetsim.sim.quantities import in_words, seconds_of
     from fleetsim.sim.scenario import with_seed

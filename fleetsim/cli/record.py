@@ -23,7 +23,6 @@ import click
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.event_wire import from_wire
 from fleetsim.caller.jsonable import from_iso
-from fleetsim.caller.recording_lines import FORMAT, problem_of
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions
@@ -33,7 +32,8 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.quantities import in_words, seconds_of
-from fleetsim.sim.recording import Recorder
+from fleetsim.sim.recorder import Recorder
+from fleetsim.sim.recording import FORMAT, problem_of
 
 QUIET_S = 1.0
 """When nothing comes for so long, what was before has been told."""

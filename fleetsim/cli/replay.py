@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleetsim.caller.recording_lines import RecordingReader
 from fleetsim.cli.dashboard import has_terminal
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.workers import Workers
+from fleetsim.sim.recording import RecordingReader
 
 if TYPE_CHECKING:
     from fleetsim.dashboard.playback import Playback

@@ -17,7 +17,6 @@ from typing import IO
 import click
 from click.core import ParameterSource
 
-from fleetsim.caller.recording_lines import RecordingReader
 from fleetsim.cli.dashboard import has_terminal
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
@@ -25,6 +24,7 @@ from fleetsim.cli.replay import play
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.sim.quantities import in_words
+from fleetsim.sim.recording import RecordingReader
 
 LOOK_EVERY_S = 0.05
 STOP_S = 10.0

@@ -15,10 +15,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fleetsim.caller.events import Event
-from fleetsim.caller.recording_lines import MADE_WITH, RECORDED_S_MAX, RecordingReader, event_of
-from fleetsim.caller.scenario_events import UNLISTED, ClockMoved
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Clock
+from fleetsim.sim.recording import MADE_WITH, RECORDED_S_MAX, RecordingReader, event_of
+from fleetsim.sim.scenario_events import UNLISTED, ClockMoved
 
 SPEEDS = (1.0, 10.0, 60.0, 600.0, 3_600.0, math.inf)
 """How many times as fast as it was; the last one as fast as it can be read."""

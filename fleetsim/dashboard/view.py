@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from fleetsim.caller import events, fleet_events, scenario_events
+from fleetsim.caller import events, fleet_events
 from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event, Excerpt, Level, OtherEvent
 from fleetsim.caller.health import HealthWord
@@ -27,6 +27,7 @@ from fleetsim.dashboard.view_scenario import ScenarioFold, ScenarioView
 from fleetsim.dashboard.view_tasks import TaskDetail, TaskFold, TaskRow
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line
+from fleetsim.sim import scenario_events
 
 EVENTS_MAX = 20_000
 """Events kept, the newest. They are put into words only when a screen shows them."""

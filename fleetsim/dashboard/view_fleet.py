@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from fleetsim.caller import events, fleet_events, scenario_events
+from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import Event
 from fleetsim.caller.health import FleetHealth, HealthWord, Thresholds
 from fleetsim.caller.outcome_rows import OutcomeFacts
@@ -18,6 +18,7 @@ from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.model.text import one_line
+from fleetsim.sim import scenario_events
 
 AGENTS_MAX = 1_000
 RUNS_MIN = Thresholds().outcomes_min

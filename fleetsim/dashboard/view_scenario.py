@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from fleetsim.caller import events, scenario_events
+from fleetsim.caller import events
 from fleetsim.caller.events import Event
-from fleetsim.caller.expectation import Expectation
-from fleetsim.caller.figures import EVENT_FIGURES, FigureCounters
 from fleetsim.model.text import one_line
+from fleetsim.sim import scenario_events
+from fleetsim.sim.expectation import Expectation
+from fleetsim.sim.figures import EVENT_FIGURES, FigureCounters
 
 CELLS_MAX = 48
 """Parts into which a run's time is cut."""

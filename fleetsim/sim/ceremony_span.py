@@ -12,13 +12,13 @@ from typing import TypeAlias
 from fleetsim.caller.ceremonies.facts import agents_of
 from fleetsim.caller.ceremonies.folder import PROJECTS, SUFFIXES, FolderContents, contents_of
 from fleetsim.caller.channels.alerts import AlertSettings
-from fleetsim.caller.expectation import Expectation
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.registry import Judge, nearest_of, resolve
 from fleetsim.ceremony.file import Ceremony, next_due
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.work import ALL, ID
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX
+from fleetsim.sim.expectation import Expectation
 from fleetsim.sim.quantities import SPAN_S_MAX
 from fleetsim.sim.scenario import People, Scenario, SimulatedAgent, SkillBehaviour
 

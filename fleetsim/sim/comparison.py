@@ -15,10 +15,10 @@ from random import Random  # noqa: TID251 - a stream of its own, of a fixed seed
 from statistics import fmean, pstdev
 from typing import Any
 
-from fleetsim.caller.expectation import Unit
-from fleetsim.caller.figures import percentile
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
+from fleetsim.sim.expectation import Unit
+from fleetsim.sim.figures import percentile
 from fleetsim.sim.observed import Observed
 from fleetsim.sim.quantities import in_words
 

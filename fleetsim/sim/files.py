@@ -9,9 +9,9 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from fleetsim.caller.expectation import shown
 from fleetsim.model.text import escape, html_text, xml_text
 from fleetsim.sim import charts
+from fleetsim.sim.expectation import shown
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.report import Report, Result
 from fleetsim.sim.text import RESULTS, ceremony_rows, endings_about, figure_rows, load_lines, load_rows, violations

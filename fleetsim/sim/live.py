@@ -32,7 +32,7 @@ from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.sim.agents import simulated_agent
 from fleetsim.sim.clocks import ClockRate, PacedClock, RunClock
 from fleetsim.sim.complaints import complaints_told
-from fleetsim.sim.recording import Recorder
+from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.scenario import Scenario
 from fleetsim.sim.scenario_run import ScenarioRun
 from fleetsim.sim.simulation import HEALTH_LOOKS_MIN, KEEP_ALL

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleetsim.caller.figures import SHARES, Percentiles
 from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.figures import SHARES, Percentiles
 from fleetsim.sim.quantities import in_words
 
 LATE_S = 0.1

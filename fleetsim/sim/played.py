@@ -12,7 +12,8 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.collector import own_garbage
 from fleetsim.sim.clocks import VIRTUAL, ClockRate
 from fleetsim.sim.live import SETTLE_S, play_live
-from fleetsim.sim.recording import Recorder, lines_of
+from fleetsim.sim.recorder import Recorder
+from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import Report, report_of
 from fleetsim.sim.scenario import Scenario
 from fleetsim.sim.simulation import play

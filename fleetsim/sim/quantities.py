@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
-from fleetsim.caller.expectation import SECONDS_IN
+from fleetsim.sim.expectation import SECONDS_IN
 
 _SPAN = r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+"
 _SPAN_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")

@@ -1,198 +1,529 @@
-"""What happened in a run, line by line: the hub's events, what agents know of their tasks, and what was done to them.
+"""The lines of a recording, for who reads one that somebody else may have written, or that is being written.
 
-A line is a JSON object with ``t`` (seconds of the run since its start) and ``kind``; an event has its class's name as
-``type`` and is written as the event stream writes it. It is all that the checker, the
-figures and the report read: they share nothing with what ran.
+Only what the checker, the figures, the charts and the screens read is asked for; a line may hold more.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from datetime import datetime, timedelta
+import os
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from types import TracebackType
+from typing import IO, Annotated, Any, Literal, TypeAlias
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import from_json
 
-from fleetsim.caller.ceremonies.folder import contents_of
-from fleetsim.caller.event_wire import to_wire
+from fleetsim.caller.event_wire import from_wire
 from fleetsim.caller.events import Event
-from fleetsim.caller.fleet import AgentEntry
-from fleetsim.caller.fleet_events import HubStarted
-from fleetsim.caller.recording_lines import FORMAT, MADE_WITH, RecordingReader
-from fleetsim.caller.registry import judge
 from fleetsim.model.errors import ConfigError
-from fleetsim.model.work import Outcome
-from fleetsim.sim.agents import AgentTask
-from fleetsim.sim.ceremony_span import due_in, problems_of
-from fleetsim.sim.clocks import ClockRate
-from fleetsim.sim.keys import MARK_BYTES
-from fleetsim.sim.report import Report
-from fleetsim.sim.scenario import Scenario
+from fleetsim.model.text import one_line
+from fleetsim.sim.expectation import Expectation
+from fleetsim.sim.scenario_events import (
+    FailureLogged,
+    HealthLooked,
+    HubKilled,
+    RecordingEnded,
+    RunJudged,
+    ScenarioStarted,
+    TrafficEnded,
+    TroubleBegan,
+    TroubleEnded,
+)
 
-LINES_PER_LOOK = 250
-RULES = ("poll_interval_s", "calls_max", "calls_per_agent_max", "question_ttl_s")
-"""The hub's settings that the checker holds it to."""
-VIOLATIONS_MAX = 20
+FORMAT = "fleetsim-recording/2"
+RECORDED_S_MAX = 1e9
+ROWS_MAX = 1_000
+"""Agents, expectations, replicas and violations of one recording that are shown."""
+SAID_CHARS_MAX = 300
+CLOCK = r"^(virtual|real|x[1-9][0-9]{0,4}(\.[0-9]{1,6})?)$"
+"""How fast the run was: on virtual time, as time passes, or so many times as fast."""
+LINE_BYTES_MAX = 4 * 1024 * 1024
+MADE_WITH = "one is made with `fleetsim sim SCENARIO --record FILE` or, of a hub, with `fleetsim record`"
+_Second: TypeAlias = Annotated[float, Field(ge=0, le=RECORDED_S_MAX, allow_inf_nan=False)]
+_Count: TypeAlias = Annotated[int, Field(ge=0, le=10**12)]
+_Amount: TypeAlias = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
 
-class Recorder:
-    """Writes a recording as it happens. ``digest`` is of all of it: two runs are the same if theirs are.
+def _moment(text: str) -> str:
+    when = datetime.fromisoformat(text)
+    if when.tzinfo is None or not 1970 <= when.year < 9_000:
+        raise ValueError("must be a moment with its zone, from 1970 on")
+    return text
 
-    ``progress`` is told the second of the run and the number of lines, now and then. ``with_keys`` counts the lines in
-    which an agent's key stands.
+
+def _expectation(text: str) -> str:
+    return Expectation.read(text).text
+
+
+_Moment: TypeAlias = Annotated[str, AfterValidator(_moment)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    t: _Second
+
+
+class _Agent(BaseModel):
+    agent: str
+    skills: list[str]
+
+
+class _Start(_Line):
+    format: Literal["fleetsim-recording/2"]
+    of: Literal["scenario", "hub"] = "scenario"
+    scenario: str
+    seed: int
+    start: _Moment
+    duration_s: _Second
+    agents: list[_Agent]
+    replicas: dict[str, str]
+    expect: list[Annotated[str, AfterValidator(_expectation)]]
+    clock: Annotated[str, Field(pattern=CLOCK)] = "virtual"
+    began: _Moment | None = None
+    rules: dict[str, _Amount] = {}
+
+
+class _Envelope(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel)
+
+    seq: int
+    topic: str
+    correlation_id: str | None
+    agent: str | None
+    skill: str | None
+    payload: dict[str, Any]
+
+
+class _Event(_Line):
+    type: str
+    event: _Envelope
+
+
+class _Trouble(_Line):
+    fault: str
+    agent: str | None
+    phase: Literal["begins", "ends"]
+    said: str = ""
+
+
+class _Hits(_Line):
+    fault: str
+    hits: _Count
+
+
+class _Task(_Line):
+    agent: str
+    task_id: str
+    correlation_id: str
+    begun_s: _Second
+    ended: str
+    text: str
+    chars: _Count
+    cost_usd: _Amount | None
+    answers: list[str]
+
+
+class _Outcome(_Line):
+    correlation_id: str
+    agent: str
+    skill: str
+    task_id: str | None
+    outcome: str
+    success: bool
+    counts: bool
+    cause: str | None
+    duration_ms: _Amount
+    agent_ms: _Amount | None
+    cost_usd: _Amount | None
+    text: str
+    chars: _Count
+
+
+class _Seen(BaseModel):
+    health: str
+    outcomes: _Count
+
+
+class _Submitted(_Line):
+    correlation_id: str
+
+
+class _Call(_Line):
+    source: str
+    target: str
+    method: str
+    request: str
+    door: str
+    began_s: _Second
+    status: int | None
+    error: str
+    task_id: str
+    message_id: str
+    state: str
+    body: str
+
+
+class _Forged(_Line):
+    how: str
+    status: int
+
+
+class _Edited(_Line):
+    file: str
+    what: str
+    zone: str = ""
+
+
+class _Repeated(_Line):
+    webhooks: _Count
+    changed: list[str]
+
+
+class _Ledger(_Line):
+    damage: str
+
+
+class _KeptTasks(BaseModel):
+    tasks: _Count
+    open: _Count
+    oldest_s: _Amount
+
+
+class _Kept(_Line):
+    hub: dict[str, _Count]
+    agents: dict[str, _KeptTasks]
+
+
+class _Late(_Line):
+    seconds: _Amount
+    stalled: _Amount
+
+
+class _Keys(_Line):
+    carried: _Count
+    strayed: list[str]
+
+
+class _Killed(_Line):
+    journalled: int
+
+
+class _Health(_Line):
+    now: _Moment
+    seq: _Count = 0
+    agents: dict[str, _Seen]
+
+
+class _Due(_Line):
+    slots: dict[str, _Count]
+    schedules: dict[str, list[str]] = {}
+    problems: list[str] = []
+
+
+class _Asked(_Line):
+    correlation_id: str
+    due_s: _Second
+    late_s: _Amount
+
+
+class _Refused(_Line):
+    skill: str
+    why: str
+    due_s: _Second = 0.0
+    late_s: _Amount = 0.0
+
+
+class _Unsettled(_Line):
+    requests: _Count
+    after_s: _Amount
+
+
+class _Answer(_Line):
+    correlation_id: str
+
+
+class _Complaint(_Line):
+    said: str
+
+
+class _Reached(_Line):
+    origins: list[str]
+
+
+class _End(_Line):
+    kept: dict[str, int]
+
+
+class _Played(_Line):
+    source: str
+    command: str = ""
+    digest: str
+    wall_s: _Amount
+    cpu_s: _Amount
+    again: str = ""
+
+
+class _Expected(BaseModel):
+    expect: str
+    figure: float | None
+    holds: bool
+
+
+class _Violation(BaseModel):
+    at_s: _Second
+    rule: str
+    who: str
+    said: str
+
+
+class _Verdict(_Line):
+    result: Literal["ok", "unexpected", "violated"]
+    expectations: list[_Expected]
+    rules: _Count
+    cases: _Count
+    violations: _Count
+    first: list[_Violation]
+
+
+_LINES: Mapping[str, type[BaseModel]] = {
+    "start": _Start,
+    "past": _Event,
+    "event": _Event,
+    "trouble": _Trouble,
+    "hits": _Hits,
+    "task": _Task,
+    "outcome": _Outcome,
+    "submitted": _Submitted,
+    "call": _Call,
+    "killed": _Killed,
+    "forged": _Forged,
+    "edited": _Edited,
+    "repeated": _Repeated,
+    "ledger": _Ledger,
+    "kept": _Kept,
+    "late": _Late,
+    "keys": _Keys,
+    "health": _Health,
+    "due": _Due,
+    "asked": _Asked,
+    "refused": _Refused,
+    "unsettled": _Unsettled,
+    "answer": _Answer,
+    "complaint": _Complaint,
+    "reached": _Reached,
+    "end": _End,
+    "played": _Played,
+    "verdict": _Verdict,
+}
+
+
+class _Payload(BaseModel):
+    model_config = ConfigDict(strict=True, alias_generator=to_camel)
+
+
+class _Counted(_Payload):
+    count: _Count = 1
+
+
+class _OutcomeDecided(_Payload):
+    kind: str
+    success: bool
+    blame: str
+    reason: str
+    ended_at: _Moment
+    duration_ms: _Amount
+    cost_usd: _Amount | None
+    agent_ms: _Amount | None
+
+
+class _Question(_Payload):
+    question_id: str
+
+
+class _CeremonyFired(_Payload):
+    run_id: str
+    trigger: str
+    scheduled_at: _Moment | None
+
+
+class _CeremonyCompleted(_Payload):
+    run_id: str
+    status: str
+
+
+_PAYLOADS: Mapping[str, type[BaseModel]] = {
+    "OutcomeDecided": _OutcomeDecided,
+    "QuestionAsked": _Question,
+    "QuestionAnswered": _Question,
+    "CeremonyFired": _CeremonyFired,
+    "CeremonyCompleted": _CeremonyCompleted,
+    "CeremonyMissed": _Counted,
+    "CeremonySkipped": _Counted,
+    "CeremonyLate": _Counted,
+}
+
+
+def problem_of(line: Any, *, first: bool) -> str:
+    """Why it is no line of a recording; empty if it is one. Of kinds that nobody reads only the moment is asked for."""
+    if first and (not isinstance(line, dict) or line.get("format") != FORMAT):
+        return f"not a recording of this version of fleetsim ({FORMAT})"
+    if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
+        return "not a line of a recording"
+    if first is not (line["kind"] == "start"):
+        return "a recording has one start, in its first line"
+    try:
+        _LINES.get(line["kind"], _Line).model_validate(line)
+        if line["kind"] == "event" and (payload := _PAYLOADS.get(line["type"])) is not None:
+            payload.model_validate(line["event"]["payload"])
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        return one_line(f"not a line of a recording: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}")
+    return ""
+
+
+def event_of(line: Mapping[str, Any], at: datetime) -> Event | None:
+    """What a line tells, if somebody wants to see it; ``at`` is its moment on the hub's clock. Its text is harmless."""
+    match line["kind"]:
+        case "event" | "past":
+            return from_wire(line["event"])
+        case "start":
+            return ScenarioStarted(
+                at=at,
+                of_hub=line.get("of") == "hub",
+                scenario=_said(line["scenario"]),
+                seed=line["seed"],
+                start=datetime.fromisoformat(line["start"]).astimezone(UTC),
+                duration_s=line["duration_s"],
+                agents=tuple(_said(row["agent"]) for row in line["agents"][:ROWS_MAX]),
+                replicas={_said(name): _said(of) for name, of in list(line["replicas"].items())[:ROWS_MAX]},
+                expect=tuple(line["expect"][:ROWS_MAX]),
+            )
+        case "trouble" if line["phase"] == "begins":
+            said = _said(line.get("said", ""))
+            return TroubleBegan(at=at, agent=line["agent"], fault=_said(line["fault"]), said=said)
+        case "trouble":
+            return TroubleEnded(at=at, agent=line["agent"], fault=_said(line["fault"]))
+        case "calm":
+            return TrafficEnded(at=at)
+        case "killed":
+            return HubKilled(at=at)
+        case "complaint":
+            return FailureLogged(at=at, said=_said(line["said"]))
+        case "health":
+            seen = list(line["agents"].items())[:ROWS_MAX]
+            return HealthLooked(at=at, agents={_said(name): _said(row["health"]) for name, row in seen})
+        case "played":
+            return RecordingEnded(at=at)
+        case "verdict":
+            return RunJudged(
+                at=at,
+                result=line["result"],
+                figures=tuple((row["figure"], row["holds"]) for row in line["expectations"][:ROWS_MAX]),
+                rules=line["rules"],
+                cases=line["cases"],
+                violations=line["violations"],
+                first=tuple(
+                    (row["at_s"], _said(row["rule"]), _said(row["who"]), _said(row["said"]))
+                    for row in line["first"][:ROWS_MAX]
+                ),
+            )
+    return None
+
+
+def _odd(text: bytes) -> Any:
+    """What is no Unicode, or nested deeply; None if it is no JSON."""
+    try:
+        return json.loads(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _said(text: str) -> str:
+    return one_line(text, SAID_CHARS_MAX)
+
+
+class RecordingReader:
+    """Reads a recording line by line, also while it is written. Open it with ``with``.
+
+    Every method raises ConfigError, with the line, where the file is no recording or was written anew meanwhile.
     """
 
-    def __init__(self, file: IO[str], progress: Callable[[float, int], None] = lambda at_s, lines: None) -> None:
-        self._file = file
-        self._progress = progress
-        self._hash = hashlib.sha256()
-        self._last_s = 0.0
-        self.lines = 0
-        self.with_keys = 0
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.number = 0
+        """Of the line read last, from 1 on."""
+        self._file: IO[bytes] | None = None
+        self._part, self._at = b"", 0
+
+    def __enter__(self) -> RecordingReader:
+        try:
+            self._file = self.path.open("rb")
+        except OSError as error:
+            raise ConfigError(f"{self.path}: {error.strerror}", hint=MADE_WITH) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
 
     @property
-    def digest(self) -> str:
-        return self._hash.hexdigest()
+    def partial(self) -> bool:
+        """Whether the file ends, so far, in the middle of a line."""
+        return bool(self._part)
 
-    def write(self, at_s: float, kind: str, **members: Any) -> None:
-        """One line."""
-        written = {"t": round(at_s, 6), "kind": kind, **members}
+    def read(self) -> dict[str, Any] | None:
+        """The next line; None where there is no whole one yet."""
+        assert self._file is not None
         try:
-            line = to_json(written)
-        except PydanticSerializationError:  # a text that is not Unicode, which json alone writes
-            line = json.dumps(written, separators=(",", ":")).encode()
-        self.with_keys += MARK_BYTES in line
-        self._hash.update(line)
-        self._file.write(line.decode() + "\n")
-        self._last_s = at_s
-        self.lines += 1
-        if self.lines % LINES_PER_LOOK == 0:
-            self._progress(at_s, self.lines)
+            more = self._file.readline(LINE_BYTES_MAX + 1 - len(self._part))
+            if not more and os.fstat(self._file.fileno()).st_size < self._at:
+                raise self._wrong("it was written anew while it was read", hint="open it again")
+        except OSError as error:
+            raise ConfigError(f"{self.path}: {error.strerror}") from None
+        self._at += len(more)
+        self._part += more
+        if not self._part.endswith(b"\n"):
+            if len(self._part) > LINE_BYTES_MAX:
+                self.number += 1
+                raise self._wrong(f"not a line of a recording: more than {LINE_BYTES_MAX:,} bytes")
+            return None
+        text, self._part = self._part, b""
+        self.number += 1
+        return self._line(text)
 
-    def start(
-        self,
-        scenario: Scenario,
-        rate: ClockRate,
-        ceremonies: Mapping[str, bytes],
-        entries: Sequence[AgentEntry] = (),
-        *,
-        began: datetime | None = None,
-    ) -> None:
-        """The first lines: what is played; of each ceremony, how many slots are due, and what keeps it from its work.
+    def rewind(self) -> None:
+        """To the first line again."""
+        assert self._file is not None
+        self._file.seek(0)
+        self.number = self._at = 0
+        self._part = b""
 
-        ``entries`` are agents.yaml's, of which the disabled ones are no agents of the scenario. ``began`` is when a run
-        in real time began, by the machine's clock.
-        """
-        self.write(
-            0.0,
-            "start",
-            format=FORMAT,
-            scenario=scenario.name,
-            seed=scenario.seed,
-            start=scenario.start.isoformat(),
-            duration_s=scenario.duration,
-            agents=[
-                {"agent": name, "skills": list(agent.skills), "dialect": agent.dialect}
-                for name, agent in scenario.agents
-            ],
-            replicas={run: name for name in scenario.fleet for run in scenario.replicas_of(name) if run != name},
-            expect=[expectation.text for expectation in scenario.expect],
-            rules={name: getattr(scenario.settings, name) for name in RULES},
-            **({} if rate.virtual else {"clock": str(rate)}),
-            **({} if began is None else {"began": began.isoformat()}),
-        )
-        if ceremonies:
-            contents = contents_of(ceremonies, Path("ceremonies"))
-            read = contents.ceremonies.values()
-            ends = scenario.start + timedelta(seconds=scenario.duration)
-            schedules = {c.ceremony_id: [c.schedule.written, c.timezone] for c in read if c.schedule is not None}
-            offers = {name: agent.skills for name, agent in scenario.agents}
-            disabled = {entry.name: entry.takes_no_work for entry in entries if not entry.enabled}
-            problems = problems_of(contents, judge(offers=offers, disabled=disabled))
-            self.write(
-                0.0, "due", slots=due_in(read, scenario.start, ends), schedules=schedules, problems=list(problems)
-            )
+    def last(self) -> dict[str, Any] | None:
+        """What stands after the last line feed; None if nothing does."""
+        if not self._part:
+            return None
+        self.number += 1
+        return self._line(self._part)
 
-    def look(self, at_s: float) -> None:
-        """Tell of the progress, though nothing may have happened."""
-        self._progress(at_s, self.lines)
+    def _line(self, text: bytes) -> dict[str, Any]:
+        try:
+            line = from_json(text)  # it knows short texts from the line before, of which most are made
+        except ValueError:
+            line = _odd(text)
+        if problem := problem_of(line, first=self.number == 1):
+            raise self._wrong(problem)
+        found: dict[str, Any] = line
+        return found
 
-    def event(self, at_s: float, event: Event) -> None:
-        """One of the hub's."""
-        written = to_wire(event, exact=True)
-        if isinstance(event, HubStarted):  # the process is this one, and says nothing of the run
-            written["payload"] = {**written["payload"], "pid": 0}
-        self.write(at_s, "event", type=type(event).__name__, event=written)
-
-    def task(self, at_s: float, task: AgentTask) -> None:
-        """A task that has ended, as its agent has it."""
-        self.write(at_s, "task", **{**asdict(task), "text": digest_of(task.text), "chars": len(task.text)})
-
-    def played(self, *, source: str, wall_s: float, cpu_s: float, command: str = "", again: str = "") -> None:
-        """How the run was played and what its digest is, after its last line: no part of what the digest is of.
-
-        ``command`` plays it again; unless given it is ``fleetsim sim`` of the ``source``. ``again`` is the digest of
-        playing it once more, if it was.
-        """
-        played = {"source": source, "digest": self.digest, "wall_s": wall_s, "cpu_s": cpu_s}
-        more = {name: value for name, value in (("command", command), ("again", again)) if value}
-        self.write(self._last_s, "played", **played, **more)
-
-    def verdict(self, report: Report) -> None:
-        """What became of the run, last of all, for who follows the recording."""
-        wrong = [(v.invariant, one) for v in report.verdicts for one in v.violations]
-        self.write(
-            self._last_s,
-            "verdict",
-            result=report.result.value,
-            expectations=[{"expect": e.text, "figure": f, "holds": holds} for e, f, holds in report.expectations],
-            rules=sum(1 for v in report.verdicts if v.cases),
-            cases=sum(v.cases for v in report.verdicts),
-            violations=len(wrong),
-            first=[
-                {
-                    "at_s": one.at_s,
-                    "rule": f"{invariant.number} {invariant.rule}",
-                    "who": " ".join(filter(None, (one.agent, one.correlation_id))),
-                    "said": one.said,
-                }
-                for invariant, one in wrong[:VIOLATIONS_MAX]
-            ],
-        )
-
-    def outcome(self, at_s: float, outcome: Outcome, *, accepted: bool) -> None:
-        """What the ledger holds of a request at the end; ``accepted`` says whether it holds the request itself."""
-        self.write(
-            at_s,
-            "outcome",
-            correlation_id=outcome.correlation_id,
-            agent=outcome.agent,
-            skill=outcome.skill,
-            task_id=outcome.task_id,
-            outcome=outcome.kind.value,
-            success=outcome.success,
-            blame=outcome.blame.value,
-            cause=outcome.cause.value if outcome.cause else None,
-            reason=outcome.reason[:300],
-            via=outcome.via.value,
-            counts=outcome.counts,
-            duration_ms=outcome.duration_ms,
-            agent_ms=outcome.agent_ms,
-            cost_usd=outcome.cost_usd,
-            text=digest_of(outcome.text),
-            chars=len(outcome.text),
-            system_actor=outcome.system_actor,
-            accepted=accepted,
-        )
-
-
-def digest_of(text: str) -> str:
-    """What stands for a text in a recording: two texts are the same if theirs are."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    def _wrong(self, problem: str, *, hint: str = MADE_WITH) -> ConfigError:
+        return ConfigError(f"{self.path}:{self.number}: {problem}", hint=hint)
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:

@@ -12,10 +12,10 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any, NamedTuple
 
-from fleetsim.caller.expectation import Expectation
 from fleetsim.model.text import one_line
 from fleetsim.sim.clocks import VIRTUAL, ClockRate
 from fleetsim.sim.evidence import Evidence
+from fleetsim.sim.expectation import Expectation
 from fleetsim.sim.figures import RunFigures
 from fleetsim.sim.invariants import INVARIANTS, Verdict, verdicts
 from fleetsim.sim.load import LoadCounters, LoadMetrics

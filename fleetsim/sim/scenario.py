@@ -14,13 +14,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from fleetsim.caller.config import NAME, AuthFile
-from fleetsim.caller.expectation import Expected
 from fleetsim.caller.fleet import AuthEntry, FleetSettings, Wire
 from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import ID, ID_RULE
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
 from fleetsim.runtime.yaml import Path, YamlDocument, load
+from fleetsim.sim.expectation import Expected
 from fleetsim.sim.quantities import Numbers, Rate, Share, Span, Spans, When, in_words
 from fleetsim.sim.troubles import FaultName, Trouble
 

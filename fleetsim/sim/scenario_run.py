@@ -10,7 +10,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.model.work import Outcome
 from fleetsim.sim.agents import AgentTask
 from fleetsim.sim.clocks import RunClock
-from fleetsim.sim.recording import Recorder, digest_of
+from fleetsim.sim.recorder import Recorder, digest_of
 from fleetsim.sim.scenario import Scenario, SimulatedAgent
 from fleetsim.sim.troubles import Trouble
 from fleetsim.testbed.active_faults import Weather

@@ -37,7 +37,7 @@ from fleetsim.sim.clocks import ClockRate, RunClock
 from fleetsim.sim.complaints import complaints_told
 from fleetsim.sim.disk import DiskSession, SimulatedDisk
 from fleetsim.sim.keys import FleetKeys
-from fleetsim.sim.recording import Recorder, digest_of
+from fleetsim.sim.recorder import Recorder, digest_of
 from fleetsim.sim.scenario import Mix, Scenario
 from fleetsim.sim.scenario_run import ScenarioRun
 from fleetsim.sim.traffic_source import TrafficSource

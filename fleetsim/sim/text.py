@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from heapq import nlargest
 
-from fleetsim.caller.expectation import FLEET, METRICS, Expectation, Unit, shown
-from fleetsim.caller.figures import SHARES
 from fleetsim.model.text import one_line
 from fleetsim.model.work import OutcomeKind
+from fleetsim.sim.expectation import FLEET, METRICS, Expectation, Unit, shown
+from fleetsim.sim.figures import SHARES
 from fleetsim.sim.invariants import Verdict
 from fleetsim.sim.load import LoadMetrics
 from fleetsim.sim.quantities import in_words

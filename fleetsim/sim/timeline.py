@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from fleetsim.caller.figures import percentile
+from fleetsim.sim.figures import percentile
 from fleetsim.sim.scenario import START
 
 BUCKETS_MAX = 48

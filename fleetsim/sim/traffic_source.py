@@ -17,7 +17,7 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.clocks import RunClock
 from fleetsim.sim.quantities import draw
-from fleetsim.sim.recording import Recorder
+from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.scenario import Scenario, Traffic
 from fleetsim.sim.traffic import arrivals
 

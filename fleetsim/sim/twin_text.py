@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from fleetsim.caller.config import NAME
-from fleetsim.caller.expectation import SECONDS_IN
 from fleetsim.ceremony.written import value_text
 from fleetsim.model.work import ID
+from fleetsim.sim.expectation import SECONDS_IN
 from fleetsim.sim.observed import Observed
 from fleetsim.sim.quantities import in_words, seconds_of
 from fleetsim.sim.twin import FEW, AgentTwin, Distribution, LogNormal, PeopleTwin, SkillTwin, TrafficTwin, Twin

@@ -16,10 +16,9 @@ import pytest_asyncio
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import from_wire
-from fleetsim.caller.recording_lines import RecordingReader
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.view import View, ViewBuilder
-from fleetsim.sim.recording import lines_of
+from fleetsim.sim.recording import RecordingReader, lines_of
 from tests.cli.world import Shell
 from tests.dashboard.stage import SetClock
 from tests.warm import WarmProcess

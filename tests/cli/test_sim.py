@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.recording_lines import FORMAT
+from fleetsim.sim.recording import FORMAT
 from tests.warm import HANGS_S, WarmProcess, run
 
 pytestmark = pytest.mark.slow

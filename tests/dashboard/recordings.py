@@ -10,7 +10,7 @@ from typing import Any
 
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event, OutcomeDecided
-from fleetsim.caller.recording_lines import FORMAT
+from fleetsim.sim.recording import FORMAT
 from tests.dashboard.journal import NOW
 from tests.dashboard.stage import EVENTS
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.events import Event, RequestAccepted
-from fleetsim.caller.recording_lines import RecordingReader
-from fleetsim.caller.scenario_events import ClockMoved
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_scenario import RunBuckets, RunState
 from fleetsim.model.errors import ConfigError
+from fleetsim.sim.recording import RecordingReader
 from fleetsim.sim.report import report_of
+from fleetsim.sim.scenario_events import ClockMoved
 from tests.dashboard.recordings import BEGAN, a_run, start, told, trouble, verdict, write
 from tests.dashboard.stage import EVENTS, SetClock
 from tests.sim.scenes import SMALL, run_of, scenario

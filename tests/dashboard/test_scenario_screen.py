@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from fleetsim.caller.recording_lines import RecordingReader
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls
 from fleetsim.dashboard.playback import Playback
+from fleetsim.sim.recording import RecordingReader
 from tests.dashboard.journal import HOSTILE
 from tests.dashboard.recordings import a_run, health, start, trouble, verdict, write
 from tests.dashboard.stage import EVENTS, SetClock, showing

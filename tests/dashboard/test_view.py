@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.health import HealthWord
-from fleetsim.caller.scenario_events import HealthLooked
 from fleetsim.dashboard.view import EVENTS_MAX, View, ViewBuilder
 from fleetsim.dashboard.view_fleet import PushState
 from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX, TaskDetail
 from fleetsim.hub.schemas import payload_model
 from fleetsim.model.extensions import Usage
+from fleetsim.sim.scenario_events import HealthLooked
 from tests.dashboard.journal import NOW, Journal, an_hour, flood
 from tests.dashboard.stage import fold_view
 from tests.recorded import recorded

@@ -34,7 +34,7 @@ OTHERWISE = {
     "fleetsim/model/call.py": "operations say what is asked, as A2A does: SendMessage",
     "fleetsim/caller/events.py": "events say what happened: OutcomeDecided",
     "fleetsim/caller/fleet_events.py": "events say what happened: CeremonyFired",
-    "fleetsim/caller/scenario_events.py": "events say what happened: TroubleBegan",
+    "fleetsim/sim/scenario_events.py": "events say what happened: TroubleBegan",
     "fleetsim/caller/signals.py": "so do signals, and effects say what to do: SendFailed, Subscribe",
     "fleetsim/testbed/faults.py": "faults say what goes wrong: Stall",
     "fleetsim/agent/profiles/quirks.py": "each is called after the product whose quirks it has",

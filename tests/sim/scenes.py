@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from fleetsim.sim.recording import Recorder
+from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.report import Report, report_of
 from fleetsim.sim.scenario import Scenario, parse_scenario
 from fleetsim.sim.simulation import play

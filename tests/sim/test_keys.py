@@ -11,7 +11,7 @@ import pytest
 
 from fleetsim.runtime.ports import Request
 from fleetsim.sim.keys import FleetKeys
-from fleetsim.sim.recording import Recorder
+from fleetsim.sim.recorder import Recorder
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from fleetsim.model.errors import ConfigError, Unreachable
 from fleetsim.runtime.real import SystemClock
 from fleetsim.sim.clocks import ClockRate, PacedClock, RunClock
 from fleetsim.sim.live import LiveSimulation, check_clock
-from fleetsim.sim.recording import Recorder
+from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.report import Report, Result, report_of
 from fleetsim.sim.scenario import START, parse_scenario
 from fleetsim.testbed.loop import VirtualLoop

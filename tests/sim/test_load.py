@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.figures import SHARES, Percentiles
 from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.figures import SHARES, Percentiles
 from fleetsim.sim.load import LoadCounters, LoadMetrics
 
 REAL = ClockRate.read("real")

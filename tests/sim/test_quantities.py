@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from fleetsim.caller.figures import percentile
+from fleetsim.sim.figures import percentile
 from fleetsim.sim.quantities import (
     Moment,
     NumberSpread,

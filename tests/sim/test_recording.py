@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fleetsim.sim.clocks import ClockRate
-from fleetsim.sim.recording import Recorder, lines_of
+from fleetsim.sim.recorder import Recorder
+from fleetsim.sim.recording import lines_of
 from tests.sim.scenes import scenario
 
 

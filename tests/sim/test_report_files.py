@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.expectation import Expectation
+from fleetsim.sim.expectation import Expectation
 from fleetsim.sim.files import FORMATS
 from fleetsim.sim.report import Report, report_of
 from fleetsim.sim.text import endings_about

@@ -15,7 +15,6 @@ from textual.binding import Binding, BindingType
 
 from fleetsim.caller import events as e
 from fleetsim.caller import fleet_events as f
-from fleetsim.caller import scenario_events as s
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level, OtherEvent
 from fleetsim.dashboard import read
@@ -27,6 +26,7 @@ from fleetsim.dashboard.text import Column, Rows, TableRow, line, wrap
 from fleetsim.dashboard.view import EVENTS_MAX, View
 from fleetsim.dashboard.widgets import Grid, Page
 from fleetsim.model.text import neutralise, one_line
+from fleetsim.sim import scenario_events as s
 
 COLUMNS = (
     Column(title="TIME", width=12),

@@ -9,7 +9,6 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from fleetsim.caller.expectation import shown
 from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard.chrome import Keys, ScreenName, Size
 from fleetsim.dashboard.labels import HEALTH, HEALTH_ORDER, MUTED, STATE, STRONG, Mark, Tone, duration, plural, spark
@@ -21,6 +20,7 @@ from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import AgentRow
 from fleetsim.dashboard.view_scenario import CELLS_MAX, RunState, ScenarioView, TroubleRow
 from fleetsim.dashboard.widgets import Grid, Lines, Page
+from fleetsim.sim.expectation import shown
 
 NEWEST_MAX = 50
 BAR_CELLS = 20

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.events import OtherEvent
-from fleetsim.caller.recording_lines import FORMAT, LINE_BYTES_MAX, RecordingReader, event_of, problem_of
-from fleetsim.caller.scenario_events import FailureLogged, HealthLooked, TroubleBegan
 from fleetsim.model.errors import ConfigError
+from fleetsim.sim.recording import FORMAT, LINE_BYTES_MAX, RecordingReader, event_of, problem_of
+from fleetsim.sim.scenario_events import FailureLogged, HealthLooked, TroubleBegan
 
 START: dict[str, Any] = {
     "t": 0,

@@ -1,6 +1,6 @@
 """What a recording tells beside its hub's events: the scenario and its troubles, how agents are, how it all ended.
 
-Events of the same form as a hub's, made from the lines of a recording (``recording_lines``), so that who draws a run
+Events of the same form as a hub's, made from the lines of a recording (``recording``), so that who draws a run
 knows nothing of who played it; no hub publishes them.
 """
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.caller.figures import Percentiles, percentile
+from fleetsim.sim.figures import Percentiles, percentile
 
 
 @pytest.mark.parametrize(

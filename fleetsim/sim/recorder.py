@@ -1,0 +1,194 @@
+"""What happened in a run, line by line: the hub's events, what agents know of their tasks, and what was done to them.
+
+A line is a JSON object with ``t`` (seconds of the run since its start) and ``kind``; an event has its class's name as
+``type`` and is written as the event stream writes it. It is all that the checker, the
+figures and the report read: they share nothing with what ran.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from fleetsim.caller.ceremonies.folder import contents_of
+from fleetsim.caller.event_wire import to_wire
+from fleetsim.caller.events import Event
+from fleetsim.caller.fleet import AgentEntry
+from fleetsim.caller.fleet_events import HubStarted
+from fleetsim.caller.registry import judge
+from fleetsim.model.work import Outcome
+from fleetsim.sim.agents import AgentTask
+from fleetsim.sim.ceremony_span import due_in, problems_of
+from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.keys import MARK_BYTES
+from fleetsim.sim.recording import FORMAT
+from fleetsim.sim.report import Report
+from fleetsim.sim.scenario import Scenario
+
+LINES_PER_LOOK = 250
+RULES = ("poll_interval_s", "calls_max", "calls_per_agent_max", "question_ttl_s")
+"""The hub's settings that the checker holds it to."""
+VIOLATIONS_MAX = 20
+
+
+class Recorder:
+    """Writes a recording as it happens. ``digest`` is of all of it: two runs are the same if theirs are.
+
+    ``progress`` is told the second of the run and the number of lines, now and then. ``with_keys`` counts the lines in
+    which an agent's key stands.
+    """
+
+    def __init__(self, file: IO[str], progress: Callable[[float, int], None] = lambda at_s, lines: None) -> None:
+        self._file = file
+        self._progress = progress
+        self._hash = hashlib.sha256()
+        self._last_s = 0.0
+        self.lines = 0
+        self.with_keys = 0
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def write(self, at_s: float, kind: str, **members: Any) -> None:
+        """One line."""
+        written = {"t": round(at_s, 6), "kind": kind, **members}
+        try:
+            line = to_json(written)
+        except PydanticSerializationError:  # a text that is not Unicode, which json alone writes
+            line = json.dumps(written, separators=(",", ":")).encode()
+        self.with_keys += MARK_BYTES in line
+        self._hash.update(line)
+        self._file.write(line.decode() + "\n")
+        self._last_s = at_s
+        self.lines += 1
+        if self.lines % LINES_PER_LOOK == 0:
+            self._progress(at_s, self.lines)
+
+    def start(
+        self,
+        scenario: Scenario,
+        rate: ClockRate,
+        ceremonies: Mapping[str, bytes],
+        entries: Sequence[AgentEntry] = (),
+        *,
+        began: datetime | None = None,
+    ) -> None:
+        """The first lines: what is played; of each ceremony, how many slots are due, and what keeps it from its work.
+
+        ``entries`` are agents.yaml's, of which the disabled ones are no agents of the scenario. ``began`` is when a run
+        in real time began, by the machine's clock.
+        """
+        self.write(
+            0.0,
+            "start",
+            format=FORMAT,
+            scenario=scenario.name,
+            seed=scenario.seed,
+            start=scenario.start.isoformat(),
+            duration_s=scenario.duration,
+            agents=[
+                {"agent": name, "skills": list(agent.skills), "dialect": agent.dialect}
+                for name, agent in scenario.agents
+            ],
+            replicas={run: name for name in scenario.fleet for run in scenario.replicas_of(name) if run != name},
+            expect=[expectation.text for expectation in scenario.expect],
+            rules={name: getattr(scenario.settings, name) for name in RULES},
+            **({} if rate.virtual else {"clock": str(rate)}),
+            **({} if began is None else {"began": began.isoformat()}),
+        )
+        if ceremonies:
+            contents = contents_of(ceremonies, Path("ceremonies"))
+            read = contents.ceremonies.values()
+            ends = scenario.start + timedelta(seconds=scenario.duration)
+            schedules = {c.ceremony_id: [c.schedule.written, c.timezone] for c in read if c.schedule is not None}
+            offers = {name: agent.skills for name, agent in scenario.agents}
+            disabled = {entry.name: entry.takes_no_work for entry in entries if not entry.enabled}
+            problems = problems_of(contents, judge(offers=offers, disabled=disabled))
+            self.write(
+                0.0, "due", slots=due_in(read, scenario.start, ends), schedules=schedules, problems=list(problems)
+            )
+
+    def look(self, at_s: float) -> None:
+        """Tell of the progress, though nothing may have happened."""
+        self._progress(at_s, self.lines)
+
+    def event(self, at_s: float, event: Event) -> None:
+        """One of the hub's."""
+        written = to_wire(event, exact=True)
+        if isinstance(event, HubStarted):  # the process is this one, and says nothing of the run
+            written["payload"] = {**written["payload"], "pid": 0}
+        self.write(at_s, "event", type=type(event).__name__, event=written)
+
+    def task(self, at_s: float, task: AgentTask) -> None:
+        """A task that has ended, as its agent has it."""
+        self.write(at_s, "task", **{**asdict(task), "text": digest_of(task.text), "chars": len(task.text)})
+
+    def played(self, *, source: str, wall_s: float, cpu_s: float, command: str = "", again: str = "") -> None:
+        """How the run was played and what its digest is, after its last line: no part of what the digest is of.
+
+        ``command`` plays it again; unless given it is ``fleetsim sim`` of the ``source``. ``again`` is the digest of
+        playing it once more, if it was.
+        """
+        played = {"source": source, "digest": self.digest, "wall_s": wall_s, "cpu_s": cpu_s}
+        more = {name: value for name, value in (("command", command), ("again", again)) if value}
+        self.write(self._last_s, "played", **played, **more)
+
+    def verdict(self, report: Report) -> None:
+        """What became of the run, last of all, for who follows the recording."""
+        wrong = [(v.invariant, one) for v in report.verdicts for one in v.violations]
+        self.write(
+            self._last_s,
+            "verdict",
+            result=report.result.value,
+            expectations=[{"expect": e.text, "figure": f, "holds": holds} for e, f, holds in report.expectations],
+            rules=sum(1 for v in report.verdicts if v.cases),
+            cases=sum(v.cases for v in report.verdicts),
+            violations=len(wrong),
+            first=[
+                {
+                    "at_s": one.at_s,
+                    "rule": f"{invariant.number} {invariant.rule}",
+                    "who": " ".join(filter(None, (one.agent, one.correlation_id))),
+                    "said": one.said,
+                }
+                for invariant, one in wrong[:VIOLATIONS_MAX]
+            ],
+        )
+
+    def outcome(self, at_s: float, outcome: Outcome, *, accepted: bool) -> None:
+        """What the ledger holds of a request at the end; ``accepted`` says whether it holds the request itself."""
+        self.write(
+            at_s,
+            "outcome",
+            correlation_id=outcome.correlation_id,
+            agent=outcome.agent,
+            skill=outcome.skill,
+            task_id=outcome.task_id,
+            outcome=outcome.kind.value,
+            success=outcome.success,
+            blame=outcome.blame.value,
+            cause=outcome.cause.value if outcome.cause else None,
+            reason=outcome.reason[:300],
+            via=outcome.via.value,
+            counts=outcome.counts,
+            duration_ms=outcome.duration_ms,
+            agent_ms=outcome.agent_ms,
+            cost_usd=outcome.cost_usd,
+            text=digest_of(outcome.text),
+            chars=len(outcome.text),
+            system_actor=outcome.system_actor,
+            accepted=accepted,
+        )
+
+
+def digest_of(text: str) -> str:
+    """What stands for a text in a recording: two texts are the same if theirs are."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
