@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -19,7 +19,7 @@ from fleetsim.caller.fleet_events import StorageFailed
 from fleetsim.caller.ledger import LedgerBroken, QuestionState, RequestRecord
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.signals import Ask, QuestionRecorded, ResolveQuestion
-from fleetsim.caller.track_store import TrackStore
+from fleetsim.caller.track import Track
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.workers import Workers
@@ -50,7 +50,12 @@ class RecordWriter:
     """
 
     def __init__(
-        self, ledger: Ledger, events: EventLog, workers: Workers, tracks: TrackStore, recorded: QuestionListener
+        self,
+        ledger: Ledger,
+        events: EventLog,
+        workers: Workers,
+        tracks: Mapping[str, Track],
+        recorded: QuestionListener,
     ) -> None:
         self._ledger = ledger
         self._events = events

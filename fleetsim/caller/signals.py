@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from fleetsim.caller.events import Event
 from fleetsim.caller.track import TaskUpdate
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import FleetsimError, MethodNotFound, TaskNotFound, UnsupportedOperation
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Message, Task
 from fleetsim.model.work import Answer, Outcome, Question
@@ -261,3 +261,25 @@ Effect: TypeAlias = (
     | Close
     | Publish
 )
+
+
+def failed(effect: Effect, error: FleetsimError, silent: bool) -> Signal:
+    """The signal that reports a failed effect. ``silent``: a stream had brought nothing yet. Raises other errors."""
+    match effect:
+        case Send():
+            return SendFailed(error=error) if silent else StreamEnded(error=error)
+        case Subscribe():
+            return StreamEnded(error=error)
+        case Poll():
+            return PollFailed(error=error)
+        case LookUpTask() if isinstance(error, TaskNotFound | MethodNotFound | UnsupportedOperation):
+            return Found(task=None, possible=isinstance(error, TaskNotFound))
+        case LookUpTask():
+            return Found(task=None, error=error)
+        case RegisterPush():
+            return PushRegistered(error=error)
+        case Resume():
+            return ResumeFailed(error=error)
+        case Cancel():
+            return CancelFailed(error=error)
+    raise error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -28,7 +28,6 @@ from fleetsim.caller.signals import (
     Begin,
     Cancel,
     CancelAsked,
-    CancelFailed,
     CancelReplied,
     Close,
     Due,
@@ -37,7 +36,6 @@ from fleetsim.caller.signals import (
     Left,
     LookUpTask,
     Poll,
-    PollFailed,
     Publish,
     PushRegistered,
     Recovered,
@@ -46,32 +44,27 @@ from fleetsim.caller.signals import (
     ResolveQuestion,
     Resume,
     Resumed,
-    ResumeFailed,
     Save,
     Send,
-    SendFailed,
     Signal,
     StreamEnded,
     Subscribe,
     TurnedAway,
+    failed,
 )
 from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
-from fleetsim.caller.track_store import TrackStore
 from fleetsim.caller.webhook_arrival import EarlyLimits, EarlyWebhooks, PushWatch
 from fleetsim.model.asking import check_answer
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     FleetsimError,
-    MethodNotFound,
     NotAccepting,
     QuestionNotOpenYet,
-    TaskNotFound,
     TransportError,
     UnknownTarget,
-    UnsupportedOperation,
 )
 from fleetsim.model.event import Snapshot, TaskEvent
 from fleetsim.model.forms import asked_by, in_form
@@ -113,8 +106,8 @@ class LatenessListener(Protocol):
 class Tracker:
     """Every request between acceptance and outcome. Use as ``async with``; it starts nothing by itself.
 
-    ``settled`` get each decided outcome once, in order (health is one of them). ``open_tracks`` are its tracks;
-    ``push_watch`` knows which agents refuse webhooks.
+    ``settled`` get each decided outcome once, in order (health is one of them). ``open_tracks`` are the requests in
+    flight by correlation id, oldest first; ``push_watch`` knows which agents refuse webhooks.
     """
 
     def __init__(
@@ -138,7 +131,8 @@ class Tracker:
         self._settled = list(settled)
         self._rng = runtime.rng.stream("tracker")
         self._workers = Workers("tracker")
-        self.open_tracks = TrackStore(lambda correlation_id: self.signal(correlation_id, Due()))
+        self.open_tracks: dict[str, Track] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._waiters: dict[str, asyncio.Future[Outcome]] = {}
         self._closing: dict[str, asyncio.Task[Any]] = {}
         self._sends: dict[tuple[str, type[Effect]], asyncio.Task[Any]] = {}  # a late send, its stream, an answer
@@ -160,8 +154,9 @@ class Tracker:
 
     def begin(self, record: RequestRecord) -> None:
         """Take on a request that the ledger accepted."""
-        self.open_tracks.add(new_track(record, self._moment()))
-        self.signal(record.request.correlation_id, Begin())
+        cid = record.request.correlation_id
+        self.open_tracks[cid] = new_track(record, self._moment())
+        self.signal(cid, Begin())
 
     def recover(
         self,
@@ -174,7 +169,7 @@ class Tracker:
     ) -> None:
         """Take up a request after a restart, with its ``early`` webhooks; ``uncallable``: why it can only be ended."""
         cid = record.request.correlation_id
-        self.open_tracks.add(new_track(record, self._moment()))
+        self.open_tracks[cid] = new_track(record, self._moment())
         named = record.task.task_id if record.task is not None else record.request.task_id
         if named is not None:
             self._by_task[record.agent][named] = cid
@@ -185,7 +180,11 @@ class Tracker:
 
     def tracks(self) -> tuple[Track, ...]:
         """All open tracks, oldest first."""
-        return tuple(self.open_tracks)
+        return tuple(self.open_tracks.values())
+
+    def places(self) -> Counter[tuple[str, str]]:
+        """The number of requests in flight by agent and the address that they were sent to."""
+        return Counter((track.record.agent, track.record.sent_to) for track in self.open_tracks.values())
 
     def track(self, correlation_id: str) -> Track | None:
         """One open track."""
@@ -193,13 +192,13 @@ class Tracker:
 
     def questions(self) -> tuple[Question, ...]:
         """The open questions, oldest first."""
-        return tuple(question for track in self.open_tracks.awake() if (question := track.question) is not None)
+        return tuple(question for track in self.open_tracks.values() if (question := track.question) is not None)
 
     def kept(self) -> dict[str, int]:
         """How much is kept of requests in flight, by name: nothing once they have all ended and are on record."""
         return {
             "tracks": len(self.open_tracks),
-            "timers": len(self.open_tracks.wheel),
+            "timers": len(self._timers),
             "waiters": len(self._waiters),
             "outcomes to record": len(self._closing),
             "sends": len(self._sends),
@@ -238,7 +237,7 @@ class Tracker:
         """
         check_text(answer.text, "the answer", self.rules.text_chars_max)
         require_parts(answer.parts, answer.metadata)
-        asking = (track.asking for track in self.open_tracks.awake())
+        asking = (track.asking for track in self.open_tracks.values())
         asked = next((a for a in asking if a.question and a.question.question_id == answer.question_id), None)
         question = asked.question if asked is not None else None
         if asked is not None and not asked.recorded:
@@ -349,8 +348,23 @@ class Tracker:
                 rates=self.rules.rates,
             )
             new, effects = replace(new, outcome=outcome, timers={}), (Close(outcome=outcome),)
-        self.open_tracks.put(track, new, at=now.mono)
+        self.open_tracks[correlation_id] = new
+        self._set_timer(correlation_id, new)
         self._carry_out(correlation_id, new, effects)
+
+    def _set_timer(self, cid: str, track: Track) -> None:
+        """One timer of the loop for each track: it signals ``Due`` when the first of the track's timers expires."""
+        due, timer = min(track.timers.values(), default=None), self._timers.get(cid)
+        if timer is not None:
+            if timer.when() == due:
+                return
+            self._timers.pop(cid).cancel()
+        if due is not None and not self._ending:
+            self._timers[cid] = asyncio.get_running_loop().call_at(due, self._due, cid)
+
+    def _due(self, cid: str) -> None:
+        del self._timers[cid]
+        self.signal(cid, Due())
 
     def _moment(self) -> Now:
         clock = self._runtime.clock
@@ -487,11 +501,11 @@ class Tracker:
                 case _:
                     raise TypeError(f"{effect} does not reach out to an agent")
         except FleetsimError as error:
-            self.signal(cid, _failure(effect, error, silent))
+            self.signal(cid, failed(effect, error, silent))
         except Exception as error:
             log.error("a call to an agent ended in an unforeseen way", exc_info=error)
             unforeseen = TransportError(f"an unforeseen {type(error).__name__}; the log has it", sent=True)
-            self.signal(cid, _failure(effect, unforeseen, silent))
+            self.signal(cid, failed(effect, unforeseen, silent))
 
     async def _record_departure(self, cid: str, record: RequestRecord) -> None:
         """Nothing leaves before it is on record that it may have left; what waits for its turn has not.
@@ -531,7 +545,9 @@ class Tracker:
     def _forget(self, track: Track) -> None:
         record = track.record
         cid = record.request.correlation_id
-        self.open_tracks.pop(cid)
+        self.open_tracks.pop(cid, None)
+        if (timer := self._timers.pop(cid, None)) is not None:
+            timer.cancel()
         self._closing.pop(cid, None)
         for call in self._sent(cid):
             asyncio.get_running_loop().call_later(LAST_WORDS_S, call.cancel)
@@ -558,7 +574,9 @@ class Tracker:
 
     async def __aexit__(self, *_: object) -> None:
         self._ending = True  # what is heard from here on is recorded, and makes nothing fall due any more
-        self.open_tracks.wheel.close()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
         await self._last_words()
         await self._workers.close()
         for waiter in self._waiters.values():
@@ -570,31 +588,9 @@ class Tracker:
         for _ in range(round(LAST_WORDS_S / 0.05)):
             flying = (
                 t
-                for t in self.open_tracks.awake()
+                for t in self.open_tracks.values()
                 if (t.sending.in_air and t.task is None) or (t.asking.answer and Timer.RESUME not in t.timers)
             )
             if not any(t.outcome is None for t in flying) and not self._closing:
                 return
             await asyncio.sleep(0.05)
-
-
-def _failure(effect: Effect, error: FleetsimError, silent: bool) -> Signal:
-    """What says that an effect came to nothing; ``silent``: before a stream brought anything."""
-    match effect:
-        case Send():
-            return SendFailed(error=error) if silent else StreamEnded(error=error)
-        case Subscribe():
-            return StreamEnded(error=error)
-        case Poll():
-            return PollFailed(error=error)
-        case LookUpTask() if isinstance(error, TaskNotFound | MethodNotFound | UnsupportedOperation):
-            return Found(task=None, possible=isinstance(error, TaskNotFound))
-        case LookUpTask():
-            return Found(task=None, error=error)
-        case RegisterPush():
-            return PushRegistered(error=error)
-        case Resume():
-            return ResumeFailed(error=error)
-        case Cancel():
-            return CancelFailed(error=error)
-    raise error

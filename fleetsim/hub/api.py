@@ -63,7 +63,7 @@ QUERY_CHARS_MAX = 200
 FOUND_DEFAULT = 20
 
 ROWS_A_TURN = 50
-"""Of requests in flight; their tracks are packed, and others have their turn in between."""
+"""Requests in flight that are written at once: other work runs between two groups."""
 
 
 def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
@@ -319,7 +319,7 @@ class MetricsEndpoint:
         hub = self._hub
         now, views = hub.runtime.clock.now(), [view for view in hub.broker.views() if view.entry.enabled]
         flying = Counter[str]()
-        for (agent, _), count in hub.tracker.open_tracks.places().items():
+        for (agent, _), count in hub.tracker.places().items():
             flying[agent] += count
         flying.update(dict.fromkeys((view.entry.name for view in views), 0))
         yield _gauge("tasks_in_flight", "Requests without an end.", "agent", flying)

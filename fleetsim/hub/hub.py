@@ -436,7 +436,7 @@ class Hub:
             await asyncio.sleep(self._look_every_s)
             await self.reload()
             await self.read_agent_keys()
-            await self.broker.release(self.tracker.open_tracks.places())
+            await self.broker.release(self.tracker.places())
 
     async def read_agent_keys(self) -> None:
         """Look at the keys of agents now, and take up what changed. What is wrong with them is told once."""

@@ -87,9 +87,7 @@ class Ownership:
         last = await self._ledger.last_of_context(agent, context_id)
         ended = await self._ledger.request(last.correlation_id) if last is not None else None
         found = [
-            track.record
-            for track in self._tracker.open_tracks.naming(context_id)
-            if _is_in(track.record, agent, context_id)
+            track.record for track in self._tracker.open_tracks.values() if _is_in(track.record, agent, context_id)
         ]
         newest = found[-1] if found else ended
         if newest is None or not _made_by(newest, principal):

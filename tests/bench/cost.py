@@ -261,10 +261,6 @@ ROWS: dict[str, Row] = {
         unit="poll of one of 10,000 tasks, hub, without HTTP", ours="polls", floor="loop_timers", units=3_000,
         target=0.3,
     ),
-    "poll-due": Row(
-        unit="poll falls due, of 20,000, the scheduling alone", ours="wheel", floor="loop_timers", units=20_000,
-        target=0.004,
-    ),
     "step": Row(
         unit="step of a request on the disk, ledger, 64 at once", ours="steps", floor="grouped_steps", units=6_000,
         target=0.025, peers=(Peer(title="aiosqlite, one statement at a time", program="aiosqlite_steps"),),

@@ -1,7 +1,7 @@
 """The sides that nobody calls: what the hub keeps of its work, and looks at from time to time.
 
-Polls of many tasks that never end, through a transport without sockets; when each falls due, alone; durable steps of
-the ledger; health over a day of outcomes. Beside them what each costs at least, or as others do it.
+Polls of many tasks that never end, through a transport without sockets; durable steps of the ledger; health over a
+day of outcomes. Beside them what each costs at least, or as others do it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from fleetsim.caller.health import FleetHealth
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.ledger.tables import encode
-from fleetsim.caller.timing_wheel import TimingWheel
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.collector import leave_alone
 from fleetsim.runtime.real import running_runtime
@@ -55,32 +54,8 @@ async def polls(_: str, __: Around) -> AsyncIterator[Side]:
 
 
 @asynccontextmanager
-async def wheel(_: str, __: Around) -> AsyncIterator[Side]:
-    """When polls fall due, and nothing else: each is told of once, as many as ``TRACKS`` at a time."""
-    loop, left, done, rng = asyncio.get_running_loop(), 0, asyncio.Event(), random.Random(1)
-
-    def due(name: str) -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            done.set()
-
-    timing = TimingWheel(due)
-
-    async def finish(units: int) -> None:
-        nonlocal left
-        left, now = units, loop.time()
-        done.clear()
-        for number in range(units):
-            timing.move(str(number), None, now + 1 + rng.random() * units / 10_000)
-        await done.wait()
-
-    yield Side(finish)
-
-
-@asynccontextmanager
 async def loop_timers(_: str, __: Around) -> AsyncIterator[Side]:
-    """The same with a timer of the event loop for each."""
+    """A timer of the event loop for each poll, and nothing else: up to ``TRACKS`` at a time."""
     loop, left, done, rng = asyncio.get_running_loop(), 0, asyncio.Event(), random.Random(1)
 
     def due(name: str) -> None:
@@ -269,6 +244,6 @@ async def counting(_: str, __: Around) -> AsyncIterator[Side]:
 KEPT_SIDES = {
     side.__name__: side
     for side in (
-        polls, wheel, loop_timers, steps, aiosqlite_steps, grouped_steps, health_folds, health_reads, counting,
+        polls, loop_timers, steps, aiosqlite_steps, grouped_steps, health_folds, health_reads, counting,
     )
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """A hub that starts with many requests open: how long its loop is taken in one piece, and what that weighs.
 
 The ledger is a real one, made beforehand; the hub starts in a process of its own, and each agent says of every task
-that it is at work (``tracks_memory``). ``python -m tests.bench.restart --open 100000``
+that it is at work (``tracks_memory``). ``python -m tests.bench.restart --open 10000``
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _start(ledger_file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--open", type=int, default=100_000)
+    parser.add_argument("--open", type=int, default=10_000)
     parser.add_argument("--ledger", type=Path, help="where to keep it, or have it from, in place of making one")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="restart-") as folder:

@@ -373,7 +373,7 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
             await running.submit(SkillRequest(correlation_id=f"{number:036d}", text=TEXT, targets=(target,)))
 
         await in_flight(around.tracked, follow)
-        while any(True for _ in running.tracker.open_tracks.awake()):  # noqa: ASYNC110 - each send would ring the bell
+        while any(track.task is None for track in running.tracker.tracks()):  # noqa: ASYNC110 - each send would ring the bell
             await asyncio.sleep(0.1)
 
         async def finish(_: int) -> None:

@@ -309,9 +309,9 @@ async def bound(f: Fleet, ledger: LateLedger, text: str = "hi") -> tuple[Tracker
     )
 
 
-async def test_of_many_taken_up_no_more_fall_due_than_can_go_out_and_who_waits_longer_is_bytes() -> None:
+async def test_polls_of_many_recovered_requests_are_spread_over_the_interval() -> None:
     async with fleet(Counting().agent, streaming=False, push=False) as f:
-        rules, many = replace(Rules(), poll_interval_s=30.0), 12_000
+        rules, many = replace(Rules(), poll_interval_s=30.0), 10_000
         tracker = Tracker(f.runtime, f.executor, f.ledger, f.events, rules)
         cid = await f.ask("scout", "hi", skill="slow")
         await asyncio.sleep(5)
@@ -321,7 +321,6 @@ async def test_of_many_taken_up_no_more_fall_due_than_can_go_out_and_who_waits_l
         for n in range(many):
             request, held = replace(kept.request, correlation_id=f"c-{n}"), replace(kept.task, task_id=f"t-{n}")
             tracker.recover(replace(kept, request=request, task=held))
-        assert len(list(tracker.open_tracks.awake())) < many / 3
         now = f.runtime.clock.monotonic()
         looks = Counter(int(track.timers[Timer.POLL] - now) for track in tracker.tracks())
         assert max(looks) <= rules.poll_interval_s

@@ -24,7 +24,7 @@ WORDS = """
     pushing query rate rates reader receiver registry report response retention role room route rows rule rules
     scheduler screen sender server service settings severity sink size slots snapshot source spec stamp stats
     storage store subscription target term text thresholds timeline timeouts timer tokens tone totals tracing
-    transactions transition trend update url usage variable veto view watchdog wheel widget window workers writer
+    transactions transition trend update url usage variable veto view watchdog widget window workers writer
 """
 """Words of HTTP, databases, terminals and programming in their usual meaning."""
 
