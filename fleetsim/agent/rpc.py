@@ -10,7 +10,7 @@ from starlette.responses import Response
 from fleetsim.agent.guard import RequestGuard, error_response, json_response, problem_of
 from fleetsim.agent.service import Operations, Principal
 from fleetsim.agent.settings import AgentSettings
-from fleetsim.agent.streams import DirectWatch, EventFrames, Watch
+from fleetsim.agent.streams import EventFrames, Watch
 from fleetsim.model.call import STREAMING, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.errors import InternalError, InvalidRequest, RpcError
 from fleetsim.model.event import TaskEvent
@@ -87,7 +87,7 @@ class RpcEndpoint:
             return Response(frame(data), headers=EVENT_STREAM_HEADERS, media_type=MEDIA_TYPE)
         return error_response(refusal, request_id=asked.id, dialect=dialect.name)
 
-    def _streamed(self, watch: Watch | DirectWatch, dialect: Dialect, asked: jsonrpc.RpcRequest) -> Response:
+    def _streamed(self, watch: Watch, dialect: Dialect, asked: jsonrpc.RpcRequest) -> Response:
         envelope = dump(jsonrpc.result(asked.id, None))
         write = EventFrames(dialect, watch, envelope.removesuffix(b"null}"), b"}").write
         write_s = self._limits.stream_write_s

@@ -19,7 +19,7 @@ from fleetsim.agent.runner import Runner
 from fleetsim.agent.settings import AgentSettings, DialectBehaviour
 from fleetsim.agent.skills import Skill
 from fleetsim.agent.store import Store
-from fleetsim.agent.streams import DirectWatch, StreamSlot, StreamSlots, Watch
+from fleetsim.agent.streams import StreamSlot, StreamSlots, Watch
 from fleetsim.agent.tasks import PushTarget, Record, TaskEnded, TaskKey
 from fleetsim.model.call import (
     Call,
@@ -78,7 +78,7 @@ class Operations(Protocol):
         """Carry out a call that is answered once."""
         ...
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         """Carry out a call that is answered by a stream; what is returned must be closed."""
         ...
 
@@ -103,7 +103,7 @@ class Interceptor:
     async def call(self, call: Call, caller: Principal) -> Reply:
         return await self.inner.call(await self.before(call, caller), caller)
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         passed = await self.before(call, caller)
         assert isinstance(passed, SendMessage | SubscribeToTask), "a call stays of its kind"
         return await self.inner.stream(passed, caller)
@@ -174,7 +174,7 @@ class Service:
             await self._file.flush((caller.owner, reply.task_id) if isinstance(reply, Task) else None)
         return reply
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         if not self._settings.streaming:
             raise UnsupportedOperation("this agent does not stream")
         task_id = call.task_id or (call.message.task_id if isinstance(call, SendMessage) else None)

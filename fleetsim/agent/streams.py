@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.tasks import ENDED_FEED, ClosingUpdate, Record, TaskFeed, TaskKey
 from fleetsim.model.changing import replace
-from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
-from fleetsim.model.task import INTERRUPTED, Message, Task, TextPart
+from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.task import INTERRUPTED, Task, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.wire.dialect import Dialect
 from fleetsim.wire.json import dump
@@ -178,21 +178,6 @@ class _Pulse:
         self._timer = self._loop.call_at(due, self._look)
 
 
-@dataclass(frozen=True, slots=True)
-class DirectWatch:
-    """A stream of exactly one message, for an answer without a task (A2A 1.0 section 3.1.2)."""
-
-    message: Message
-    about: str = "a direct reply"
-    ready: bool = True
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
-        yield DirectReply(message=self.message)
-
-
 def closing_pair(task: Task) -> tuple[TaskEvent, ...]:
     """What ends the stream of a finished task: each artifact in full, then the final status."""
     artifacts = (
@@ -215,10 +200,10 @@ class EventFrames:
 
     __slots__ = ("_after", "_before", "_dialect", "_name", "_shared", "_template")
 
-    def __init__(self, dialect: Dialect, watch: Watch | DirectWatch, before: bytes, after: bytes) -> None:
+    def __init__(self, dialect: Dialect, watch: Watch, before: bytes, after: bytes) -> None:
         self._dialect, self._name = dialect, dialect.name
         self._before, self._after = b"data: " + before, after + b"\n\n"
-        self._shared = watch.feed.shared if isinstance(watch, Watch) and watch.feed is not ENDED_FEED else {}
+        self._shared = watch.feed.shared if watch.feed is not ENDED_FEED else {}
         self._template: _TextTemplate | None = None
 
     def write(self, event: TaskEvent) -> Iterable[bytes]:

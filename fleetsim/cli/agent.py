@@ -15,7 +15,7 @@ from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import ConfigError
 from fleetsim.wire.dialect import DIALECTS
 
-PROFILES = ("reference", "quinn", "selectools", "almanac", "tck")
+PROFILES = ("reference", "quinn", "selectools", "almanac")
 
 
 @click.group(invoke_without_command=True)

@@ -14,7 +14,7 @@ from fleetsim.agent.cards import undeclared
 from fleetsim.agent.profiles import PROFILES, profile_agent
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, COST, EFFECT_DOMAIN
-from tests.agent.rigs import Hook, Rig, Rigging, sent, sent_v1
+from tests.agent.rigs import Hook, Rig, Rigging, sent
 
 
 async def as_profile(rigged: Rigging, name: str, **options: Any) -> Rig:
@@ -274,85 +274,6 @@ async def test_rejected_appears_nowhere_in_0_1(rigged: Rigging) -> None:
     assert (await rig.call("tasks/get", {"id": task["id"]}))["status"]["state"] == "rejected"
 
 
-# -- tck -----------------------------------------------------------------------------------------------
-
-
-async def play(rig: Rig, message_id: str) -> dict[str, Any]:
-    result = await rig.call("SendMessage", sent_v1("TCK", messageId=message_id))
-    return dict(result)
-
-
-@pytest.mark.parametrize(
-    ("prefix", "part"),
-    [
-        ("tck-complete-task", {"text": "Hello from TCK"}),
-        ("tck-artifact-text", {"text": "Generated text content"}),
-        ("tck-artifact-file", {"raw": "dGNr", "filename": "output.txt", "mediaType": "text/plain"}),
-        (
-            "tck-artifact-file-url",
-            {"url": "https://example.com/output.txt", "filename": "output.txt", "mediaType": "text/plain"},
-        ),
-        ("tck-artifact-data", {"data": {"key": "value", "count": 42}}),
-        ("tck-stream-artifact-text", {"text": "Streamed text content"}),
-        ("tck-stream-artifact-file", {"raw": "dGNr", "filename": "output.txt", "mediaType": "text/plain"}),
-        ("tck-stream-ordering", {"text": "Ordered output"}),
-        ("tck-stream", {"text": "Stream hello from TCK"}),
-        ("tck-stream-003", {"text": "Stream task lifecycle"}),
-    ],
-)
-async def test_the_kits_artifacts_are_as_it_wants_them(rigged: Rigging, prefix: str, part: dict[str, Any]) -> None:
-    rig = await as_profile(rigged, "tck")
-    task = (await play(rig, f"{prefix}-001"))["task"]
-    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert [a["parts"] for a in task["artifacts"]] == [[part]]
-
-
-async def test_the_kits_direct_message_makes_no_task(rigged: Rigging) -> None:
-    rig = await as_profile(rigged, "tck")
-    message = (await play(rig, "tck-message-response-1"))["message"]
-    assert message["parts"] == [{"text": "Direct message response"}]
-    frames = await rig.frames("SendStreamingMessage", sent_v1("x", messageId="tck-message-response-2"))
-    assert [list(frame) for frame in frames] == [["message"]]
-    assert len(rig.engine.store) == 0
-
-
-async def test_the_kit_is_rejected_and_asked_until_it_sends_the_id_that_completes(rigged: Rigging) -> None:
-    rig = await as_profile(rigged, "tck")
-    assert (await play(rig, "tck-reject-task"))["task"]["status"]["state"] == "TASK_STATE_REJECTED"
-    task = (await play(rig, "tck-input-required-1"))["task"]
-    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    # The kit gives an answer the id of the question's message, and expects the question again.
-    for message_id, state in (
-        ("tck-input-required-1", "TASK_STATE_INPUT_REQUIRED"),
-        ("tck-input-required-2", "TASK_STATE_INPUT_REQUIRED"),
-        ("tck-complete-task-3", "TASK_STATE_COMPLETED"),
-    ):
-        again = sent_v1("TCK", messageId=message_id, taskId=task["id"], contextId=task["contextId"])
-        assert (await rig.call("SendMessage", again))["task"]["status"]["state"] == state
-
-
-async def test_the_kits_chunks_become_one_artifact(rigged: Rigging) -> None:
-    rig = await as_profile(rigged, "tck")
-    frames = await rig.frames("SendStreamingMessage", sent_v1("x", messageId="tck-stream-artifact-chunked-1"))
-    updates = [frame["artifactUpdate"] for frame in frames if "artifactUpdate" in frame]
-    assert [u["artifact"]["parts"][0]["text"] for u in updates] == ["chunk-1 ", "chunk-2"]
-    assert [u.get("append", False) for u in updates] == [False, True]
-    assert updates[-1]["lastChunk"] is True
-
-
-async def test_the_older_kits_task_stays_open_and_then_waits(rigged: Rigging) -> None:
-    rig = await as_profile(rigged, "tck")
-    task = await rig.call("message/send", sent("any text"))
-    await asyncio.sleep(1)
-    assert (await rig.call("tasks/get", {"id": task["id"]}))["status"]["state"] == "working"
-    await rig.call("message/send", sent("more", taskId=task["id"], messageId="2"))
-    await asyncio.sleep(4)
-    assert (await rig.call("tasks/get", {"id": task["id"]}))["status"]["state"] == "input-required"
-    task = await rig.call("message/send", sent("x", messageId="test-resubscribe-message-id-1"))
-    await asyncio.sleep(4)
-    assert (await rig.call("tasks/get", {"id": task["id"]}))["status"]["state"] == "working"
-
-
 # -- what a file part may be ---------------------------------------------------------------------------
 
 
@@ -363,19 +284,3 @@ async def test_files_of_a_type_that_is_not_taken_are_refused_where_types_are_nam
     assert (await (await rigged()).call("message/send", params))["kind"] == "task"
     assert await (await rigged(input_modes=("text/plain",))).refused("message/send", params) == -32005
     assert (await (await rigged(input_modes=("image/*",))).call("message/send", params))["kind"] == "task"
-
-
-async def test_the_kit_is_told_of_a_message_without_an_id_and_nobody_else(rigged: Rigging) -> None:
-    nameless = {"message": {"role": "user", "parts": [{"kind": "text", "text": "hello"}]}}
-    assert await (await as_profile(rigged, "tck")).refused("message/send", nameless) == -32602
-    for name in ("reference", "quinn", "selectools"):
-        assert (await (await as_profile(rigged, name)).call("message/send", nameless))["kind"] == "task"
-
-
-async def test_the_kit_reads_a_wrong_content_type_from_an_http_200(rigged: Rigging) -> None:
-    plain = {"content-type": "text/plain"}
-    for name, status in (("tck", 200), ("quinn", 415)):
-        rig = await as_profile(rigged, name)
-        reply = await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("hello")), plain)
-        assert (reply.status, json.loads(reply.body)["error"]["code"]) == (status, -32005)
-        assert (await rig.raw("POST", "/message:send", b"{}", plain)).status == 415

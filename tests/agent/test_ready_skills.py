@@ -9,26 +9,16 @@ from typing import Any
 import pytest
 
 from fleetsim.agent.agent import Agent
-from fleetsim.agent.builtin import builtin_skills, flaky_skill, reference_agent
+from fleetsim.agent.builtin import builtin_skills, flaky_skill
 from fleetsim.agent.cards import build_card
-from fleetsim.agent.profiles.stand_ins import (
-    ARTIFACTS,
-    DONE,
-    almanac_skills,
-    kit_skills,
-    quinn_skills,
-    selectools_skills,
-)
+from fleetsim.agent.profiles import PROFILES
 from fleetsim.agent.skills import Effect, Skill, SkillFailed, SkillRejected
 from fleetsim.agent.tasks import UsageTotals
-from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, EffectDelta
-from fleetsim.model.task import Artifact, DataPart, TextPart
+from fleetsim.model.extensions import BLAST, EFFECT_DOMAIN, HITL_MODE, EffectDelta
+from fleetsim.model.task import Artifact, TextPart
 from tests.agent.rigs import Paper, at_work, said
 
-SKILLS = {
-    made.skill_id: made
-    for made in (*builtin_skills(), *quinn_skills(), *selectools_skills(), *almanac_skills(), *kit_skills())
-}
+SKILLS = {made.skill_id: made for profile in PROFILES.values() for made in profile.skills()}
 
 
 class Did:
@@ -162,13 +152,6 @@ async def test_file_bug_changes_the_board_by_one(text: str, answer: str) -> None
     assert did.effects == [EffectDelta(domain="board", path="bugs.open", op="inc", value=1)]
 
 
-def test_the_reference_agent_is_its_skills_and_can_be_made_another() -> None:
-    assert reference_agent().settings.name == "reference"
-    assert [made.skill_id for made in reference_agent("x").settings.skills] == [s.skill_id for s in builtin_skills()]
-    assert reference_agent(description="mine").settings.description == "mine"
-    assert reference_agent().settings.first_skill() == "echo"
-
-
 # -- those that stand in for known agents --------------------------------------------------------------
 
 _SURE = {"confidence": 0.9, "explanation": "the whole board was read"}
@@ -209,10 +192,6 @@ async def test_a_review_of_nothing_fails_and_is_accounted_for_all_the_same() -> 
     assert did.tally.tokens == {"input_tokens": 200, "output_tokens": 1}
 
 
-async def test_summarize_answers_with_its_prompt() -> None:
-    assert (await done("summarize", "x")).answer == "Summary: x"
-
-
 async def test_analyze_asks_for_a_dataset_where_none_is_named() -> None:
     named = await done("analyze", " sales ")
     assert (named.answer, named.written) == ("Analysed: sales", ["running load", "running analyze"])
@@ -231,7 +210,7 @@ def params_of(skills: tuple[Skill, ...], uri: str) -> Any:
 
 
 def test_quinn_declares_reach_supervision_and_effects_skill_by_skill() -> None:
-    skills = quinn_skills()
+    skills = PROFILES["quinn"].skills()
     assert params_of(skills, BLAST) == {
         "qa_report": {"radius": "self"},
         "board_audit": {"radius": "project"},
@@ -262,58 +241,3 @@ def test_an_effect_is_one_more_for_sure_unless_it_says_otherwise() -> None:
     assert params_of((made,), EFFECT_DOMAIN)["echo"]["effects"] == [
         {"domain": "d", "path": "p", "delta": 1.0, "confidence": 1.0}
     ]
-
-
-def test_what_some_skills_alone_do_is_declared_all_the_same() -> None:
-    one, other = SKILLS["echo"], SKILLS["estimate"]
-    assert {COST, CONFIDENCE} <= declared(one, other).keys()
-    assert declared(one) == {}
-
-
-# -- the conformance kits' -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("message_id", "answer", "written", "took_s"),
-    [
-        ("tck-complete-task-7", "Hello from TCK", [], 0.0),
-        ("tck-stream-002-7", None, [], 0.0),
-        ("test-resubscribe-message-id-7", "still here", [], 5.0),
-        (
-            "tck-input-required-7",
-            "Hello from TCK",
-            [("Please provide additional input", False)] * 2,
-            0.0,
-        ),
-        ("any", "Hello from TCK", [("Anything else?", False)] * 2, 6.0),
-        ("x-tck-stream-002", "Hello from TCK", [("Anything else?", False)] * 2, 6.0),
-    ],
-)
-async def test_the_kits_message_id_decides_what_is_done(
-    message_id: str, answer: str | None, written: list[Any], took_s: float
-) -> None:
-    did = await done("tck", "x", "more", DONE, message_id=message_id)
-    assert (did.answer, did.written, did.took_s) == (answer, written, pytest.approx(took_s))
-
-
-@pytest.mark.parametrize("prefix", ARTIFACTS)
-async def test_the_longest_prefix_decides_which_artifact_is_made(prefix: str) -> None:
-    did = await done("tck", message_id=f"{prefix}-7")
-    made = Artifact(artifact_id="result", parts=(ARTIFACTS[prefix],))
-    assert (did.answer, did.written) == (None, [(made, False, True)])
-
-
-async def test_the_kits_data_is_what_it_compares() -> None:
-    assert ARTIFACTS["tck-artifact-data"] == DataPart(data={"key": "value", "count": 42})
-
-
-async def test_the_kit_is_rejected_in_the_word_it_looks_for() -> None:
-    did = await done("tck", message_id="tck-reject-task-7")
-    assert isinstance(did.error, SkillRejected)
-    assert str(did.error) == "rejected"
-
-
-async def test_the_kits_chunks_say_which_is_the_last() -> None:
-    did = await done("tck", message_id="tck-stream-artifact-chunked-7")
-    first, last = (Artifact(artifact_id="chunked", parts=(TextPart(text=t),)) for t in ("chunk-1 ", "chunk-2"))
-    assert did.written == [(first, False, False), (last, True, True)]

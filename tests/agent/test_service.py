@@ -10,7 +10,7 @@ import pytest
 
 from fleetsim.agent.durable import StateUnwritable
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.profiles.quirks import ForgetsTasks, NeedsText, by_words
+from fleetsim.agent.profiles import ForgetsTasks, NeedsText, by_words
 from fleetsim.agent.service import Interceptor, Principal, Reply
 from fleetsim.agent.settings import BEHAVIOURS
 from fleetsim.agent.skills import SkillContext, skill

@@ -10,10 +10,10 @@ import pytest
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.store import Store
-from fleetsim.agent.streams import DirectWatch, EventFrames, StreamSlots, Watch, closing_pair
+from fleetsim.agent.streams import EventFrames, StreamSlots, Watch, closing_pair
 from fleetsim.agent.tasks import ANYONE, ClosingUpdate, TaskFeed, TaskKey
 from fleetsim.model.changing import replace
-from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
+from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, Part, TaskState, TextPart
 from fleetsim.runtime.ports import Runtime
 from fleetsim.wire.dialect import dialect
@@ -272,13 +272,13 @@ TEXTS = ("", "one", 'é"\\\n\u2028\ud800\x00', "\x00text\x00", "x" * 70_000)
 @pytest.mark.parametrize("unlike", UNLIKE)
 @pytest.mark.parametrize("context_id", ["c", "\x00text\x00"])
 def test_a_piece_is_written_as_it_would_be_alone_whatever_went_before(
-    spoken: str, context_id: str, unlike: Callable[[ArtifactUpdate], ArtifactUpdate]
+    runtime: Runtime, spoken: str, context_id: str, unlike: Callable[[ArtifactUpdate], ArtifactUpdate]
 ) -> None:
     plain = replace(PLAIN, context_id=context_id)
     pieces = [replace(plain, artifact=replace(PLAIN.artifact, parts=(TextPart(text=text),))) for text in TEXTS]
     events = [event for piece in pieces for event in (piece, unlike(piece), unlike(piece), piece)]
     wire = dialect(spoken)
-    frames = EventFrames(wire, DirectWatch(said("hi")), b"<", b">")
+    frames = EventFrames(wire, watching(*begun(runtime)), b"<", b">")
     for event in events:
         name = wire.event_name(event)
         opening = b"" if name is None else f"event: {name}\n".encode()
@@ -319,9 +319,3 @@ def test_a_watch_gives_its_seat_back_once(runtime: Runtime) -> None:
     watch.close()
     assert seats.total == 1
     assert watch.about == f"task {key[1]}"
-
-
-async def test_a_direct_reply_is_a_stream_of_one() -> None:
-    watch = DirectWatch(said("hi"))
-    watch.close()
-    assert [event async for event in watch.events()] == [DirectReply(message=said("hi"))]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetsim.agent.service import Interceptor, Operations, Principal, Reply
-from fleetsim.agent.streams import DirectWatch, Watch
+from fleetsim.agent.streams import Watch
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -64,10 +64,9 @@ class Ownerless(Interceptor):
             self._owners.setdefault(reply.task_id, caller.owner)
         return reply
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         watch = await super().stream(call, self._taken_for_owner(call, caller))
-        if isinstance(watch, Watch):
-            self._owners.setdefault(watch.task.task_id, caller.owner)
+        self._owners.setdefault(watch.task.task_id, caller.owner)
         return watch
 
     def _taken_for_owner(self, call: Call, caller: Principal) -> Principal:
@@ -263,9 +262,9 @@ class Retelling(Interceptor):
             return replace(reply, tasks=tuple(map(self.retold, reply.tasks)))
         return reply
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         watch = await super().stream(call, caller)
-        return RetoldWatch(**members(watch), retold=self.retold) if isinstance(watch, Watch) else watch
+        return RetoldWatch(**members(watch), retold=self.retold)
 
 
 class ProgressLost(Retelling):
@@ -337,9 +336,9 @@ class Stuck(Retelling):
         stuck = TaskStatus(state=TaskState.WORKING, timestamp=task.status.timestamp)
         return replace(task, status=stuck) if task.state is TaskState.FAILED else task
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         watch = await Interceptor.stream(self, call, caller)
-        return StuckWatch(**members(watch), retold=self.retold) if isinstance(watch, Watch) else watch
+        return StuckWatch(**members(watch), retold=self.retold)
 
 
 # -- readers ----------------------------------------------------------------------------------------
@@ -363,10 +362,8 @@ class Tied(Interceptor):
         super().__init__(inner)
         self._stopping: set[asyncio.Task[None]] = set()
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         watch = await super().stream(call, caller)
-        if not isinstance(watch, Watch):
-            return watch
         task_id = watch.record.task_id
 
         def stop() -> None:
@@ -386,9 +383,9 @@ class Watching(Interceptor):
 
     kind = Watch
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         watch = await super().stream(call, caller)
-        return self.kind(**members(watch)) if isinstance(watch, Watch) else watch
+        return self.kind(**members(watch))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -446,7 +443,7 @@ class SilentlyDropped(Interceptor):
                 raise
         return await super().call(replace(call, push=None), caller)
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         try:
             return await super().stream(call, caller)
         except InvalidParams:
@@ -464,9 +461,9 @@ class InlineDeaf(Interceptor):
             await forget_webhooks(self.inner, reply.task_id, caller)
         return reply
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         watch = await super().stream(call, caller)
-        if isinstance(call, SendMessage) and call.push is not None and isinstance(watch, Watch):
+        if isinstance(call, SendMessage) and call.push is not None:
             await forget_webhooks(self.inner, watch.record.task_id, caller)
         return watch
 

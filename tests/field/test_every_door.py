@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.agent.profiles.quirks import ForgetsTasks
+from fleetsim.agent.profiles import ForgetsTasks
 from fleetsim.agent.service import Interceptor, Principal
 from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.task import DataPart, FilePart, TextPart

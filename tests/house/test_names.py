@@ -17,7 +17,7 @@ WORDS = """
     capabilities cause change changes chat choice chunks claim claims client clients clock clocks column condition
     config contents controls counters credential cron database deadline decision delivery delta desk
     detail dir document editor ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
-    forger formatter frame grid group guard health hint interface internals job journal keys kit labels layout lifespan
+    forger formatter frame grid group guard health hint interface internals job journal keys labels layout lifespan
     limiter limits line link listener lock mark marks member meter metrics migration mode mount note notes notice
     notifier now observer operations options origin overlap pacer page palette pane pattern percentiles period
     phase pipeline place plan policy polling principal problem profile program progress prompt protocol proxy
@@ -37,7 +37,7 @@ OTHERWISE = {
     "fleetsim/sim/scenario_events.py": "events say what happened: TroubleBegan",
     "fleetsim/caller/signals.py": "so do signals, and effects say what to do: SendFailed, Subscribe",
     "fleetsim/testbed/faults.py": "faults say what goes wrong: Stall",
-    "fleetsim/agent/profiles/quirks.py": "each is called after the product whose quirks it has",
+    "fleetsim/agent/profiles.py": "each is called after the product whose quirks it has",
     "fleetsim/wire/v0_1.py": "a dialect has its version's name",
     "fleetsim/wire/v0_3.py": "a dialect has its version's name",
     "fleetsim/wire/v1_0.py": "a dialect has its version's name",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from fleetsim.agent.streams import DirectWatch
 from fleetsim.model.event import DirectReply, TaskEvent
 from fleetsim.runtime.inbound import while_connected
 from fleetsim.runtime.responses import ABORT, PIECE_BYTES, EventStreamResponse, PacedResponse
@@ -90,6 +90,18 @@ def written(event: TaskEvent) -> list[bytes]:
     return [b"first", b"second"] if isinstance(event, DirectReply) else []
 
 
+class OneEvent:
+    """A stream of one event."""
+
+    about, ready = "one event", True
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+    async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
+        yield DirectReply(message=said("x"))
+
+
 async def never() -> Any:
     await asyncio.sleep(1e6)
     return {"type": "http.disconnect"}
@@ -101,7 +113,7 @@ async def test_a_stream_ends_with_its_last_event_though_the_client_stays() -> No
     async def send(message: Any) -> None:
         sent.append(message)
 
-    stream = EventStreamResponse(DirectWatch(said("x")), written, keepalive=KEEPALIVE, write_s=30)
+    stream = EventStreamResponse(OneEvent(), written, keepalive=KEEPALIVE, write_s=30)
     async with asyncio.timeout(1):
         await stream({"type": "http"}, never, send)
     assert [message.get("body") for message in sent] == [None, b"firstsecond"], "all that is ready, and the end"
@@ -126,12 +138,12 @@ async def test_a_stream_ends_when_its_client_leaves_or_does_not_read(at: int) ->
         return {"type": "http.disconnect"}
 
     before = asyncio.get_running_loop().time()
-    await EventStreamResponse(DirectWatch(said("x")), written, keepalive=KEEPALIVE, write_s=30)(scope, leave, send)
+    await EventStreamResponse(OneEvent(), written, keepalive=KEEPALIVE, write_s=30)(scope, leave, send)
     assert asyncio.get_running_loop().time() - before == 5
     assert dropped == []
     if at:
         count = 0
-        await EventStreamResponse(DirectWatch(said("x")), written, keepalive=KEEPALIVE, write_s=30)(scope, never, send)
+        await EventStreamResponse(OneEvent(), written, keepalive=KEEPALIVE, write_s=30)(scope, never, send)
         assert asyncio.get_running_loop().time() - before == 35
         assert dropped == [True]
 
