@@ -7,7 +7,7 @@ Textual a string of its own. Strings could be markup, and escapes in them reach 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from rich.text import Text
 from textual import events
@@ -21,24 +21,29 @@ from textual.widget import Widget
 
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone, plain_ascii
 from fleetsim.dashboard.text import BLANK, MARGIN, Column, Rows, clip, layout, line
+from fleetsim.dashboard.theme import Palette
 from fleetsim.model.text import neutralise
-
-if TYPE_CHECKING:
-    from fleetsim.dashboard.app import FleetApp
 
 LINE_CHARS_MAX = 2_000
 DRAWN_MAX = 300
 """Rows a table keeps drawn, of which a screen has some thirty in sight."""
 
 
-class FleetWidget(Widget):
+class Look(Protocol):
+    """The app's look, which every widget draws with."""
+
+    ascii_only: bool
+
     @property
-    def host(self) -> FleetApp:
-        return cast("FleetApp", self.app)
+    def palette(self) -> Palette: ...
 
 
-class NeutralisedWidget(FleetWidget):
-    """A widget that draws lines; the app knows how they look."""
+class NeutralisedWidget(Widget):
+    """A widget that draws lines, neutralised, in the look of the app."""
+
+    @property
+    def look(self) -> Look:
+        return cast("Look", self.app)
 
     @property
     def inner_width(self) -> int:
@@ -49,7 +54,7 @@ class NeutralisedWidget(FleetWidget):
         """The line, fit for the terminal: in ASCII if asked; one that was not harmless loses its tones."""
         plain = neutralise(text.plain, limit=LINE_CHARS_MAX, lines=False)
         shown = text if plain == text.plain else line(plain)
-        if not self.host.ascii_only:
+        if not self.look.ascii_only:
             return shown
         shown = shown.copy()
         shown.plain = plain_ascii(shown.plain)
@@ -58,12 +63,12 @@ class NeutralisedWidget(FleetWidget):
     def strip(self, text: Text, width: int, *, cursor: bool = False) -> Strip:
         """The line as a strip of exactly ``width`` cells."""
         shown = clip(self.harmless(text), width)  # a glyph may take more than one letter in ASCII
-        if self.host.ascii_only:
+        if self.look.ascii_only:
             shown.plain = plain_ascii(shown.plain)  # the ellipsis
         shown = line(shown, " " * (width - shown.cell_len))
         shown.stylize_before(Tone.PLAIN)
         shown.end = ""
-        palette = self.host.palette
+        palette = self.look.palette
         return Strip(shown.render(palette.cursor if cursor else palette.ground), width)
 
     def entitle(self, title: str | Text, below: str = "") -> None:
@@ -212,7 +217,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         """A row as it is drawn, put into words again only where it or anything it depends on is another."""
         item, width, chosen = self.rows.items[at], self.inner_width, at == self._index
         under_cursor = chosen and self.has_focus
-        about = (item, self.rows.as_of, width, chosen, under_cursor, self._columns, self.host.palette)
+        about = (item, self.rows.as_of, width, chosen, under_cursor, self._columns, self.look.palette)
         key = self.rows.key(item)
         before = self._drawn.get(key)
         if before is not None and before[0] == about:

@@ -17,8 +17,10 @@ WORDS = """
     capabilities cause change changes chat choice chunks claim claims client clients clock clocks column condition
     config contents controls counters credential cron database deadline decision delivery delta desk
     detail dir document editor ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
-    forger formatter frame grid group guard health hint interface internals job journal keys labels layout lifespan
-    limiter limits line link listener lock mark marks member meter metrics migration mode mount note notes notice
+    forger formatter frame grid group guard health hint
+    host interface internals job journal keys labels layout lifespan
+    limiter limits line link listener lock look
+    mark marks member meter metrics migration mode mount note notes notice
     notifier now observer operations options origin overlap pacer page palette pane pattern percentiles period
     phase pipeline place plan policy polling principal problem profile program progress prompt protocol proxy
     pushing query rate rates reader receiver registry report response retention role room route rows rule rules

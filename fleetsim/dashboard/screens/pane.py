@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Protocol, cast
 
+from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from fleetsim.dashboard.chrome import Keys, ScreenName, Size
+from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.labels import STRONG, Tone
+from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.query import Query, parse
 from fleetsim.dashboard.text import line
 from fleetsim.dashboard.view import QuestionRow, View
-from fleetsim.dashboard.widgets import FleetWidget, Grid
+from fleetsim.dashboard.view_tasks import TaskDetail
+from fleetsim.dashboard.widgets import Grid
 from fleetsim.model.text import one_line
 
 FAILED_S = 30.0
@@ -22,7 +27,32 @@ WRITING = frozenset({"reply", "cancel", "fire", "send_answer", "reject", "refres
 """Actions that change the fleet, or lead there: a reader does not have them."""
 
 
-class Pane(FleetWidget, Vertical):
+class Host(Protocol):
+    """The app, as the screens use it."""
+
+    controls: Controls
+    read_only: bool
+    playback: Playback | None
+    view: View
+
+    def say(self, text: str, tone: Tone = Tone.PLAIN, seconds: float = 8.0) -> None: ...
+    def draw(self) -> None: ...
+    def draw_soon(self) -> None: ...
+    def detail(self, correlation_id: str | None) -> TaskDetail | None: ...
+    def whole(self, correlation_id: str, chars: int) -> WholeText | None: ...
+    def do(self, key: str, failed: str, work: Callable[[], Awaitable[str]]) -> None: ...
+    def confirm(
+        self, title: str, what: Sequence[Text], key: str, failed: str, work: Callable[[], Awaitable[str]]
+    ) -> None: ...
+    def copy_to_clipboard(self, text: str) -> None: ...
+    def show_screen(self, name: str) -> None: ...
+    def show_agent(self, name: str) -> None: ...
+    def show_tasks(self, filter_text: str) -> None: ...
+    def show_task(self, correlation_id: str) -> None: ...
+    def show_question(self, correlation_id: str | None) -> None: ...
+
+
+class Pane(Vertical):
     """A screen. ``draw`` is called a few times a second with the newest view; ``main`` has the focus when it opens."""
 
     NAME: ClassVar[ScreenName]
@@ -41,6 +71,10 @@ class Pane(FleetWidget, Vertical):
         self.filter_text = ""
         self.query_now = Query()
         self.size_class = Size.FULL
+
+    @property
+    def host(self) -> Host:
+        return cast("Host", self.app)
 
     def draw(self, view: View) -> None:
         """Show the view."""
