@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fleetsim.caller.ledger import LedgerDamaged, Phase, RequestRecord, tables
-from fleetsim.caller.ledger.file import MAGIC, connect, head_path, lock, open_file, open_memory, sync_folder
-from fleetsim.caller.ledger.recovery.wal import replay
+from fleetsim.caller.ledger.file import connect, head_path, lock, open_file, sync_folder
 from fleetsim.caller.ledger.schema import migrate
-from fleetsim.caller.ledger.tables import SUMMED, checked, decoder, encode, micros, moment, row_sum
+from fleetsim.caller.ledger.tables import SUMMED, checked, decoder, encode, micros, row_sum
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import BLAME, Cause, Outcome, OutcomeKind, SkillRequest
 
@@ -54,7 +53,6 @@ class SalvageReport:
     unreadable: Mapping[str, int]
     made_up: Mapping[str, int]
     careful: int
-    log_pages_damaged: int
 
 
 def salvage(path: Path, now: datetime) -> SalvageReport:
@@ -71,8 +69,7 @@ def salvage(path: Path, now: datetime) -> SalvageReport:
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".salvage-") as name:
             folder = Path(name)
-            source, log_damage = _copy(path, folder)
-            found = _collect(source)
+            found = _collect(_copy(path, folder))
             if not any(found.rows.values()):
                 raise LedgerDamaged(f"not one row of {path} can be read; it was left as it is")
             new = folder / "new" / path.name
@@ -89,20 +86,16 @@ def salvage(path: Path, now: datetime) -> SalvageReport:
         unreadable=dict(found.unreadable),
         made_up=made_up,
         careful=careful,
-        log_pages_damaged=log_damage,
     )
 
 
-def _copy(path: Path, folder: Path) -> tuple[Path, int]:
-    """A copy to work on, with the sound part of its log taken in and a header SQLite will open."""
+def _copy(path: Path, folder: Path) -> Path:
+    """Copy the file and its log, so that SQLite can apply the log without a change to the originals."""
     source = folder / "copy.db"
     shutil.copyfile(path, source)
-    damaged = replay(path.with_name(path.name + "-wal"), source)
-    with source.open("r+b") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            file.seek(0)
-            file.write(MAGIC)
-    return source, damaged
+    with suppress(FileNotFoundError):
+        shutil.copyfile(path.with_name(path.name + "-wal"), source.with_name(source.name + "-wal"))
+    return source
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +104,8 @@ class _Found:
     unreadable: Counter[str]
 
 
-def _layout(now: datetime) -> dict[str, tuple[str, ...]]:
-    """The columns of each table, in the order of its records."""
-    with closing(open_memory(now)) as opened:
-        return {table: tuple(row[1] for row in opened.writer.execute(f"PRAGMA table_info({table})")) for table in KEYS}
-
-
 def _collect(source: Path) -> _Found:
-    """Sound rows, as SQLite reads them; then whatever else is found in leaf pages."""
+    """Read the rows of each table and check their sums."""
     found = _Found({table: {} for table in KEYS}, Counter())
     with closing(connect(str(source), 0)) as connection, suppress(sqlite3.Error):
         connection.execute("PRAGMA trusted_schema = ON")
@@ -130,8 +117,6 @@ def _collect(source: Path) -> _Found:
                     found.rows[table][row[KEYS[table]]] = row
                 else:
                     found.unreadable[table] += 1
-    for table, row in carve(source.read_bytes(), _layout(moment(0))):
-        found.rows[table].setdefault(row[KEYS[table]], row)
     return found
 
 
@@ -176,7 +161,7 @@ def _rebuild(
         del rows["questions"][name]
     waiting = {name for name, row in requests.items() if row["phase"] != Phase.CLOSED.value}
     for number in [n for n, row in rows["webhooks"].items() if row["correlation_id"] not in waiting]:
-        del rows["webhooks"][number]  # what is over had its own deleted; a freed page may still hold them
+        del rows["webhooks"][number]
     connection.execute("BEGIN IMMEDIATE")
     for table in KEYS:
         _fill(connection, table, rows[table])
@@ -271,120 +256,3 @@ def _swap(path: Path, new: Path, now: datetime) -> Path:
     new.replace(path)
     sync_folder(path.parent)
     return old
-
-
-# -- rows out of a database file page by page, without believing anything above the page ------------------------
-# When an inner page, the schema or the header is gone, SQLite reads nothing behind it; the rows are still in their
-# leaf pages. Every record found is held against the sums of our tables: a row that fits is genuine, though possibly
-# an earlier state of it. Source: https://www.sqlite.org/fileformat2.html#b_tree_pages
-
-PAGE_BYTES = 4096
-_LEAF = 0x0D
-_INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
-"""How long a whole number is, by its serial type."""
-
-
-def carve(data: bytes, layout: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, Row]]:
-    """(table, row) of every row in any leaf page whose sum fits. ``layout`` names the columns of each table.
-
-    The first page is passed over: it is the schema's.
-    """
-    for start in range(PAGE_BYTES, len(data), PAGE_BYTES):
-        for number, values in _cells(data, start):
-            found = _recognise(number, values, layout)
-            if found:
-                yield found
-
-
-def _recognise(number: int, values: list[Any], layout: Mapping[str, tuple[str, ...]]) -> tuple[str, Row] | None:
-    for table, columns in layout.items():
-        if len(columns) != len(values):
-            continue
-        row = dict(zip(columns, values, strict=True))
-        if "seq" in row:
-            row["seq"] = number
-        if row["sum"] == row_sum(table, *(row[name] for name in SUMMED[table].split(", "))):
-            return table, row
-    return None
-
-
-def _cells(data: bytes, start: int) -> Iterator[tuple[int, list[Any]]]:
-    """(rowid, values) of each cell of the page that can be read; damaged ones are passed over."""
-    if data[start] != _LEAF:
-        return
-    for n in range(int.from_bytes(data[start + 3 : start + 5])):
-        pointer = start + 8 + 2 * n
-        try:
-            yield _cell(data, start, int.from_bytes(data[pointer : pointer + 2]))
-        except (IndexError, ValueError):
-            continue
-
-
-def _cell(data: bytes, start: int, offset: int) -> tuple[int, list[Any]]:
-    size, at = _varint(data, start + offset)
-    number, at = _varint(data, at)
-    if size > len(data):
-        raise ValueError(size)  # its overflow pages may lead in a circle
-    end = at + _local_bytes(size)
-    behind = _overflow(data, int.from_bytes(data[end : end + 4]), size - (end - at))
-    return number, _values(data[at:end] + behind)
-
-
-def _local_bytes(size: int) -> int:
-    """How much of a record is in the leaf itself."""
-    most, least = PAGE_BYTES - 35, (PAGE_BYTES - 12) * 32 // 255 - 23
-    if size <= most:
-        return size
-    fitting = least + (size - least) % (PAGE_BYTES - 4)
-    return fitting if fitting <= most else least
-
-
-def _overflow(data: bytes, page: int, size: int) -> bytes:
-    parts: list[bytes] = []
-    left = size
-    while left > 0:
-        at = (page - 1) * PAGE_BYTES
-        part = data[at + 4 : at + 4 + min(left, PAGE_BYTES - 4)]
-        if not page or not part:
-            raise ValueError(page)
-        parts.append(part)
-        left -= len(part)
-        page = int.from_bytes(data[at : at + 4])
-    return b"".join(parts)
-
-
-def _values(payload: bytes) -> list[Any]:
-    end, at = _varint(payload, 0)
-    body = end
-    values: list[Any] = []
-    while at < end:
-        kind, at = _varint(payload, at)
-        value, body = _value(payload, kind, body)
-        values.append(value)
-    return values
-
-
-def _value(payload: bytes, kind: int, at: int) -> tuple[Any, int]:
-    """A column by its serial type. Our tables hold no floating point numbers."""
-    if kind == 0:
-        return None, at
-    if kind in {8, 9}:
-        return kind - 8, at
-    size = _INTEGER_BYTES.get(kind, (kind - 12) // 2)
-    end = at + size
-    value = payload[at:end]
-    if len(value) != size:  # cut short, or of one of the kinds below 12, whose size is less than nothing
-        raise ValueError(kind)
-    if kind in _INTEGER_BYTES:
-        return int.from_bytes(value, signed=True), end
-    return (value.decode() if kind % 2 else value), end
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for n in range(8):
-        byte = data[at + n]
-        value = value << 7 | byte & 0x7F
-        if byte < 0x80:
-            return value, at + n + 1
-    return value << 8 | data[at + 8], at + 9

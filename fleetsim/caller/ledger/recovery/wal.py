@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,48 +98,3 @@ def _checksum(data: bytes, state: tuple[int, int], order: str) -> tuple[int, int
         first = (first + even + second) & _MASK
         second = (second + odd + first) & _MASK
     return first, second
-
-
-def replay(wal: Path, database: Path) -> int:
-    """Write the pages of the log's whole transactions into ``database``, passing over damaged ones.
-
-    For a copy that is to be salvaged: what comes out need not be consistent. Returns how many were damaged.
-    """
-    data = wal.read_bytes() if wal.exists() else b""
-    pages: list[tuple[int, bytes]] = []
-    whole = damaged = 0
-    for page, content, ends in _sound_frames(data):
-        if content is None:
-            damaged += 1
-        else:
-            pages.append((page, content))
-        whole = len(pages) if ends else whole
-    with database.open("r+b") as target:
-        for page, content in pages[:whole]:
-            target.seek((page - 1) * _PAGE_BYTES)
-            target.write(content)
-    return damaged
-
-
-def _sound_frames(data: bytes) -> Iterator[tuple[int, bytes | None, bool]]:
-    """(page, content or None if damaged, whether a transaction ends) of the log's present round.
-
-    A frame's checksum continues the one stored in the frame before it, so that a damaged frame does not hide
-    the sound ones behind it. The first frame has the present salts too, if the header that says them is damaged.
-    """
-    step = _FRAME.size + _PAGE_BYTES
-    frames = [
-        (_FRAME.unpack(data[at : at + _FRAME.size]), data[at : at + 8], data[at + _FRAME.size : at + step])
-        for at in range(_HEADER.size, len(data) - step + 1, step)
-    ]
-    if not frames:
-        return
-    magic, *_, salt1, salt2, sum1, sum2 = _HEADER.unpack(data[: _HEADER.size])
-    order, stored = _ORDERS.get(magic, "<"), (sum1, sum2)
-    whole = _checksum(data[:24], (0, 0), order) == stored
-    salts = (salt1, salt2) if whole else frames[0][0][2:4]
-    for head, start, content in frames:
-        if head[2:4] == salts:
-            sound = _checksum(content, _checksum(start, stored, order), order) == head[4:]
-            yield head[0], content if sound else None, head[1] != 0
-        stored = head[4:]
