@@ -20,7 +20,7 @@ from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.jsonable import camel
-from fleetsim.caller.ledger.sqlite import LedgerLimits
+from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.meter import MeterLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.step import machine

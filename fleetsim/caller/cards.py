@@ -17,8 +17,7 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.fleet_events import CardFailed, CardFetched, StorageFailed
-from fleetsim.caller.ledger import CardSnapshot
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import CardSnapshot, Ledger
 from fleetsim.client import AgentClient, ClientLimits
 from fleetsim.model.card import AgentCard, Capabilities
 from fleetsim.model.changing import replace

@@ -10,8 +10,7 @@ from typing import Protocol
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import RequestAccepted, RequestRefused
 from fleetsim.caller.follow_up import follow_up
-from fleetsim.caller.ledger import OtherWay, RequestRecord, RunRecord
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord
 from fleetsim.caller.registry import CardReader
 from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.tracker import Tracker
@@ -137,7 +136,7 @@ class Dispatcher:
         (agent,) = agents
         if (holder := self._tracker.find(agent, task_id)) is not None:
             return await self._answer(request, holder)
-        last = await self._ledger.last_of_task(agent, task_id)
+        last = await self._ledger.last_outcome(agent, task_id=task_id)
         last_record = await self._ledger.request(last.correlation_id) if last is not None else None
         if not self._tracker.claim(agent, task_id, request.correlation_id):
             raise self._busy(

@@ -22,8 +22,7 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level, UpdateIgnored
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
-from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger, RequestRecord
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.step.following import state_of, task_id_of
 from fleetsim.caller.tokens import CallbackTokens, TokenClaims

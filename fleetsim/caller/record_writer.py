@@ -16,8 +16,7 @@ from typing import Protocol, TypeVar
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.fleet_events import StorageFailed
-from fleetsim.caller.ledger import LedgerBroken, QuestionState, RequestRecord
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger, LedgerBroken, QuestionState, RequestRecord
 from fleetsim.caller.signals import Ask, QuestionRecorded, ResolveQuestion
 from fleetsim.caller.track import Track
 from fleetsim.model.errors import NotAccepting

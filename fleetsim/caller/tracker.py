@@ -18,8 +18,7 @@ from fleetsim.caller.agent_limiter import POLLS_PER_S, PollPacer
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet_events import WebhooksDegraded
-from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken, Phase, RequestRecord
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, Phase, RequestRecord
 from fleetsim.caller.record_writer import RecordWriter
 from fleetsim.caller.signals import (
     LOOK_WITHIN_S,

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.fleet_events import WebhooksDegraded
-from fleetsim.caller.ledger import EarlyWebhook
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import EarlyWebhook, Ledger
 from fleetsim.caller.track import Track
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import WIRE_BYTES_MAX

@@ -50,7 +50,7 @@ def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
 
 def _salvage(common: CommonOptions) -> None:
     """Make a new ledger of what can be read, and say what that was."""
-    from fleetsim.caller.ledger.recovery.salvage import salvage
+    from fleetsim.caller.ledger.sqlite.salvage import salvage
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.runtime.real import SystemClock
 

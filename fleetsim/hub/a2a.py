@@ -30,7 +30,7 @@ from fleetsim.agent.tasks import TaskKey
 from fleetsim.caller.cards import AgentView, CardBroker
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.event_log import EventLog, Subscription
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.registry import CameThrough
 from fleetsim.caller.track import Track
 from fleetsim.caller.tracker import Tracker

@@ -46,8 +46,7 @@ from fleetsim.caller.fleet_events import (
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, HealthWord, Verdict, window_start
 from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json
-from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken, RequestRecord
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Judge, Registry
 from fleetsim.caller.skill_policy import undeclared_effects

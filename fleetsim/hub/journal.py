@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Event
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.workers import Workers
 

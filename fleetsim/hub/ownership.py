@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import replace
 
-from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger, RequestRecord
 from fleetsim.caller.tracker import Tracker
 from fleetsim.hub.keys import Principal
 from fleetsim.model.errors import UnknownTarget
@@ -74,7 +73,7 @@ class Ownership:
         return self._owners[correlation_id] == principal.agent
 
     async def _require_task(self, principal: Principal, agent: str, task_id: str) -> None:
-        last = await self._ledger.last_of_task(agent, task_id)
+        last = await self._ledger.last_outcome(agent, task_id=task_id)
         record = await self._ledger.request(last.correlation_id) if last is not None else None
         holder = self._tracker.find(agent, task_id)
         if holder is not None:
@@ -84,7 +83,7 @@ class Ownership:
             raise UnknownTarget(f"no task “{one_line(task_id, 64)}” is known")
 
     async def _require_context(self, principal: Principal, agent: str, context_id: str) -> None:
-        last = await self._ledger.last_of_context(agent, context_id)
+        last = await self._ledger.last_outcome(agent, context_id=context_id)
         ended = await self._ledger.request(last.correlation_id) if last is not None else None
         found = [
             track.record for track in self._tracker.open_tracks.values() if _is_in(track.record, agent, context_id)

@@ -14,7 +14,7 @@ from pathlib import Path
 from fleetsim.caller.config import FleetFile
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.fleet_events import LoopStalled
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger
 from fleetsim.client import AgentClient
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub, Tracing

@@ -33,8 +33,7 @@ from opentelemetry.trace import (
 from fleetsim.caller.event_log import EventLog, Subscription
 from fleetsim.caller.events import OutcomeDecided
 from fleetsim.caller.fleet_events import CeremonyCompleted
-from fleetsim.caller.ledger import RequestRecord, RunStatus
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger, RequestRecord, RunStatus
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line

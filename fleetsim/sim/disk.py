@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from fleetsim.caller.ledger.storage import InlineStorage, Operation
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage, Operation
 from fleetsim.model.errors import NotAccepting
 
 T = TypeVar("T")
 
 
 class SimulatedDisk:
-    """The ledger's storage. ``full``: nothing can be written now. ``written`` is told of the next write, once.
+    """The ledger's storage, which can be ``full``. The next write resolves ``written``; each takes ``slow_s`` seconds.
 
-    ``slow_s``: how long a write takes; ``failures``: how many of the next writes fail, each with nothing written.
+    The next ``failures`` writes fail and write nothing.
     """
 
     def __init__(self, storage: InlineStorage) -> None:
@@ -30,10 +30,7 @@ class SimulatedDisk:
 
 
 class DiskSession:
-    """A ``Storage`` that ends with its hub: once ``cut``, nothing of what that hub still does is written or read.
-
-    ``up`` once the hub runs: only then may it die of a write.
-    """
+    """A ``Storage`` that ends with its hub: once ``cut``, it refuses. Once ``up``, the hub may die of a write."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk

@@ -20,10 +20,11 @@ from urllib.parse import urlsplit
 from fleetsim.caller.ceremonies.folder import contents_of
 from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger.file import image, open_memory
-from fleetsim.caller.ledger.recovery.verify import row_damage
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
-from fleetsim.caller.ledger.storage import InlineStorage
+from fleetsim.caller.ledger import LedgerLimits
+from fleetsim.caller.ledger.sqlite import SqliteLedger
+from fleetsim.caller.ledger.sqlite.checks import row_damage
+from fleetsim.caller.ledger.sqlite.file import image, open_memory
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys, next_epoch
@@ -244,7 +245,7 @@ class Simulation(ScenarioRun):
 
     async def _start_anew(self) -> None:
         self._session = self.disk.session()
-        ledger = Ledger(self._session, KEEP_ALL)
+        ledger = SqliteLedger(self._session, KEEP_ALL)
         entries = tuple(
             # The cards of 0.1 do not say what they speak: whoever lists such an agent does.
             AgentEntry(
@@ -294,7 +295,7 @@ class Simulation(ScenarioRun):
                 await self._around_hub.close()
                 with suppress(FleetsimError):
                     await hub.__aexit__(None, None, None)
-            self.tell("killed", journalled=await Ledger(self.disk.session(), KEEP_ALL).last_seq())
+            self.tell("killed", journalled=await SqliteLedger(self.disk.session(), KEEP_ALL).last_seq())
             self._tell_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
 
     async def _cards_read(self) -> None:

@@ -23,8 +23,8 @@ import aiosqlite
 
 from fleetsim.caller.health import FleetHealth
 from fleetsim.caller.ledger import Phase
+from fleetsim.caller.ledger.bodies import encode
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.caller.ledger.tables import encode
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.collector import leave_alone
 from fleetsim.runtime.real import running_runtime

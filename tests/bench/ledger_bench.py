@@ -27,8 +27,8 @@ from pathlib import Path
 import aiosqlite
 
 from fleetsim.caller.ledger import Phase
+from fleetsim.caller.ledger.bodies import encode
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.caller.ledger.tables import encode
 from fleetsim.runtime.collector import leave_alone
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller import ledgers as make

@@ -26,7 +26,8 @@ from pathlib import Path
 from fleetsim.agent import AgentLimits
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.fleet import FleetConfig, FleetSettings
-from fleetsim.caller.ledger.sqlite import LedgerLimits, open_ledger
+from fleetsim.caller.ledger import LedgerLimits
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.model.errors import FleetsimError

@@ -14,8 +14,8 @@ from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.jsonable import iso
-from fleetsim.caller.ledger import RequestRecord, RunRecord
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.registry import CardReader, Judge, judge, resolve
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest

@@ -18,8 +18,8 @@ from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Event
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.caller.ledger import Ledger, RequestRecord
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.tokens import CallbackTokens

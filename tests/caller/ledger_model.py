@@ -14,13 +14,14 @@ from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import (
     CardSnapshot,
     EarlyWebhook,
+    Ledger,
+    LedgerLimits,
     Phase,
     QuestionRecord,
     QuestionState,
     RequestRecord,
     RunRecord,
 )
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 
 LONG_AGO = datetime.fromisoformat("1990-01-01T00:00:00+00:00")

@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fleetsim.caller.events import Event
-from fleetsim.caller.ledger import CardSnapshot, EarlyWebhook, RequestRecord, RunRecord, RunStatus, SlotClaim
-from fleetsim.caller.ledger.file import open_file, open_memory
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
-from fleetsim.caller.ledger.storage import Database
+from fleetsim.caller.ledger import (
+    CardSnapshot,
+    EarlyWebhook,
+    Ledger,
+    LedgerLimits,
+    RequestRecord,
+    RunRecord,
+    RunStatus,
+    SlotClaim,
+)
+from fleetsim.caller.ledger.sqlite.file import open_file, open_memory
+from fleetsim.caller.ledger.sqlite.storage import Database
 from fleetsim.model.errors import Blame
 from fleetsim.model.event import Snapshot
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.ledger.tables import decoder, encode
+from fleetsim.caller.ledger.bodies import decoder, encode
 from fleetsim.caller.signals import Answered, Left, Recovered, Replied, Resumed, ResumeFailed, SendFailed
 from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now

@@ -20,7 +20,8 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, FleetSettings, SkillEntry
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.caller.ledger import Ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client.address import CARD_PATHS
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.runtime.ports import Runtime

@@ -15,8 +15,7 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.dispatcher import AgentRoute, Dispatcher, TaskBusy
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
-from fleetsim.caller.ledger import OtherWay, RequestRecord, RunRecord, SlotClaim
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord, SlotClaim
 from fleetsim.caller.skill_policy import HitlMode, HitlRule, SkillPolicy
 from fleetsim.caller.track import Rules
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget

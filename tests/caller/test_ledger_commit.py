@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged
-from fleetsim.caller.ledger.storage import Connection, Database, InlineStorage, Operation, Transactions, explain
+from fleetsim.caller.ledger.sqlite.storage import Connection, Database, InlineStorage, Operation, Transactions, explain
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.failpoints import installed
 

@@ -19,12 +19,21 @@ from typing import Literal
 
 import pytest
 
-from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
-from fleetsim.caller.ledger.file import TABLES, head_path, image, lock, open_file, open_memory, read_line, write_line
-from fleetsim.caller.ledger.recovery.verify import row_damage
-from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits, open_ledger
-from fleetsim.caller.ledger.storage import InlineStorage
+from fleetsim.caller.ledger import Ledger, LedgerDamaged, LedgerLimits, LedgerLocked
+from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite.checks import row_damage
+from fleetsim.caller.ledger.sqlite.file import (
+    TABLES,
+    head_path,
+    image,
+    lock,
+    open_file,
+    open_memory,
+    read_line,
+    write_line,
+)
+from fleetsim.caller.ledger.sqlite.schema import APPLICATION_ID, VERSION
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import answer, at, card, event, opener, outcome, question, record, run, task, webhook
@@ -156,7 +165,7 @@ def test_in_memory_one_row_is_held_to_another_as_in_a_file() -> None:
 
 async def test_a_ledger_that_outgrows_its_memory_keeps_all_and_so_does_its_image() -> None:
     storage = InlineStorage(lambda: open_memory(at(0), 64 * 1024))
-    async with Ledger(storage, LedgerLimits()) as ledger:
+    async with SqliteLedger(storage, LedgerLimits()) as ledger:
         for number in range(300):
             await ledger.append((event(number + 1, topic=f"marked-{number}." + "x" * 200),))
         assert await storage.read(lambda connection: row_damage(connection, None)) is None

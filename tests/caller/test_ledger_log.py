@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ledger.recovery import wal
+from fleetsim.caller.ledger.sqlite import checks as wal
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.runtime.ports import Runtime
 

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
-from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
-from fleetsim.caller.ledger.storage import InlineStorage
+from fleetsim.caller.ledger import LedgerLimits, Phase, QuestionState, RunStatus
+from fleetsim.caller.ledger.sqlite import SqliteLedger
+from fleetsim.caller.ledger.sqlite.checks import row_damage, structure_damage
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.work import OutcomeKind
 from tests.caller import ledgers as make
 from tests.caller.ledger_model import Model
@@ -57,7 +57,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def open(self) -> None:
         path = Path(self.folder.name) / "ledger.db"
         self.storage = InlineStorage(make.opener(path, "synchronous = OFF"))  # no power is cut here
-        self.ledger = Ledger(self.storage, LIMITS)
+        self.ledger = SqliteLedger(self.storage, LIMITS)
         self.wait(self.ledger.__aenter__())
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:

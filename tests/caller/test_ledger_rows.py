@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import CardSnapshot, EarlyWebhook, LedgerDamaged, RequestRecord, RunRecord
-from fleetsim.caller.ledger.tables import decoder, encode, link, micros, moment, row_sum
+from fleetsim.caller.ledger.bodies import decoder, encode, micros, moment
+from fleetsim.caller.ledger.sqlite.sums import link, row_sum
 from fleetsim.model.work import Answer, Outcome, Question
 from tests.caller.ledgers import outcome, record
 from tests.volume import volume

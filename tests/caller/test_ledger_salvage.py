@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.events import OutcomeDecided
-from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, Phase
-from fleetsim.caller.ledger.recovery.salvage import KEYS, SalvageReport, salvage
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.caller.ledger import Ledger, LedgerDamaged, LedgerLocked, Phase
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite.salvage import KEYS, SalvageReport, salvage
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import Cause, OutcomeKind
 from fleetsim.runtime.ports import Runtime

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ledger import Phase, QuestionState
-from fleetsim.caller.ledger.recovery.salvage import salvage
-from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage
-from fleetsim.caller.ledger.schema import MIGRATIONS, VERSION, migrate, version_of
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits, open_ledger
-from fleetsim.caller.ledger.storage import InlineStorage
-from fleetsim.caller.ledger.tables import teach
+from fleetsim.caller.ledger import Ledger, LedgerLimits, Phase, QuestionState
+from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite.checks import row_damage, structure_damage
+from fleetsim.caller.ledger.sqlite.salvage import salvage
+from fleetsim.caller.ledger.sqlite.schema import MIGRATIONS, VERSION, migrate, version_of
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage
+from fleetsim.caller.ledger.sqlite.sums import teach
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import answer, at, card, event, opener, outcome, question, record, run, task, webhook
@@ -75,7 +75,7 @@ async def test_an_older_ledger_is_brought_up_to_date_with_all_it_holds(
     opened: Callable[[], Ledger],
 ) -> None:
     storage = InlineStorage(opener(path))
-    async with Ledger(storage, LedgerLimits()) as ledger:
+    async with SqliteLedger(storage, LedgerLimits()) as ledger:
         await assert_all_there(ledger)
         assert await storage.read(lambda c: structure_damage(c, None) or row_damage(c, None)) is None
         assert await ledger.early_webhooks() == ()

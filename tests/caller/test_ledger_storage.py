@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, QuestionState
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits, open_ledger
-from fleetsim.caller.ledger.storage import Database, InlineStorage, ThreadedStorage
+from fleetsim.caller.ledger import Ledger, LedgerDamaged, LedgerLimits, LedgerLocked, QuestionState
+from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite.storage import Database, InlineStorage, ThreadedStorage
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Runtime
@@ -36,7 +36,7 @@ def storage(tmp_path: Path) -> ThreadedStorage:
 
 @pytest.fixture
 async def ledger(storage: ThreadedStorage) -> AsyncIterator[Ledger]:
-    async with Ledger(storage, LedgerLimits()) as opened:
+    async with SqliteLedger(storage, LedgerLimits()) as opened:
         yield opened
 
 
@@ -266,15 +266,12 @@ def disk(folder: Path, fail: Callable[[Step], int] | None = None) -> Iterator[Di
 async def test_an_answer_that_was_decided_is_never_refused_for_the_tidying_behind_it(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fleetsim.caller.ledger.sqlite.PRUNE_EVERY", 1)
+    monkeypatch.setattr("fleetsim.caller.ledger.sqlite.ledger.PRUNE_EVERY", 1)
 
-    def full(_: sqlite3.Connection, **__: object) -> int:
-        raise NotAccepting("the disk is full")
-
-    monkeypatch.setattr("fleetsim.caller.ledger.tables.prune", full)
-    for form in ("inline", "threaded"):
-        async with open_ledger(None, clock=runtime.clock, storage=form) as ledger:
+    for storage in (InlineStorage(opener(None)), ThreadedStorage(opener(None), pending_max=9)):
+        async with SqliteLedger(storage, LedgerLimits()) as ledger:
             await ledger.accept([record("c-0")])
+            await storage.write(lambda connection: connection.execute("DROP TABLE runs").close())
             assert await ledger.close(outcome("c-0"))
             assert await ledger.outcomes(since=at(0)) == (outcome("c-0"),)
     assert caplog.text.count("could not be tidied") == 2
@@ -318,7 +315,7 @@ async def test_every_commit_syncs_the_log_before_it_is_acknowledged(tmp_path: Pa
 async def test_a_damaged_row_met_while_running_is_an_error_and_never_an_answer(
     tmp_path: Path, runtime: Runtime, storage: ThreadedStorage
 ) -> None:
-    async with Ledger(storage, LedgerLimits()) as ledger:
+    async with SqliteLedger(storage, LedgerLimits()) as ledger:
         await ledger.accept([record("c-0"), record("c-1")])
         await storage.write(
             lambda c: c.execute("UPDATE requests SET body = replace(body, 'do it', 'do IT') WHERE seq = 1")

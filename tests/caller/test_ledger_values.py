@@ -18,7 +18,7 @@ from fleetsim.caller.ledger import (
     RunStatus,
     SlotClaim,
 )
-from fleetsim.caller.ledger.tables import decoder, encode
+from fleetsim.caller.ledger.bodies import decoder, encode
 from fleetsim.model.work import SkillRequest
 from tests.caller.ledgers import START, at, question
 

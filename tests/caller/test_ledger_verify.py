@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ledger import LedgerDamaged
-from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage, version_damage
-from fleetsim.caller.ledger.schema import VERSION
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits, open_ledger
-from fleetsim.caller.ledger.storage import Connection, InlineStorage, Storage
-from fleetsim.caller.ledger.tables import SUMMED
+from fleetsim.caller.ledger import LedgerDamaged, LedgerLimits
+from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite.checks import row_damage, structure_damage, version_damage
+from fleetsim.caller.ledger.sqlite.schema import VERSION
+from fleetsim.caller.ledger.sqlite.storage import Connection, InlineStorage, Storage
+from fleetsim.caller.ledger.sqlite.sums import SUMMED
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import answer, at, card, event, opener, outcome, question, record, run, webhook
 
@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 async def storage() -> AsyncIterator[Storage]:
     """Two rows of each kind; the two older requests are closed."""
     storage = InlineStorage(opener(None))
-    async with Ledger(storage, LedgerLimits()) as opened:
+    async with SqliteLedger(storage, LedgerLimits()) as opened:
         for n in range(1, 5):
             await opened.accept([record(f"c-{n}")], run=run(slot=60 * n, run_id=f"r-{n}"))
             await opened.ask(question(f"q-{n}", f"c-{n}"))
@@ -99,7 +99,7 @@ async def test_a_ledger_that_says_another_version_than_it_was_migrated_to_is_dam
 ) -> None:
     path = tmp_path / "ledger.db"
     storage = InlineStorage(opener(path))
-    async with Ledger(storage, LedgerLimits()):
+    async with SqliteLedger(storage, LedgerLimits()):
         assert await storage.read(version_damage) is None
         await storage.write(lambda c: c.execute(f"PRAGMA user_version = {VERSION - 1}").fetchall())
     with pytest.raises(LedgerDamaged, match="not the one it was migrated to"):

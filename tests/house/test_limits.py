@@ -8,7 +8,7 @@ import re
 import pytest
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.caller.ledger.sqlite import LedgerLimits
+from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.track import Rules
 from fleetsim.client import ClientLimits, hub_client

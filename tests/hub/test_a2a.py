@@ -17,8 +17,9 @@ from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.store import Store
 from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, FleetSettings, SkillEntry
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
-from fleetsim.caller.ledger.storage import InlineStorage
+from fleetsim.caller.ledger import LedgerLimits
+from fleetsim.caller.ledger.sqlite import SqliteLedger
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.client import AgentClient, Credential, SentTask
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
@@ -330,7 +331,7 @@ async def chained(*agents: Agent, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         fleet = AgentEntry(name="fleet", url=HUB + "/a2a", auth=AuthEntry(scheme="apiKey", env="FAR_KEY"))
         config = FleetConfig(agents=(fleet,), settings=FleetSettings(base_url=NEAR))
         storage = InlineStorage(opener(None))
-        async with Ledger(storage, LedgerLimits()) as ledger:
+        async with SqliteLedger(storage, LedgerLimits()) as ledger:
             hub = Hub(config, runtime, ledger, keys=replace(KEYS, callback={1: b"n" * 32}), url=NEAR)
             far.network.mount(NEAR, build_app(hub))
             async with hub:

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple, TypeVar
 
 from fleetsim.caller.events import OutcomeDecided, RequestAccepted, StreamBroken
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
-from fleetsim.caller.ledger.storage import InlineStorage, Operation
+from fleetsim.caller.ledger import LedgerLimits
+from fleetsim.caller.ledger.sqlite import SqliteLedger
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage, Operation
 from fleetsim.hub.journal import GATHER_S, HOLD_S
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import SkillRequest
@@ -83,7 +84,7 @@ async def place() -> AsyncIterator[Place]:
     await storage.start()
     disk = SimulatedDisk(storage)
     session = Session(disk)
-    async with town(worker(), ledger=Ledger(session, LedgerLimits())) as t:
+    async with town(worker(), ledger=SqliteLedger(session, LedgerLimits())) as t:
         await asyncio.sleep(1)
         try:
             yield Place(t, disk, session)
@@ -100,7 +101,7 @@ async def killed(p: Place) -> None:
     """The hub is killed where it stands, and another one starts on what it had written."""
     p.session.cut = True
     await p.t.network.crash(HUB)
-    p.t.ledger = Ledger(Session(p.disk), LedgerLimits())
+    p.t.ledger = SqliteLedger(Session(p.disk), LedgerLimits())
     await p.t.restart()
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
-from fleetsim.caller.ledger import LedgerBroken, LedgerDamaged, Phase
+from fleetsim.caller.ledger import LedgerBroken, Phase
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.state import StateDir
@@ -90,9 +90,27 @@ async def test_a_webhook_that_cannot_be_recorded_is_sent_back_for_later(monkeypa
             assert (await t.hub.tracker.wait(cid)).text == "at last"
 
 
-@pytest.mark.parametrize("method", ["update", "close", "ask", "settle", "append"])
+async def break_table(t: Town, action: int, table: str) -> None:
+    """From now on SQLite refuses this action on this table, as no retry could cure."""
+
+    def refuse(done: int, where: str | None, *_: str | None) -> int:
+        return sqlite3.SQLITE_DENY if (done, where) == (action, table) else sqlite3.SQLITE_OK
+
+    await t.storage.read(lambda connection: connection.set_authorizer(refuse))
+
+
+@pytest.mark.parametrize(
+    ("action", "table"),
+    [
+        pytest.param(sqlite3.SQLITE_UPDATE, "requests", id="update"),
+        pytest.param(sqlite3.SQLITE_INSERT, "outcomes", id="close"),
+        pytest.param(sqlite3.SQLITE_INSERT, "questions", id="ask"),
+        pytest.param(sqlite3.SQLITE_UPDATE, "questions", id="settle"),
+        pytest.param(sqlite3.SQLITE_INSERT, "events", id="append"),
+    ],
+)
 async def test_a_ledger_that_fails_for_good_is_told_loudly_and_nobody_waits_for_ever(
-    method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    action: int, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with town(worker(), entries={"quinn": {"push": "off"}}, poll_interval_s=5.0) as t:
         await asyncio.sleep(1)
@@ -100,12 +118,7 @@ async def test_a_ledger_that_fails_for_good_is_told_loudly_and_nobody_waits_for_
         for cid, skill in (("c-1", "ponder"), ("c-2", "ask"), ("c-3", "echo")):
             await t.hub.submit(SkillRequest(correlation_id=cid, text="x", skill=skill, targets=("quinn",)))
             waiting.append(asyncio.get_running_loop().create_task(t.hub.tracker.wait(cid)))
-
-        def damaged(*_: object, **_more: object) -> None:
-            raise LedgerDamaged("the ledger is damaged (database disk image is malformed)")
-
-        module = "journal" if method == "append" else "tables"
-        monkeypatch.setattr(f"fleetsim.caller.ledger.{module}.{method}", damaged)
+        await break_table(t, action, table)
         await asyncio.sleep(10)
         for question in t.hub.tracker.questions():
             with suppress(NotAccepting):
@@ -116,23 +129,17 @@ async def test_a_ledger_that_fails_for_good_is_told_loudly_and_nobody_waits_for_
         assert isinstance(ends[0], LedgerBroken), "it was open"
         assert t.hub.failed.is_set()
         (told,) = t.events("hub.storage")
-        assert (told.level, "image is malformed" in payload(told)["reason"]) == (Level.ERROR, True)
+        assert (told.level, "not authorized" in payload(told)["reason"]) == (Level.ERROR, True)
         assert [r.levelname for r in caplog.records if "nothing is recorded any more" in r.message] == ["CRITICAL"]
         reply = await t.http("POST", "/api/requests", json.dumps({"text": "x", "skill": "echo"}).encode())
-        assert (reply.status, b"image is malformed" in reply.body) == (503, True)
+        assert (reply.status, b"not authorized" in reply.body) == (503, True)
         with pytest.raises(LedgerBroken):
             await t.hub.tracker.wait("c-1")
 
 
-async def test_a_ledger_that_failed_for_good_does_not_keep_the_calls_of_all_who_met_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_ledger_that_failed_for_good_does_not_keep_the_calls_of_all_who_met_it() -> None:
     async with town(worker()) as t:
-
-        def damaged(*_: object, **_more: object) -> None:
-            raise LedgerDamaged("the ledger is damaged")
-
-        monkeypatch.setattr("fleetsim.caller.ledger.tables.outcome", damaged)
+        await break_table(t, sqlite3.SQLITE_READ, "outcomes")
         frames = []
         for _ in range(20):
             with pytest.raises(LedgerBroken) as met:

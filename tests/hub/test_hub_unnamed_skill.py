@@ -14,7 +14,7 @@ from fleetsim.agent.skills import Effect
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.fleet import SkillEntry
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.ledger.tables import decoder, encode
+from fleetsim.caller.ledger.bodies import decoder, encode
 from fleetsim.caller.skill_policy import HitlMode, HitlRule, read_declared
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
 from fleetsim.model.errors import UnknownTarget

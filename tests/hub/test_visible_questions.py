@@ -11,8 +11,9 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
-from fleetsim.caller.ledger.storage import InlineStorage
+from fleetsim.caller.ledger import LedgerLimits
+from fleetsim.caller.ledger.sqlite import SqliteLedger
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.work import Question
 from tests.caller.ledgers import opener
@@ -32,7 +33,7 @@ def asker() -> Agent:
     return agent
 
 
-class SlowLedger(Ledger):
+class SlowLedger(SqliteLedger):
     """On a disk that takes its time for a question."""
 
     async def ask(self, question: Question) -> bool:

@@ -14,8 +14,9 @@ from fleetsim.caller.channels.channel import Channel
 from fleetsim.caller.config import FleetFile, load_fleet
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
-from fleetsim.caller.ledger.storage import InlineStorage
+from fleetsim.caller.ledger import Ledger, LedgerLimits
+from fleetsim.caller.ledger.sqlite import SqliteLedger
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub, Tracing
@@ -183,7 +184,7 @@ async def town(
         file = FleetFile(files, AGENTS, config, env=os.environ)
     async with AsyncExitStack() as stack:
         storage = InlineStorage(opener(None))
-        kept = ledger if ledger is not None else await stack.enter_async_context(Ledger(storage, LedgerLimits()))
+        kept = ledger if ledger is not None else await stack.enter_async_context(SqliteLedger(storage, LedgerLimits()))
         tracing = None if traced is None else traced(runtime)
         hub = Hub(
             config,

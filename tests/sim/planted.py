@@ -174,9 +174,9 @@ DEFECTS: tuple[Planted, ...] = (
     Planted(
         name="announced",
         wrong="outcomes that were told are told again after a restart",
-        file="caller/ledger/journal.py",
-        old="    if announced:\n",
-        new="    if False:\n",
+        file="caller/ledger/sqlite/ledger.py",
+        old="        if announced:\n",
+        new="        if False:\n",
         found_by="I-04",
         seed=1,
     ),

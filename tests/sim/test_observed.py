@@ -11,8 +11,8 @@ import pytest
 from fleetsim.caller import events as e
 from fleetsim.caller.events import Event, Excerpt
 from fleetsim.caller.fleet_events import WebhookAccepted
-from fleetsim.caller.ledger import LedgerDamaged, QuestionState
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger, read_ledger
+from fleetsim.caller.ledger import Ledger, LedgerDamaged, QuestionState
+from fleetsim.caller.ledger.sqlite import open_ledger, read_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import Answer, Decision
 from fleetsim.sim.observed import ObservedAgent, of_events, of_ledger

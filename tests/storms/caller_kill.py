@@ -35,8 +35,8 @@ from pathlib import Path
 
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.ledger import Phase
-from fleetsim.caller.ledger.sqlite import LedgerLimits, open_ledger
+from fleetsim.caller.ledger import LedgerLimits, Phase
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient, Credential
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub

@@ -23,7 +23,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.caller.ledger import Ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.runtime.failpoints import installed
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.ledger_model import Model, read_all

@@ -16,7 +16,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.caller.ledger import Ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.ledger_model import Model, read_all

@@ -45,9 +45,9 @@ DEFECTS = (
     Planted(
         "U1b",
         "everybody who closes a request tells of it, whoever decided",
-        "caller/ledger/tables.py",
-        "    if closed.rowcount != 1:\n        return False\n    add_outcome",
-        "    if closed.rowcount != 1:\n        return True\n    add_outcome",
+        "caller/ledger/sqlite/ledger.py",
+        "        if closed.rowcount != 1:\n            return False\n        add_outcome",
+        "        if closed.rowcount != 1:\n            return True\n        add_outcome",
         "tests/caller/test_ledger.py -k first_outcome_stays",
     ),
     Planted(
@@ -117,7 +117,7 @@ DEFECTS = (
     Planted(
         "U9",
         "commits are not synced before they are acknowledged",
-        "caller/ledger/file.py",
+        "caller/ledger/sqlite/file.py",
         "PRAGMA synchronous = FULL",
         "PRAGMA synchronous = NORMAL",
         "tests/caller/test_ledger_file.py -k synced_before",
@@ -181,9 +181,9 @@ DEFECTS = (
     Planted(
         "U16",
         "two hubs may claim one slot",
-        "caller/ledger/tables.py",
-        "        if done.rowcount != 1:\n            return False\n    run_id",
-        "    run_id",
+        "caller/ledger/sqlite/ledger.py",
+        "                return False\n            for record in records:",
+        "                pass\n            for record in records:",
         "tests/caller/test_scheduler.py tests/caller/test_ledger.py -k 'two_hubs or claimed_once'",
     ),
     Planted(

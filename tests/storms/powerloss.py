@@ -22,9 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleetsim.caller.ledger.file import head_path
-from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
-from fleetsim.caller.ledger.storage import ThreadedStorage
+from fleetsim.caller.ledger import Ledger
+from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite.file import head_path
+from fleetsim.caller.ledger.sqlite.storage import ThreadedStorage
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.failpoints import installed
 from fleetsim.testbed.runtime import VirtualClock
@@ -63,7 +64,7 @@ async def record(folder: Path, synchronous: str, count: int, seed: int) -> Recor
 
     with disk.installed(), installed(on_fault):
         for half in (played[: count // 2], played[count // 2 :]):
-            async with Ledger(ThreadedStorage(opened, pending_max=LIMITS.pending_max), LIMITS) as ledger:
+            async with SqliteLedger(ThreadedStorage(opened, pending_max=LIMITS.pending_max), LIMITS) as ledger:
                 todo = iter(half)
                 await asyncio.gather(*(_worker(ledger, disk, todo) for _ in range(8)))
     model, views = Model(LIMITS), []

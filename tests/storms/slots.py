@@ -30,8 +30,8 @@ from pathlib import Path
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.ledger import RunStatus
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits, open_ledger
+from fleetsim.caller.ledger import Ledger, LedgerLimits, RunStatus
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.registry import judge, resolve
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.testbed.runtime import virtual_runtime

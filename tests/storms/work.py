@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
-from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
+from fleetsim.caller.ledger import Ledger, LedgerLimits, Phase, QuestionState, RunStatus
 from fleetsim.model.work import OutcomeKind
 from tests.caller import ledgers as make
 

@@ -17,8 +17,7 @@ from fleetsim.caller.ceremonies.facts import agents_of, child_request, lateness_
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired, CeremonyLate, CeremonyMissed, CeremonySkipped
-from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus, SlotClaim
 from fleetsim.ceremony.file import DEFAULT_TIMEOUT_S, Ceremony, Overlap, next_due
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.text import one_line

@@ -25,8 +25,7 @@ from fleetsim.caller.channels.channel import Channel, channel_doubt
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet_events import CeremoniesLoaded, ConfigRejected, StorageFailed
-from fleetsim.caller.ledger import RunRecord, RunStatus
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus
 from fleetsim.caller.registry import CardReader, Judge, nearest_of
 from fleetsim.ceremony.cron import Cron
 from fleetsim.ceremony.file import CATCH_UP_SLOTS_MAX, GRACE_S, CatchUp, Ceremony, Overlap, divide, next_due

@@ -24,7 +24,7 @@ from fleetsim.caller.fleet_events import (
     NoticeDelivered,
 )
 from fleetsim.caller.health import Condition, HealthSnapshot
-from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.outcome_stats import FailureRate
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line

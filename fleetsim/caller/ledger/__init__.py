@@ -1,11 +1,10 @@
-"""What the caller must never forget: ``records`` are the values, ``sqlite.Ledger`` keeps them in one file.
+"""What the caller must never forget.
 
-What runs on every day, from a call down to the disk: ``sqlite`` (what is promised; values are encoded at the call) >
-``storage`` (transactions, and the thread that runs them) > ``tables`` and ``journal`` (rows and SQL; ``schema`` says
-what the file looks like), on a connection that ``file`` opened. ``recovery`` says at each opening whether the file and
-its log are whole, and makes a new ledger of a damaged one.
+``records`` are the values and ``bodies`` their JSON; ``interface.Ledger`` is what the caller may ask for. ``sqlite`` is
+the form that keeps them in a file or in memory; a simulation runs it without threads.
 """
 
+from fleetsim.caller.ledger.interface import Ledger, LedgerLimits
 from fleetsim.caller.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
@@ -29,9 +28,11 @@ __all__ = [
     "CardSnapshot",
     "EarlyWebhook",
     "KnownId",
+    "Ledger",
     "LedgerBroken",
     "LedgerCopied",
     "LedgerDamaged",
+    "LedgerLimits",
     "LedgerLocked",
     "OtherWay",
     "Phase",

@@ -17,12 +17,12 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from fleetsim.caller.ledger import LedgerCopied, LedgerDamaged, LedgerLocked
-from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage, version_damage
-from fleetsim.caller.ledger.recovery.wal import inspect
-from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION, migrate, version_of
-from fleetsim.caller.ledger.storage import Database
-from fleetsim.caller.ledger.tables import micros, teach
+from fleetsim.caller.ledger.bodies import micros
+from fleetsim.caller.ledger.records import LedgerCopied, LedgerDamaged, LedgerLocked
+from fleetsim.caller.ledger.sqlite.checks import inspect, row_damage, structure_damage, version_damage
+from fleetsim.caller.ledger.sqlite.schema import APPLICATION_ID, VERSION, migrate, version_of
+from fleetsim.caller.ledger.sqlite.storage import Database
+from fleetsim.caller.ledger.sqlite.sums import teach
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.failpoints import failpoint
 

@@ -17,10 +17,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fleetsim.caller.ledger import LedgerDamaged, Phase, RequestRecord, tables
-from fleetsim.caller.ledger.file import connect, head_path, lock, open_file, sync_folder
-from fleetsim.caller.ledger.schema import migrate
-from fleetsim.caller.ledger.tables import SUMMED, checked, decoder, encode, micros, row_sum
+from fleetsim.caller.ledger.bodies import decoder, encode, micros
+from fleetsim.caller.ledger.records import LedgerDamaged, Phase, RequestRecord
+from fleetsim.caller.ledger.sqlite.file import connect, head_path, lock, open_file, sync_folder
+from fleetsim.caller.ledger.sqlite.ledger import add_outcome, outcome_row
+from fleetsim.caller.ledger.sqlite.schema import migrate
+from fleetsim.caller.ledger.sqlite.sums import SUMMED, checked, insert
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import BLAME, Cause, Outcome, OutcomeKind, SkillRequest
 
@@ -173,14 +175,10 @@ def _fill(connection: sqlite3.Connection, table: str, rows: dict[Any, Row]) -> N
     columns = SUMMED[table].split(", ")
     for row in sorted(rows.values(), key=lambda row: row.get("seq") or 0):
         if table == "outcomes":
-            tables.add_outcome(connection, tuple(row[name] for name in columns))
+            add_outcome(connection, tuple(row[name] for name in columns))
             connection.execute("UPDATE outcomes SET announced = ? WHERE seq = last_insert_rowid()", (row["announced"],))
             continue
-        values = [row[name] for name in columns]
-        connection.execute(
-            f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}, sum) VALUES ({', '.join('?' * len(columns))}, ?)",
-            (*values, row_sum(table, *values)),
-        )
+        insert(connection, table, tuple(row[name] for name in columns), "ON CONFLICT DO NOTHING")
 
 
 def _count_as_sent(row: Row) -> None:
@@ -237,7 +235,7 @@ def _outcome_of(request: Row, now: datetime) -> Row:
         reason=_LOST,
         parent_id=record.request.parent_id,
     )
-    columns = tables.outcome_columns(outcome, encode(outcome))
+    columns = outcome_row(outcome)
     return {**dict(zip(SUMMED["outcomes"].split(", "), columns, strict=True)), "seq": 1 << 60, "announced": 0}
 
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from fleetsim.caller.ledger import LedgerDamaged
+from fleetsim.caller.ledger.records import LedgerDamaged
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.runtime.failpoints import failpoint
 

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fleetsim.caller.ledger.tables import SUMMED, link
+from fleetsim.caller.ledger.sqlite.sums import SUMMED, link
 
 APPLICATION_ID = 0x666C7473
 """``flts``, in the file's header, so that ``file(1)`` and we can tell a ledger from another database."""
