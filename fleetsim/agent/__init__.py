@@ -5,7 +5,7 @@ A person needs these names; everything else is below them.
 
 from fleetsim.agent.agent import Agent
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.skills import Effect, Skill, SkillContext, SkillFailed, SkillRejected, skill
+from fleetsim.agent.skills import Effect, Skill, SkillContext, SkillFailed, SkillRejected, skill, undeclared
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "SkillRejected",
     "TextPart",
     "skill",
+    "undeclared",
 ]

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from fleetsim.agent.durable import TaskStorage
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.settings import DialectBehaviour
+from fleetsim.agent.operations import DialectBehaviour
 from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import PushTarget, Record, TaskKey, Transition
 from fleetsim.model.changing import replace

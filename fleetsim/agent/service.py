@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Protocol, TypeAlias
 
 from fleetsim.agent.durable import TaskStorage
 from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.notify import Notifier
+from fleetsim.agent.operations import Principal, Reply
 from fleetsim.agent.runner import Runner
-from fleetsim.agent.settings import AgentSettings, DialectBehaviour
+from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill
 from fleetsim.agent.store import Store
 from fleetsim.agent.streams import StreamSlot, StreamSlots, Watch
@@ -54,62 +53,10 @@ from fleetsim.runtime.ports import Ids
 from fleetsim.runtime.signing import is_signing, read_secret
 from fleetsim.runtime.webhook import WebhookSender, check_secret
 
-Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] | AgentCard | None
-
 DEFAULT_CONFIG = "default"
 """The config id some clients ask for after registering without one (docs/reference/interop.md)."""
 
 _PAGE_TOKEN = re.compile(r"[0-9a-f]{1,16}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Principal:
-    """Who calls, how they want things done, and the place in a trace that they name, if any."""
-
-    owner: str
-    behaviour: DialectBehaviour
-    traceparent: str = ""
-
-
-class Operations(Protocol):
-    """What the endpoints ask for. All three may raise RpcError."""
-
-    async def call(self, call: Call, caller: Principal) -> Reply:
-        """Carry out a call that is answered once."""
-        ...
-
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
-        """Carry out a call that is answered by a stream; what is returned must be closed."""
-        ...
-
-    def dialect_of(self, owner: str, task_id: str) -> str | None:
-        """The dialect the owner's task was born in, or None if there is no such task."""
-        ...
-
-
-class Interceptor:
-    """Operations in front of others: override what is to be otherwise, and pass on the rest.
-
-    ``before`` sees every call first, whether a stream answers it or not, and may change or refuse it.
-    """
-
-    def __init__(self, inner: Operations) -> None:
-        self.inner = inner
-
-    async def before(self, call: Call, caller: Principal) -> Call:
-        """The call to pass on, of the same kind. Raises RpcError to refuse it."""
-        return call
-
-    async def call(self, call: Call, caller: Principal) -> Reply:
-        return await self.inner.call(await self.before(call, caller), caller)
-
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
-        passed = await self.before(call, caller)
-        assert isinstance(passed, SendMessage | SubscribeToTask), "a call stays of its kind"
-        return await self.inner.stream(passed, caller)
-
-    def dialect_of(self, owner: str, task_id: str) -> str | None:
-        return self.inner.dialect_of(owner, task_id)
 
 
 class Service:

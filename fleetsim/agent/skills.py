@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from typing import Any, Protocol, overload
@@ -330,3 +330,8 @@ def choose_skill(skills: Mapping[str, Skill], default: str, metadata: JsonObject
 
 SkillChoice = Callable[[Mapping[str, Skill], str, JsonObject, str], Skill | None]
 """How a message's skill is chosen, out of those by id: the default's id, the metadata, the text. None: none fits."""
+
+
+def undeclared(skills: Iterable[Skill]) -> dict[str, tuple[str, ...]]:
+    """What skills did and do not declare, by skill id; empty if they keep to their card."""
+    return {skill.skill_id: tuple(sorted(skill.undeclared)) for skill in skills if skill.undeclared}

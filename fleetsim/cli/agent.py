@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -73,7 +75,7 @@ def agent(
     if ctx.invoked_subcommand is not None:
         return
     common: CommonOptions = ctx.obj
-    from fleetsim.agent.profiles import profile_agent
+    from fleetsim.agent.builtin import profile_agent
 
     if ctx.find_root().get_parameter_source("state") is ParameterSource.COMMANDLINE:
         options["state"] = options["state"] or common.state  # the shared --state is a file here; the hub's own is not
@@ -92,7 +94,7 @@ def agent(
 
 def first_command(profile: str, url: str) -> str:
     """A command that tries an agent of this profile at ``url``."""
-    from fleetsim.agent.profiles import PROFILES as FOUND
+    from fleetsim.agent.builtin import PROFILES as FOUND
 
     return f'fleetsim send {url} "{FOUND[profile].first}"'
 
@@ -111,8 +113,6 @@ def new(common: CommonOptions, name: str, folder: Path, force: bool) -> None:
     pip install 'fleetsim[test]' brings pytest, once
     pytest test_greeter.py       tests it without a socket
     """
-    from fleetsim.agent.template import files_for
-
     files = files_for(name)
     there = [file for file in files if (folder / file).exists()]
     if there and not force:
@@ -136,3 +136,65 @@ def _secret(variable: str | None) -> str | None:
     if not value:
         raise ConfigError(f"the environment variable {variable} is not set", hint=f"export {variable}=…")
     return value
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}", re.ASCII)
+
+_AGENT = '''\
+"""{title}: an A2A agent. Run it with ``python {module}.py``."""
+
+from fleetsim.agent import Agent, SkillContext, SkillFailed
+
+agent = Agent("{name}", description="Greets people")
+
+
+@agent.skill("greet", examples=["/greet Ada"])
+async def greet(task: SkillContext) -> str:
+    """Greets whoever is named, and asks if nobody is."""
+    name = task.text.strip() or await task.ask("Who shall I greet?")
+    if name.lower() == "nobody":
+        raise SkillFailed("there is nobody to greet")
+    await task.status(f"looking for {{name}}")
+    return f"Hello {{name}}!"
+
+
+if __name__ == "__main__":
+    agent.serve(port=9000)
+'''
+
+_TEST = '''\
+"""Tests of {name}, in this process and without a socket."""
+
+import asyncio
+
+from {module} import agent
+
+from fleetsim.client import AgentClient, SentTask
+from fleetsim.testbed.network import in_process
+
+
+async def asked(text: str) -> SentTask:
+    async with in_process(agent.app()) as transport, AgentClient("http://{name}", transport=transport) as client:
+        return await client.send_task(text)
+
+
+def test_it_greets_by_name() -> None:
+    assert asyncio.run(asked("Ada")).text == "Hello Ada!"
+
+
+def test_it_asks_when_nobody_is_named() -> None:
+    assert asyncio.run(asked(" ")).waiting
+
+
+def test_it_fails_with_the_reason() -> None:
+    assert asyncio.run(asked("nobody")).error == "there is nobody to greet"
+'''
+
+
+def files_for(name: str) -> Mapping[str, str]:
+    """File name to content for a new agent. Raises ConfigError for a name that cannot be a module's."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name for an agent", hint="lower-case letters, digits, - and _; e.g. greeter")
+    module = name.replace("-", "_")
+    words = {"name": name, "module": module, "title": name.replace("-", " ").replace("_", " ").capitalize()}
+    return {f"{module}.py": _AGENT.format(**words), f"test_{module}.py": _TEST.format(**words)}

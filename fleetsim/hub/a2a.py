@@ -17,14 +17,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.agent.agent import Agent
-from fleetsim.agent.app import Engine
-from fleetsim.agent.cards import MAX_AGE_S, CardEndpoint
+from fleetsim.agent.agent import Agent, Engine
+from fleetsim.agent.endpoints import MAX_AGE_S, CardEndpoint, RpcEndpoint
 from fleetsim.agent.guard import API_KEY_HEADER, Authenticator, Headers, RequestGuard
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.rpc import RpcEndpoint
-from fleetsim.agent.service import Interceptor
-from fleetsim.agent.service import Principal as Caller
+from fleetsim.agent.operations import Interceptor
+from fleetsim.agent.operations import Principal as Caller
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.tasks import TaskKey
 from fleetsim.caller.cards import AgentView, CardBroker

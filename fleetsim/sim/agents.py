@@ -11,10 +11,9 @@ from random import Random  # noqa: TID251 - the type of a stream of chance, whic
 from typing import Protocol
 
 from fleetsim.agent import Agent, AgentLimits, SkillContext, SkillFailed, SkillRejected
-from fleetsim.agent.app import Engine
+from fleetsim.agent.agent import Engine
 from fleetsim.agent.guard import Authenticator
-from fleetsim.agent.service import Interceptor, Principal
-from fleetsim.agent.settings import BEHAVIOURS
+from fleetsim.agent.operations import BEHAVIOURS, Interceptor, Principal
 from fleetsim.agent.skills import Skill, skill
 from fleetsim.agent.tasks import Transition
 from fleetsim.model.call import Call, SendMessage

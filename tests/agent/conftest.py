@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent
-from fleetsim.agent.app import build_app
+from fleetsim.agent.agent import build_app
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from fleetsim.agent.app import Engine
+from fleetsim.agent.agent import Engine
 from fleetsim.agent.skills import Skill, SkillContext
 from fleetsim.agent.tasks import UsageTotals
 from fleetsim.model.task import Artifact, Message, Part, Role, TextPart

@@ -13,9 +13,9 @@ import pytest
 from fleetsim.agent.agent import Agent
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.notify import Notifier
+from fleetsim.agent.operations import BEHAVIOURS, Operations, Principal
 from fleetsim.agent.runner import Runner
-from fleetsim.agent.service import Operations, Principal, Service
-from fleetsim.agent.settings import BEHAVIOURS
+from fleetsim.agent.service import Service
 from fleetsim.agent.skills import Skill, SkillContext, skill
 from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import ANYONE, TaskKey

@@ -10,9 +10,8 @@ import pytest
 
 from fleetsim.agent import Agent, Effect, SkillContext, skill
 from fleetsim.agent.builtin import builtin_skills
-from fleetsim.agent.cards import undeclared
-from fleetsim.agent.settings import BEHAVIOURS, DialectBehaviour
-from fleetsim.agent.skills import choose_skill
+from fleetsim.agent.operations import BEHAVIOURS, DialectBehaviour
+from fleetsim.agent.skills import choose_skill, undeclared
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
 from fleetsim.runtime.real import running_runtime

@@ -9,11 +9,11 @@ import pytest
 from starlette.requests import Request
 
 from fleetsim.agent import Agent, skill
-from fleetsim.agent.cards import CardEndpoint, build_card, undeclared
+from fleetsim.agent.endpoints import CardEndpoint, build_card
 from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.operations import BEHAVIOURS
 from fleetsim.agent.runner import Job
-from fleetsim.agent.settings import BEHAVIOURS
-from fleetsim.agent.skills import Effect, Skill, SkillContext
+from fleetsim.agent.skills import Effect, Skill, SkillContext, undeclared
 from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, Capabilities

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, AgentLimits, Skill, SkillContext, SkillRejected, skill
-from fleetsim.agent.app import Engine, build_app
+from fleetsim.agent.agent import Engine, build_app
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.durable import StateUnwritable, TaskFile
-from fleetsim.agent.service import Operations
+from fleetsim.agent.operations import Operations
 from fleetsim.agent.tasks import ANYONE, Record
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import Task, TaskState, TaskStatus

@@ -10,8 +10,8 @@ import pytest
 from fleetsim.agent import SkillContext, SkillFailed, skill
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.limits import AgentLimits, AtCapacity
+from fleetsim.agent.operations import Interceptor, Principal, Reply
 from fleetsim.agent.runner import Runner
-from fleetsim.agent.service import Interceptor, Principal, Reply
 from fleetsim.agent.store import Store
 from fleetsim.agent.streams import StreamSlots
 from fleetsim.agent.tasks import TaskEnded

@@ -10,8 +10,7 @@ import pytest
 
 from fleetsim.agent import SkillContext, skill
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.service import Principal
-from fleetsim.agent.settings import BEHAVIOURS
+from fleetsim.agent.operations import BEHAVIOURS, Principal
 from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.call import CancelTask, PushConfig, SendMessage
 from fleetsim.model.task import Message, Role, Task, TextPart

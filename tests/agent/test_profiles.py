@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent
-from fleetsim.agent.cards import undeclared
-from fleetsim.agent.profiles import PROFILES, profile_agent
+from fleetsim.agent.builtin import PROFILES, profile_agent
+from fleetsim.agent.skills import undeclared
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, COST, EFFECT_DOMAIN
 from tests.agent.rigs import Hook, Rig, Rigging, sent

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed, skill
-from fleetsim.agent.app import build_app
+from fleetsim.agent.agent import build_app
 from fleetsim.model.task import TERMINAL
 from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork

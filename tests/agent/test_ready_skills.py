@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from fleetsim.agent.agent import Agent
-from fleetsim.agent.builtin import builtin_skills, flaky_skill
-from fleetsim.agent.cards import build_card
-from fleetsim.agent.profiles import PROFILES
+from fleetsim.agent.builtin import PROFILES, builtin_skills, flaky_skill
+from fleetsim.agent.endpoints import build_card
 from fleetsim.agent.skills import Effect, Skill, SkillFailed, SkillRejected
 from fleetsim.agent.tasks import UsageTotals
 from fleetsim.model.extensions import BLAST, EFFECT_DOMAIN, HITL_MODE, EffectDelta

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import AgentLimits
-from fleetsim.agent.app import Engine, build_app
+from fleetsim.agent.agent import Engine, build_app
 from fleetsim.agent.guard import error_response
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.service import Interceptor, Principal
+from fleetsim.agent.operations import Interceptor, Principal
 from fleetsim.model.call import Call
 from fleetsim.model.errors import InvalidParams, RpcError
 from tests.agent.rigs import Rig, Rigging, sent, sent_v1

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from fleetsim.agent.builtin import ForgetsTasks, NeedsText, by_words
 from fleetsim.agent.durable import StateUnwritable
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.profiles import ForgetsTasks, NeedsText, by_words
-from fleetsim.agent.service import Interceptor, Principal, Reply
-from fleetsim.agent.settings import BEHAVIOURS
+from fleetsim.agent.operations import BEHAVIOURS, Interceptor, Principal, Reply
 from fleetsim.agent.skills import SkillContext, skill
 from fleetsim.agent.streams import Watch
 from fleetsim.agent.tasks import ANYONE

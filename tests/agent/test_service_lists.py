@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.service import Principal
-from fleetsim.agent.settings import BEHAVIOURS
+from fleetsim.agent.operations import BEHAVIOURS, Principal
 from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.call import (
     DeletePush,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.profiles import by_words
+from fleetsim.agent.builtin import by_words
 from fleetsim.agent.skills import Effect, Skill, SkillContext, choose_skill, make_skill, skill
 from fleetsim.agent.tasks import UsageTotals
 from fleetsim.model.card import AgentSkill

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from fleetsim.agent.agent import Agent
 from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
-from fleetsim.agent.service import Principal, Service
-from fleetsim.agent.settings import BEHAVIOURS
+from fleetsim.agent.operations import BEHAVIOURS, Principal
+from fleetsim.agent.service import Service
 from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import PushTarget, Record, TaskEnded
 from fleetsim.model.call import ListTasks, PushConfig, TaskPage

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.agent.app import Runtimes
-from fleetsim.agent.service import Operations
+from fleetsim.agent.agent import Runtimes
+from fleetsim.agent.operations import Operations
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import SkillFunction
 from fleetsim.check.requirement import ALL

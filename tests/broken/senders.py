@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin
 
-from fleetsim.agent.service import Interceptor, Operations, Principal
+from fleetsim.agent.operations import Interceptor, Operations, Principal
 from fleetsim.model.call import Call, SetPush
 from fleetsim.model.errors import BlockedAddress, TransportError
 from fleetsim.model.task import Task, TaskState

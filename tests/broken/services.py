@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fleetsim.agent.service import Interceptor, Operations, Principal, Reply
+from fleetsim.agent.operations import Interceptor, Operations, Principal, Reply
 from fleetsim.agent.streams import Watch
 from fleetsim.model.call import (
     Call,

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from fleetsim.agent import Agent
-from fleetsim.agent.app import Engine, build_app
+from fleetsim.agent.agent import Engine, build_app
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog

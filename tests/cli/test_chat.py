@@ -241,7 +241,7 @@ async def test_the_verbs_for_conversations_go_through_the_running_hub(shell: She
 @pytest.mark.sockets
 async def test_an_agent_that_starts_another_task_is_told_of_on_stderr(shell: Shell, agent: str) -> None:
     """By URL: the ids printed are the real ones."""
-    from fleetsim.agent.profiles import ForgetsTasks
+    from fleetsim.agent.builtin import ForgetsTasks
 
     forgetful = Agent("scout", interceptors=[ForgetsTasks])
 

@@ -45,7 +45,7 @@ def test_new_makes_the_folder_and_says_why_it_cannot(here: Path, capsys: pytest.
 
 
 def test_profiles_on_the_command_line_are_those_there_are() -> None:
-    from fleetsim.agent.profiles import PROFILES
+    from fleetsim.agent.builtin import PROFILES
     from fleetsim.cli.agent import PROFILES as OFFERED
 
     assert tuple(PROFILES) == OFFERED

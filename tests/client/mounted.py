@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from fleetsim.agent import Agent
-from fleetsim.agent.app import Engine, build_app
+from fleetsim.agent.agent import Engine, build_app
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.runtime.ports import Runtime
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.agent.app import Engine, build_app
+from fleetsim.agent.agent import Engine, build_app
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation, ConversationClosed
 from fleetsim.model.errors import FleetsimError

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fleetsim.agent import Agent
-from fleetsim.agent.profiles import profile_agent
+from fleetsim.agent.builtin import profile_agent
 from fleetsim.client import AgentClient, ClientLimits, Credential
 from fleetsim.model.errors import (
     AuthRefused,

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.agent.profiles import ForgetsTasks
-from fleetsim.agent.service import Interceptor, Principal
+from fleetsim.agent.builtin import ForgetsTasks
+from fleetsim.agent.operations import Interceptor, Principal
 from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.task import DataPart, FilePart, TextPart
 from tests.field.doors import DOORS, Door, Fleet, running_fleet

@@ -11,7 +11,7 @@ from tests.house.tree import TOP, parsed, sources
 
 pytestmark = pytest.mark.slow
 
-OF_SOMEBODY = ("fleetsim/agent/profiles.py", "fleetsim/cli/demo_fleet.py")
+OF_SOMEBODY = ("fleetsim/agent/builtin.py", "fleetsim/cli/demo_fleet.py")
 """Which dialects one product, or one agent of the demo, speaks is its own."""
 
 

@@ -39,7 +39,7 @@ OTHERWISE = {
     "fleetsim/sim/scenario_events.py": "events say what happened: TroubleBegan",
     "fleetsim/caller/signals.py": "so do signals, and effects say what to do: SendFailed, Subscribe",
     "fleetsim/testbed/faults.py": "faults say what goes wrong: Stall",
-    "fleetsim/agent/profiles.py": "each is called after the product whose quirks it has",
+    "fleetsim/agent/builtin.py": "each is called after the product whose quirks it has",
     "fleetsim/wire/v0_1.py": "a dialect has its version's name",
     "fleetsim/wire/v0_3.py": "a dialect has its version's name",
     "fleetsim/wire/v1_0.py": "a dialect has its version's name",

@@ -14,12 +14,12 @@ MODULE_LINES_MAX = 600
 # Lines of Python per package. A row only goes down. A feature that needs more room raises its row in its own commit,
 # and the commit says what it removed, or why nothing could go.
 BUDGET = {
-    "agent": 4_784,
+    "agent": 4_480,
     "api": 592,
     "caller": 16_629,
     "ceremony": 791,
-    "check": 10_937,
-    "cli": 6_936,
+    "check": 7_640,
+    "cli": 6_980,
     "client": 3_373,
     "dashboard": 6_072,
     "hub": 4_582,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.agent.profiles import ForgetsTasks
+from fleetsim.agent.builtin import ForgetsTasks
 from fleetsim.model.errors import ConfigError, UnfitAnswer, UnknownTarget
 from fleetsim.model.limits import PARTS_BYTES_MAX, TooMuch
 from fleetsim.model.parts import content_of

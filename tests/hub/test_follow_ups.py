@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.agent.profiles import ForgetsTasks
+from fleetsim.agent.builtin import ForgetsTasks
 from fleetsim.caller.event_wire import payload
 from fleetsim.client import AgentClient
 from fleetsim.client.hub_client import HubClient

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.agent.profiles import PROFILES, profile_agent
+from fleetsim.agent.builtin import PROFILES, profile_agent
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.fleet import AuthEntry
 from fleetsim.cli.agent import first_command

@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 from starlette.types import Message, Receive, Scope, Send
 
 from fleetsim.agent import Agent, AgentLimits, SkillContext
-from fleetsim.agent.app import Engine
+from fleetsim.agent.agent import Engine
 from fleetsim.agent.store import Store
 from fleetsim.caller.fleet import AgentEntry
 from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.agent.template import files_for
+from fleetsim.cli.agent import files_for
 from fleetsim.model.errors import ConfigError
 
 pytestmark = pytest.mark.slow

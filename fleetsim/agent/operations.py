@@ -1,0 +1,138 @@
+"""What an endpoint asks of an agent: the operations, who calls, and how each dialect expects them to behave.
+
+Where dialects disagree about behaviour, one table says what each expects. The service reads these flags and never asks
+which version is spoken; the shapes on the wire are the dialect's own. Sources: docs/reference/interop.md, A2A 0.3.0
+section 7, A2A 1.0 section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from fleetsim.agent.streams import Watch
+from fleetsim.model.call import Call, SendMessage, SubscribeToTask, TaskPage, TaskPush
+from fleetsim.model.card import AgentCard
+from fleetsim.model.errors import (
+    ExtendedCardNotConfigured,
+    InvalidParams,
+    RpcError,
+    TaskNotCancelable,
+    UnsupportedOperation,
+)
+from fleetsim.model.task import Message, Task, TaskState
+from fleetsim.wire.dialect import DIALECTS
+
+Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] | AgentCard | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialectBehaviour:
+    """How one dialect wants things done.
+
+    ``waits``: a send waits for a terminal or interrupted state unless it asks not to.
+    ``finished_send``: the error for a message to a finished task.
+    ``finished_subscribe``: the error for joining a finished task; None replays snapshot and closing pair.
+    ``other_context_refused``: a message whose contextId is not its task's is refused.
+    ``stream_errors_as_events``: a refused stream is one SSE error event instead of plain JSON.
+    ``question_closes_subscription``: joining a task that waits for input ends after the snapshot.
+    ``client_names_task``: a send carries the id of the task it makes.
+    ``repeats_artifact``: a stream ends with its main artifact whole, pieces of which it has told (seed "Streaming");
+    without it, with what was not told yet, appended: some clients join whatever they are sent.
+    ``artifact_notice``: a webhook gets each artifact in a notice of its own too, before the final status.
+    ``push_id_is_task_id``: a webhook registered without an id is the task's one default.
+    ``no_extended_card``: the error when there is no extended card.
+    ``refused``: how a task ends that the agent does not take on.
+    ``notice_type``: the content type of a webhook's body.
+    """
+
+    dialect: str
+    waits: bool = False
+    finished_send: type[RpcError] = InvalidParams
+    finished_subscribe: type[RpcError] | None = None
+    other_context_refused: bool = False
+    stream_errors_as_events: bool = True
+    question_closes_subscription: bool = True
+    client_names_task: bool = False
+    repeats_artifact: bool = True
+    artifact_notice: bool = False
+    push_id_is_task_id: bool = True
+    no_extended_card: type[RpcError] = ExtendedCardNotConfigured
+    refused: TaskState = TaskState.REJECTED
+    notice_type: str = "application/json"
+
+
+BEHAVIOURS: Mapping[str, DialectBehaviour] = {name: DialectBehaviour(dialect=name) for name in DIALECTS} | {
+    "1.0": DialectBehaviour(
+        dialect="1.0",
+        waits=True,
+        finished_send=UnsupportedOperation,
+        finished_subscribe=UnsupportedOperation,
+        other_context_refused=True,
+        stream_errors_as_events=False,
+        question_closes_subscription=False,
+        repeats_artifact=False,
+        push_id_is_task_id=False,
+        no_extended_card=UnsupportedOperation,
+        notice_type="application/a2a+json",
+    ),
+    "0.1": DialectBehaviour(
+        dialect="0.1",
+        finished_send=TaskNotCancelable,
+        client_names_task=True,
+        artifact_notice=True,
+        refused=TaskState.FAILED,  # 0.1 knows no rejected
+    ),
+}
+"""How each dialect is served: by the defaults, or as its row says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who calls, how they want things done, and the place in a trace that they name, if any."""
+
+    owner: str
+    behaviour: DialectBehaviour
+    traceparent: str = ""
+
+
+class Operations(Protocol):
+    """What the endpoints ask for. All three may raise RpcError."""
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Carry out a call that is answered once."""
+        ...
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+        """Carry out a call that is answered by a stream; what is returned must be closed."""
+        ...
+
+    def dialect_of(self, owner: str, task_id: str) -> str | None:
+        """The dialect the owner's task was born in, or None if there is no such task."""
+        ...
+
+
+class Interceptor:
+    """Operations in front of others: override what is to be otherwise, and pass on the rest.
+
+    ``before`` sees every call first, whether a stream answers it or not, and may change or refuse it.
+    """
+
+    def __init__(self, inner: Operations) -> None:
+        self.inner = inner
+
+    async def before(self, call: Call, caller: Principal) -> Call:
+        """The call to pass on, of the same kind. Raises RpcError to refuse it."""
+        return call
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        return await self.inner.call(await self.before(call, caller), caller)
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+        passed = await self.before(call, caller)
+        assert isinstance(passed, SendMessage | SubscribeToTask), "a call stays of its kind"
+        return await self.inner.stream(passed, caller)
+
+    def dialect_of(self, owner: str, task_id: str) -> str | None:
+        return self.inner.dialect_of(owner, task_id)
