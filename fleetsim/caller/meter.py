@@ -25,10 +25,8 @@ class MeterLimits:
     """One agent's processor seconds in a second, and events in a second; each may run ahead by so much.
 
     ``turn_s`` of work or ``turn_events`` at a stretch, then everybody else has a turn: after so much work one as long.
-    Past them nothing is refused but webhooks (429): streams are read later, calls leave later.
-
-    Large documents are read in turns of ``step_s`` and, while any other agent is at work, at ``large_per_s``: who waits
-    for another meets such a turn at each step of its own. ``large_ahead_s`` is an honest answer of the largest kind.
+    Past them nothing is refused but webhooks (429): streams are read later, calls leave later. A large document is
+    parsed at once, when the work before it is paid for.
     """
 
     work_per_s: float = 0.25
@@ -37,50 +35,22 @@ class MeterLimits:
     events_ahead: float = 200.0
     turn_s: float = 0.001
     turn_events: int = 16
-    step_s: float = 0.000_25
-    large_per_s: float = 0.05
-    large_ahead_s: float = 0.25
-
-
-OTHERS_S = 1.0
-"""An agent for which nothing was done for so long is not at work."""
-
-
-class AtWork:
-    """For which agents something was done last: the last one, and the last one before that was another."""
-
-    def __init__(self) -> None:
-        self._last: Account | None = None
-        self._last_at = self._other_at = float("-inf")
-
-    def note(self, account: Account, at: float) -> None:
-        if self._last is not account:
-            self._last, self._other_at = account, self._last_at
-        self._last_at = at
-
-    def another_at(self, account: Account) -> float:
-        """When something was done for any other than that."""
-        return self._other_at if self._last is account else self._last_at
 
 
 class Account:
     """One agent's. Time in seconds; what it ran ahead is paid by waiting."""
 
-    def __init__(self, runtime: Runtime, limits: MeterLimits, at_work: AtWork | None = None) -> None:
+    def __init__(self, runtime: Runtime, limits: MeterLimits) -> None:
         self._clock, self._work, self._limits = runtime.clock, runtime.work, limits
-        self._all_at_work = at_work or AtWork()
         self._at_work_since: float | None = None
-        self._at = self._large_at = runtime.clock.monotonic()
+        self._at = runtime.clock.monotonic()
         self._work_s, self._events = limits.work_ahead_s, limits.events_ahead
-        self._large_s = limits.large_ahead_s
         self._turn_s, self._turn_events = 0.0, 0
         self._paying = asyncio.Lock()
-        self._waiting = False
 
     def charge(self, work_s: float, events: int = 0) -> None:
         """Work was done, and so many events were read."""
         others_s = self._settle() - work_s
-        self._all_at_work.note(self, self._at)
         self._work_s -= work_s
         self._events -= events
         if others_s > 0.0:
@@ -127,17 +97,7 @@ class Account:
             return 0.0
         return await self.paid()
 
-    async def step(self) -> float:
-        """A step of a large document was read: its turns are shorter, and over while another of the agent waits."""
-        if self._at_work_since is not None:
-            work_s, self._at_work_since = self._work.since_s(self._at_work_since), self._work.mark()
-            self.charge(work_s)
-            self._large_s -= work_s
-        if self._turn_s < self._limits.step_s and not self._waiting:
-            return 0.0
-        return await self.paid(large=True)
-
-    async def paid(self, *, large: bool = False) -> float:
+    async def paid(self) -> float:
         """Wait out the debt; others have a turn in any case, after a long one as long as it was.
 
         However much the agent has going on, one of it goes on at a time. Returns the seconds waited.
@@ -145,24 +105,8 @@ class Account:
         began = self._clock.monotonic()
         turn_s, self._turn_s, self._turn_events = self._turn_s, 0.0, 0
         async with self._paying:
-            wait_s = max(self.debt_s(), turn_s if turn_s >= self._limits.step_s else 0.0)
-            if large:
-                wait_s = max(wait_s, self._large_debt_s())
-            self._waiting = wait_s > 0.0
-            try:
-                await asyncio.sleep(wait_s)
-            finally:
-                self._waiting = False
+            await asyncio.sleep(max(self.debt_s(), turn_s if turn_s >= self._limits.turn_s else 0.0))
         return self._clock.monotonic() - began
-
-    def _large_debt_s(self) -> float:
-        """How long until its large documents are paid, at the pace that is theirs now."""
-        limits, now = self._limits, self._clock.monotonic()
-        others = now - self._all_at_work.another_at(self) < OTHERS_S
-        per_s = limits.large_per_s if others else limits.work_per_s
-        passed, self._large_at = now - self._large_at, now
-        self._large_s = min(self._large_s + passed * per_s, limits.large_ahead_s)
-        return -self._large_s / per_s
 
 
 class Meter:
@@ -172,11 +116,10 @@ class Meter:
         self._runtime = runtime
         self._limits = limits or MeterLimits()
         self._accounts: dict[str, Account] = {}
-        self._at_work = AtWork()
 
     def account(self, agent: str) -> Account:
         if agent not in self._accounts:
-            self._accounts[agent] = Account(self._runtime, self._limits, self._at_work)
+            self._accounts[agent] = Account(self._runtime, self._limits)
         return self._accounts[agent]
 
     def charged(self, agent: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:

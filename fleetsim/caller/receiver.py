@@ -29,7 +29,7 @@ from fleetsim.caller.tokens import CallbackTokens, TokenClaims
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.limits import LARGE_JSON_BYTES, WIRE_BYTES_MAX
+from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
@@ -40,7 +40,6 @@ from fleetsim.runtime.limits import TokenBuckets
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.signing import TOLERANCE_S, verify
 from fleetsim.wire.json import parse_untrusted
-from fleetsim.wire.json_pieces import read_in_turns
 from fleetsim.wire.reading import read_push_body
 
 SEEN_S = 2 * TOLERANCE_S
@@ -166,11 +165,7 @@ class CallbackReceiver:
         account.charge(len(body) * READING_S)
         await account.turn()
         try:
-            if len(body) > LARGE_JSON_BYTES:
-                value = (await read_in_turns(body, account.step)).value()
-            else:
-                value = parse_untrusted(body, bytes_max=self._limits.body_bytes_max)
-            events = read_push_body(value)
+            events = read_push_body(parse_untrusted(body, bytes_max=self._limits.body_bytes_max))
         except FleetsimError:
             return JSONResponse({"success": False, "error": "not a webhook body"}, 400)
         try:

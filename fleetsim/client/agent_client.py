@@ -47,9 +47,9 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import check_text
 from fleetsim.model.task import Part, Task, TaskState
-from fleetsim.runtime.ports import Runtime, Transport
+from fleetsim.runtime.ports import Runtime, Transport, Turns
 from fleetsim.runtime.real import real_runtime
-from fleetsim.runtime.sse import StreamLimits, Turns
+from fleetsim.runtime.sse import StreamLimits
 from fleetsim.wire import dialect as wire
 from fleetsim.wire.choice import Choice, choose
 

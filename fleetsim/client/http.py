@@ -9,11 +9,10 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -27,11 +26,11 @@ from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpR
 from fleetsim.model.limits import LARGE_JSON_BYTES, TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.task import Message, Task
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import BoundedChunks, deadline_of, read_whole
-from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
+from fleetsim.runtime.exchange import BoundedChunks, deadline_of, read_whole
+from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime, Turns
 from fleetsim.runtime.ports import Reply as HttpReply
 from fleetsim.runtime.retry import retry_after_s
-from fleetsim.runtime.sse import DataSink, StreamLimits, Turns, read_events
+from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import CARD_HEADERS, Reply, dialect, read_card
 from fleetsim.wire.json import parse_untrusted
@@ -136,15 +135,8 @@ _TITLE = re.compile(rb"<title[^>]{0,200}>(.{0,400}?)</title", re.IGNORECASE | re
 _HTML = re.compile(rb"\s{0,200}(?:<!--.{0,2000}?-->\s{0,200})?<(?:!doctype\s+html|html|head|body)", re.I | re.S)
 
 
-def read_result(
-    asked: AnswerRequest,
-    status: int,
-    headers: Mapping[str, str],
-    body: bytes,
-    now: datetime,
-    parsed: Callable[[], Any] | None = None,
-) -> Any:
-    """The JSON-RPC result in a response; ``parsed`` gives its JSON, if that was read already, or raises WireError.
+def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> Any:
+    """The JSON-RPC result in a response.
 
     Raises:
         AuthRefused: 401 or 403.
@@ -154,24 +146,12 @@ def read_result(
     """
     refuse_status(asked.where, asked.credential, status, headers, body, now, tolerate_rpc=True)
     try:
-        # Its size was bounded while it was read.
-        value = parse_untrusted(body, bytes_max=len(body)) if parsed is None else parsed()
+        value = parse_untrusted(body, bytes_max=len(body))  # its size was bounded while it was read
         return read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect.name)
     except WireError as error:
         if not 200 <= status < 300:
             raise http_refused(asked.where, status, headers, body, now) from None
         raise wire_error(asked.where, str(error), headers, body) from error
-
-
-async def _parsed(body: bytes, sink: DataSink | None, turns: Turns | None) -> Callable[[], Any] | None:
-    """What gives the JSON of a large body, of which others had their turns while it was read."""
-    if sink is not None:
-        return sink.value
-    if turns is None or len(body) > WIRE_BYTES_MAX:
-        return None
-    from fleetsim.wire.json_pieces import read_in_turns  # loaded where a large one comes
-
-    return (await read_in_turns(body, turns.step)).value
 
 
 def refuse_status(
@@ -252,16 +232,6 @@ def _error_message(body: bytes) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _reader_in_steps(*, strict: bool = False) -> DataSink:
-    """What reads a large event, or answer if ``strict``; loaded where one comes."""
-    from fleetsim.wire.json_pieces import JsonReader
-
-    return JsonReader(strict=strict)
-
-
-_answer_in_steps = partial(_reader_in_steps, strict=True)
-
-
 # -- calls -------------------------------------------------------------------------------------------------------
 
 
@@ -305,9 +275,8 @@ class AgentHttp:
         request, asked = self._request(runtime, call, choice, headers, limits, turns=turns)
         answer = await exchange_following(runtime, self.address, request)
         body, now = answer.body, runtime.clock.now()
-        parsed = await _parsed(body, answer.sink, turns) if len(body) > LARGE_JSON_BYTES else None
         try:
-            result = read_result(asked, answer.status, answer.headers, body, now, parsed)
+            result = read_result(asked, answer.status, answer.headers, body, now)
         except TaskNotFound as error:
             task_id = call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", None)
             method = asked.dialect.method(asked.operation)
@@ -341,14 +310,12 @@ class AgentHttp:
             content_type = incoming.headers.get("content-type", "")
             if incoming.status == 200 and content_type.partition(";")[0].strip().lower() == "text/event-stream":
                 document = runtime.room.document(asked.where)
-                frames = read_events(incoming, limits=limits, turns=turns, document=document, sinks=_reader_in_steps)
+                frames = read_events(incoming, limits=limits, turns=turns, document=document)
                 stream = EventStream(asked, frames, joins=isinstance(call, SubscribeToTask))
             else:
                 chunks = BoundedChunks(incoming.chunks, limits=whole, deadline=deadline_of(whole), where=asked.where)
-                body, sink = await read_whole(chunks, runtime.room, owner=asked.where, turns=turns, sinks=request.sinks)
-                now = runtime.clock.now()
-                parsed = await _parsed(body, sink, turns) if len(body) > LARGE_JSON_BYTES else None
-                result = read_result(asked, incoming.status, incoming.headers, body, now, parsed)
+                body = await read_whole(chunks, runtime.room, owner=asked.where, turns=turns)
+                result = read_result(asked, incoming.status, incoming.headers, body, runtime.clock.now())
                 try:
                     stream = EventStream(asked, read_event(result, asked))
                 except WireError as error:
@@ -398,7 +365,6 @@ class AgentHttp:
             limits=limits,
             streaming=streaming,
             turns=turns,
-            sinks=_answer_in_steps if self.limits.body_bytes_max <= WIRE_BYTES_MAX else None,
         )
         return request, asked
 

@@ -20,7 +20,7 @@ from fleetsim.model.errors import EmptyStream, TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, with_parts, with_text
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus, TextPart
 from fleetsim.model.text import one_line
-from fleetsim.runtime.sse import DataSink, SseEvent
+from fleetsim.runtime.sse import SseEvent
 from fleetsim.wire.dialect import Dialect
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.jsonrpc import read_response
@@ -88,10 +88,10 @@ class EventStream(AsyncIterator[TaskEvent]):
         try:
             while (frame := await self._next(frames, messages)) is not None:
                 try:
-                    event = reader.read(frame.data) if frame.sink is None else reader.read_large(frame.sink)
+                    event = reader.read(frame.data)
                 except WireError as error:
                     named = frame.event not in {"message", "error"}
-                    if named or (frame.sink is None and _EMPTY.fullmatch(frame.data)):
+                    if named or _EMPTY.fullmatch(frame.data):
                         continue
                     self.skipped += 1
                     last = one_line(frame.data)
@@ -227,10 +227,6 @@ class FrameReader:
             self._keep(data, event)
         return event
 
-    def read_large(self, sink: DataSink) -> TaskEvent:
-        """The event that was poured into a ``sink`` while it arrived; as ``read``."""
-        return _event_of(sink.value(), self._asked)
-
     def _only_text(self, data: str) -> str | None:
         """The text in which ``data`` differs from the frame that was kept; None if that is not all."""
         begin, end = len(self._head), len(data) - len(self._tail)
@@ -266,10 +262,7 @@ def _with_text(event: ArtifactUpdate, text: str) -> ArtifactUpdate:
 def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:
     """One frame by itself; as ``FrameReader.read``."""
     frame = data.encode()
-    return _event_of(parse_untrusted(frame, bytes_max=len(frame)), asked)  # its size was bounded while it was read
-
-
-def _event_of(value: Any, asked: AnswerRequest) -> TaskEvent:
+    value = parse_untrusted(frame, bytes_max=len(frame))  # its size was bounded while it was read
     if not isinstance(value, dict) or "jsonrpc" in value or {"result", "error"} & value.keys():
         value = read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect.name)
     return read_event(value, asked)

@@ -51,7 +51,7 @@ DEPTH_MAX = 64
 """Deepest nesting of arrays and objects read from a peer."""
 
 LARGE_JSON_BYTES = 64 * KIB
-"""What is larger is read in steps, for all of it at once would hold up everybody else; this takes some milliseconds."""
+"""A larger document is parsed only when its sender has paid for earlier work; a smaller one takes a millisecond."""
 
 ROW_BYTES_MAX = 4 * WIRE_BYTES_MAX
 """Bytes of one row on disk: the request, and the task with its artifacts, message and history."""

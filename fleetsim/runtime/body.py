@@ -8,16 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
-
-from fleetsim.model.errors import LimitReached, TimedOut
-from fleetsim.model.limits import LARGE_JSON_BYTES
-
-if TYPE_CHECKING:
-    from fleetsim.runtime.ports import Limits
-    from fleetsim.runtime.sse import DataSink, Turns
 
 # -- time ---------------------------------------------------------------------------------------------------------
 # While the event loop is held up nothing that arrives is looked at, and the first thing it does afterwards is to let
@@ -114,11 +106,6 @@ class Deadline:
             self._arm(now)
         elif self._expire is not None:
             self._expire()
-
-
-def deadline_of(limits: Limits) -> float | None:
-    """When ``total_s`` from now is, on the running loop's clock; None if there is no limit."""
-    return None if limits.total_s is None else asyncio.get_running_loop().time() + limits.total_s
 
 
 # -- memory -------------------------------------------------------------------------------------------------------
@@ -218,88 +205,3 @@ class BodyPlace:
         if self.since is not None:
             self.since = None
             self._room.leave(self._owner)
-
-
-# -- a whole body -------------------------------------------------------------------------------------------------
-
-
-def too_large(where: str, limits: Limits) -> LimitReached:
-    return LimitReached(f"{where}: the answer is larger than {limits.body_bytes_max} bytes")
-
-
-def incomplete(where: str, limits: Limits) -> TimedOut:
-    return TimedOut(f"{where}: the answer was not complete within {limits.total_s:g} s", sent=True)
-
-
-class BoundedChunks(AsyncIterator[bytes]):
-    """The chunks of a body, no more than ``limits.body_bytes_max`` bytes and none after ``deadline``.
-
-    Raises LimitReached and TimedOut, and whatever ``chunks`` raises.
-    """
-
-    def __init__(self, chunks: AsyncIterator[bytes], *, limits: Limits, deadline: float | None, where: str) -> None:
-        self._chunks = chunks
-        self._limits = limits
-        self._deadline = deadline
-        self._where = where
-        self._received = 0
-
-    def pardon(self, seconds: float) -> None:
-        """It was we who did not read for so long."""
-        if self._deadline is not None:
-            self._deadline += seconds
-
-    async def __anext__(self) -> bytes:
-        if self._deadline is None:  # a stream's, whose reader has deadlines of its own
-            chunk = await anext(self._chunks)
-        else:
-            try:
-                async with Deadline(self._deadline) as waiting:
-                    chunk = await anext(self._chunks)
-            except TimeoutError:
-                if not waiting.expired():
-                    raise
-                raise incomplete(self._where, self._limits) from None
-            self._deadline += waiting.put_off_s
-        self._received += len(chunk)
-        if self._received > self._limits.body_bytes_max:
-            raise too_large(self._where, self._limits)
-        return chunk
-
-
-STEP_BYTES = 8 * 1024
-"""So much of a large body goes into its reader before others have a turn."""
-
-
-async def read_whole(
-    chunks: AsyncIterator[bytes],
-    room: Room,
-    *,
-    owner: str,
-    turns: Turns | None = None,
-    sinks: Callable[[], DataSink] | None = None,
-) -> tuple[bytes, DataSink | None]:
-    """All of a body. While there is no room nothing is read, and that time is not the sender's.
-
-    With ``turns`` and ``sinks`` one that is larger than ``LARGE_JSON_BYTES`` is poured into one of these as it comes,
-    and read by it, while others have their turns; of its bytes the beginning alone is kept.
-    """
-    pieces, size = list[bytes](), 0
-    sink: DataSink | None = None
-    with room.document(owner) as document:
-        async for chunk in chunks:
-            size += len(chunk)
-            waited_s = await document.grow(size)
-            if sink is None:
-                pieces.append(chunk)
-                if turns is not None and sinks is not None and size > LARGE_JSON_BYTES:
-                    sink, chunk = sinks(), b"".join(pieces)
-            if sink is not None and turns is not None:
-                for at in range(0, len(chunk), STEP_BYTES):
-                    sink.feed(chunk[at : at + STEP_BYTES])
-                    waited_s += await turns.step()
-            if isinstance(chunks, BoundedChunks):
-                chunks.pardon(waited_s)
-        while sink is not None and turns is not None and sink.work():
-            await turns.step()
-        return b"".join(pieces), sink

@@ -16,9 +16,10 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from fleetsim.model.errors import LimitReached, TimedOut, TransportError, Unreachable
+from fleetsim.model.limits import LARGE_JSON_BYTES
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import BoundedChunks, Deadline, Room, deadline_of, incomplete, read_whole, too_large
-from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request
+from fleetsim.runtime.body import Deadline, Room
+from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request, Turns
 
 HEADERS_MAX = 100
 HEADER_BYTES_MAX = 32 * 1024
@@ -202,6 +203,75 @@ def check_head(headers: Mapping[str, str], limits: Limits, where: str) -> None:
         raise too_large(where, limits)
 
 
+def too_large(where: str, limits: Limits) -> LimitReached:
+    return LimitReached(f"{where}: the answer is larger than {limits.body_bytes_max} bytes")
+
+
+def incomplete(where: str, limits: Limits) -> TimedOut:
+    return TimedOut(f"{where}: the answer was not complete within {limits.total_s:g} s", sent=True)
+
+
+class BoundedChunks(AsyncIterator[bytes]):
+    """The chunks of a body, no more than ``limits.body_bytes_max`` bytes and none after ``deadline``.
+
+    Raises LimitReached and TimedOut, and whatever ``chunks`` raises.
+    """
+
+    def __init__(self, chunks: AsyncIterator[bytes], *, limits: Limits, deadline: float | None, where: str) -> None:
+        self._chunks = chunks
+        self._limits = limits
+        self._deadline = deadline
+        self._where = where
+        self._received = 0
+
+    def pardon(self, seconds: float) -> None:
+        """It was we who did not read for so long."""
+        if self._deadline is not None:
+            self._deadline += seconds
+
+    async def __anext__(self) -> bytes:
+        if self._deadline is None:  # a stream's, whose reader has deadlines of its own
+            chunk = await anext(self._chunks)
+        else:
+            try:
+                async with Deadline(self._deadline) as waiting:
+                    chunk = await anext(self._chunks)
+            except TimeoutError:
+                if not waiting.expired():
+                    raise
+                raise incomplete(self._where, self._limits) from None
+            self._deadline += waiting.put_off_s
+        self._received += len(chunk)
+        if self._received > self._limits.body_bytes_max:
+            raise too_large(self._where, self._limits)
+        return chunk
+
+
+async def read_whole(chunks: AsyncIterator[bytes], room: Room, *, owner: str, turns: Turns | None = None) -> bytes:
+    """Read the whole body. Reading pauses while memory is full, and while ``turns`` waits; a pause does not count
+    against the sender's deadline.
+
+    A body larger than ``LARGE_JSON_BYTES`` keeps its place in memory until its sender has paid for earlier work.
+    """
+    body = bytearray()  # not a list of chunks: each may be of one byte
+    with room.document(owner) as document:
+        async for chunk in chunks:
+            body += chunk
+            waited_s = await document.grow(len(body))
+            if turns is not None and len(body) > LARGE_JSON_BYTES:
+                waited_s += await turns.turn()
+            if isinstance(chunks, BoundedChunks):
+                chunks.pardon(waited_s)
+        if turns is not None and len(body) > LARGE_JSON_BYTES:
+            await turns.paid()
+        return bytes(body)
+
+
+def deadline_of(limits: Limits) -> float | None:
+    """When ``total_s`` from now is, on the running loop's clock; None if there is no limit."""
+    return None if limits.total_s is None else asyncio.get_running_loop().time() + limits.total_s
+
+
 async def exchange(
     open_: Callable[[Request], AbstractAsyncContextManager[IncomingResponse]],
     request: Request,
@@ -212,11 +282,5 @@ async def exchange(
     A large one takes its place in ``room``.
     """
     async with open_(request) as incoming:
-        body, sink = await read_whole(
-            incoming.chunks,
-            room or Room(),
-            owner=where_of(request.url),
-            turns=request.turns,
-            sinks=request.sinks,
-        )
-    return Reply(status=incoming.status, headers=incoming.headers, body=body, sink=sink)
+        body = await read_whole(incoming.chunks, room or Room(), owner=where_of(request.url), turns=request.turns)
+    return Reply(status=incoming.status, headers=incoming.headers, body=body)

@@ -22,8 +22,18 @@ from fleetsim import __version__
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import Unreachable
 from fleetsim.runtime.address import AddressPolicy
-from fleetsim.runtime.body import Room, read_whole, too_large
-from fleetsim.runtime.exchange import PORTS, ExchangeProgress, Origin, is_usable, origin_of, quieten_libraries, where_of
+from fleetsim.runtime.body import Room
+from fleetsim.runtime.exchange import (
+    PORTS,
+    ExchangeProgress,
+    Origin,
+    is_usable,
+    origin_of,
+    quieten_libraries,
+    read_whole,
+    too_large,
+    where_of,
+)
 from fleetsim.runtime.http_connection import PIECE_BYTES, ArrivingResponse, Connection
 from fleetsim.runtime.http_dial import dial
 from fleetsim.runtime.http_errors import broken, unusable, unwritable
@@ -94,21 +104,15 @@ class HttpTransport:
         async with self._stream_gate if request.streaming else self._exchange_gate:
             response, progress = await self._ask(request, whole=True)
             try:
-                sink = None
                 if response.complete:
                     body = response.take()
                     if len(body) > request.limits.body_bytes_max:
                         raise too_large(response.where, request.limits)
                 else:  # it is large
                     incoming = progress.arriving(response.status, response.headers, response)
-                    body, sink = await read_whole(
-                        incoming.chunks,
-                        room or Room(),
-                        owner=response.where,
-                        turns=request.turns,
-                        sinks=request.sinks,
-                    )
-                return Reply(status=response.status, headers=response.headers, body=body, sink=sink)
+                    owner = response.where
+                    body = await read_whole(incoming.chunks, room or Room(), owner=owner, turns=request.turns)
+                return Reply(status=response.status, headers=response.headers, body=body)
             finally:
                 self._release(response.connection)
 

@@ -9,7 +9,7 @@ simulation where a day takes a second.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,7 +22,6 @@ from fleetsim.model.limits import WIRE_BYTES_MAX
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
     from fleetsim.runtime.body import Room
-    from fleetsim.runtime.sse import DataSink, Turns
 
 
 class Clock(Protocol):
@@ -76,6 +75,21 @@ class Resolver(Protocol):
         ...
 
 
+class Turns(Protocol):
+    """The account of a peer for which we work: it says when to read on, so that one peer does not take all our time.
+
+    Both return the seconds waited, which do not count against the peer's deadlines.
+    """
+
+    async def turn(self, events: int = 0) -> float:
+        """Return once more may be read; ``events`` were read since the last call."""
+        ...
+
+    async def paid(self) -> float:
+        """Return once the work done so far is paid for: a large document may be parsed now."""
+        ...
+
+
 @made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -96,7 +110,7 @@ class Limits:
 class Request:
     """One HTTP request. ``streaming`` counts it among the long streams, which do not take short calls' places.
 
-    With ``turns`` and ``sinks`` a large answer to ``exchange`` is read in steps, as ``body.read_whole`` has it.
+    ``turns`` says when to read on of a large response to ``exchange``.
     """
 
     method: str
@@ -106,21 +120,16 @@ class Request:
     limits: Limits = field(default_factory=Limits)
     streaming: bool = False
     turns: Turns | None = field(default=None, repr=False, compare=False)
-    sinks: Callable[[], DataSink] | None = field(default=None, repr=False, compare=False)
 
 
 @made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One whole HTTP response. Header names are lower case; repeated ones are joined with ", ".
-
-    Of what went into a ``sink`` the body is only the beginning.
-    """
+    """One whole HTTP response. Header names are lower case; repeated ones are joined with ", "."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
-    sink: DataSink | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from fleetsim.model.errors import LimitReached, TimedOut, WireError
 from fleetsim.model.limits import LARGE_JSON_BYTES, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import SMALL_BYTES, BodyPlace, Deadline, Room
-
-if TYPE_CHECKING:
-    from fleetsim.runtime.ports import IncomingResponse
+from fleetsim.runtime.ports import IncomingResponse, Turns
 
 _BOM = b"\xef\xbb\xbf"
-_DATA = b"data: "
 
 PIECE_BYTES = 8 * 1024
 """So much of a stream is looked at before others have a turn: a millisecond, if lines are not all short."""
@@ -47,32 +44,12 @@ class StreamLimits:
     large_event_s: float | None = 60.0
 
 
-class DataSink(Protocol):
-    """Takes the data of a large event as it arrives, and reads it step by step, so that others have turns.
-
-    Raises nothing before it is asked for its value.
-    """
-
-    def feed(self, piece: bytes) -> None:
-        """What comes next of it."""
-        ...
-
-    def work(self) -> bool:
-        """Read on for a millisecond at the most, now that all is there; whether there is more to be read."""
-        ...
-
-    def value(self) -> Any:
-        """What was read. Raises FleetsimError."""
-        ...
-
-
 class SseEvent(NamedTuple):
-    """One event. ``event`` is "message" unless the stream named it. What went into ``sink`` is not in ``data``."""
+    """One event. ``event`` is "message" unless the stream named it."""
 
     data: str
     event: str = "message"
     id: str = ""
-    sink: DataSink | None = None
 
 
 class EventReader:
@@ -81,19 +58,14 @@ class EventReader:
     Lines end at CR, LF or CRLF, wherever the pieces are cut.
     """
 
-    def __init__(self, limits: StreamLimits, sinks: Callable[[], DataSink] | None = None) -> None:
+    def __init__(self, limits: StreamLimits) -> None:
         self.held = 0
         """Bytes of the event, or of the comment, that is not whole yet."""
-        self._limits, self._sinks = limits, sinks
-        self.sink: DataSink | None = None
-        """What the event that is not whole is poured into, if it is large."""
-        self._between = b""
-        """What goes before the next that is poured: a line break, if that is not the rest of a line."""
+        self._limits = limits
         self._bytes = self._lines = self._event_bytes = 0
         self._after_cr = False
         self._mark: bytes | None = b""
-        self._line: list[bytes] = []
-        self._line_bytes = 0
+        self._line = bytearray()  # not a list of pieces: each may be of one byte
         self._name, self._id = "", ""
         self._data: list[bytes] = []
 
@@ -116,56 +88,28 @@ class EventReader:
             raise LimitReached(f"the stream has more than {limits.lines_max} lines")
         events = []
         for line in lines:
-            size = self._line_bytes + len(line)
             if self._line:
-                line = b"".join((*self._line, line))
-                self._line, self._line_bytes = [], 0
+                self._line += line
+                line = bytes(self._line)
+                self._line.clear()
             if not line:
                 self._event_bytes = 0
                 if (event := self._event()) is not None:
                     events.append(event)
                 continue
-            self._count(line, size)
+            self._count(line)
             if line.startswith(b"data: "):
                 self._data.append(line[6:])
             elif not line.startswith(b":"):
                 self._field(*line.split(b":", 1))
         if rest:
-            if self._line and len(self._line[0]) < len(_DATA):
-                self._line[0] += rest
-            else:
-                self._line.append(rest)
-            self._line_bytes += len(rest)
+            self._line += rest
             before = self._event_bytes
-            self._count(self._line[0], self._line_bytes)
-            self.held, self._event_bytes = max(self._line_bytes, self._event_bytes), before
+            self._count(self._line)
+            self.held, self._event_bytes = max(len(self._line), self._event_bytes), before
         else:
             self.held = self._event_bytes
-        if self.held > LARGE_JSON_BYTES and self._sinks is not None:
-            self._pour(self._sinks)
         return events
-
-    def _pour(self, sinks: Callable[[], DataSink]) -> None:
-        """What there is of the event's data goes on; of a line that is not whole it is kept whose it is."""
-        poured, self._data = self._data, []
-        rest: list[bytes] = []
-        if self._line and self._line[0].startswith(b":"):
-            self._line = [b":"]  # a comment
-        elif self._line and len(self._line[0]) >= len(_DATA) and self._line[0].startswith(b"data:"):
-            (first, *rest), self._line = self._line, [_DATA]
-            rest = [piece for piece in (first[len(b"data:") :].removeprefix(b" "), *rest) if piece]
-        if not rest and not (any(poured) if self.sink is None else poured):
-            self._data = poured  # an event without data is none, however large a comment in it is
-            return
-        sink = self.sink = self.sink or sinks()
-        for data in poured:
-            sink.feed(self._between + data)
-            self._between = b"\n"
-        if rest:
-            sink.feed(self._between + rest[0])
-            self._between = b""
-        for piece in rest[1:]:
-            sink.feed(piece)
 
     def _unmarked(self, piece: bytes) -> bytes:
         """Without the byte order mark in front of the stream, b"" while there may be one."""
@@ -174,7 +118,8 @@ class EventReader:
         self._mark = head if len(head) < len(_BOM) and _BOM.startswith(head) else None
         return head.removeprefix(_BOM) if self._mark is None else b""
 
-    def _count(self, line: bytes, size: int) -> None:
+    def _count(self, line: bytes | bytearray) -> None:
+        size = len(line)
         if size > self._limits.line_bytes_max:
             raise LimitReached(f"a line of the stream is longer than {self._limits.line_bytes_max} bytes")
         if not line.startswith(b":"):
@@ -193,11 +138,6 @@ class EventReader:
 
     def _event(self) -> SseEvent | None:
         """What an empty line ends; None if it has no data."""
-        if self.sink is not None and self._sinks is not None:
-            self._pour(self._sinks)
-            sink, name = self.sink, self._name
-            self.sink, self._between, self._name = None, b"", ""
-            return SseEvent("", name or "message", self._id, sink)
         name, lines = self._name, self._data
         self._name, self._data = "", []
         data = lines[0] if len(lines) == 1 else b"\n".join(lines)
@@ -207,29 +147,14 @@ class EventReader:
 # -- when to read on ---------------------------------------------------------------------------------------------
 
 
-class Turns(Protocol):
-    """Who says when to read on, so that one stream does not take all the time there is."""
-
-    async def turn(self, events: int = 0) -> float:
-        """So many events were read; returns once more may be read, and how many seconds that took."""
-        ...
-
-    async def step(self) -> float:
-        """As ``turn``, after a piece of something large."""
-        ...
-
-
 async def read_events(
     incoming: IncomingResponse,
     *,
     limits: StreamLimits | None = None,
     turns: Turns | None = None,
     document: BodyPlace | None = None,
-    sinks: Callable[[], DataSink] | None = None,
 ) -> AsyncGenerator[SseEvent, None]:
     """Yield the events of a response until it ends or says ``[DONE]``.
-
-    With ``sinks`` an event that is larger than ``LARGE_JSON_BYTES`` is poured into one of them as it arrives.
 
     While ``turns`` has us wait nothing is read, and the sender waits once the connection's buffers are full; that
     time is not the sender's silence.
@@ -247,7 +172,7 @@ async def read_events(
     if incoming.status != 200 or content_type.partition(";")[0].strip().lower() != "text/event-stream":
         raise WireError(f"not an event stream: status {incoming.status}, type {one_line(content_type, 80)!r}")
     limits, document = limits or StreamLimits(), document or Room().document("")
-    reader, wait = EventReader(limits, sinks), _StreamWait(incoming.chunks, limits, document)
+    reader, wait = EventReader(limits), _StreamWait(incoming.chunks, limits, document)
     with document, wait:
         ended = False
         while not ended:
@@ -262,8 +187,9 @@ async def read_events(
                 if reader.held > SMALL_BYTES or document.since is not None:
                     wait.pardon(await document.grow(reader.held))
                 for event in events:
-                    if event.sink is not None:
-                        wait.pardon(await _work(event.sink, turns))
+                    if len(event.data) > LARGE_JSON_BYTES:
+                        if turns is not None:  # it is parsed at once, when the work before it is paid for
+                            wait.pardon(await turns.paid())
                     elif event.data.strip() == "[DONE]":
                         return
                     wait.note_event()
@@ -271,16 +197,7 @@ async def read_events(
                     if turns is not None:
                         wait.pardon(await turns.turn(1))
                 if turns is not None and not events:  # each event had a turn
-                    wait.pardon(await turns.step())
-
-
-async def _work(sink: DataSink, turns: Turns | None) -> float:
-    """Read a large event; how many seconds others had."""
-    waited_s = 0.0
-    while sink.work():
-        if turns is not None:
-            waited_s += await turns.step()
-    return waited_s
+                    wait.pardon(await turns.turn())
 
 
 class _StreamWait:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import Room, read_whole
-from fleetsim.runtime.exchange import Origin, origin_of, where_of
+from fleetsim.runtime.body import Room
+from fleetsim.runtime.exchange import Origin, origin_of, read_whole, where_of
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.active_faults import ActiveFaults, Weather
@@ -221,20 +221,15 @@ class OpenExchange(AbstractAsyncContextManager[IncomingResponse]):
         """The whole response. What is there at once, as it is where no weather is, is taken as it stands."""
         start = await self._start()
         try:
-            body, sink, asked = self._simulated.whole(), None, self._request
+            body, asked = self._simulated.whole(), self._request
             if body is None:
-                body, sink = await read_whole(
-                    self._simulated.chunks(),
-                    room or Room(),
-                    owner=where_of(asked.url),
-                    turns=asked.turns,
-                    sinks=asked.sinks,
-                )
+                chunks, owner = self._simulated.chunks(), where_of(asked.url)
+                body = await read_whole(chunks, room or Room(), owner=owner, turns=asked.turns)
         except BaseException as error:
             self._over(error)
             raise
         self._over(None)
-        return Reply(status=start.status, headers=start.headers, body=body, sink=sink)
+        return Reply(status=start.status, headers=start.headers, body=body)
 
     async def __aenter__(self) -> IncomingResponse:
         start = await self._start()

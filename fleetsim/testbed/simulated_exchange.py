@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 from fleetsim.model.errors import TimedOut, Unreachable
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import SMALL_BYTES, BoundedChunks
-from fleetsim.runtime.exchange import Origin, check_head, origin_of
+from fleetsim.runtime.body import SMALL_BYTES
+from fleetsim.runtime.exchange import BoundedChunks, Origin, check_head, origin_of
 from fleetsim.runtime.inbound import WHOLE
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.workers import Workers

@@ -6,10 +6,12 @@ import asyncio
 import gc
 import warnings
 from collections.abc import AsyncIterator
+from itertools import pairwise
 
 import pytest
 
-from fleetsim.caller.meter import OTHERS_S, Account, Meter, MeterLimits
+from fleetsim.caller.meter import Account, Meter, MeterLimits
+from fleetsim.model.limits import LARGE_JSON_BYTES
 from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.testbed.runtime import CountedWork, virtual_runtime
@@ -145,12 +147,13 @@ async def test_a_line_of_comments_without_end_gives_others_their_turn_too() -> N
 
     class Counted:
         async def turn(self, events: int = 0) -> float:
-            raise AssertionError("there is no event")
-
-        async def step(self) -> float:
             nonlocal turns
+            assert not events
             turns += 1
-            return await account.step()
+            return await account.turn()
+
+        async def paid(self) -> float:
+            raise AssertionError("there is no large document")
 
     async def chunks() -> AsyncIterator[bytes]:
         yield b":\n" * 50_000
@@ -251,54 +254,32 @@ async def test_while_an_agent_runs_ahead_others_have_half_of_the_time() -> None:
     assert asyncio.get_running_loop().time() - began == pytest.approx(20 * LIMITS.turn_s)
 
 
-async def test_a_large_document_is_read_in_short_turns_and_not_while_the_agent_waits_elsewhere() -> None:
-    found = account(limits=LIMITS)
-    found.charge(LIMITS.step_s)
-    assert await found.turn() == 0.0
-    assert await found.step() == pytest.approx(LIMITS.step_s)
-    assert await found.step() == 0.0
-    found.charge(LIMITS.turn_s)
-    waited = await asyncio.gather(found.turn(), found.step())
-    assert waited == [pytest.approx(LIMITS.turn_s)] * 2
-
-
-async def seconds_of_reading(work_s: float, *, other: bool, large: bool = True) -> float:
-    """How long an agent reads large documents, or else events, that take so much work; another is at work meanwhile."""
-    found = meter(step_s=LIMITS.step_s)
-    reader, quiet = found.account("reader"), found.account("quiet")
-
-    async def beside() -> None:
-        while True:
-            quiet.charge(LIMITS.step_s)
-            await asyncio.sleep(OTHERS_S / 2)
-
-    at_work = asyncio.ensure_future(beside()) if other else None
+async def test_a_flood_of_work_has_a_quarter_of_the_time_however_long_it_lasts() -> None:
+    reader = meter(step_s=LIMITS.turn_s / 4).account("reader")
     began = asyncio.get_running_loop().time()
-    for _ in range(round(work_s / LIMITS.step_s)):
+    for _ in range(4 * 5_000):
         reader.begin()
-        await (reader.step() if large else reader.turn())
-    if at_work is not None:
-        at_work.cancel()
-        await asyncio.wait([at_work])
-    return asyncio.get_running_loop().time() - began
+        await reader.turn()
+    took_s = asyncio.get_running_loop().time() - began
+    assert took_s == pytest.approx(5_000 * LIMITS.turn_s / LIMITS.work_per_s, rel=0.05)
 
 
-async def test_floods_of_large_documents_have_a_twentieth_while_another_agent_is_at_work() -> None:
-    ahead_s = LIMITS.large_ahead_s + LIMITS.work_ahead_s
-    took_s = await seconds_of_reading(5.0, other=True)
-    assert (5.0 - ahead_s) / LIMITS.large_per_s <= took_s <= 5.0 / LIMITS.large_per_s
+async def test_large_documents_of_one_agent_are_parsed_one_at_a_time_once_the_one_before_is_paid_for() -> None:
+    found, parsed = account(), list[float]()
 
+    async def stream() -> AsyncIterator[bytes]:
+        for _ in range(2):
+            yield b"data: " + b"x" * LARGE_JSON_BYTES * 2 + b"\n\n"
 
-async def test_floods_of_large_documents_have_what_every_agent_may_while_no_other_is_at_work() -> None:
-    assert await seconds_of_reading(5.0, other=False) == pytest.approx(5.0 / LIMITS.work_per_s, rel=0.05)
+    async def read() -> None:
+        incoming = IncomingResponse(status=200, headers={"content-type": "text/event-stream"}, chunks=stream())
+        async for _ in read_events(incoming, turns=found):
+            parsed.append(asyncio.get_running_loop().time())
+            found.charge(0.25)
 
-
-async def test_one_honest_answer_of_the_largest_kind_is_read_as_fast_beside_others() -> None:
-    assert await seconds_of_reading(0.3, other=True) == pytest.approx(await seconds_of_reading(0.3, other=False))
-
-
-async def test_work_in_small_pieces_has_a_quarter_beside_others_however_long_it_lasts() -> None:
-    assert await seconds_of_reading(5.0, other=True, large=False) == pytest.approx(5.0 / LIMITS.work_per_s, rel=0.05)
+    await asyncio.gather(read(), read())
+    least_s = 0.25 / NO_CREDIT.work_per_s
+    assert min(later - sooner for sooner, later in pairwise(parsed)) >= least_s
 
 
 async def test_what_others_had_since_is_no_part_of_a_turn() -> None:

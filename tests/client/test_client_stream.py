@@ -142,12 +142,12 @@ async def test_a_large_event_is_read_as_a_small_one_is(runtime: Runtime, network
     )
     turns = Counted()
     events, stream = await read(runtime, network, agent, turns=turns)
-    assert turns.turns > 400, "others have theirs while it is read, and while it arrives"
+    assert turns.paid_for == 3
     assert [type(event) for event in events] == [ArtifactUpdate, StatusUpdate, ArtifactUpdate, StatusUpdate]
     assert fold(fold(None, events[0]), events[2]).text == text + "!"
     assert isinstance(events[1], StatusUpdate)
     assert events[1].metadata["x"][-1] == {"n": 19_999}
-    assert (stream.skipped, stream.ended) == (1, True)
+    assert (stream.skipped, stream.ended) == (0, True)
     failure = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "x" * 100_000}})
     second = MemoryNetwork()
     assert isinstance(await refusal(runtime_on(second), second, [f"data: {failure}\n\n".encode()]), TaskNotFound)

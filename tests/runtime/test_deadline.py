@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 from fleetsim.model.errors import TimedOut
-from fleetsim.runtime.body import AGAIN_S, PUT_OFF_MAX, BoundedChunks, Deadline, deadline_of
+from fleetsim.runtime.body import AGAIN_S, PUT_OFF_MAX, Deadline
+from fleetsim.runtime.exchange import BoundedChunks, deadline_of
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.loop import VirtualLoop

@@ -10,11 +10,12 @@ import pytest
 from starlette.requests import Request as StarletteRequest
 
 from fleetsim.model.errors import LimitReached, TimedOut, Unreachable
-from fleetsim.runtime.body import BoundedChunks, deadline_of
 from fleetsim.runtime.exchange import (
+    BoundedChunks,
     ExchangeProgress,
     Origin,
     check_head,
+    deadline_of,
     exchange,
     is_usable,
     is_writable,

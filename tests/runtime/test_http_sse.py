@@ -127,35 +127,6 @@ def test_any_slicing_gives_the_events_of_the_standard(stream: bytes, data: st.Da
     assert [(event.event, event.data, event.id) for event in got] == reference(stream)
 
 
-class Kept:
-    """What was poured into it; ``steps`` are how often it is read on."""
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.read = 0
-
-    def feed(self, piece: bytes) -> None:
-        self.pieces.append(piece)
-
-    def work(self) -> bool:
-        self.read += 1
-        return self.read < len(self.pieces)
-
-    def value(self) -> bytes:
-        return b"".join(self.pieces)
-
-
-async def poured(slices: Iterable[bytes]) -> list[tuple[str, str, str]]:
-    found = []
-    async for event in read_events(incoming(slices), sinks=Kept):
-        data = event.data
-        if isinstance(event.sink, Kept):
-            assert event.sink.read >= len(event.sink.pieces), "it is read before it is handed on"
-            data += event.sink.value().decode("utf-8", "replace")
-        found.append((event.event, data, event.id))
-    return found
-
-
 LARGE_LINES = st.lists(
     st.sampled_from(
         [
@@ -168,66 +139,38 @@ LARGE_LINES = st.lists(
 
 
 @given(LARGE_LINES, st.sets(st.floats(0, 1), max_size=20))
-@example(b"data: " + b"x" * 70_000 + b"\r\ndata:  b\r\n\r\ndata: 1\n\n", None)
-@example(b"data\n: " + b"c" * 70_000 + b"\n\ndata: 1\n\n", {0.5})
-@example(b"data\n: " + b"c" * 70_000 + b"\ndata\ndata: 1\n\n", {0.5})
-def test_a_large_event_is_poured_as_it_would_have_been_kept(stream: bytes, places: set[float] | None) -> None:
+def test_a_large_event_is_read_as_a_small_one_wherever_it_is_cut(stream: bytes, places: set[float]) -> None:
     size = len(stream)
-    cuts = range(size - 10) if places is None else sorted({round(place * size) for place in places})
-    edges = [0, *cuts, size]
-    assert run(lambda: poured([stream[a:b] for a, b in pairwise(edges)])) == reference(stream)
+    edges = [0, *sorted({round(place * size) for place in places}), size]
+    got = run(lambda: collect([stream[a:b] for a, b in pairwise(edges)]))
+    assert [(event.event, event.data, event.id) for event in got] == reference(stream)
 
 
-async def test_of_a_large_event_nothing_is_kept_beside_what_is_poured_and_its_limits_hold() -> None:
-    line = b"data: " + b"x" * 200_000
-    limits = StreamLimits(line_bytes_max=len(line), event_bytes_max=len(line))
-    events = read_events(incoming([line, b"\n", b"\n", line + b"x"]), limits=limits, sinks=Kept)
-    sink = (await anext(events)).sink
-    assert isinstance(sink, Kept)
-    assert max(len(piece) for piece in sink.pieces) <= 8 * 1024
-    with pytest.raises(LimitReached, match="a line"):
-        await anext(events)
-    limits = StreamLimits(event_bytes_max=len(line))
-    events = read_events(incoming([line, b"\n", b"data: 1", b"\n\n"]), limits=limits, sinks=Kept)
-    with pytest.raises(LimitReached, match="an event"):
-        await anext(events)
-
-
-async def test_a_large_comment_is_not_kept() -> None:
-    async def arrive() -> AsyncIterator[bytes]:
-        yield b":"
-        for at in range(500):
-            yield bytes([97 + at % 26]) * 8_192
-        yield b"\ndata: 1\n\n"
-
-    comment = IncomingResponse(status=200, headers=SSE, chunks=arrive())
+async def test_a_large_event_in_single_bytes_takes_little_more_memory_than_its_size() -> None:
+    size = 400_000
+    stream = [b"data: ", *(bytes([97 + at % 26, 98]) for at in range(size // 2)), b"\n\n"]
     tracemalloc.start()
     try:
-        assert [event.data async for event in read_events(comment, sinks=Kept)] == ["1"]
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+        assert len((await collect(stream))[0].data) == size
+        assert tracemalloc.get_traced_memory()[1] < 6 * size
     finally:
         tracemalloc.stop()
 
 
-async def test_others_have_their_turns_while_a_large_event_is_read_and_that_is_not_the_senders_silence() -> None:
-    turns = Counted(5.0)
-    large = b"data: " + b"x" * 200_000 + b"\n\n"
-    chunks: list[bytes | float] = [large, 1.0, b"data: 2\n\n"]
+async def test_a_large_event_waits_until_the_work_before_it_is_paid_for_and_that_is_not_the_senders_silence() -> None:
+    counted = Counted(5.0)
+    chunks: list[bytes | float] = [b"data: " + b"x" * 200_000 + b"\n\n", 1.0, b"data: 2\n\n"]
     limits = StreamLimits(idle_event_s=5, total_s=5)
-    found = [event async for event in read_events(incoming(chunks), limits=limits, turns=turns, sinks=Kept)]
-    sink = found[0].sink
-    assert isinstance(sink, Kept)
-    assert (len(found), found[1].data) == (2, "2")
-    assert turns.turns >= 2 * len(sink.pieces) - 2, "one as each piece arrives, and one as it is read"
+    events = [len(event.data) async for event in read_events(incoming(chunks), limits=limits, turns=counted)]
+    assert (events, counted.paid_for) == ([200_000, 1], 1)
 
 
 async def test_an_event_that_takes_us_long_to_read_is_no_slow_one_and_one_that_comes_slowly_is() -> None:
     large, limits = b"data: " + b"x" * 400_000, StreamLimits(idle_s=100, large_event_s=10)
     chunks: list[bytes | float] = [large, 4.0, b"x", 4.0, b"\n\n"]
-    (event,) = [event async for event in read_events(incoming(chunks), limits=limits, turns=Counted(5.0), sinks=Kept)]
-    assert isinstance(event.sink, Kept)
-    with pytest.raises(TimedOut, match="a large event was not whole after 10 s"):
-        async for _ in read_events(incoming([*chunks[:-1], 4.0]), limits=limits, turns=Counted(5.0), sinks=Kept):
+    assert len([event async for event in read_events(incoming(chunks), limits=limits, turns=Counted(5.0))]) == 1
+    with pytest.raises(TimedOut):
+        async for _ in read_events(incoming([*chunks[:-1], 4.0]), limits=limits, turns=Counted(5.0)):
             pass
 
 
@@ -419,10 +362,10 @@ async def test_only_a_200_is_a_stream_of_events(status: int) -> None:
 
 
 class Counted:
-    """Turns that take ``takes_s`` each; ``read`` is what was read in each turn."""
+    """Turns that take ``takes_s`` each, counted."""
 
     def __init__(self, takes_s: float = 0.0) -> None:
-        self.turns = self.events = 0
+        self.turns = self.events = self.paid_for = 0
         self.takes_s = takes_s
 
     async def turn(self, events: int = 0) -> float:
@@ -431,8 +374,10 @@ class Counted:
         await asyncio.sleep(self.takes_s)
         return self.takes_s
 
-    async def step(self) -> float:
-        return await self.turn()
+    async def paid(self) -> float:
+        self.paid_for += 1
+        await asyncio.sleep(self.takes_s)
+        return self.takes_s
 
 
 @pytest.mark.parametrize(

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 from collections.abc import AsyncIterator
 
 import pytest
 
 from fleetsim.model.errors import TimedOut
 from fleetsim.model.limits import LARGE_JSON_BYTES
-from fleetsim.runtime.body import (
-    PLACES,
-    PLACES_PER_OWNER,
-    SMALL_BYTES,
-    STEP_BYTES,
-    BoundedChunks,
-    Room,
-    deadline_of,
-    read_whole,
-)
+from fleetsim.runtime.body import PLACES, PLACES_PER_OWNER, SMALL_BYTES, Room
+from fleetsim.runtime.exchange import BoundedChunks, deadline_of, read_whole
 from fleetsim.runtime.ports import IncomingResponse, Limits
 from fleetsim.runtime.sse import StreamLimits, read_events
-from fleetsim.wire.json_pieces import JsonReader
+from tests.runtime.test_http_sse import Counted
 
 PIECE = 64 * 1024
 LARGE = 4 * SMALL_BYTES
@@ -53,7 +44,7 @@ def _none_in_hand() -> None:
 async def read(room: Room, owner: str, sender: Sender, limits: Limits | None = None) -> int:
     allowed = limits or Limits(total_s=None)
     chunks = BoundedChunks(sender.chunks(), limits=allowed, deadline=deadline_of(allowed), where=owner)
-    body, _ = await read_whole(chunks, room, owner=owner)
+    body = await read_whole(chunks, room, owner=owner)
     Sender.in_hand -= len(body)
     return len(body)
 
@@ -65,33 +56,16 @@ async def test_a_hundred_large_answers_at_once_are_all_read_within_the_bound() -
     assert room.take("anybody"), "the places are free again"
 
 
-async def test_a_large_body_is_read_in_steps_as_it_comes_and_only_its_beginning_kept() -> None:
-    class Others:
-        turns = 0
-
-        async def turn(self, events: int = 0) -> float:
-            raise AssertionError("there is no event")
-
-        async def step(self) -> float:
-            self.turns += 1
-            return 0.0
-
-    async def arriving(data: bytes) -> AsyncIterator[bytes]:
-        for at in range(0, len(data), PIECE):
-            yield data[at : at + PIECE]
-
-    for size in (10, 2**20):
-        others, value = Others(), {"x": "y" * size}
-        data = json.dumps(value).encode()
-        body, sink = await read_whole(arriving(data), Room(), owner="a", turns=others, sinks=JsonReader)
-        if size == 10:
-            assert (body, sink, others.turns) == (data, None, 0)
-        else:
-            assert sink is not None
-            assert sink.value() == value
-            assert data.startswith(body)
-            assert len(body) < 2 * LARGE_JSON_BYTES + PIECE
-            assert others.turns >= len(data) / STEP_BYTES
+async def test_a_large_body_waits_in_its_place_until_the_work_before_it_is_paid_for() -> None:
+    room, counted = Room(places=1), Counted(takes_s=5.0)
+    for size, paid in ((LARGE_JSON_BYTES, 0), (LARGE, 1)):
+        assert len(await read_whole(Sender(size).chunks(), room, owner="a", turns=counted)) == size
+        assert counted.paid_for == paid
+    reading = asyncio.ensure_future(read_whole(Sender().chunks(), room, owner="a", turns=Counted(takes_s=50.0)))
+    await asyncio.sleep(0.1 * LARGE / PIECE + 49)
+    assert not room.take("another")
+    await reading
+    assert room.take("another")
 
 
 async def test_the_slow_large_answers_of_one_keep_another_from_nothing() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from types import MappingProxyType
 from typing import Any
 
@@ -145,6 +147,77 @@ def test_what_is_written_has_no_line_break_for_any_reader(text: str) -> None:
     written = dump({"t": text})
     assert len(written.decode().splitlines()) == 1
     assert json.loads(written) == {"t": text}
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = {_whole(name): value for name, value in pairs}
+    if len(members) != len(pairs):
+        raise WireError("a member twice")
+    return members
+
+
+def _whole(value: Any) -> Any:
+    """The value with U+FFFD instead of each lone surrogate."""
+    if isinstance(value, str):
+        return re.sub("[\ud800-\udfff]", "\ufffd", value)
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return {name: _whole(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(float(text)):
+        raise WireError("not finite")
+    return float(text)
+
+
+STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_number, parse_constant=_number)
+
+
+def strictly_read(data: bytes) -> Any:
+    """What the standard library reads, if it is unambiguous. Raises WireError."""
+    try:
+        return _whole(STRICT.decode(data.decode().removeprefix("\ufeff")))
+    except (ValueError, RecursionError):
+        raise WireError("not JSON") from None
+
+
+def read_by(read: Any, data: bytes) -> str:
+    try:
+        return repr(read(data))
+    except WireError:
+        return "refused"
+
+
+SPECIAL = st.sampled_from(
+    [
+        *(r"\ud83d\ude00", r"\ud83d", r"\\ud83d", r"\\\ud83d\ude00", r"\ude00", r"\"", r"\\", r"\u00e9", r"\n"),
+        *("é", "\U0001f600", " ", "a" * 40, "[", "{", ",", "]", r"\x", "\x01", r"\u12", "\\", "\0"),
+        *(r"\u0022", r"\\u0022", r"\\\u0022", r"\u005c", r"\uD83D", r"\uDE00", r"\/"),
+    ]
+)
+STRINGS = st.lists(SPECIAL, max_size=6).map(lambda parts: f'"{"".join(parts)}"')
+OBJECTS = st.lists(st.tuples(st.sampled_from(['"a"', '"b"', r'"\u0061"', r'"\""']) | STRINGS, STRINGS), max_size=4).map(
+    lambda members: "{" + ",".join(f"{name}:{value}" for name, value in members) + "}"
+)
+DOCUMENTS = st.one_of(
+    st.builds(lambda value, indent: json.dumps(value, indent=indent), JSON, st.sampled_from([None, 1])),
+    st.builds(lambda value: json.dumps(value, ensure_ascii=False), JSON),
+    st.lists(STRINGS | OBJECTS, max_size=3).map(lambda texts: f"[{','.join(texts)}]"),
+    st.text(alphabet='[]{}",:\\ \t01-.eEtrufalsn', max_size=12),
+).map(lambda text: text.encode("utf-8", "replace"))
+
+
+@given(DOCUMENTS)
+@example(b"\xef\xbb\xbf[1]")
+@example(b'{"\\ud800":1,"\\ud801":2}')
+@example(b'{"a":"x","a":"\\u0022\\u0022\\u0022\\u0022"}')
+@example(b'{"a":"\\\\u0022","a":""}')
+@example(b"[-1.50e+3,-0,1.,tru]")
+@example(b"[-1.50e+3,-0,-0.0,1E5,123456789012345678901234567890]")
+@example(b" [ true , false , null , -1.5E3 , {} ] ")
+def test_a_document_is_read_as_the_standard_library_reads_it_unless_it_is_ambiguous(document: bytes) -> None:
+    assert read_by(parse_untrusted, document) == read_by(strictly_read, document)
 
 
 @given(st.binary(max_size=200))
