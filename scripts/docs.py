@@ -26,6 +26,8 @@ from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.step import machine
 from fleetsim.caller.track import Rules
 from fleetsim.caller.webhook_arrival import EarlyLimits
+from fleetsim.check.requirement import NEEDS, ONCE
+from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
 from fleetsim.client.remote_file import REMOTE_BYTES_MAX
@@ -350,7 +352,42 @@ def rules() -> str:
     return "| rule | |\n|---|---|\n" + "".join(f"| {one.number} | {one.rule} |\n" for one in INVARIANTS)
 
 
+CHECKLIST = """What `fleetsim check URL` tests an agent for, one row for each promise.
+
+A failed **MUST** fails the check, a failed **SHOULD** warns (with `--strict` it fails too), a failed **MAY**
+informs. A row is probed in each dialect it names that the agent speaks, or once for the agent. `fleetsim
+explain ID` shows a row on the terminal.
+
+Verdicts: *pass*, *fail*, *not applicable* (the promise does not concern this agent) and *not tested* (with the
+reason, and what to add so that it is). They never blur.
+
+What a row may need:
+"""
+
+
+def checklist() -> str:
+    """The rows of the check."""
+    lines = ["# The checklist\n", NOTE + CHECKLIST, *(f"- `{name}`: {text}" for name, text in NEEDS.items())]
+    section = ""
+    for requirement in REQUIREMENTS.values():
+        if requirement.section != section:
+            section = requirement.section
+            lines.append(f"\n## {section}")
+        dialects = "once" if requirement.dialects == ONCE else ", ".join(requirement.dialects)
+        needs = f"; needs {', '.join(sorted(requirement.needs))}" if requirement.needs else ""
+        source = f"Source ({', '.join(requirement.covers)}): {requirement.source}."
+        lines += [
+            f"\n### {requirement.id} {requirement.title}\n",
+            f"**{requirement.severity}**, {dialects}{needs}. {source}\n",
+            f"- Probe: {requirement.how}",
+            f"- Fix: {requirement.remedy}",
+        ]
+        lines += [f"- Seen: {requirement.incident}"] if requirement.incident else []
+    return "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "checklist.md": checklist,
     "permissions.md": permissions,
     "requests.md": requests,
     "events.md": events,

@@ -15,26 +15,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fleetsim.check.agent_under_test import Hint, Options, Target
+    from fleetsim.check.evidence import Verdict
     from fleetsim.check.listener import Listener, Sink, socket_listener
-    from fleetsim.check.options import Hint, Options, Target
     from fleetsim.check.report import Finding, Report
     from fleetsim.check.requirement import Requirement, Severity
     from fleetsim.check.runner import run_check, select
     from fleetsim.check.sections import REQUIREMENTS
-    from fleetsim.check.verdict import Verdict
 
 _HOMES = {
     "REQUIREMENTS": "sections",
     "Finding": "report",
-    "Hint": "options",
+    "Hint": "agent_under_test",
     "Listener": "listener",
-    "Options": "options",
+    "Options": "agent_under_test",
     "Report": "report",
     "Requirement": "requirement",
     "Severity": "requirement",
     "Sink": "listener",
-    "Target": "options",
-    "Verdict": "verdict",
+    "Target": "agent_under_test",
+    "Verdict": "evidence",
     "run_check": "runner",
     "select": "runner",
     "socket_listener": "listener",

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, written
+from fleetsim.check.evidence import BODY_BYTES_MAX, Exchange, NotPassed, Verdict, note_timeout, written
+from fleetsim.check.internals import Internals
 from fleetsim.check.listener import Listener
-from fleetsim.check.options import DEFAULT_TEXTS, Hint, Options, Target
 from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_path
-from fleetsim.check.requirement import BOTH
-from fleetsim.check.verdict import NotPassed, Verdict, note_timeout
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.http import followed
 from fleetsim.model.call import Operation
@@ -22,7 +20,7 @@ from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Un
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.wire.cards import read_card
 from fleetsim.wire.choice import lies_below, no_way
-from fleetsim.wire.dialect import dialect_of_version
+from fleetsim.wire.dialect import DIALECTS, dialect_of_version
 
 PROBE_EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("probed", default=None)
 """The requests of the probe under way: what it leaned on is seen in them."""
@@ -236,7 +234,8 @@ async def _find_spoken(agent: AgentUnderTest, offered: tuple[str, ...]) -> None:
     unknown = {name: refusal for name in offered if (refusal := await _refusal(agent, name)) is not None}
     spoken = [name for name in offered if name not in unknown]
     if unknown:
-        spoken += [name for name in BOTH if name not in offered and await _refusal(agent, name) is None]
+        specified = sorted(name for name, spec in DIALECTS.items() if spec.guessed)
+        spoken += [name for name in specified if name not in offered and await _refusal(agent, name) is None]
     if unknown and spoken:
         agent.unknown, agent.spoken = unknown, tuple(sorted(spoken))
         agent.dialects = agent.target.dialects or agent.spoken
@@ -281,3 +280,75 @@ def _detected(agent: AgentUnderTest) -> dict[str, Hint]:
         if skill is not None:
             found[kind] = Hint(skill, text)
     return found
+
+
+DEFAULT_TEXTS = {
+    "quick": "fleetsim check",
+    "slow": "4",
+    "ask": "hello",
+    "fail": "on purpose",
+    "stream": "one two three four",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """How to get a kind of behaviour out of the agent: a skill to name, and a text to send."""
+
+    skill: str | None
+    text: str
+
+    @classmethod
+    def parse(cls, text: str, kind: str) -> Hint:
+        """Read ``SKILL``, ``SKILL=TEXT`` or ``=TEXT``; without a text, the usual one of that kind is sent."""
+        skill, equals, words = text.partition("=")
+        return cls(skill.strip() or None, words if equals else DEFAULT_TEXTS[kind])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the check may do and knows beforehand. Times in seconds.
+
+    ``reply_s`` limits the wait for the card, for each reply and for the first event of a stream; a probe may take three
+    times as long.
+    ``virtual``: hours pass at once, so rows that need them are probed. ``inside`` looks into
+    the agent, where it runs in our hands. ``mutating`` are skills known to change the world. ``profile`` is one
+    of ``row.PROFILES``.
+    """
+
+    hints: Mapping[str, Hint] = field(default_factory=dict)
+    mutating: tuple[str, ...] = ()
+    profile: str = ""
+    side_effects: bool = False
+    virtual: bool = False
+    inside: Internals | None = None
+    seed: int = 0
+    jobs: int = 8
+    reply_s: float = 30.0
+    rush_s: float = 1.0
+    patience_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Which agent, and what lets the check in. ``dialects`` None probes those the card offers.
+
+    ``rpc_url`` and ``card_url`` pin endpoint and card, at the origin of ``url``.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    other_headers: Mapping[str, str] | None = field(default=None, repr=False)
+    dialects: tuple[str, ...] | None = None
+    rpc_url: str | None = None
+    card_url: str | None = None
+
+    @property
+    def address(self) -> AgentUrl:
+        """Where card and endpoint are, parsed as our own caller parses it. Raises ConfigError."""
+        return AgentUrl.parse(self.url, rpc_url=self.rpc_url, card_url=self.card_url)
+
+    def secrets(self) -> tuple[str, ...]:
+        """The texts that must never be shown."""
+        values = [*self.headers.values(), *(self.other_headers or {}).values()]
+        return tuple(part for value in values for part in {value, value.rpartition(" ")[2]} if part)

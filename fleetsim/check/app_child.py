@@ -292,8 +292,8 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
 
     threading.Thread.start = tell_of_thread  # type: ignore[method-assign, assignment]
 
+    from fleetsim.check.agent_under_test import Hint, Options, Target
     from fleetsim.check.internals import AgentLog, LocalInternals
-    from fleetsim.check.options import Hint, Options, Target
     from fleetsim.check.runner import run_check
     from fleetsim.check.sections import REQUIREMENTS
     from fleetsim.testbed.loop import VirtualLoop

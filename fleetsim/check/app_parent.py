@@ -21,14 +21,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fleetsim.check.agent_under_test import Options, Target
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.internals import AgentLog
 from fleetsim.check.listener import Listener
-from fleetsim.check.options import Options, Target
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Requirement
 from fleetsim.check.runner import NEEDS_HOURS, Progress, run_check
 from fleetsim.check.sections import REQUIREMENTS
-from fleetsim.check.verdict import Verdict
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import LOOPBACK_NAMES

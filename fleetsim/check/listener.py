@@ -9,9 +9,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from fleetsim.check.exchange import SHOWN_CHARS, masked
+from fleetsim.check.evidence import SHOWN_CHARS, masked, note_timeout
 from fleetsim.check.raw_dialect import mapping, state_word
-from fleetsim.check.verdict import note_timeout
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import neutralise

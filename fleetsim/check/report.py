@@ -1,15 +1,18 @@
-"""What a check found, as values: one finding per requirement and dialect, and the report that holds them all."""
+"""What a check found, as values: a finding for each requirement and dialect, the report of all, and the baseline."""
 
 from __future__ import annotations
 
+import difflib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.requirement import ONCE, Requirement, Severity
-from fleetsim.check.verdict import Verdict
+from fleetsim.check.sections import REQUIREMENTS
 
 SCHEMA = "fleetsim-check/1"
 
@@ -209,3 +212,55 @@ def in_order(findings: Iterable[Finding], requirements: Mapping[str, Requirement
     """Findings in the order of the checklist, then by dialect."""
     places = {requirement_id: place for place, requirement_id in enumerate(requirements)}
     return tuple(sorted(findings, key=lambda finding: (places.get(finding.requirement.id, 0), finding.dialect)))
+
+
+# -- the baseline: accepted failures, ``ID`` or ``ID@DIALECT`` to the reason, as YAML ------------------
+
+BASELINE_BYTES_MAX = 256 * 1024
+_BASELINE_KEY = re.compile(r"([A-Z]-[0-9]{2})(@[0-9]\.[0-9])?", re.ASCII)
+
+
+def read_baseline(text: str | bytes, source: str) -> Mapping[str, str]:
+    """The accepted failures of a file.
+
+    Raises:
+        ConfigError: it is no such file, names no row, or gives no reason.
+    """
+    from fleetsim.runtime.yaml import load  # its parser is for those who have such a file
+
+    document = load(text, source, bytes_max=BASELINE_BYTES_MAX)
+    accepted = document.value.get("accepted") if isinstance(document.value, dict) else None
+    if not isinstance(accepted, dict):
+        raise document.error((), "a baseline is a mapping with the key accepted", hint="accepted: {P-17@0.3: reason}")
+    for key, reason in accepted.items():
+        fit = _BASELINE_KEY.fullmatch(str(key))
+        if fit is None or fit[1] not in REQUIREMENTS:
+            near = difflib.get_close_matches(str(key), REQUIREMENTS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "fleetsim check --list"
+            raise document.error(("accepted", key), f"there is no row {key}", key=True, hint=hint)
+        if not isinstance(reason, str) or not reason.strip():
+            raise document.error(("accepted", key), f"{key} needs a reason", hint="why is this failure accepted?")
+    return accepted
+
+
+def write_baseline(report: Report) -> str:
+    """A baseline of the report's failures; reasons that were there stay, new ones say what was found."""
+    lines = [
+        "# Failures of this agent that are accepted, by row and dialect, each with the reason.",
+        f"# Agent: {json.dumps(report.agent, ensure_ascii=False)}",
+        "accepted:",
+    ]
+    found = [f for f in report.findings if f.verdict is Verdict.FAIL]
+    for finding in found:
+        reason = finding.accepted or f"as found: {finding.reason}"
+        lines.append(f"  {finding.key}: {json.dumps(reason, ensure_ascii=False)}")
+    if not found:
+        lines[-1] = "accepted: {}"
+    return "\n".join(lines) + "\n"
+
+
+def stale(report: Report, accepted: Mapping[str, str]) -> list[str]:
+    """Accepted failures that do not happen any more (and were tested)."""
+    passed = {f.key for f in report.of(Verdict.PASS)} | {f.requirement.id for f in report.of(Verdict.PASS)}
+    failed = {f.key for f in report.of(Verdict.FAIL)} | {f.requirement.id for f in report.of(Verdict.FAIL)}
+    return sorted(key for key in accepted if key in passed and key not in failed)

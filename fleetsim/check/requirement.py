@@ -7,16 +7,16 @@ Knows nothing of what a probe does. The requirements themselves stand in ``secti
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from fleetsim.wire.dialect import DIALECTS
 
 if TYPE_CHECKING:
-    from fleetsim.check.session import Session
+    from fleetsim.check.session import Probe
 
 
 class Severity(StrEnum):
@@ -86,9 +86,6 @@ SLOW_S = 4.0
 """What a probe with the slow skill takes unless it says otherwise."""
 
 _GENERAL = re.compile(r"seed|reference|JSON-RPC|RFC", re.IGNORECASE)
-
-Probe: TypeAlias = "Callable[[Session], Awaitable[None]]"
-"""Returns if the agent meets the requirement; raises ``verdict.NotPassed`` if not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

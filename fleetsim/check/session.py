@@ -9,14 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from fleetsim.check.agent_under_test import AgentUnderTest
-from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, Frame, written
-from fleetsim.check.listener import Listener, WebhookAddress
-from fleetsim.check.options import Hint
+from fleetsim.check.agent_under_test import AgentUnderTest, Hint
+from fleetsim.check.evidence import (
+    BODY_BYTES_MAX,
+    TIMEOUTS,
+    Exchange,
+    Frame,
+    NotPassed,
+    Timeouts,
+    Verdict,
+    not_tested_unless,
+    note_timeout,
+    written,
+)
+from fleetsim.check.listener import Listener, WebhookAddress, tells_the_end
 from fleetsim.check.raw_dialect import RawDialect, mapping
-from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, not_tested_unless, note_timeout
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.model.task import TERMINAL
@@ -24,6 +33,9 @@ from fleetsim.runtime.ports import IncomingResponse, Limits, Request
 from fleetsim.runtime.sse import SseEvent, StreamLimits, read_events
 
 T = TypeVar("T")
+
+Probe: TypeAlias = "Callable[[Session], Awaitable[None]]"
+"""Tests one requirement: returns if the agent meets it, and raises ``evidence.NotPassed`` if not."""
 
 POLL_S = 0.2
 _STREAM = StreamLimits(idle_s=None, line_bytes_max=BODY_BYTES_MAX, event_bytes_max=BODY_BYTES_MAX)
@@ -411,3 +423,84 @@ class Stream:
         found = self._session.dialect.task_id(kind, mapping(content))
         not_tested_unless(isinstance(found, str), f"the stream this leans on gave {self.exchange}", self.exchange)
         return str(found)
+
+
+# -- fixtures: ask for one by ``await session.fixture(finished_task)`` ---------------------------------
+
+STREAM_S = 30.0
+
+
+async def finished_task(session: Session) -> tuple[str, Exchange]:
+    """A quick task that has ended: its id and last reading."""
+    return await session.finished()
+
+
+async def quick_stream(session: Session) -> Exchange:
+    """A whole stream of a quick task."""
+    return await _whole_stream(session, session.quick())
+
+
+async def stream_in_pieces(session: Session) -> Exchange:
+    """A whole stream of the skill that answers in pieces."""
+    return await _whole_stream(session, session.hint("stream"))
+
+
+async def _whole_stream(session: Session, hint: Hint) -> Exchange:
+    async with session.stream(Operation.STREAM, session.params(hint)) as stream:
+        not_tested_unless(
+            stream.is_stream, f"the stream this leans on was answered with {stream.exchange}", stream.exchange
+        )
+        return await stream.drain(STREAM_S)
+
+
+async def longest_stream(session: Session) -> Exchange:
+    """A whole stream with as many events as are to be had."""
+    return await session.fixture(stream_in_pieces if "stream" in session.agent.hints else quick_stream)
+
+
+async def all_streams(session: Session) -> list[Exchange]:
+    """Every whole stream a probe of shapes should look at."""
+    streams = [await session.fixture(quick_stream)]
+    if "stream" in session.agent.hints:
+        streams.append(await session.fixture(stream_in_pieces))
+    return streams
+
+
+async def register(session: Session, task_id: str, hook: WebhookAddress, **config: Any) -> Exchange:
+    """Register a webhook by the dialect's own method; ``config`` are members such as ``id`` and ``token``."""
+    params = session.dialect.set_hook(task_id, session.dialect.hook(hook.url, **config))
+    return await session.rpc(Operation.PUSH_SET, params)
+
+
+async def registered(session: Session, task_id: str, hook: WebhookAddress, **config: Any) -> Exchange:
+    """``register``, and the answer. Raises NotPassed (not tested) if it is refused."""
+    exchange = await register(session, task_id, hook, **config)
+    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange}", exchange)
+    return exchange
+
+
+async def reachable_listener(session: Session) -> None:
+    """Whether the agent lets webhooks go to the listener. Raises NotPassed (not tested) if not."""
+    hook = session.hook()
+    if session.dialect.legacy:
+        task_id, _ = await session.begin()
+    else:
+        task_id, _ = await session.fixture(finished_task)
+    exchange = await register(session, task_id, hook, token=session.new())
+    place = session.listener.place
+    not_tested_unless(
+        exchange.error is None or exchange.code != -32602,
+        f"the agent refuses webhooks to the listener ({place}); add it to the agent's allow-list "
+        f"(for fleetsim's: --allow-webhook {place})",
+        exchange,
+    )
+    not_tested_unless(exchange.granted, f"registering a webhook gave {exchange}", exchange)
+
+
+async def delivered_webhook(session: Session) -> tuple[str, WebhookAddress, Exchange]:
+    """A quick task with an inline webhook and a token, until its end was delivered."""
+    token, hook = "fleetsim-" + session.new(), session.hook()
+    task_id, exchange = await session.begin(push=session.dialect.hook(hook.url, token=token))
+    arrival = await hook.until(tells_the_end, session.options.patience_s)
+    not_tested_unless(arrival is not None, "no terminal webhook of a task sent with a webhook came", exchange)
+    return task_id, hook, exchange

@@ -119,8 +119,8 @@ def explain(common: CommonOptions, row_id: str) -> int:
     """
     import difflib
 
+    from fleetsim.check.formats import explain as explain_text
     from fleetsim.check.sections import REQUIREMENTS
-    from fleetsim.check.text import explain as explain_text
 
     requirement = REQUIREMENTS.get(row_id.upper().partition("@")[0])
     if requirement is None:

@@ -12,15 +12,13 @@ from typing import Any
 import click
 
 from fleetsim.caller.fleet import AgentEntry
-from fleetsim.check import baseline as accepted_failures
+from fleetsim.check.agent_under_test import Hint, Options, Target
 from fleetsim.check.app_parent import AppSpec, check_app_process
-from fleetsim.check.files import FORMATS
+from fleetsim.check.formats import FORMATS, render
 from fleetsim.check.listener import Listener, socket_listener, usual_listener
-from fleetsim.check.options import Hint, Options, Target
-from fleetsim.check.report import Report
+from fleetsim.check.report import BASELINE_BYTES_MAX, Report, read_baseline, stale, write_baseline
 from fleetsim.check.requirement import ONCE, Requirement
 from fleetsim.check.runner import run_check
-from fleetsim.check.text import render
 from fleetsim.cli.direct import agent_entry, is_url
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
@@ -34,7 +32,6 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 
 KINDS = ("quick", "slow", "ask", "fail", "stream")
-FILE_BYTES_MAX = accepted_failures.BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +169,8 @@ async def _run(common: CommonOptions, plan: CheckPlan, watch: float | None) -> i
 async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listener: Listener | None) -> int:
     accepted = {}
     if plan.baseline is not None:
-        text = await runtime.files.read(plan.baseline, bytes_max=FILE_BYTES_MAX)
-        accepted = dict(accepted_failures.read(text, str(plan.baseline)))
+        text = await runtime.files.read(plan.baseline, bytes_max=BASELINE_BYTES_MAX)
+        accepted = dict(read_baseline(text, str(plan.baseline)))
     async with Progress(
         f"starting {plan.app.app}" if plan.app else f"meeting {plan.target.url}", quiet=common.quiet
     ) as progress:
@@ -205,8 +202,8 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
     for kind, path in plan.reports:
         await runtime.files.write(path, FORMATS[kind](report).encode("utf-8", "replace"), mode=0o644)
     if plan.write_baseline is not None:
-        await runtime.files.write(plan.write_baseline, accepted_failures.write(report).encode(), mode=0o644)
-    for key in accepted_failures.stale(report, accepted):
+        await runtime.files.write(plan.write_baseline, write_baseline(report).encode(), mode=0o644)
+    for key in stale(report, accepted):
         common.note(f"the baseline accepts {key}, which passes now")
     if common.as_json:
         emit_json(report.as_json())

@@ -15,8 +15,6 @@ import pytest
 if TYPE_CHECKING:
     from fleetsim.pytest_plugin.fleet import Fleet, Member, VirtualTime, WebhookSink
 
-SEED = 0
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of the plugin."""
@@ -59,12 +57,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fleetsim: a row of the A2A checklist (pytest --fleetsim-agent URL)")
 
 
-def seed_of(config: pytest.Config) -> int:
-    """The seed of everything that has none of its own."""
-    given: int | None = config.getoption("--fleetsim-seed")
-    return SEED if given is None else given
-
-
 def _asked(config: pytest.Config) -> bool:
     return bool(config.getoption("--fleetsim-agent") or config.getoption("--fleetsim-app"))
 
@@ -93,7 +85,7 @@ def virtual_clock(request: pytest.FixtureRequest) -> VirtualTime:
     """Virtual time: ``virtual_clock.run(story)`` runs an async function in which an hour passes at once."""
     from fleetsim.pytest_plugin.fleet import VirtualTime
 
-    return VirtualTime(seed_of(request.config))
+    return VirtualTime(request.config.getoption("--fleetsim-seed") or 0)
 
 
 @pytest.fixture
@@ -103,9 +95,8 @@ def fleet(request: pytest.FixtureRequest) -> Fleet:
     """
     from fleetsim.pytest_plugin.fleet import Fleet
 
-    made = Fleet(
-        seed_of(request.config), folder=request.path.parent, scenario_seed=request.config.getoption("--fleetsim-seed")
-    )
+    seed = request.config.getoption("--fleetsim-seed")
+    made = Fleet(seed or 0, folder=request.path.parent, scenario_seed=seed)
     if "virtual_clock" in request.fixturenames:
         request.getfixturevalue("virtual_clock").after.append(made.aclose)
     return made

@@ -14,16 +14,15 @@ from typing import Any
 
 import pytest
 
+from fleetsim.check.agent_under_test import Hint, Options, Target
 from fleetsim.check.app_parent import AppSpec, check_app_process
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.listener import socket_listener, usual_listener
-from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Requirement, Severity
 from fleetsim.check.runner import run_check, select
-from fleetsim.check.verdict import Verdict
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import neutralise
-from fleetsim.pytest_plugin.plugin import seed_of
 from fleetsim.runtime.real import running_runtime
 
 REPORT: pytest.StashKey[Report] = pytest.StashKey()
@@ -95,7 +94,7 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
         url = f"http://{url}"
     target = Target(url=url, headers=headers, other_headers=other)
     options = Options(
-        seed=seed_of(config),
+        seed=option("--fleetsim-seed") or 0,
         side_effects=option("--fleetsim-allow-side-effects"),
         hints=_hints(option("--fleetsim-skill")),
     )

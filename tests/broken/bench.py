@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from fleetsim.agent import Agent, AgentLimits
 from fleetsim.agent.builtin import reference_agent
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.report import Report
 from fleetsim.check.requirement import ALL, Requirement
-from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.loop import Deadlock, LeftOver, run

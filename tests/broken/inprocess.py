@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from fleetsim.check.agent_under_test import Hint, Options, Target
 from fleetsim.check.internals import AgentLog, LocalInternals, capturing_logs
 from fleetsim.check.listener import Listener, Sink
-from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
 from fleetsim.check.requirement import Requirement
 from fleetsim.check.runner import Progress, run_check

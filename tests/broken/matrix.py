@@ -15,8 +15,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.runner import select
-from fleetsim.check.verdict import Verdict
 from tests.broken.bench import checked, outcome
 from tests.broken.catalogue import MUTANTS, mutant
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.runner import select
 from fleetsim.check.sections import REQUIREMENTS
-from fleetsim.check.verdict import Verdict
 from tests.broken.bench import checked, outcome
 from tests.broken.build import Mutant
 from tests.broken.catalogue import MUTANTS

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.agent_under_test import discover
-from fleetsim.check.options import Hint, Options, Target
+from fleetsim.check.agent_under_test import Hint, Options, Target, discover
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.report import Report
 from fleetsim.check.runner import select
-from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.faults import LoseRequest
 from fleetsim.testbed.network import MemoryNetwork

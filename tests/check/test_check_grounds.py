@@ -13,11 +13,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.options import Hint, Options
+from fleetsim.check.agent_under_test import Hint, Options
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Severity
 from fleetsim.check.runner import run_check, select
-from fleetsim.check.verdict import Verdict
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Runtime

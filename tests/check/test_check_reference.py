@@ -8,9 +8,9 @@ import pytest
 
 from fleetsim.agent.agent import Agent
 from fleetsim.agent.builtin import echo, reference_agent
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.report import Report
 from fleetsim.check.runner import select
-from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 from tests.broken.inprocess import ALLOW, check_app
 
@@ -91,8 +91,7 @@ async def test_a_run_with_another_seed_takes_another_order_and_finds_the_same() 
 
 
 async def test_secrets_appear_in_no_report() -> None:
-    from fleetsim.check.files import FORMATS
-    from fleetsim.check.text import render
+    from fleetsim.check.formats import FORMATS, render
 
     check = {"headers": {"authorization": f"Bearer {KEY}"}}
     report = await checked("C-10", "A-*", "E-*", "P-19", check=check, bearer=KEY, url="http://wrong:1/nowhere")

@@ -5,14 +5,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from fleetsim.check import baseline
-from fleetsim.check.exchange import Exchange, Frame, masked
-from fleetsim.check.files import as_json, html, junit, markdown
-from fleetsim.check.report import Finding, Report
+from fleetsim.check.evidence import Exchange, Frame, Verdict, masked
+from fleetsim.check.formats import as_json, explain, html, junit, markdown, render
+from fleetsim.check.report import Finding, Report, read_baseline, stale, write_baseline
 from fleetsim.check.requirement import Requirement
 from fleetsim.check.sections import REQUIREMENTS
-from fleetsim.check.text import explain, render
-from fleetsim.check.verdict import Verdict
 from fleetsim.cli.check_run import exit_code
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.model.errors import ConfigError
@@ -146,10 +143,10 @@ def test_acceptance_is_by_row_or_by_row_and_dialect() -> None:
 
 def test_a_written_baseline_is_read_back_and_accepts_what_failed() -> None:
     whole = report(PASS, MUST, SHOULD)
-    accepted = baseline.read(baseline.write(whole), "b.yaml")
+    accepted = read_baseline(write_baseline(whole), "b.yaml")
     assert set(accepted) == {"P-17@0.3", "C-02"}
     assert whole.with_accepted(accepted).passed(strict=True)
-    assert baseline.read(baseline.write(report(PASS)), "b.yaml") == {}
+    assert read_baseline(write_baseline(report(PASS)), "b.yaml") == {}
 
 
 @pytest.mark.parametrize(
@@ -163,12 +160,12 @@ def test_a_written_baseline_is_read_back_and_accepts_what_failed() -> None:
 )
 def test_a_baseline_that_cannot_be_meant_is_refused_with_its_place(text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told) as caught:
-        baseline.read(text, "b.yaml")
+        read_baseline(text, "b.yaml")
     assert "b.yaml:1:" in str(caught.value)
 
 
 def test_a_baseline_entry_that_passes_now_is_stale() -> None:
-    assert baseline.stale(report(PASS, MUST), {"T-01@0.3": "x", "P-17": "y", "T-08": "z"}) == ["T-01@0.3"]
+    assert stale(report(PASS, MUST), {"T-01@0.3": "x", "P-17": "y", "T-08": "z"}) == ["T-01@0.3"]
 
 
 def test_junit_is_xml_with_a_case_for_each_finding_and_the_verdict_in_words() -> None:

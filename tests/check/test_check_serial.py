@@ -12,14 +12,12 @@ import pytest
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import SkillContext, SkillFunction
-from fleetsim.check.agent_under_test import discover
+from fleetsim.check.agent_under_test import Options, Target, discover
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.listener import Listener, Sink
-from fleetsim.check.options import Options, Target
-from fleetsim.check.quiet import one_at_a_time
 from fleetsim.check.report import Report
-from fleetsim.check.runner import SAME_MAX, run_check, select
+from fleetsim.check.runner import SAME_MAX, one_at_a_time, run_check, select
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.options import Options, Target
+from fleetsim.check.agent_under_test import Options, Target
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.report import Report
 from fleetsim.check.runner import run_check, select
-from fleetsim.check.verdict import Verdict
 from fleetsim.model.errors import Unreachable
 from fleetsim.testbed.faults import Fault, Match, SlowStart, Stall
 from fleetsim.testbed.network import MemoryNetwork

@@ -18,7 +18,7 @@ BUDGET = {
     "api": 592,
     "caller": 16_629,
     "ceremony": 791,
-    "check": 7_640,
+    "check": 7_560,
     "cli": 6_980,
     "client": 3_373,
     "dashboard": 6_072,

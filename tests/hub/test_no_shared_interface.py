@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fleetsim.check.options import Target
+from fleetsim.check.agent_under_test import Target
+from fleetsim.check.evidence import Verdict
 from fleetsim.check.runner import run_check
-from fleetsim.check.verdict import Verdict
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import Blame, NoSharedInterface
 from fleetsim.model.work import OutcomeKind

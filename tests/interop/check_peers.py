@@ -20,8 +20,8 @@ from driver.processes import server
 from driver.verdicts import CHECKED, Checked, Expected
 from recording import Recorder, arrivals_of
 
+from fleetsim.check.agent_under_test import Hint, Options, Target
 from fleetsim.check.listener import Listener, socket_listener
-from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Finding
 from fleetsim.check.runner import run_check
 from fleetsim.check.sections import REQUIREMENTS

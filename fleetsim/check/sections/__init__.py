@@ -1,8 +1,8 @@
 """The checklist, section by section: each module holds requirements, and each requirement stands on its probe.
 
 A new requirement is one function in the module of its noun, with ``@must``, ``@should`` or ``@may`` above it and
-what it asks as its docstring; after that, ``python -m fleetsim.check.checklist > docs/reference/checklist.md``, and an
-agent that breaks it in ``tests/broken``. A new module is named below.
+what it asks as its docstring. Then run ``make docs``, and add an agent that breaks it to ``tests/broken``. A new module
+is named below.
 """
 
 from __future__ import annotations

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.check.agent_under_test import interfaces
-from fleetsim.check.exchange import Exchange
+from fleetsim.check.evidence import Exchange, fail_unless, not_tested_unless
 from fleetsim.check.raw_dialect import listed, mapping, snake_keys, url_parts, url_path
 from fleetsim.check.requirement import BUILD_GUIDE, ONCE, SERVER_GUIDE, V03, V10, must, should
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 from fleetsim.wire.dialect import dialect_of_version
 

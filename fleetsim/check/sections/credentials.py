@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fleetsim.check.exchange import written
+from fleetsim.check.evidence import fail_unless, not_tested_unless, written
 from fleetsim.check.raw_dialect import mapping
 from fleetsim.check.requirement import ONCE, SERVER_GUIDE, must, should
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
 

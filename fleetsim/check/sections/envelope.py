@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fleetsim.check.exchange import Exchange, written
-from fleetsim.check.fixtures import finished_task
+from fleetsim.check.evidence import (
+    Exchange,
+    fail_unless,
+    fail_unless_error,
+    not_applicable_unless,
+    not_tested_unless,
+    written,
+)
 from fleetsim.check.raw_dialect import RawDialect, listed, mapping
 from fleetsim.check.requirement import ALL, BUILD_GUIDE, ONCE, V03, V10, ProbeBatch, must, should
-from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, fail_unless_error, not_applicable_unless, not_tested_unless
+from fleetsim.check.session import Session, finished_task
 from fleetsim.model.call import Operation
 
 CODES = f"{BUILD_GUIDE}, 'Error code conventions'"

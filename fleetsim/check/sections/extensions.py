@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fleetsim.check.exchange import Exchange
-from fleetsim.check.options import Hint
+from fleetsim.check.agent_under_test import Hint
+from fleetsim.check.evidence import Exchange, fail_unless, not_applicable_unless, not_tested_unless
 from fleetsim.check.raw_dialect import listed, mapping
 from fleetsim.check.requirement import BUILD_GUIDE, ONCE, must, should
 from fleetsim.check.sections.card import served_card
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_applicable_unless, not_tested_unless
 from fleetsim.model.call import Operation
 from fleetsim.model.extensions import CONFIDENCE, COST, EFFECT_DOMAIN
 

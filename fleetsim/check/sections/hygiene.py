@@ -6,12 +6,10 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sized
 
-from fleetsim.check.exchange import Exchange
-from fleetsim.check.fixtures import delivered_webhook
-from fleetsim.check.options import Hint
+from fleetsim.check.agent_under_test import Hint
+from fleetsim.check.evidence import Exchange, fail_unless, not_tested_unless
 from fleetsim.check.requirement import BUILD_GUIDE, ProbeBatch, must, should
-from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_tested_unless
+from fleetsim.check.session import Session, delivered_webhook
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
 

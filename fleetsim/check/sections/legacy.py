@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from fleetsim.check.exchange import Exchange
+from fleetsim.check.evidence import Exchange, fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.check.listener import tells_the_end
 from fleetsim.check.raw_dialect import among, listed, mapping, message_text
 from fleetsim.check.requirement import BUILD_GUIDE, SERVER_GUIDE, V01, must
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
 

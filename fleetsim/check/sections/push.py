@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetsim.check.exchange import Exchange
-from fleetsim.check.fixtures import finished_task, register, registered
+from fleetsim.check.evidence import Exchange, fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.check.listener import WebhookAddress, tells_the_end
 from fleetsim.check.raw_dialect import listed, mapping, url_parts
 from fleetsim.check.requirement import BUILD_GUIDE, V03, V10, must, should
-from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
+from fleetsim.check.session import Session, finished_task, register, registered
 from fleetsim.model.call import Operation
 
 MANY = 30

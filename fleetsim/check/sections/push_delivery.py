@@ -10,14 +10,12 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
-from fleetsim.check.exchange import Exchange
-from fleetsim.check.fixtures import delivered_webhook, register, registered
+from fleetsim.check.agent_under_test import Hint
+from fleetsim.check.evidence import Exchange, fail_unless, not_tested_unless
 from fleetsim.check.listener import ReceivedWebhook, WebhookAddress, state_of, tells_the_end
-from fleetsim.check.options import Hint
 from fleetsim.check.raw_dialect import KINDS, among, answer_text, listed, mapping, texts
 from fleetsim.check.requirement import BUILD_GUIDE, V03, must, should
-from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_tested_unless
+from fleetsim.check.session import Session, delivered_webhook, register, registered
 from fleetsim.model.task import TERMINAL
 
 PUSH = f"{BUILD_GUIDE}, 'Push notifications'"

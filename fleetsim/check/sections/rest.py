@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fleetsim.check.exchange import Exchange, written
+from fleetsim.check.evidence import Exchange, fail_unless, not_applicable_unless, not_tested_unless, written
 from fleetsim.check.raw_dialect import RawDialect, mapping
 from fleetsim.check.requirement import BUILD_GUIDE, ONCE, may
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_applicable_unless, not_tested_unless
 from fleetsim.model.call import Operation
 from fleetsim.model.task import INTERRUPTED, TERMINAL
 

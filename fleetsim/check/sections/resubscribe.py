@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from fleetsim.check.exchange import Exchange
-from fleetsim.check.fixtures import finished_task
+from fleetsim.check.evidence import Exchange, fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.check.raw_dialect import mapping, message_text
 from fleetsim.check.requirement import BUILD_GUIDE, V03, V10, must, should
 from fleetsim.check.sections.streams import fold
-from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
+from fleetsim.check.session import Session, finished_task
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fleetsim.check.evidence import fail_unless, not_tested_unless
 from fleetsim.check.raw_dialect import among, listed, mapping, texts
 from fleetsim.check.requirement import ALL, BUILD_GUIDE, V03, V10, ProbeBatch, must, should
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 from fleetsim.model.task import INTERRUPTED, TERMINAL
 

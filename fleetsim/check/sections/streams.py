@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fleetsim.check.exchange import Exchange, Frame
-from fleetsim.check.fixtures import STREAM_S, all_streams, longest_stream, quick_stream, stream_in_pieces
-from fleetsim.check.options import DEFAULT_TEXTS, Hint
+from fleetsim.check.agent_under_test import DEFAULT_TEXTS, Hint
+from fleetsim.check.evidence import Exchange, Frame, fail_unless, not_tested_unless
 from fleetsim.check.raw_dialect import KINDS, among, answer_text, listed, mapping, snake_keys, texts
 from fleetsim.check.requirement import BUILD_GUIDE, V03, V10, must, should
-from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_tested_unless
+from fleetsim.check.session import STREAM_S, Session, all_streams, longest_stream, quick_stream, stream_in_pieces
 from fleetsim.model.call import Operation
 from fleetsim.model.task import INTERRUPTED, TERMINAL
 

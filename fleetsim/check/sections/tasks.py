@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fleetsim.check.exchange import Exchange
-from fleetsim.check.fixtures import finished_task
+from fleetsim.check.evidence import Exchange, fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.check.raw_dialect import STATES, answer_text, listed, mapping, message_text, snake_keys
 from fleetsim.check.requirement import ALL, BUILD_GUIDE, V03, V10, ProbeBatch, must, should
-from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
+from fleetsim.check.session import Session, finished_task
 from fleetsim.model.call import Operation
 from fleetsim.model.forms import in_form
 from fleetsim.model.task import INTERRUPTED, TERMINAL, DataPart
