@@ -1,6 +1,7 @@
-"""The dashboard: it takes events from a feed, draws the view a few times a second, and hands intents to Controls.
+"""The dashboard reads events from a feed, draws the view a few times a second, and passes a person's actions to
+Controls.
 
-It calls no other part of fleetsim and keeps no facts of its own: what is on the screen is a function of the events.
+The screen is a function of the events: the dashboard calls no other part of fleetsim and stores no facts of its own.
 """
 
 from __future__ import annotations
@@ -46,18 +47,18 @@ log = logging.getLogger(__name__)
 DRAWS_PER_S = 4
 SAID_S = 8.0
 NOTE_S = 20.0
-"""How long a message, and the note at the start, stay in the status line."""
+"""Seconds that a message, and the note at the start, stay in the status line."""
 STEPS = 24
-"""Parts of a run in which one goes back and on."""
+"""``[`` and ``]`` move by this fraction of a run."""
 WHOLE_MAX = 4
-"""Whole texts kept, the newest."""
+"""The newest whole texts stay in memory."""
 
 
 class FleetApp(App[None]):
-    """The screens over one feed; over a recording (a ``Playback``) they begin with that of its scenario.
+    """The screens over one feed. With a recording (a ``Playback``) the scenario's screen opens first.
 
-    ``controls`` carries out what a person asks for; with ``read_only`` nothing of it is offered. ``note`` is
-    said at the start, and stands beside the tabs while there is room and nothing more urgent to say there.
+    ``controls`` carries out a person's actions; ``read_only`` hides them all. ``note`` appears in the status line at
+    the start, and beside the tabs while there is room for it.
     """
 
     CSS_PATH = "styles.tcss"
@@ -116,7 +117,7 @@ class FleetApp(App[None]):
         self.theme = THEMES[0].name
 
     def _now(self) -> datetime:
-        """The moment that the screens show: of a recording the one that is played."""
+        """The moment on the screens: the present, or the moment of the recording that plays."""
         return self._clock.now() if self.playback is None else self.playback.now
 
     @property
@@ -156,7 +157,7 @@ class FleetApp(App[None]):
         self.draw_soon()
 
     async def _listen(self) -> None:
-        """Fold what the feed brings, until it ends or breaks."""
+        """Fold events from the feed until it ends or fails."""
         try:
             async for batch in self._feed:
                 if self._link.state is not LinkState.LIVE:
@@ -173,7 +174,7 @@ class FleetApp(App[None]):
         self._link = Link(LinkState.LOST, self._clock.now(), "the feed ended")
 
     def _begin_anew(self, restarts: int) -> None:
-        """The recording is played from its start again."""
+        """Play the recording from its start again."""
         self._restarts, self._builder = restarts, ViewBuilder()
         for pane in self._panes.values():
             pane.begin_anew()
@@ -185,25 +186,25 @@ class FleetApp(App[None]):
         return self._panes[self._body.current or "fleet"]
 
     def _tick(self) -> None:
-        """Draw, if an event came or a second passed."""
+        """Draw if an event arrived or a second passed."""
         if self._about() != self._drawn:
             self.draw()
 
     def _about(self) -> object:
-        """What a drawing depends on, to the second."""
+        """Everything that a drawing depends on, to the second."""
         p = self.playback
         played = (p.still, p.written, p.paused, p.speed, self._restarts) if p is not None else ()
         return self._builder.version, int(self._now().timestamp()), self._link, played
 
     def draw_soon(self) -> None:
-        """Draw once what is under way on the screen is done."""
+        """Draw after the refresh in progress."""
         self.call_after_refresh(self.draw)
 
     def draw(self) -> None:
-        """Draw the screen that is open from the newest view."""
+        """Draw the open screen from the newest view."""
         now, pane, width = self._now(), self.pane, self.size.width
         if not pane.is_attached:
-            return  # the dashboard closes: its screens go before its timers
+            return  # while the dashboard closes, its screens end before its timers
         self._drawn = self._about()
         self.view = view = self._builder.snapshot(now, exact=self.playback is not None and self.playback.still)
         self.draws += 1
@@ -218,10 +219,10 @@ class FleetApp(App[None]):
             pane.draw(view)
         except Exception as error:
             log.exception("the %s screen failed", pane.id)
-            what = f"this screen failed ({type(error).__name__}); the others go on, the log has the rest"
+            what = f"this screen failed ({type(error).__name__}); the other screens still work, see the log"
             self.say(what, Tone.BAD, FAILED_S)
         self._status.show([self._status_line(view)])
-        if pane.screen.focused is None:  # the terminal was too small for any list to have the keys
+        if pane.screen.focused is None:  # the terminal was too small to focus a list
             pane.screen.set_focus(pane.main)
 
     def _state_line(self, view: View) -> Text:
@@ -230,7 +231,7 @@ class FleetApp(App[None]):
         return chrome.playback_line(self.playback)
 
     def _announce(self, view: View) -> None:
-        """Say it when an agent begins to wait for a person, wherever one is looking."""
+        """Show a message on every screen when an agent begins to wait for a person."""
         fresh = [row.agent for row in view.questions if row.question_id not in self._waiting]
         if fresh and self._waiting_known and self.pane.NAME is not ScreenName.INBOX:
             more = f" and {len(fresh) - 1} more" if len(fresh) > 1 else ""
@@ -243,9 +244,9 @@ class FleetApp(App[None]):
         if until is not None and self._clock.now() < until:
             return message
         if self._link.state is LinkState.LOST:
-            return line((f" ! no more events: {self._link.why}. What you see is old.", Tone.BAD))
+            return line((f" ! no more events: {self._link.why}. The screen shows old data.", Tone.BAD))
         if view.config_error:
-            return line((f" ! {view.config_error}", Tone.BAD), ("  Using the version loaded before.", MUTED))
+            return line((f" ! {view.config_error}", Tone.BAD), ("  The version before it stays in force.", MUTED))
         pane = self.pane
         pieces = [line((pane.NAME.capitalize(), STRONG))]
         if pane.filter_text:
@@ -275,7 +276,7 @@ class FleetApp(App[None]):
         self._keys.show([chrome.footer(self._keys_here(), self.size.width)])
 
     def _keys_here(self) -> list[tuple[str, str]]:
-        """The keys of this screen and what they do, without those that a reader does not have."""
+        """The keys of this screen with their actions; ``read_only`` leaves out the keys that change the fleet."""
         withheld = {"r", "x", "F", "R"} if self.read_only else set()
         given = self.pane.KEYS if self.playback is None else (*self.pane.KEYS, *chrome.PLAYBACK)
         keys = [(key, word) for key, word in dict(given).items() if key not in withheld]
@@ -286,13 +287,13 @@ class FleetApp(App[None]):
             self._fit(event.size)
             self.draw_soon()
 
-    # What the screens ask for
+    # For the screens
 
     def detail(self, correlation_id: str | None) -> TaskDetail | None:
         return self._builder.detail(correlation_id) if correlation_id else None
 
     def whole(self, correlation_id: str, chars: int) -> WholeText | None:
-        """The whole of a text of so many characters; None until it has been fetched, then all is drawn again."""
+        """The whole text of ``chars`` characters; None until it was fetched. Then the screen is drawn again."""
         key = correlation_id, chars
         if key not in self._whole:
             self._whole[key] = None
@@ -303,7 +304,7 @@ class FleetApp(App[None]):
         try:
             whole = await self.controls.text(key[0])
         except FleetsimError as error:
-            self.say(f"only an excerpt of the text can be had: {error}", Tone.WARN)
+            self.say(f"only an excerpt of the text is available: {error}", Tone.WARN)
             return
         self._whole[key] = replace(whole, text=neutralise(whole.text, limit=len(whole.text) + 1))
         there = [key for key, text in self._whole.items() if text is not None]
@@ -314,16 +315,16 @@ class FleetApp(App[None]):
     def confirm(
         self, title: str, what: Sequence[Text], key: str, failed: str, work: Callable[[], Awaitable[str]]
     ) -> None:
-        """Do it once a person has said yes; otherwise as ``do``."""
+        """As ``do``, after a person confirmed."""
         classes = "-ascii" if self.ascii_only else ""
         self.push_screen(
             ConfirmScreen(title, what, classes=classes), lambda yes: self.do(key, failed, work) if yes else None
         )
 
     def do(self, key: str, failed: str, work: Callable[[], Awaitable[str]]) -> None:
-        """Carry out an intent beside the drawing, and say how it went; the same one is not begun twice."""
+        """Run an action in the background and show its result. An action that still runs is not started twice."""
         if key in self._under_way:
-            self.say("already being done")
+            self.say("this action still runs")
             return
         self._under_way.add(key)
 
@@ -338,7 +339,7 @@ class FleetApp(App[None]):
         self.run_worker(carry_out(), name=failed, exit_on_error=False)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Whatever goes wrong in the background is said, not lost."""
+        """Show an error of a background worker in the status line."""
         if event.state is WorkerState.ERROR and event.worker.error is not None:
             log.error("worker %s failed", event.worker.name, exc_info=event.worker.error)
             self.say(f"{event.worker.name}: {type(event.worker.error).__name__}", Tone.BAD, FAILED_S)
@@ -348,10 +349,10 @@ class FleetApp(App[None]):
     # Moving about
 
     def show_screen(self, name: str) -> None:
-        """Open a screen; its table has the focus, never a text field."""
+        """Open a screen with the focus on its table, never on a text field."""
         self._filter.remove_class("-shown")
         self._body.current = name
-        self.pane.screen.set_focus(self.pane.main)  # at once: the next key may have been pressed already
+        self.pane.screen.set_focus(self.pane.main)  # at once: the next key may already be in the queue
         self._name_keys()
         self.draw_soon()
 
@@ -384,14 +385,14 @@ class FleetApp(App[None]):
                 self.show_screen(name.value)
 
     def on_grid_moved(self, message: Grid.Moved) -> None:
-        """What hangs on the cursor follows it at once."""
+        """Update the details of the row under the cursor at once."""
         self.draw()
 
     def action_screen(self, name: str) -> None:
         self.show_screen(name)
 
     async def action_back(self) -> None:
-        """Out of what was opened, else drop the filter. Never quits."""
+        """Close the opened detail, else remove the filter. Never quits."""
         if self._filter.has_class("-shown"):
             self.pane.filter_by(self._filter_before)
             self._close_filter()
@@ -402,7 +403,7 @@ class FleetApp(App[None]):
     # Playing a recording
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What is about a recording is there only over one."""
+        """The keys of a recording work only with a recording."""
         if action in {"pause", "speed", "step", "jump"} or (action, *parameters) == ("screen", "scenario"):
             return self.playback is not None
         return True
@@ -418,7 +419,7 @@ class FleetApp(App[None]):
             self.draw_soon()
 
     def action_step(self, by: int) -> None:
-        """A part of the run back, or on."""
+        """Move one step back or forward in the run."""
         if self.playback is not None:
             length_s = self.playback.duration_s or max(60.0, self.playback.at_s)
             self.playback.jump(self.playback.at_s + by * length_s / STEPS)
@@ -431,7 +432,7 @@ class FleetApp(App[None]):
             return
         to_s = self.playback.second_of(text)
         if to_s is None:
-            self.say(f"“{text}” is no moment: 14:00, 2h30m, start or end", Tone.WARN)
+            self.say(f"“{text}” is not a moment of the run: 14:00, 2h30m, start or end", Tone.WARN)
         else:
             self.playback.jump(to_s)
 
@@ -460,5 +461,5 @@ class FleetApp(App[None]):
             self.draw()
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
-        """The filter stays; the table has the focus again."""
+        """Keep the filter and focus the table."""
         self._close_filter()

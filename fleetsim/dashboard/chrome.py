@@ -1,4 +1,4 @@
-"""What stands around every screen, in the width there is: header, tabs, status and keys; and the two dialogs."""
+"""The frame around every screen, for any width: header, tabs, status line and keys; and the dialogs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMPACT, FULL = 60, 100
 
 
 class Size(StrEnum):
-    """How much room there is: full from 100 columns, compact from 60, list only from 40."""
+    """The layout by columns of the terminal: full from 100, compact from 60, list only from 40."""
 
     TINY = "tiny"
     LIST = "list"
@@ -37,7 +37,7 @@ class Size(StrEnum):
 
 
 def size_of(width: int, height: int) -> Size:
-    """The size class of a terminal of so many cells."""
+    """The size class of a terminal, from its columns and rows."""
     if width < WIDTH_MIN or height < HEIGHT_MIN:
         return Size.TINY
     return Size.FULL if width >= FULL else Size.COMPACT if width >= COMPACT else Size.LIST
@@ -50,14 +50,14 @@ class ScreenName(StrEnum):
     CEREMONIES = "ceremonies"
     EVENTS = "events"
     SCENARIO = "scenario"
-    """Over a recording alone."""
+    """Only with a recording."""
 
 
 SHORT = dict(zip(ScreenName, ("Fleet", "Task", "Inbox", "Cer", "Ev", "Sc"), strict=True))
 
 
 class LinkState(StrEnum):
-    """How the screen stands to its source of events."""
+    """The state of the connection to the source of events."""
 
     WAITING = "waiting"
     LIVE = "live"
@@ -66,7 +66,7 @@ class LinkState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The state of the feed, since when, and why if it was lost."""
+    """The state of the feed, the moment when it began, and the reason if the feed was lost."""
 
     state: LinkState
     since: datetime
@@ -81,7 +81,7 @@ _LINKS = {
 
 
 def link_line(link: Link, now: datetime, *, stopping: bool = False) -> Text:
-    """``● LIVE``; anything that makes the screen old says since when."""
+    """``● LIVE``, or the state that makes the screen old, with its duration."""
     if link.state is LinkState.LIVE and stopping:
         return line(("◐ STOPPING", Tone.WARN))
     glyph, word, tone = _LINKS[link.state]
@@ -92,18 +92,18 @@ def link_line(link: Link, now: datetime, *, stopping: bool = False) -> Text:
 
 
 def playback_line(playback: Playback) -> Text:
-    """How a recording is played: ``▶ x60``, stopped, at its end, or with no more lines yet."""
+    """The state of a recording: ``▶ x60``, paused, at its end, or waiting for more lines."""
     speed = "max" if math.isinf(playback.speed) else f"x{playback.speed:g}"
     if playback.waiting and playback.written:
         return line(("● LIVE", Tone.GOOD))
     if playback.waiting:
-        return line(("■ ENDED", MUTED) if playback.ended else ("◐ NO MORE YET", Tone.WARN))
+        return line(("■ ENDED", MUTED) if playback.ended else ("◐ WAITING FOR MORE", Tone.WARN))
     return line(("‖ PAUSED", Tone.WARN), (f" {speed}", MUTED)) if playback.paused else line((f"▶ {speed}", Tone.GOOD))
 
 
 def header(view: View, state: Text, title: str, width: int) -> Text:
-    """Fleet name, how the screen stands to its events, clock and the counts that matter: when it is narrow, the most
-    important ones first.
+    """The fleet's name, the state of the feed, the clock and the counts; a narrow terminal shows the most important
+    ones.
     """
     c = view.counters
     wide = width >= FULL + 10
@@ -124,13 +124,13 @@ def header(view: View, state: Text, title: str, width: int) -> Text:
 
 
 def tabs(current: ScreenName, view: View, width: int, note: str = "") -> Text:
-    """The screens with their keys; the current one in brackets, the inbox with what waits there."""
+    """The screens with their keys: the current one in brackets, the inbox with its number of open questions."""
     left = line(" ", fitted(_tabs(current, view, width), width - 1, gap=int(width >= 80)))
     return spread(left, line((note, MUTED), " "), width)
 
 
 def tab_at(current: ScreenName, view: View, width: int, x: int) -> ScreenName | None:
-    """The screen whose tab is in that column."""
+    """The screen whose tab is at that column."""
     at = 1
     for name, tab in zip(_screens(view), _tabs(current, view, width), strict=True):
         if at <= x < at + tab.cell_len:
@@ -144,7 +144,7 @@ def _screens(view: View) -> list[ScreenName]:
 
 
 def _tabs(current: ScreenName, view: View, width: int) -> list[Text]:
-    """The whole word where there is room, a short one where there is less, the key alone where there is none."""
+    """Each tab as a word, a short word or its key alone, by the room."""
     texts: list[Text] = []
     waiting = view.counters.waiting
     for key, name in enumerate(_screens(view), start=1):
@@ -160,11 +160,11 @@ def _tabs(current: ScreenName, view: View, width: int) -> list[Text]:
 
 Keys = Sequence[tuple[str, str]]
 PLAYBACK: Keys = (("space", "pause"), ("+ -", "speed"), ("[ ]", "back, on"), ("J", "jump"))
-"""The keys of a recording, whatever the screen."""
+"""The keys of a recording, on every screen."""
 
 
 def footer(keys: Keys, width: int) -> Text:
-    """As many of the keys as fit; help and quit always do."""
+    """As many keys as fit; help and quit always stay."""
     shown = [line((key, Tone.PRIMARY), (f" {word}", MUTED)) for key, word in (*keys, ("?", "help"), ("q", "quit"))]
     last = fitted(shown[-2:], width)
     left = width - last.cell_len - 4
@@ -194,7 +194,7 @@ EVERYWHERE = (
 
 
 def help_lines(keys: Keys, where: str) -> list[Text]:
-    """The keys of this screen, the keys of all, and what the words mean."""
+    """The keys of this screen, the keys of all screens, and the meaning of the health words."""
     lines = [line((where.capitalize(), Tone.PRIMARY))]
     lines += [line((f"  {key:<15}", STRONG), word) for key, word in keys]
     lines += [BLANK, line(("Everywhere", Tone.PRIMARY))]
@@ -203,13 +203,13 @@ def help_lines(keys: Keys, where: str) -> list[Text]:
     states = list(STATE.values())
     for marks in (list(HEALTH.values()), *(states[at : at + 4] for at in range(0, len(states), 4))):
         lines.append(line("  ", *((f"{mark.label:<14}", mark.tone) for mark in marks)))
-    least = f"  up        95 % and more of at least {RUNS_MIN} outcomes are successes, or all of fewer"
+    least = f"  up        at least 95 % successes among {RUNS_MIN} or more outcomes, or 100 % of fewer"
     words = (
         least,
-        "  degraded  50 to 95 %, or its webhooks do not arrive",
-        "  down      under 50 %, unreachable, or left alone after failures",
-        "            (fleet.health in agents.yaml may say other shares)",
-        "  too few   fewer outcomes than that, and not all are successes",
+        "  degraded  50 to 95 % successes, or its webhooks do not arrive",
+        "  down      under 50 % successes, unreachable, or paused after failures",
+        "            (fleet.health in agents.yaml can change these limits)",
+        "  too few   fewer than {RUNS_MIN} outcomes, and not all are successes",
         "  grey      too few outcomes to judge, or old data",
     )
     return [*lines, BLANK, *(line((word, MUTED)) for word in words)]
@@ -230,13 +230,13 @@ class HelpScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         page = self.query_one(Page)
-        page.entitle("Keys", "j k scroll, esc closes")
+        page.set_titles("Keys", "j k scroll, esc closes")
         page.show(None, lambda width: self._lines)
         page.focus()
 
 
 class JumpScreen(ModalScreen[str | None]):
-    """Asks for a moment of the run."""
+    """A dialog for a moment of the run."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "close", show=False)]
 
@@ -247,8 +247,8 @@ class JumpScreen(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         lines = self.query_one(Lines)
-        lines.entitle("Jump to a moment of the run")
-        what = "a time of day in UTC, the first there is, or how long after the start"
+        lines.set_titles("Jump to a moment of the run")
+        what = "the first such time of day in UTC, or a duration since the start"
         lines.show(
             [line((what, MUTED)), line(("enter", Tone.PRIMARY), (" goes there    ", MUTED), ("esc", Tone.PRIMARY))]
         )
@@ -259,7 +259,7 @@ class JumpScreen(ModalScreen[str | None]):
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """Asks before something that cannot be taken back; answers whether to do it."""
+    """A dialog before an action that cannot be undone; its result is the person's decision."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "yes", show=False),
@@ -277,6 +277,6 @@ class ConfirmScreen(ModalScreen[bool]):
 
     def on_mount(self) -> None:
         lines = self.query_one(Lines)
-        lines.entitle(line((self._title, Tone.WARN)))
+        lines.set_titles(line((self._title, Tone.WARN)))
         keys = line(("y", Tone.PRIMARY), (" yes    ", MUTED), ("n", Tone.PRIMARY), (" no", MUTED))
         lines.show([*self._what, BLANK, keys])

@@ -1,4 +1,4 @@
-"""What a person can do from the screens; the hub does it."""
+"""The actions of a person at the screens; the hub carries them out."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from fleetsim.model.errors import FleetsimError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeText:
-    """What a request's agent said or asks, as far as the hub keeps it; ``chars`` is how long it was in all."""
+    """The text of a request's agent, as far as the hub keeps it; ``chars`` is the length of the original."""
 
     text: str
     chars: int
 
 
 class Controls:
-    """The intents of the screens. Each may raise a FleetsimError, whose message and hint are shown.
+    """The actions of the screens. Each may raise a FleetsimError; the screen shows its message and hint.
 
-    These are the controls of a picture: they refuse everything.
+    This base class belongs to a picture and refuses every action.
     """
 
     async def answer(self, question_id: str, text: str) -> str:
-        """Answer an open question, once; returns what happened, in a few words."""
-        raise FleetsimError("this is a picture")
+        """Answer an open question once; returns a short description of the result."""
+        raise FleetsimError("a picture has no actions")
 
     async def reject(self, question_id: str) -> None:
-        """Refuse to answer: the task is cancelled."""
-        raise FleetsimError("this is a picture")
+        """Reject the question and cancel its task."""
+        raise FleetsimError("a picture has no actions")
 
     async def veto(self, correlation_id: str) -> None:
-        """Stop work whose window for a veto is open."""
-        raise FleetsimError("this is a picture")
+        """Stop a request whose veto window is open."""
+        raise FleetsimError("a picture has no actions")
 
     async def cancel(self, correlation_id: str) -> None:
         """Ask the agent to stop a task."""
-        raise FleetsimError("this is a picture")
+        raise FleetsimError("a picture has no actions")
 
     async def fire(self, ceremony_id: str) -> None:
         """Run a ceremony now."""
-        raise FleetsimError("this is a picture")
+        raise FleetsimError("a picture has no actions")
 
     async def refresh(self, agent: str) -> None:
         """Fetch an agent's card again."""
-        raise FleetsimError("this is a picture")
+        raise FleetsimError("a picture has no actions")
 
     async def text(self, correlation_id: str) -> WholeText:
-        """All that is kept of what a request's agent asks now, or else said: events have excerpts."""
-        raise FleetsimError("a recording has excerpts")
+        """The whole text of the agent's question or answer; events hold excerpts."""
+        raise FleetsimError("a recording holds only excerpts")

@@ -1,4 +1,4 @@
-"""Where a dashboard's events come from. A feed is an async iterator of batches; it knows nothing of screens."""
+"""Sources of a dashboard's events. A feed is an async iterator of batches and independent of the screens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetsim.caller.events import Event
 
 BATCH_MAX = 1_000
 PAUSE_S = 0.03
-"""After each batch, so that a busy hub is read in batches instead of event by event."""
+"""Seconds of pause after a batch, so that the events of a busy hub arrive in batches."""
 
 
 class EventFeed(Protocol):
@@ -18,7 +18,7 @@ class EventFeed(Protocol):
 
     @property
     def dropped(self) -> int:
-        """Events this reader was too slow for."""
+        """Events that this slow reader lost."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Sequence[Event]]: ...
@@ -35,9 +35,9 @@ class Source(Protocol):
 
 
 class LiveFeed:
-    """The events of a hub in this process, after the ``past`` that its ledger kept of earlier runs.
+    """The events of a hub in this process, after the events of earlier runs from its ledger (``past``).
 
-    Ends when the iteration is cancelled. An event that is in both is told once.
+    The iteration ends when it is cancelled. An event that is in both occurs once.
     """
 
     def __init__(self, source: Source, *, past: Sequence[Event] = ()) -> None:

@@ -1,7 +1,7 @@
-"""Glyph, word and tone of every state, and how figures are written. Pure.
+"""Glyph, word and tone of every state, and the format of figures. Pure.
 
-Colour is never the only carrier: each state has a glyph and a word, and the tone only says which colour
-a theme may add. Tables: docs/reference/dashboard.md.
+Each state has a glyph and a word, so that nobody needs to see its colour; a theme adds a colour by the tone.
+Tables: docs/reference/dashboard.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetsim.caller.health import HealthWord
 
 
 class Tone(StrEnum):
-    """What a piece of text means, as a style in the words of a theme."""
+    """The meaning of a piece of text; a theme maps it to a style."""
 
     PLAIN = "$foreground"
     STRONG = "bold $foreground"
@@ -31,12 +31,12 @@ class Tone(StrEnum):
 
 
 STRONG, MUTED = Tone.STRONG, Tone.MUTED
-"""The two that most texts need."""
+"""The two most frequent tones."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """How a state is shown."""
+    """The glyph, word and tone of a state."""
 
     glyph: str
     word: str
@@ -48,12 +48,12 @@ class Mark:
 
     @cached_property
     def piece(self) -> tuple[str, Tone]:
-        """Glyph and word with their tone, to be put into a line."""
+        """Glyph and word with their tone, as pieces of a line."""
         return self.label, self.tone
 
 
 class Marks(dict[str, Mark]):
-    """Marks by word. One nobody knows is shown as it is, as a warning, never as its neighbour."""
+    """Marks by word. An unknown word appears unchanged, as a warning."""
 
     def __missing__(self, word: str) -> Mark:
         return Mark("", word or "?", Tone.WARN)
@@ -67,7 +67,7 @@ HEALTH: Mapping[HealthWord, Mark] = {
     HealthWord.UP: Mark("●", "up", Tone.GOOD),
     HealthWord.PAUSED: Mark("‖", "paused", Tone.MUTED),
 }
-"""An agent's word, worst first."""
+"""An agent's health word, worst first."""
 HEALTH_ORDER: Mapping[HealthWord, int] = {word: at for at, word in enumerate(HEALTH)}
 
 STATE = Marks(
@@ -99,7 +99,7 @@ RUN = Marks(
         "missed": Mark("–", "missed", Tone.WARN),
     }
 )
-"""How a ceremony's run stands."""
+"""The state of a ceremony's run."""
 
 WANTS = Marks(
     {
@@ -108,7 +108,7 @@ WANTS = Marks(
         "veto": Mark("!", "veto?", Tone.WARN),
     }
 )
-"""What is wanted of a person."""
+"""The action that a person should take."""
 
 DECISION = Marks(
     {
@@ -120,7 +120,7 @@ DECISION = Marks(
         "lapsed": Mark("–", "let go on", Tone.MUTED),
     }
 )
-"""What became of a question, or of a window for a veto."""
+"""The result of a question or of a veto window."""
 
 LEVEL = Marks(
     {
@@ -138,20 +138,20 @@ ASCII: Mapping[str, str] = {
     **dict(zip("▁▂▃▄▅▆▇", "_.:-=+#", strict=True)),
     "↵": "ret",
 }
-"""What each of our glyphs becomes with ``--ascii``."""
+"""The replacement of each glyph with ``--ascii``."""
 
 _TO_ASCII = str.maketrans(dict(ASCII))
 
 
 def plain_ascii(text: str) -> str:
-    """The text with our glyphs spelled in ASCII and every other foreign character as ``?``."""
+    """The text with our glyphs in ASCII and ``?`` for every other character outside ASCII."""
     if text.isascii():
         return text
     return text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
 
 
 BARS = "▁▂▃▄▅▆▇"
-"""Never the full block: bars in rows above each other must not run together."""
+"""Without the full block: bars in adjacent rows would touch."""
 
 
 def bar(share: float) -> str:
@@ -160,7 +160,7 @@ def bar(share: float) -> str:
 
 
 def spark(values: Sequence[float]) -> str:
-    """Bars scaled to the largest value; nothing at all stays on the floor."""
+    """Bars scaled to the largest value; zero is the lowest bar."""
     top = max(values, default=0)
     return "".join(bar(value / top) if top > 0 else BARS[0] for value in values)
 
@@ -178,12 +178,12 @@ def age(seconds: float) -> str:
 
 
 def since(then: datetime | None, now: datetime) -> str:
-    """How long ago, roughly; a dash for never."""
+    """A rough age; a dash for never."""
     return "-" if then is None else age((now - then).total_seconds())
 
 
 def countdown(seconds: float) -> str:
-    """``00:04:01``; days in front when there are any; zero and below is ``now``."""
+    """``00:04:01``, with days in front if there are any; zero and below is ``now``."""
     left = int(seconds)
     if left <= 0:
         return "now"
@@ -229,7 +229,7 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def moment(at: datetime, now: datetime) -> str:
-    """A moment in UTC as short as it can be: time today, weekday within six days, else the date."""
+    """A moment in UTC in its shortest form: time today, weekday within six days, else the date."""
     if at.date() == now.date():
         return f"{at:%H:%MZ}"
     if timedelta(0) < at - now < timedelta(days=6):
@@ -238,9 +238,9 @@ def moment(at: datetime, now: datetime) -> str:
 
 
 LABEL_MAX = 24
-"""Cells beyond which a column of agents' names is not made wider."""
+"""The widest column for agents' names, in cells."""
 
 
 def origin(actor: str) -> str:
-    """Who asked: ``ceremony.quinn.daily`` is the ceremony quinn.daily."""
+    """The requester: ``ceremony.quinn.daily`` is the ceremony quinn.daily."""
     return "ceremony " + actor[len("ceremony.") :] if actor.startswith("ceremony.") else actor or "-"

@@ -1,7 +1,7 @@
-"""A recording as a feed: played at any speed, stopped, wound back and followed while it is written.
+"""A recording as a feed: play it at any speed, pause, go back, and follow a file that grows.
 
-How fast it is played changes nothing of what is told by a moment of the run: a batch holds whole lines, up to a
-moment and none after it, and ``now`` moves with the batch that brings it there.
+The speed does not change the view at a moment of the run: a batch holds whole lines up to a moment, and ``now`` moves
+with the batch.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fleetsim.sim.recording import MADE_WITH, RECORDED_S_MAX, RecordingReader, e
 from fleetsim.sim.scenario_events import UNLISTED, ClockMoved
 
 SPEEDS = (1.0, 10.0, 60.0, 600.0, 3_600.0, math.inf)
-"""How many times as fast as it was; the last one as fast as it can be read."""
+"""Speeds as multiples of the original; the last one reads without pauses."""
 SLICE_S = 0.06
-"""How long lines are read before the screen has its turn."""
+"""Seconds of reading before the screen is drawn."""
 PAUSE_S = 0.04
 CLOCK_S = 1.0
-"""A hub's clock that is off by more was set."""
+"""A larger difference means that the hub's clock was set."""
 _DAY_S = 86_400
 _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 _SPAN = re.compile(r"(?:(\d{1,6})d)? ?(?:(\d{1,6})h)? ?(?:(\d{1,6})m)? ?(?:(\d{1,9})s)?", re.ASCII)
@@ -35,9 +35,9 @@ _SPAN = re.compile(r"(?:(\d{1,6})d)? ?(?:(\d{1,6})h)? ?(?:(\d{1,6})m)? ?(?:(\d{1
 class Playback:
     """The events of a recording up to ``at_s``, the second of the run that is played.
 
-    Read what it says of itself between two batches: ``ended`` and ``waiting`` say that there is no line any more, or
-    none yet, and ``written`` that somebody is known to write it. ``restarts`` grows when it begins anew: whoever folds
-    it must too. Raises ConfigError where the file is no recording.
+    Read its attributes between two batches: ``ended`` (no more lines), ``waiting`` (no line yet) and ``written`` (a
+    process still writes the file). ``restarts`` grows when the playback starts again; a fold of the events must then
+    start again, too. Raises ConfigError at a line that does not belong to a recording.
     """
 
     dropped = 0
@@ -45,7 +45,7 @@ class Playback:
     def __init__(self, reader: RecordingReader, clock: Clock, *, speed: float = 1.0) -> None:
         first = reader.read()
         if first is None:
-            raise ConfigError(f"{reader.path}:1: not a recording: there is no line in it", hint=MADE_WITH)
+            raise ConfigError(f"{reader.path}:1: not a recording: the file is empty", hint=MADE_WITH)
         reader.rewind()
         self.name: str = first["scenario"]
         self.start = datetime.fromisoformat(first["start"]).astimezone(UTC)
@@ -74,20 +74,20 @@ class Playback:
 
     @property
     def still(self) -> bool:
-        """Whether nothing will change until somebody does something, or the file grows."""
+        """Whether nothing changes until a person presses a key or the file grows."""
         return self._goal_s is None and (self.paused or self.waiting)
 
     def pause(self) -> None:
-        """Stop, or go on."""
+        """Pause, or play on."""
         self.paused = not self.paused
 
     def change_speed(self, by: int) -> None:
-        """So many steps faster, or slower."""
+        """Change the speed by this number of steps."""
         faster = [at for at, speed in enumerate(SPEEDS) if speed >= self.speed]
         self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, faster[0] + by))]
 
     def jump(self, to_s: float) -> None:
-        """To a second of the run, or as near to it as the recording goes."""
+        """Go to a second of the run, or to the nearest recorded one."""
         goal_s = max(0.0, min(to_s, RECORDED_S_MAX))
         if goal_s < self.at_s:
             self._reader.rewind()
@@ -96,7 +96,9 @@ class Playback:
         self._goal_s = goal_s
 
     def second_of(self, text: str) -> float | None:
-        """Which second of the run ``14:00`` (the first there is), ``2h30m``, ``start`` or ``end`` is; None if none."""
+        """The second of the run for ``14:00`` (its first occurrence), ``2h30m``, ``start`` or ``end``; None for other
+        text.
+        """
         text = text.strip().lower()
         if text in {"start", "end"}:
             return 0.0 if text == "start" else RECORDED_S_MAX
@@ -124,7 +126,7 @@ class Playback:
         return self._goal_s is not None or self.speed == math.inf
 
     def _advance(self) -> list[Event]:
-        """Read up to the moment that is due, or as long as a slice of time."""
+        """Read lines up to the current moment, for at most one slice of time."""
         began_s = self._clock.monotonic()
         elapsed_s, self._looked_s = began_s - self._looked_s, began_s
         if self._goal_s is not None:
@@ -138,7 +140,7 @@ class Playback:
             if self._next is None:
                 self._next = self._reader.read()
             if self._next is None:
-                # Of the time after the last line nothing is known yet.
+                # The time after the last line is not known yet.
                 self.waiting, self._goal_s = True, None
                 return batch
             self.waiting = False
@@ -151,7 +153,7 @@ class Playback:
                 return batch
 
     def _told(self, line: dict[str, Any]) -> list[Event]:
-        """The events of a line, numbered so that none has the number of another: a hub that was killed repeats some."""
+        """The events of a line with unique numbers: a killed hub repeats some numbers."""
         self.at_s = max(self.at_s, line["t"])
         self.ended = self.ended or line["kind"] in {"played", "verdict"}
         event = event_of(line, self.now)

@@ -1,8 +1,8 @@
-"""The one filter grammar of all lists. Pure.
+"""The filter grammar of every list. Pure.
 
 Words separated by spaces must all match. ``key=a|b`` matches a field that starts with one of the values
-(``*`` at the front: contains it), ``level=warn`` that level and worse, a bare word any field, and ``!`` in
-front of a word turns it round.
+(``*`` at the front: contains it), ``level=warn`` that level and worse, a bare word any field. ``!`` in front of a word
+inverts it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """Read a filter. Never fails: what is no ``key=value`` is a plain word."""
+    """Read a filter. Never fails: text without ``key=value`` is a plain word."""
     terms: list[Term] = []
     for word in text.lower().split()[:20]:
         inverse = word.startswith("!")

@@ -16,11 +16,11 @@ from fleetsim.model.parts import ListedPart
 from fleetsim.model.text import one_line
 
 NAMES_MAX = 200
-"""How many entries of a list in a payload are looked at."""
+"""Entries read from a list in a payload."""
 
 
 def text(payload: Mapping[str, Any], key: str, limit: int = 200) -> str:
-    """The value as one safe line of at most ``limit`` characters; empty if it is no text."""
+    """The value as one safe line of at most ``limit`` characters; empty if it is not text."""
     value = payload.get(key)
     return one_line(value, limit) if isinstance(value, str) and value else ""
 
@@ -58,10 +58,10 @@ def names(payload: Mapping[str, Any], key: str, limit: int = 100) -> tuple[str, 
 
 
 def lines(values: Sequence[str], limit: int = 100) -> tuple[str, ...]:
-    """The first texts of a list, a safe line each; empty ones are left out."""
+    """The first texts of a list as safe lines, without empty ones."""
     return tuple(one_line(value, limit) for value in values[:NAMES_MAX] if value)
 
 
 def parts(listed: Sequence[ListedPart]) -> tuple[str, ...]:
-    """A list of files and data, a safe line each: what it is called, of what type and size, or at which address."""
+    """A list of files and data as safe lines: name, type, and size or address."""
     return tuple(str(part) for part in listed[:NAMES_MAX])

@@ -1,4 +1,4 @@
-"""Pictures of the screens, made by the program itself from recorded events, without a terminal."""
+"""Pictures of the screens from recorded events, without a terminal."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TEXT = re.compile(
     r'(?P<head><text class="[^"]*") x="(?P<x>[\d.]+)" y="(?P<y>[\d.]+)" textLength="(?P<length>[\d.]+)"'
     r"(?P<rest>[^>]*)>(?P<blanks>(?:&#160;)+)"
 )
-"""A text of Textual's picture that begins with blanks; a cell is ``_CELL`` wide in it."""
+"""A text of Textual's SVG that begins with blanks; a cell is ``_CELL`` units wide."""
 _LOCAL_FONTS = 'font-family: "DejaVu Sans Mono", "Cascadia Mono", Menlo, Consolas, monospace'
 
 
 class StoppedClock:
-    """A clock that stands at the moment of the picture."""
+    """A clock that always shows the moment of the picture."""
 
     def __init__(self, at: datetime) -> None:
         self._at = at
@@ -42,7 +42,7 @@ class StoppedClock:
 
 
 class RecordedFeed:
-    """A whole recording at once; then nothing more happens."""
+    """A whole recording in one batch."""
 
     dropped = 0
 
@@ -57,7 +57,7 @@ class RecordedFeed:
 async def take(
     events: Iterable[Event], *, size: tuple[int, int] = SIZE, screen: str = "fleet", at: datetime | None = None
 ) -> str:
-    """The SVG of a screen after these events, seen ``at`` a moment (the last event's, if not given)."""
+    """The SVG of a screen after these events, at a moment (by default the moment of the last event)."""
     recorded = tuple(events)
     clock = StoppedClock(at or recorded[-1].at)
     app = FleetApp(RecordedFeed(recorded), Controls(), clock=clock, title="demo-fleet")
@@ -71,10 +71,10 @@ async def take(
 
 
 def _tidy(svg: str) -> str:
-    """A picture that looks the same everywhere: no font from another host, no text that begins with blanks."""
+    """The SVG with local fonts, and without blanks at the start of a text, so that every renderer shows it alike."""
 
     def unblank(text: re.Match[str]) -> str:
-        # Some renderers swallow blanks at the beginning of a text: begin it where its first letter is.
+        # Some renderers drop blanks at the start of a text, so the text starts at its first letter.
         blanks = len(text["blanks"]) // len(_NBSP)
         x, length = float(text["x"]) + blanks * _CELL, float(text["length"]) - blanks * _CELL
         return f'{text["head"]} x="{x:g}" y="{text["y"]}" textLength="{length:g}"{text["rest"]}>'

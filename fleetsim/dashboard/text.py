@@ -1,7 +1,7 @@
-"""Lines, and tables made of them. A line is a ``rich.text.Text`` whose pieces have a ``Tone`` each.
+"""Lines and tables. A line is a ``rich.text.Text``; each of its pieces has a ``Tone``.
 
-Markup is never read: a line is put together of texts and (text, tone) pairs. Widths are terminal cells, so that
-wide characters stay in their column. A line that was shown is never changed; whoever needs another one copies it.
+A line consists of texts and (text, tone) pairs, never of markup. Widths are terminal cells, so that wide characters
+stay in their column. A line on the screen is immutable: copy it to change it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ T = TypeVar("T")
 
 BLANK = Text()
 MARGIN = 2
-"""Cells at the left of a table, where the cursor stands."""
+"""Cells at the left of a table, for the cursor."""
 LONG_CHARS = 20_000
-"""A text longer than that is wrapped once, not at each drawing."""
+"""A longer text is wrapped once instead of at each drawing."""
 SPARE_CELLS = 24
-"""Columns stand two cells apart only if that leaves so many cells for those that can use more."""
+"""Columns are two cells apart only if the flexible columns then keep this number of cells."""
 
 line = Text.assemble
 """A line of texts, (text, tone) pairs and other lines."""
 
 
 def clip(text: Text, width: int) -> Text:
-    """The line in at most ``width`` cells, with an ellipsis in the tone of what it follows if it was longer."""
+    """The line in at most ``width`` cells; a longer line ends in an ellipsis in the tone before it."""
     if text.cell_len <= width:
         return text
     short = text.copy()
@@ -50,13 +50,13 @@ def fill(text: Text, width: int, align: str = "<") -> Text:
 
 
 def spread(left: Text, right: Text, width: int) -> Text:
-    """``left`` at the left edge and ``right`` at the right edge; the right is dropped if there is no room."""
+    """``left`` and ``right`` at their edges of the line; without room only ``left``."""
     gap = width - left.cell_len - right.cell_len
     return clip(left, width) if gap < 1 else line(left, " " * gap, right)
 
 
 def fitted(pieces: Sequence[Text], width: int, gap: int = 2) -> Text:
-    """The lines side by side, as many of the first ones as fit whole; a single one is cut if it must be."""
+    """The first lines that fit side by side; a single line that is too long is cut."""
     joined: list[str | Text] = []
     used = 0
     for piece in pieces:
@@ -68,7 +68,7 @@ def fitted(pieces: Sequence[Text], width: int, gap: int = 2) -> Text:
 
 
 def untailed(text: Text, width: int) -> Text:
-    """A grey tail set off by a blank goes whole when there is no room for all of it."""
+    """A grey tail after a blank is dropped whole if it does not fit."""
     while text.cell_len > width and text.spans:
         start, end, style = text.spans[-1]
         if style != MUTED or start == 0 or end < len(text) or text.plain[start] not in " ,":
@@ -83,7 +83,7 @@ def named(pairs: Sequence[tuple[str, Text]], width: int, margin: int = 10) -> li
 
 
 def quoted(who: str, text: str, width: int, tone: Tone) -> list[Text]:
-    """Who said it in the margin, the text beside it."""
+    """The speaker in the margin, the text beside it."""
     margin = min(12, max(5, len(who) + 2))
     lines = wrap(text, width - margin, tone) or [BLANK]
     name = line((who[: margin - 1].ljust(margin), MUTED))
@@ -91,12 +91,12 @@ def quoted(who: str, text: str, width: int, tone: Tone) -> list[Text]:
 
 
 def left_out(what: str) -> Text:
-    """Where a text is not whole: what is shown of it."""
+    """A note under an incomplete text: the number of characters shown."""
     return line((f"… {what}", Tone.WARN))
 
 
 def wrap(text: str, width: int, tone: Tone = Tone.PLAIN) -> list[Text]:
-    """Text in lines of at most ``width`` cells, broken at spaces where it can be."""
+    """Text in lines of at most ``width`` cells, broken at spaces if possible."""
     return _wrap_long(text, width, tone) if len(text) > LONG_CHARS else _wrap(text, width, tone)
 
 
@@ -105,14 +105,14 @@ def _wrap(text: str, width: int, tone: Tone) -> list[Text]:
 
 
 _wrap_long = lru_cache(maxsize=4)(_wrap)
-"""A long text is drawn again every second, and seldom another one."""
+"""A long text is drawn again every second and seldom changes."""
 
 
 def _pieces(paragraph: str, width: int) -> list[str]:
     paragraph = paragraph.expandtabs(4).rstrip()
     pieces: list[str] = []
     at = 0
-    while True:  # through a window: a paragraph may be a million characters
+    while True:  # in slices: a paragraph may have a million characters
         window = paragraph[at : at + 6 * width]
         if at + len(window) >= len(paragraph) and cell_len(window) <= width:
             return [*pieces, window]
@@ -127,7 +127,7 @@ def _pieces(paragraph: str, width: int) -> list[str]:
 
 
 def _cut(text: str, width: int) -> int:
-    """How many characters of ``text`` fit into ``width`` cells; at least one."""
+    """The number of characters of ``text`` that fit into ``width`` cells; at least one."""
     if text[:width].isascii():
         return width
     cells = 0
@@ -140,9 +140,9 @@ def _cut(text: str, width: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column. ``drop`` 0 never goes, higher goes first; ``flex`` shares the room that is left.
+    """One column. A narrow table drops the columns with the highest ``drop`` first and those with 0 never.
 
-    ``width`` is what it needs, ``most`` the cells beyond which more room is no use to it.
+    ``width`` is its smallest width in cells, ``most`` its largest; columns with ``flex`` share the free cells.
     """
 
     title: str
@@ -155,16 +155,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row: one line per column, and whether it is shown greyed."""
+    """A row: one line per column; a stale row is grey."""
 
     cells: Sequence[Text]
     faded: bool = False
 
 
 class Rows(Generic[T]):
-    """A table's rows, put into words only when they are looked at: a list may be long, a screen shows thirty.
+    """A table's rows, formatted only when they are visible: a list may be long, and a screen shows thirty rows.
 
-    ``key`` is the identity a cursor holds on to. The words of one and the same item change only with ``as_of``.
+    The cursor stays on a ``key``. The text of an unchanged item changes only with ``as_of``.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Rows(Generic[T]):
         self.as_of = as_of
 
     def find(self, key: str, near: int) -> int | None:
-        """Where the row of that key is; ``near`` is where it was."""
+        """The index of the row with that key; ``near`` is its last index."""
         if near < len(self.items) and self.key(self.items[near]) == key:
             return near
         return next((at for at, item in enumerate(self.items) if self.key(item) == key), None)
@@ -188,7 +188,7 @@ class Rows(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns of a table are shown, and how wide."""
+    """The visible columns of a table with their widths."""
 
     columns: tuple[tuple[int, Column, int], ...]
     gap: int
@@ -210,7 +210,9 @@ class Layout:
 
 @lru_cache(maxsize=64)
 def layout(columns: tuple[Column, ...], width: int) -> Layout:
-    """Fit the columns into ``width`` cells: drop by priority, then share what is left among the flexible."""
+    """Fit the columns into ``width`` cells: drop columns by priority, then share the free cells among the flexible
+    ones.
+    """
     kept = list(enumerate(columns))
     cells = width - MARGIN - 1
     gap = 2 if cells >= sum(c.width for c in columns) + 2 * len(columns) + SPARE_CELLS else 1
@@ -218,7 +220,7 @@ def layout(columns: tuple[Column, ...], width: int) -> Layout:
         kept.remove(max(kept, key=lambda item: (item[1].drop, item[0])))
     widths = {at: c.width for at, c in kept}
     left = cells - sum(widths.values()) - gap * (len(kept) - 1)
-    for _ in range(-left):  # from the widest column that can do with fewer, the others last, until the table fits
+    for _ in range(-left):  # first from the widest flexible columns, then from the others, until the table fits
         at = max(kept, key=lambda item: (bool(item[1].flex) and widths[item[0]] > 6, widths[item[0]]))[0]
         if widths[at] <= 3:
             break

@@ -1,4 +1,4 @@
-"""Colours by tone in each theme; where everything stands is in ``styles.tcss``."""
+"""The colours of each theme by tone; ``styles.tcss`` has the layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleetsim.dashboard.labels import Tone
 
 
 def _theme(name: str, *, ground: str, panel: str, colours: Mapping[str, str], **named: Any) -> Theme:
-    """A theme on one ground, scrollbars and all; ``colours`` are those that Textual has no parameter for."""
+    """A theme on one background; ``colours`` are the colours without a parameter in Textual."""
     bars = dict.fromkeys(("background", "corner-color", "background-hover", "background-active"), ground)
     variables = {"scrollbar": panel, **{f"scrollbar-{part}": colour for part, colour in bars.items()}, **colours}
     variables["block-cursor-text-style"] = "none"
@@ -68,11 +68,11 @@ DAY = _theme(
     colours={"quiet": "#5d6975", "calm": "#5aa580", "cursor-row": "#e3eefb"},
 )
 THEMES = (NIGHT, BLUE_ORANGE, DAY)
-"""Night, one pair of colours that everybody can tell apart, and day."""
+"""A dark theme, one for colour-blind users, and a light one."""
 
 
 class Palette:
-    """What draws lines in one theme: a console that knows the tones, on the ground and on the row of the cursor."""
+    """The consoles that render lines in one theme, for normal rows and for the row of the cursor."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self.ground = self._console(variables, "background")

@@ -1,9 +1,8 @@
-"""What the screens show: one frozen value, folded from the hub's events. Pure.
+"""The content of the screens: one frozen value, folded from the hub's events. Pure.
 
-``ViewBuilder.fold`` takes events as fast as they come; ``snapshot`` is taken a few times a second and
-rebuilds only what changed. Nothing here waits, draws or knows the time: ``now`` is handed in, and a
-recorded run gives the same screen as the live one. Text from outside is made harmless here, where it comes in;
-ids stay what they are, since Controls need them, and are made harmless where they are drawn.
+``ViewBuilder.fold`` takes events as they arrive; ``snapshot`` runs a few times a second and rebuilds only what changed.
+The caller passes ``now``, so a recorded run gives the same screen as the live one. Text from outside is neutralised
+here. Ids stay unchanged because Controls need them; the widgets neutralise ids when they draw them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from fleetsim.model.text import neutralise, one_line
 from fleetsim.sim import scenario_events
 
 EVENTS_MAX = 20_000
-"""Events kept, the newest. They are put into words only when a screen shows them."""
+"""The newest events stay in memory. Only visible events are formatted."""
 SETTLED_MAX = 100
 OPEN_MAX = 1_000
 VETO = "veto"
@@ -41,10 +40,10 @@ ERRORS_WINDOW = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionRow:
-    """A question, or work that may still be stopped (kind ``veto``).
+    """A question, or a request that a person may still stop (kind ``veto``).
 
-    ``decision`` is empty while it is open, else answer, reject, expired, withdrawn, vetoed or lapsed. ``parts`` say
-    which data and files it came with.
+    ``decision`` is empty while it is open, else answer, reject, expired, withdrawn, vetoed or lapsed. ``parts`` names
+    the question's data and files.
     """
 
     question_id: str
@@ -68,18 +67,18 @@ class QuestionRow:
 
     @property
     def cut(self) -> bool:
-        """Whether ``text`` is only the first of its ``chars`` characters."""
+        """Whether ``text`` holds only the first of ``chars`` characters."""
         return self.chars > len(self.text)
 
     @property
     def veto(self) -> bool:
-        """Whether nobody waits for an answer here: it is work that a person may stop."""
+        """Whether this is a veto window and not a question."""
         return self.kind == VETO
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeRow:
-    """Something a person should know. ``about`` is an agent, a file or empty."""
+    """A message for a person. ``about`` is an agent, a file or empty."""
 
     at: datetime
     about: str
@@ -111,7 +110,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Everything the lists of the screens show, at one moment."""
+    """The content of all lists at one moment."""
 
     now: datetime
     began_at: datetime | None = None
@@ -131,7 +130,7 @@ class View:
     notices: tuple[NoticeRow, ...] = ()
     events: tuple[Event, ...] = ()
     scenario: ScenarioView | None = None
-    """The run, if these are the events of a recording."""
+    """The run, for the events of a recording."""
 
     def agent(self, name: str) -> AgentRow | None:
         return next((row for row in self.agents if row.name == name), None)
@@ -144,7 +143,7 @@ class View:
 
 
 class InboxFold:
-    """Open questions by id, the oldest first, veto windows by correlation id, and the newest settled of both."""
+    """Open questions by id, oldest first; veto windows by correlation id; and the newest closed ones of both kinds."""
 
     def __init__(self) -> None:
         self._vetoes: dict[str, QuestionRow] = {}
@@ -152,7 +151,7 @@ class InboxFold:
         self.settled: deque[QuestionRow] = deque(maxlen=SETTLED_MAX)
 
     def asked(self, event: events.QuestionAsked) -> QuestionRow | None:
-        """Its row; None if the event names no question."""
+        """The question's row; None for an event without a question."""
         key = event.question_id
         if not key or len(self.open) >= OPEN_MAX:
             return None
@@ -177,12 +176,12 @@ class InboxFold:
         return row
 
     def settle(self, question_id: str, at: datetime, decision: str, by: str = "") -> None:
-        """The question is over, if it was open."""
+        """Close the question if it is open."""
         if row := self.open.pop(question_id, None):
             self._close(row, at, decision, by)
 
     def veto(self, event: events.VetoWindowMoved) -> None:
-        """A window opens, is used, or closes by itself."""
+        """A veto window opens, is used or expires."""
         cid = event.correlation_id or ""
         if event.decision == "open":
             if len(self._vetoes) < OPEN_MAX:
@@ -196,7 +195,7 @@ class InboxFold:
                     task_id=one_line(event.task_id or "", 200),
                     context_id="",
                     kind=VETO,
-                    text=f"{begun} Until the window closes you may stop it; then it goes on by itself.",
+                    text=f"{begun} You can stop it until the window closes; after that it continues.",
                     origin="",
                     asked_at=event.at,
                     expires_at=event.expires_at,
@@ -208,11 +207,11 @@ class InboxFold:
             self._close(row, event.at, event.decision, one_line(event.decided_by or "", 60))
 
     def vetoes(self, now: datetime) -> tuple[QuestionRow, ...]:
-        """Work that may still be stopped, the oldest first. A window that nobody was there to close is closed."""
+        """Open veto windows, oldest first; expired windows are closed."""
         return tuple(row for row in self._vetoes.values() if row.expires_at is None or row.expires_at > now)
 
     def withdraw(self, correlation_id: str | None, at: datetime) -> None:
-        """The task ended: nobody waits for its questions any more, and there is nothing to stop."""
+        """The task ended: close its questions and its veto window."""
         self._vetoes.pop(correlation_id or "", None)
         for row in [row for row in self.open.values() if row.correlation_id == correlation_id]:
             self.settle(row.question_id, at, "withdrawn")
@@ -222,7 +221,7 @@ class InboxFold:
 
 
 class ViewBuilder:
-    """The fold. ``version`` grows with every event, so that a screen knows whether to look again."""
+    """The fold. ``version`` grows with every event, so that a screen draws only after a change."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -296,7 +295,7 @@ class ViewBuilder:
             self.fold(event)
 
     def fold(self, event: Event) -> None:
-        """Take in one event. Those without a handler are listed among the events and change nothing else."""
+        """Take one event. An event without a handler only joins the list of events."""
         self.version += 1
         if type(event) not in scenario_events.UNLISTED:
             self._list(event)
@@ -336,7 +335,7 @@ class ViewBuilder:
     def _over(self, event: events.QuestionExpired | events.QuestionWithdrawn) -> None:
         expired = isinstance(event, events.QuestionExpired)
         self._inbox.settle(event.question_id, event.at, "expired" if expired else "withdrawn")
-        self._tasks.settled(event, "nobody answered in time" if expired else "the question was withdrawn")
+        self._tasks.settled(event, "no answer in time" if expired else "the question was withdrawn")
 
     def _card_fetched(self, event: fleet_events.CardFetched) -> None:
         known = self._fleet.card_fetched(event)
@@ -368,9 +367,10 @@ class ViewBuilder:
         self._notice(event, path.rsplit("/", 1)[-1], self._config_errors[path], error=True)
 
     def _ceremonies_loaded(self, event: fleet_events.CeremoniesLoaded) -> None:
-        """A broken ceremony file is a row of its screen; only other files are told of everywhere.
+        """A rejected ceremony file is a row of the ceremonies' screen; other rejected files are notices on every
+        screen.
 
-        A target that nobody could serve is a notice when it turns up.
+        A target that no agent serves becomes a notice.
         """
         before = self._ceremonies.warnings()
         self._ceremonies.loaded(event)
@@ -385,7 +385,7 @@ class ViewBuilder:
         self._stopping = isinstance(event, fleet_events.HubStopping)
 
     def lost_events(self) -> None:
-        """The feed could not tell everything."""
+        """The feed lost events."""
         self._tasks.lost_events()
         self.version += 1
 
@@ -393,7 +393,7 @@ class ViewBuilder:
         return self._tasks.detail(correlation_id)
 
     def snapshot(self, now: datetime, *, exact: bool = False) -> View:
-        """The view now. ``exact``: whatever was judged some seconds before is judged again."""
+        """The view at ``now``. With ``exact``, figures that are normally updated every few seconds are updated, too."""
         if self._listed is None:
             self._listed = tuple(self._events)
         while self._errors and now - self._errors[0] > ERRORS_WINDOW:
@@ -444,7 +444,7 @@ class ViewBuilder:
 
 
 def _slim(event: Event) -> Event:
-    """The event without the rest of a text that a recording has whole: the list stays small whatever agents say."""
+    """The event with its texts cut to excerpts, so that the list stays small with whole recordings."""
     cut: dict[str, Any] = {}
     for member in _TEXTS.get(type(event), ()):
         value = getattr(event, member)
@@ -459,4 +459,4 @@ _TEXTS: Mapping[type[Event], tuple[str, ...]] = {
     kind: tuple(m.name for m in fields(kind) if "Excerpt" in str(m.type) or "str" in str(m.type))
     for kind in (*event_classes(), OtherEvent)
 }
-"""The members of each class that hold text."""
+"""The text members of each class of events."""

@@ -1,4 +1,4 @@
-"""Ceremonies as the events tell of them: when they fire next and how they went. Pure."""
+"""Ceremonies folded from events: their next slot and their runs. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FAILED = frozenset({"failure", "timeout"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """One firing, or a slot that did not fire."""
+    """One run, or a slot that did not fire."""
 
     run_id: str
     at: datetime
@@ -39,8 +39,8 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeremonyRow:
-    """A ceremony. ``runs`` are newest first; ``error`` says why a file's ceremony is not in force, ``warnings``
-    which of its targets nobody could serve.
+    """A ceremony. ``runs`` has the newest first; ``error`` is the reason why its file is rejected, ``warnings`` names
+    the targets that no agent serves.
     """
 
     ceremony_id: str
@@ -98,7 +98,7 @@ class CeremonyFold:
         return ceremony
 
     def loaded(self, event: CeremoniesLoaded) -> None:
-        """Take over the whole list. What is gone from it is gone; the runs of the rest stay."""
+        """Replace the list of ceremonies; the runs of those that stay remain."""
         self.loaded_at, self._rows = event.at, None
         listed = {}
         for facts in event.ceremonies[: read.NAMES_MAX]:
@@ -117,7 +117,7 @@ class CeremonyFold:
 
     @staticmethod
     def _recall(ceremony: _Ceremony) -> None:
-        """The last run before this screen watched, as the list tells it."""
+        """The last run before this screen opened, from the list."""
         last = ceremony.facts.get("lastRun")
         if ceremony.runs or not isinstance(last, Mapping):
             return
@@ -139,11 +139,11 @@ class CeremonyFold:
         ceremony.runs.append(run)
 
     def broken_paths(self) -> frozenset[str]:
-        """The files that are not in force."""
+        """The rejected files."""
         return frozenset(path for path, _ in self._errors)
 
     def warnings(self) -> dict[str, tuple[str, ...]]:
-        """What is wrong with targets, by ceremony."""
+        """Problems with targets by ceremony."""
         listed = {key: read.names(ceremony.facts, "warnings", 300) for key, ceremony in self._all.items()}
         return {key: warnings for key, warnings in listed.items() if warnings}
 
@@ -183,11 +183,11 @@ class CeremonyFold:
             ceremony.runs.appendleft(RunRow(run_id=run_id, at=event.at, trigger="cron", **done))
 
     def skipped_slot(self, event: CeremonySkipped) -> None:
-        """Slots were let go; in journals of earlier versions also those that were missed."""
+        """Slots were skipped; journals of earlier versions have missed slots here, too."""
         self._not_fired(event, "skipped" if event.why.startswith("overlap") else "missed")
 
     def missed_slot(self, event: CeremonyMissed) -> None:
-        """Nobody was up for slots."""
+        """Slots were missed because no hub ran."""
         self._not_fired(event, "missed")
 
     def _not_fired(self, event: CeremonySkipped | CeremonyMissed, status: str) -> None:
@@ -207,7 +207,7 @@ class CeremonyFold:
             ceremony.facts = {**ceremony.facts, "nextFireAt": event.next_fire_at}
 
     def rows(self) -> tuple[CeremonyRow, ...]:
-        """All ceremonies: by next fire, then the paused, then the broken."""
+        """All ceremonies: by next slot, then the paused, then the rejected ones."""
         if self._rows is None:
             rows = [_row(key, ceremony) for key, ceremony in self._all.items()]
             for at, (path, error) in enumerate(self._errors):

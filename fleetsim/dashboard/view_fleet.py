@@ -1,6 +1,6 @@
-"""Agents as the events tell of them: card, reachability, webhooks and their figures over 24 hours. Pure.
+"""Agents folded from events: card, reachability, webhooks and figures over 24 hours. Pure.
 
-The word and its reason are those that the hub publishes, so that this screen and ``fleetsim health`` agree.
+The hub publishes the health word and its reason, so this screen and ``fleetsim health`` agree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fleetsim.sim import scenario_events
 
 AGENTS_MAX = 1_000
 RUNS_MIN = Thresholds().outcomes_min
-"""Fewer runs than this judge nobody: a share of almost nothing is neither good nor bad."""
+"""The fewest runs for a success rate."""
 
 
 DAY_S = 24 * 3600
@@ -30,7 +30,7 @@ FINE_S = 15
 COARSE_S = 900
 CELLS = 16
 SPANS = (("4m", 240), ("16m", 960), ("1h", 3600), ("4h", 14_400), ("24h", DAY_S))
-"""The widths a trend can have: the smallest that covers the hub's life is shown."""
+"""The possible widths of a trend; the screen uses the smallest that covers the hub's uptime."""
 
 
 def span_for(age_s: float) -> tuple[str, int]:
@@ -67,7 +67,7 @@ class Trend:
 
 
 class PushState(StrEnum):
-    """What is known of an agent's webhooks."""
+    """The state of an agent's webhooks."""
 
     UNKNOWN = "unknown"
     POLLED = "polled"
@@ -78,7 +78,7 @@ class PushState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardFacts:
-    """What the newest card said, and whether a later fetch failed."""
+    """Facts of the newest card, and whether a later fetch failed."""
 
     url: str = ""
     rpc_url: str = ""
@@ -107,9 +107,10 @@ class SkillRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRow:
-    """An agent and how it is. ``why`` is the reason for its word, ``since`` since when it holds if that is known.
+    """An agent with its health. ``why`` is the reason for its word, ``since`` the moment when the reason began, if
+    known.
 
-    ``stale_since`` greys the row.
+    ``stale_since`` makes the row grey.
 
     ``trend`` has (successes, outcomes) per cell.
     """
@@ -131,13 +132,13 @@ class AgentRow:
 
     @property
     def settled(self) -> bool:
-        """Whether there were enough runs for a share to mean something."""
+        """Whether there were enough runs for a success rate."""
         return self.figures.answered_outcomes >= RUNS_MIN
 
 
 @dataclass(slots=True)
 class _Agent:
-    """One agent while its events come in."""
+    """One agent while its events arrive."""
 
     name: str
     listed_at: datetime
@@ -151,7 +152,7 @@ class _Agent:
 
 
 class FleetFold:
-    """All agents, by name. ``total`` and ``cells`` are the figures and the trend of them all, as of ``rows``."""
+    """All agents by name. ``rows`` updates ``total`` and ``cells``, the figures and the trend of the fleet."""
 
     def __init__(self) -> None:
         self._agents: dict[str, _Agent] = {}
@@ -175,21 +176,21 @@ class FleetFold:
         return agent
 
     def meet(self, event: Event) -> _Agent | None:
-        """An agent that is given work has a row, whether a file named it or not."""
+        """The row of an agent, made at its first event; the agent need not be in agents.yaml."""
         known = self._agents.get(one_line(event.agent, 100)) if event.agent else None
         return known or self._of(event)
 
     def config(self, event: fleet_events.ConfigLoaded) -> None:
-        """Who is in the fleet. Agents that left the file leave the screen.
+        """Set the agents of the fleet. Agents that left the file leave the screen.
 
-        The hub reads the file when it starts: what an earlier run knew of agents is void.
+        The hub reads the file when it starts, so facts from an earlier run are dropped.
         """
         for known in self._agents.values():
             known.health, known.why, known.since, known.breaker_until = HealthWord.UNKNOWN, "", None, None
         self._list(event)
 
     def reconfigured(self, event: fleet_events.ConfigReloaded) -> None:
-        """As ``config``, but the hub keeps what it knew of agents that stayed. The card of a changed one is void."""
+        """As ``config``, but unchanged agents keep their facts. A changed agent loses its card."""
         for name in read.lines(event.changed):
             if (changed := self._agents.get(name)) is not None:
                 changed.card = replace(changed.card, url="")
@@ -209,7 +210,7 @@ class FleetFold:
                 agent.card = replace(agent.card, url=agent.card.url or read.text(facts, "url", 500))
 
     def card_fetched(self, event: fleet_events.CardFetched) -> tuple[str, CardFacts, CardFacts] | None:
-        """Take over a card. Returns the agent's name and its facts before and now."""
+        """Store a card. Returns the agent's name with its facts before and now."""
         agent = self._of(event)
         if agent is None:
             return None
@@ -235,7 +236,7 @@ class FleetFold:
         return agent.name, before, agent.card
 
     def card_failed(self, event: fleet_events.CardFailed) -> None:
-        """The old card, if there is one, is kept and marked stale."""
+        """Keep the last card and mark it stale."""
         agent = self._of(event)
         if agent is None:
             return
@@ -243,14 +244,14 @@ class FleetFold:
         agent.card = replace(agent.card, failed_at=agent.card.failed_at or event.at, error=reason)
 
     def health_changed(self, event: fleet_events.HealthChanged) -> None:
-        """The hub's word. Agents that left the file have none here."""
+        """Store the hub's health word; agents that left the file are skipped."""
         self._changes += 1
         if (agent := self._agents.get(one_line(event.agent or "", 100))) is not None:
             agent.health = _WORDS.get(event.health, HealthWord.UNKNOWN)
             agent.why, agent.since = one_line(event.why, 300), event.since
 
     def health_looked(self, event: scenario_events.HealthLooked) -> None:
-        """All words, as a recording has them beside the events: it may have begun after the last change of one."""
+        """Store all health words of a recording, which may have begun after the last change of one."""
         for name, word in event.agents.items():
             agent = self._agents.get(name)
             if agent is not None and word in _WORDS and agent.health is not _WORDS[word]:
@@ -273,17 +274,19 @@ class FleetFold:
             agent.push = PushState.WORKING
 
     def webhook_rejected(self, event: fleet_events.WebhookRejected) -> None:
-        """A webhook was refused, whoever sent it."""
+        """A webhook was refused; its sender may be unknown."""
         self.push_refused += 1
         self._of(event)
 
     def webhook_registered(self, event: fleet_events.WebhookRegistered) -> None:
-        """The agent has our webhook; whether it comes is not known yet."""
+        """The agent accepted our webhook's address; no webhook has arrived yet."""
         if (agent := self._of(event)) and agent.push is not PushState.WORKING:
             agent.push = PushState.REGISTERED
 
     def webhooks_degraded(self, event: fleet_events.WebhooksDegraded) -> None:
-        """The agent's webhooks do not come. If it refuses them, its tasks are polled, and nothing is wrong."""
+        """The agent's webhooks do not arrive. If the agent refuses webhooks, the hub polls its tasks, and this is not a
+        fault.
+        """
         if agent := self._of(event):
             agent.push = PushState.POLLED if event.refused else PushState.SILENT
 
@@ -298,7 +301,7 @@ class FleetFold:
             kind=told.kind,
             success=told.success,
             blame=told.blame,
-            ended_at=event.at,  # the time of the events is that of the screen
+            ended_at=event.at,  # the screen's clock is that of the events
             duration_ms=told.duration_ms,
             reason=one_line(told.reason, 500),
             via=told.via,
@@ -330,7 +333,7 @@ class FleetFold:
         return self._rows
 
     def _judge(self, now: datetime, span_s: int) -> tuple[AgentRow, ...]:
-        """The rows without what is at work: no figure changes with a task that begins, and they are dear."""
+        """The rows without the tasks at work. They are costly, and the start of a task does not change them."""
         figures, of_skills = self._health.figures(now)
         self.total, self.cells = self._health.total.figures(now.timestamp()), self._trend.cells(now, span_s)
         skills: dict[str, dict[str, OutcomeStats]] = {}

@@ -1,6 +1,6 @@
-"""A recorded run as its events tell of it: traffic, ends, health and trouble over time, and what is expected. Pure.
+"""A recorded run folded from its events: traffic, outcomes, health, troubles and expectations over time. Pure.
 
-Seconds are those of the run, as its recording counts them: the hub's clock may be set, the run's is not.
+Seconds count from the start of the run, as in its recording; the hub's clock may be set meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fleetsim.sim.expectation import Expectation
 from fleetsim.sim.figures import EVENT_FIGURES, FigureCounters
 
 CELLS_MAX = 48
-"""Parts into which a run's time is cut."""
+"""Cells of a chart over the time of a run."""
 LOOKS_MAX = 2_000
 TROUBLES_MAX = 200
 HOUR_S = 3_600.0
@@ -27,7 +27,7 @@ _RATED_MAX = 100_000
 
 
 class RunState(StrEnum):
-    """How far a run is."""
+    """The progress of a run."""
 
     RUNNING = "running"
     SETTLING = "settling"
@@ -36,7 +36,7 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TroubleRow:
-    """Something that goes wrong, or went wrong until ``ended_s``."""
+    """A trouble: it goes on, or ended at ``ended_s``."""
 
     number: int
     fault: str
@@ -48,7 +48,7 @@ class TroubleRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectationRow:
-    """What is expected, the figure now, and whether it is as expected."""
+    """An expectation, its figure now, and whether it is met."""
 
     expectation: Expectation
     figure: float | None
@@ -57,10 +57,10 @@ class ExpectationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioView:
-    """A run at one moment. ``requests_cells`` and the like are a number for each part of ``width_s`` from the start on.
+    """A run at one moment. ``requests_cells`` and the like have one number per cell of ``width_s`` seconds.
 
-    ``looks`` has, by agent, from which second on the hub saw it so. ``troubles`` are newest first, those that go on
-    before the others.
+    ``looks`` has each agent's health words with the second when each began. ``troubles`` has those that go on first,
+    the newest first.
     """
 
     of_hub: bool
@@ -89,14 +89,14 @@ class ScenarioView:
 
     @property
     def span_s(self) -> float:
-        """The time that the parts cover, whether it has come or not."""
+        """Seconds that the cells cover, the future included."""
         return self.width_s * CELLS_MAX
 
 
 class RunBuckets:
-    """Counts over time in ``CELLS_MAX`` parts, of the same width each.
+    """Counts over time in at most ``CELLS_MAX`` cells of the same width.
 
-    Without a ``span_s`` that is known, the parts become twice as wide whenever time runs beyond them.
+    Without a ``span_s``, the cells become twice as wide whenever time runs beyond them.
     """
 
     def __init__(self, span_s: float) -> None:
@@ -112,7 +112,7 @@ class RunBuckets:
         row[at] += 1
 
     def level(self, at_s: float, level: int) -> None:
-        """What is so from now on; a part has the highest of its time."""
+        """Set the level from now on; a cell holds its highest level."""
         at = self._at(at_s)
         self._peaks += [self._level] * (at + 1 - len(self._peaks))
         self._level = level
@@ -136,7 +136,7 @@ class RunBuckets:
 
 
 class ScenarioFold:
-    """What is known of the run so far. Before a recording began there is none, and nothing is counted."""
+    """The fold of a run. Before the start of the recording there is no run, and nothing is counted."""
 
     def __init__(self) -> None:
         self.begun: scenario_events.ScenarioStarted | None = None
@@ -162,7 +162,7 @@ class ScenarioFold:
         self._figures: tuple[ExpectationRow, ...] | None = None
 
     def second(self, at: datetime) -> float:
-        """Which second of the run a moment of the hub's clock is; negative before the recording began."""
+        """The second of the run for a moment of the hub's clock; negative before the recording began."""
         return (at - self.begun.start).total_seconds() - self._moved_s if self.begun else -1.0
 
     def clock_moved(self, event: scenario_events.ClockMoved) -> None:
@@ -170,12 +170,12 @@ class ScenarioFold:
             self._moved_s += event.by_s
 
     def count(self, event: Event) -> None:
-        """One of the hub's events that a figure counts."""
+        """Count one of the hub's events."""
         at_s = self.second(event.at)
         if self.begun is None:
             return
         key = event.correlation_id or ""
-        requested = isinstance(event, events.RequestAccepted) and key not in self._asked  # a killed hub tells again
+        requested = isinstance(event, events.RequestAccepted) and key not in self._asked  # a killed hub repeats events
         if requested:
             self._asked.add(key)
         if at_s < 0:
@@ -191,7 +191,7 @@ class ScenarioFold:
         self._figures = None
 
     def outcome(self, event: events.OutcomeDecided) -> None:
-        """A request ended; counted once, however often it is told."""
+        """A request ended; a repeated event counts once."""
         if self.begun is None:
             return
         at_s, outcome = self.second(event.at), event.outcome
@@ -240,7 +240,7 @@ class ScenarioFold:
         self._open = [*self._open[1 - TROUBLES_MAX :], row]
 
     def trouble_ended(self, event: scenario_events.TroubleEnded) -> None:
-        """The oldest of its kind at that agent is over."""
+        """End the oldest trouble of this kind at that agent."""
         if self.begun is None:
             return
         whose = (event.fault, one_line(event.agent or "", 100))
@@ -301,7 +301,7 @@ class ScenarioFold:
         )
 
     def _expected(self) -> tuple[ExpectationRow, ...]:
-        """As the verdict says, or so far: requests that have not ended do not count yet."""
+        """The final verdict, or the figure so far: open requests do not count yet."""
         if self._figures is None:
             told = self._verdict.figures if self._verdict else ()
             figures = {e.scope: self._counters.figures(e.scope) for e in self._expect}

@@ -1,4 +1,4 @@
-"""Tasks as the events tell of them: state, live text and what happened when. Pure."""
+"""Tasks folded from events: state, live text and timeline. Pure."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import UpdateSource
 
 TASKS_MAX = 2_000
-"""Tasks kept; the oldest finished ones go first."""
+"""Tasks in memory; the oldest finished ones are dropped first."""
 STEPS_MAX = 200
 LIVE_CHARS_MAX = 32_768
-"""How much of a task's live text is kept: its newest part."""
+"""Characters of a task's live text in memory, the newest."""
 PIECES_MAX = 4_096
 PARTS_MAX = 64
 MISSING = " […] "
-"""Stands where characters of an excerpt are missing."""
+"""Marks the place of missing characters."""
 _WHOLE = ""
-"""The artifact of a text that came whole; a chunk that follows continues it."""
+"""The artifact of a text that arrived whole; a later chunk continues it."""
 
 _OPEN_ORDER = {TaskState.INPUT_REQUIRED.value: 0, TaskState.AUTH_REQUIRED.value: 0, TaskState.SUBMITTED.value: 2}
 
 
 class LiveText:
-    """Text arriving in pieces, per artifact, bounded to its newest part.
+    """Text that arrives in chunks, per artifact; only its newest part stays in memory.
 
-    ``chars`` is how long it is in all. ``gaps`` says that something in the middle is missing: a piece that came as
-    an excerpt, or events that were lost.
+    ``chars`` is the whole length. ``gaps`` says that some of it is missing: a chunk was an excerpt, or events were
+    lost.
     """
 
     __slots__ = ("_lengths", "chunks", "gaps", "parts", "size")
@@ -46,7 +46,9 @@ class LiveText:
         self.gaps = False
 
     def add(self, artifact: str, text: str, append: bool, chars: int = 0) -> None:
-        """One chunk of an artifact; without ``append`` it is all of that artifact. ``chars``: if that is a part."""
+        """Add one chunk of an artifact; without ``append`` it replaces the artifact. ``chars`` is the whole length of
+        an excerpt.
+        """
         if append and artifact not in self.parts and _WHOLE in self.parts:
             self.parts[artifact] = self.parts.pop(_WHOLE)
             self._lengths[artifact] = self._lengths.pop(_WHOLE)
@@ -68,7 +70,7 @@ class LiveText:
             self.size = len(kept)
 
     def replace_all(self, text: str, chars: int = 0) -> None:
-        """Everything there is, as a poll or a snapshot gives it; ``chars`` if ``text`` is but its beginning."""
+        """Replace the text by a poll's or snapshot's; ``chars`` is the whole length if ``text`` is an excerpt."""
         self.gaps = chars > len(text)
         text += MISSING if self.gaps else ""
         self.parts = {_WHOLE: [text[-LIVE_CHARS_MAX:]]}
@@ -78,7 +80,7 @@ class LiveText:
 
     @property
     def chars(self) -> int:
-        """How long all of it is, with the lines between artifacts."""
+        """The whole length, with the line breaks between artifacts."""
         return sum(self._lengths.values()) + max(0, sum(map(bool, self._lengths.values())) - 1)
 
     @property
@@ -86,14 +88,14 @@ class LiveText:
         return not self.gaps and len(self.text()) == self.chars
 
     def text(self) -> str:
-        """The newest part of it, as it came: not yet neutralised."""
+        """The newest part, unchanged and not neutralised."""
         joined = map("".join, self.parts.values())
         return "\n".join(text for text in joined if text)[-LIVE_CHARS_MAX:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One line of a task's story. ``arrow`` is ``→`` for ours, ``←`` for the agent's, ``·`` for a finding."""
+    """One line of a task's timeline. ``arrow`` is ``→`` for the hub, ``←`` for the agent, ``·`` for a note."""
 
     at: datetime
     arrow: str
@@ -104,10 +106,10 @@ class Step:
 
 @dataclass(slots=True, kw_only=True)
 class TaskRow:
-    """A task as its events tell of it. ``state`` is a task state or, once ``ended_at`` is set, the outcome's kind.
+    """A task. ``state`` is a task state or, once ``ended_at`` is set, the kind of the outcome.
 
-    ``request_chars`` is how long the request is in all. ``sent`` and ``parts`` are a line for each file and piece of
-    data that went out and came back, the latter of ``parts_total``. Who is given one has a copy.
+    ``request_chars`` is the whole length of the request. ``sent`` and ``parts`` have a line for each file and each
+    piece of data in the request and in the answer, the latter of ``parts_total``.
     """
 
     correlation_id: str
@@ -150,10 +152,10 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDetail:
-    """Everything known of one task. ``text`` is its live text, or its final text once it has one.
+    """All facts of one task. ``text`` is the live text, and later the final text.
 
-    ``shown`` of its ``chars`` characters are in ``text``: the newest, or with ``first`` the first of them. ``gaps``
-    says that some are missing in the middle.
+    ``text`` holds ``shown`` of ``chars`` characters: the newest, or with ``first`` the first ones. ``gaps`` says that
+    some are missing in between.
     """
 
     row: TaskRow
@@ -166,12 +168,12 @@ class TaskDetail:
 
     @property
     def cut(self) -> bool:
-        """Whether ``text`` is not all there is."""
+        """Whether ``text`` is incomplete."""
         return self.gaps or self.shown < self.chars
 
 
 class _Task:
-    """One task while its events come in. ``copied`` and ``detail`` are what was last given of it, if still true."""
+    """One task while its events arrive. ``copied`` and ``detail`` cache its last row and detail until it changes."""
 
     __slots__ = ("copied", "detail", "final", "final_chars", "live", "row", "steps")
 
@@ -193,7 +195,7 @@ class _Task:
         self.steps.append(Step(at=event.at, arrow=arrow, via=via, what=what, state=state))
 
     def order(self) -> tuple[int, float]:
-        """Who needs a person first, then the longest at it; the finished newest first."""
+        """Tasks that need a person first, then the oldest running ones; then finished tasks, newest first."""
         row = self.row
         if row.ended_at is not None:
             return 3, -row.ended_at.timestamp()
@@ -206,9 +208,9 @@ class _Task:
 
 
 class TaskFold:
-    """All tasks, by correlation id. ``at_work`` has how many of an agent's tasks run and how many wait, as of ``rows``.
+    """All tasks by correlation id. ``rows`` updates ``at_work``, the numbers of running and waiting tasks per agent.
 
-    Text is made harmless here, once, where it comes in; only the live text is, which arrives in pieces, when asked for.
+    Text is neutralised once, on arrival; the live text, which arrives in chunks, when a screen reads it.
     """
 
     def __init__(self) -> None:
@@ -219,7 +221,7 @@ class TaskFold:
         self.at_work: dict[str, tuple[int, int]] = {}
 
     def _of(self, event: Event) -> _Task | None:
-        """The event's task, made if it is new; None if the event belongs to no single task."""
+        """The event's task, created at its first event; None if the event does not belong to one task."""
         key = event.correlation_id
         if not key or key in self._parents:
             return None
@@ -232,7 +234,7 @@ class TaskFold:
         if event.parent_id and event.parent_id != key and event.parent_id not in self._parents:
             parent = self._tasks.get(event.parent_id)
             if parent is not None and not parent.row.task_id and parent.row.ended_at is None:
-                del self._tasks[event.parent_id]  # a request that was expanded into children is no task of its own
+                del self._tasks[event.parent_id]  # a request that was split into several requests is not a task
                 self._parents.add(event.parent_id)
                 if len(self._parents) > TASKS_MAX:
                     self._parents.pop()
@@ -269,7 +271,7 @@ class TaskFold:
             task.step(event, "←", f"task {row.task_id or '?'}", via, state)
 
     def moved(self, event: events.TaskMoved) -> None:
-        """Its state or text is another. Off a stream, the text of a task at work is all it has written so far."""
+        """Its state or text changed. Without a stream, the text of a running task is all of its text so far."""
         task = self._of(event)
         if task is None:
             return
@@ -286,24 +288,24 @@ class TaskFold:
 
     def stale(self, event: events.UpdateIgnored) -> None:
         if task := self._of(event):
-            what = f"came too late, not applied: {one_line(event.why)}"
+            what = f"arrived too late, ignored: {one_line(event.why)}"
             task.step(event, "←", what, one_line(event.via, 20), one_line(event.state or "", 40))
 
     def retry(self, event: events.CallRetried) -> None:
-        """A call is made again; the same attempt in another form says 0."""
+        """The hub repeats a call; attempt 0 is the same attempt in another dialect."""
         if task := self._of(event):
             task.row.attempt = max(task.row.attempt, event.attempt)
             task.row.last = f"retry in {event.in_seconds:.0f}s: {one_line(event.reason)}"
             task.step(event, "→", task.row.last)
 
     def unwatched(self, event: events.PollingStopped) -> None:
-        """Nobody polls it: only a stream, a webhook or an answer can tell of it now."""
+        """The hub no longer polls it; only a stream, a webhook or an answer can bring news."""
         if task := self._of(event):
             task.row.last = f"polling stopped: {one_line(event.why)}"
             task.step(event, "·", task.row.last)
 
     def inbound(self, event: events.StreamReceived) -> None:
-        """Text grows the live text, a status line becomes the last update."""
+        """Add text to the live text, or replace the last update by a status line."""
         task = self._of(event)
         if task is None:
             return
@@ -329,7 +331,7 @@ class TaskFold:
             task.final_chars = answer.chars
 
     def outcome(self, event: events.OutcomeDecided) -> TaskRow | None:
-        """The end. Returns the row, or None if this task had ended before."""
+        """End the task. Returns the row, or None if the task has ended before."""
         task = self._of(event)
         if task is None or task.row.ended_at is not None:
             return None
@@ -367,13 +369,13 @@ class TaskFold:
             task.step(event, "→", what)
 
     def lost_events(self) -> None:
-        """Events are missing: the live text of what is under way may have gaps."""
+        """Events were lost: the live text of running tasks may have gaps."""
         for task in self._tasks.values():
             if task.row.ended_at is None and task.live.chunks:
                 task.live.gaps, task.detail = True, None
 
     def rows(self) -> tuple[TaskRow, ...]:
-        """All tasks: those that wait for a person, working, submitted, then finished, newest first."""
+        """All tasks: waiting for a person, working, submitted, then finished, newest first."""
         if self._rows is None:
             self._rows = tuple(task.copy() for task in sorted(self._tasks.values(), key=_Task.order))
             self.submitted, self.at_work = 0, {}

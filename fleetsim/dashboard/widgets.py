@@ -1,7 +1,7 @@
-"""Three widgets that draw lines: a few of them, a page to scroll, and a table whose cursor holds on to its row.
+"""Three widgets that draw lines: a few lines, a page that scrolls, and a table whose cursor stays on its row.
 
-Nothing else writes to the terminal: whatever came before, a line is neutralised here again, and no screen hands
-Textual a string of its own. Strings could be markup, and escapes in them reach the terminal.
+They alone write to the terminal, and they neutralise every line again. A screen never passes a string to Textual:
+Textual could read it as markup, and its escapes would reach the terminal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fleetsim.model.text import neutralise
 
 LINE_CHARS_MAX = 2_000
 DRAWN_MAX = 300
-"""Rows a table keeps drawn, of which a screen has some thirty in sight."""
+"""Drawn rows that a table caches; a screen shows about thirty."""
 
 
 class Look(Protocol):
@@ -51,7 +51,7 @@ class NeutralisedWidget(Widget):
         return self.scrollable_content_region.width
 
     def harmless(self, text: Text) -> Text:
-        """The line, fit for the terminal: in ASCII if asked; one that was not harmless loses its tones."""
+        """The line for the terminal, in ASCII if requested. A line with escapes loses its tones."""
         plain = neutralise(text.plain, limit=LINE_CHARS_MAX, lines=False)
         shown = text if plain == text.plain else line(plain)
         if not self.look.ascii_only:
@@ -62,7 +62,7 @@ class NeutralisedWidget(Widget):
 
     def strip(self, text: Text, width: int, *, cursor: bool = False) -> Strip:
         """The line as a strip of exactly ``width`` cells."""
-        shown = clip(self.harmless(text), width)  # a glyph may take more than one letter in ASCII
+        shown = clip(self.harmless(text), width)  # a glyph may need more than one letter in ASCII
         if self.look.ascii_only:
             shown.plain = plain_ascii(shown.plain)  # the ellipsis
         shown = line(shown, " " * (width - shown.cell_len))
@@ -71,8 +71,8 @@ class NeutralisedWidget(Widget):
         palette = self.look.palette
         return Strip(shown.render(palette.cursor if cursor else palette.ground), width)
 
-    def entitle(self, title: str | Text, below: str = "") -> None:
-        """Set the title in the frame, and a smaller one below."""
+    def set_titles(self, title: str | Text, below: str = "") -> None:
+        """Set the title and the subtitle of the frame."""
         upper = line((title, STRONG)) if isinstance(title, str) else title
         if (upper, below) != self._titles:
             self._titles = upper, below
@@ -92,7 +92,7 @@ class Lines(NeutralisedWidget):
     lines: Sequence[Text] = ()
 
     def show(self, lines: Sequence[Text]) -> None:
-        """Draw these lines, if they differ from what is drawn."""
+        """Draw these lines if they changed."""
         if list(lines) != list(self.lines):
             longer = len(lines) != len(self.lines)
             self.lines = lines
@@ -106,7 +106,7 @@ class Lines(NeutralisedWidget):
 
 
 class Page(ScrollView, NeutralisedWidget, can_focus=True):
-    """Lines to scroll through; with ``follow`` the end stays in sight until somebody scrolls away."""
+    """Lines that scroll; with ``follow`` the end stays visible until a person scrolls away."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", "down", show=False),
@@ -124,7 +124,7 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
         self._about: object = None
 
     def show(self, about: object = None, lines: Callable[[int], Sequence[Text]] = lambda width: ()) -> None:
-        """Draw the lines for so many cells, if what they are about is not what it was; without any, nothing."""
+        """Draw the lines for the current width if the width or ``about`` changed; without arguments, clear the page."""
         width = max(20, self.inner_width)
         if (width, about) != self._about:
             self._about = width, about
@@ -146,9 +146,9 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
 
 
 class Grid(ScrollView, NeutralisedWidget, can_focus=True):
-    """A table. The cursor stays on its row's key when rows come, go and change places.
+    """A table. The cursor stays on the key of its row when rows arrive, leave or move.
 
-    Without ``hold`` it stays on the first row until somebody moves it.
+    Without ``hold`` it stays on the first row until a person moves it.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -162,7 +162,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
     ]
 
     class Moved(Message):
-        """Somebody put the cursor on another row; rows that move under it are no news."""
+        """A person moved the cursor to another row."""
 
         def __init__(self, grid: Grid, key: str | None) -> None:
             super().__init__()
@@ -170,7 +170,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             self.key = key
 
     class Opened(Moved):
-        """A row was opened with enter or a second click."""
+        """A person opened a row with enter or a second click."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         self._in_sight: dict[int, Strip] = {}
 
     def show(self, rows: Rows[Any], *, columns: Sequence[Column] = (), empty: Sequence[Text] = ()) -> None:
-        """Draw these rows; ``empty`` is shown when there are none."""
+        """Draw these rows, or ``empty`` without rows."""
         count, index = len(self.rows.items), self._index
         instead = () if rows.items else empty
         again = count != len(rows.items) or list(instead) != list(self.instead)
@@ -214,7 +214,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             self._keep_in_sight()
 
     def _row(self, at: int) -> Strip:
-        """A row as it is drawn, put into words again only where it or anything it depends on is another."""
+        """A drawn row, formatted again only after a change of the row or of a value that it depends on."""
         item, width, chosen = self.rows.items[at], self.inner_width, at == self._index
         under_cursor = chosen and self.has_focus
         about = (item, self.rows.as_of, width, chosen, under_cursor, self._columns, self.look.palette)
@@ -232,7 +232,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         return strip
 
     def _find(self) -> None:
-        """Put the index where the key is now; a row that is gone leaves the cursor in its place."""
+        """Move the index to the key's row; if the row is gone, the index stays."""
         count = len(self.rows.items)
         if not count:
             self._index = 0
@@ -248,7 +248,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         self.key, self._wanted = self.rows.key(self.rows.items[self._index]), None
 
     def select(self, key: str) -> None:
-        """Put the cursor on a row; one that is not there yet is taken when it comes."""
+        """Put the cursor on a row, now or when the row arrives."""
         at = self.rows.find(key, self._index)
         if at is None:
             self.key = self._wanted = key
@@ -256,7 +256,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             self.move_to(at)
 
     def move_to(self, index: int) -> None:
-        """Put the cursor on the row at ``index``, or the nearest there is."""
+        """Put the cursor on the row at ``index``, or on the nearest one."""
         if not len(self.rows.items):
             return
         self._touched = True

@@ -107,7 +107,7 @@ async def test_whatever_a_screen_hands_to_its_widgets_is_made_harmless_at_the_do
     async with showing(hostile_events()) as stage:
         for text in HOSTILE:
             stage.status_line.show([Text(text)])
-            stage.status_line.entitle(Text(text))
+            stage.status_line.set_titles(Text(text))
             await stage.pilot.pause()
             shown = stage.text
             assert neutralise(shown, limit=len(shown) + 1) == shown

@@ -21,7 +21,7 @@ BUDGET = {
     "check": 7_560,
     "cli": 6_980,
     "client": 3_373,
-    "dashboard": 6_072,
+    "dashboard": 6_083,
     "hub": 4_582,
     "model": 2_895,
     "pytest_plugin": 528,

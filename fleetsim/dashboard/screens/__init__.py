@@ -1,1 +1,1 @@
-"""The screens. Each is given the view and draws it; none holds any state but the cursor, a filter and drafts."""
+"""The screens. Each draws the view and stores only its cursor, its filter and drafts."""

@@ -1,4 +1,4 @@
-"""One agent's page: what its card says, its figures, its skills and its failures."""
+"""One agent's page: its card, figures, skills and failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def skill_row(skill: SkillRow, now: datetime) -> TableRow:
 
 
 def facts(agent: AgentRow, now: datetime, width: int) -> list[Text]:
-    """How it is, where it is, what it claims."""
+    """Its health, its address and its card's claims."""
     card = agent.card
     fetched = f"fetched {since(card.fetched_at, now)} ago" if card.fetched_at else "never fetched"
     latency = f"in {duration(card.latency_ms)}, " if card.latency_ms is not None and card.fetched_at else ""
@@ -135,16 +135,16 @@ class AgentPane(FleetPane):
     def draw(self, view: View) -> None:
         agent, second = view.agent(self.agent), int(view.now.timestamp())
         if agent is None:
-            self._facts.entitle(self.agent)
+            self._facts.set_titles(self.agent)
             self._facts.show("gone", lambda width: [line(("This agent has left agents.yaml.", MUTED))])
             self._figures.show()
             self.main.show(Rows())
             return
-        self._facts.entitle(agent.name)
+        self._facts.set_titles(agent.name)
         self._facts.show((agent, second), lambda width: facts(agent, view.now, width))
-        self._figures.entitle("24 h", f"hub seen for {since(view.began_at, view.now) if view.began_at else '0s'}")
+        self._figures.set_titles("24 h", f"hub seen for {since(view.began_at, view.now) if view.began_at else '0s'}")
         self._figures.show((agent, second), lambda width: figures(agent, view.now, width))
-        self.main.entitle("Skills")
+        self.main.set_titles("Skills")
         rows = Rows(agent.skills, lambda skill: skill.skill, lambda skill: skill_row(skill, view.now), second)
         self.main.show(rows, empty=[line(("Its card names no skill.", MUTED))])
 

@@ -1,4 +1,4 @@
-"""Screen 4: ceremonies, what fires next, one's facts and runs, and fire now."""
+"""Screen 4: ceremonies, their next slots, the facts and runs of one, and a manual run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RUN_COLUMNS = (
 
 
 def row(ceremony: CeremonyRow, now: datetime) -> TableRow:
-    """One ceremony as a row of ``COLUMNS``; its history is a glyph per run, the newest at the right."""
+    """One ceremony as a row of ``COLUMNS``; its history has a glyph per run, the newest at the right."""
     zone = "" if ceremony.zone == "UTC" else "  " + ceremony.zone.rsplit("/", 1)[-1]
     late = next((run.lateness_ms for run in ceremony.runs if run.lateness_ms is not None), None)
     history = line(
@@ -91,7 +91,7 @@ def _next(ceremony: CeremonyRow, now: datetime) -> Text:
 
 
 def fields(ceremony: CeremonyRow) -> dict[str, str]:
-    """What a filter looks at."""
+    """The fields for filters."""
     return {
         "ceremony": ceremony.ceremony_id.lower(),
         "name": ceremony.name.lower(),
@@ -103,7 +103,7 @@ def fields(ceremony: CeremonyRow) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def following(schedule: str, zone: str, after: datetime, count: int = 3) -> tuple[datetime, ...]:
-    """The slots after the next one; none if the schedule or its zone is not understood."""
+    """The slots after the next one; none for a schedule or zone that cannot be read."""
     try:
         cron, place = parse_cron(schedule), zone_of(zone)
     except ConfigError:
@@ -115,7 +115,7 @@ def following(schedule: str, zone: str, after: datetime, count: int = 3) -> tupl
 
 
 def facts(ceremony: CeremonyRow, now: datetime, width: int) -> list[Text]:
-    """What the file says, and when it fires next."""
+    """The content of the file, and the next slot."""
     if ceremony.error:
         hint = "The other files are in force. Correct this one; it is read again within seconds."
         error = wrap(ceremony.error, width, Tone.BAD)
@@ -165,7 +165,7 @@ def empty(view: View) -> list[Text]:
 
 
 class CeremoniesPane(Pane):
-    """The list above, what the file says and how its runs went below."""
+    """The list, and below it the content of one file and its runs."""
 
     NAME = ScreenName.CEREMONIES
     KEYS: ClassVar[Keys] = (("F", "fire now"), ("↵", "runs"), ("/", "filter"), ("y", "copy"), ("esc", "back"))
@@ -185,17 +185,17 @@ class CeremoniesPane(Pane):
         ceremonies = [one for one in view.ceremonies if self.query_now.matches(fields(one))]
         rows = Rows(ceremonies, lambda one: one.ceremony_id, lambda one: row(one, now), second)
         self.main.show(rows, empty=empty(view))
-        self._runs.entitle("Runs", "newest first")
+        self._runs.set_titles("Runs", "newest first")
         ceremony = view.ceremony(self.main.key or "")
         if ceremony is None:
-            self._facts.entitle("Ceremony")
+            self._facts.set_titles("Ceremony")
             self._facts.show()
             self._runs.show(Rows())
             return
-        self._facts.entitle(ceremony.name or "broken" if ceremony.error else ceremony.ceremony_id)
+        self._facts.set_titles(ceremony.name or "broken" if ceremony.error else ceremony.ceremony_id)
         self._facts.show((ceremony, second), lambda width: facts(ceremony, now, width))
         runs = Rows(ceremony.runs, lambda run: run.run_id, lambda run: run_row(run, now), second)
-        self._runs.show(runs, empty=[line(("It has not run while this screen watched.", MUTED))])
+        self._runs.show(runs, empty=[line(("No run since this screen opened.", MUTED))])
 
     def status(self, view: View) -> str:
         rows = view.ceremonies
@@ -208,7 +208,7 @@ class CeremoniesPane(Pane):
         return f"{shown} of {plural(len(rows), 'ceremony', 'ceremonies')} shown   {counts}   times in UTC"
 
     def opened(self, grid: Grid, key: str) -> None:
-        """To the runs, or from a run to its first task."""
+        """Open the runs, or a run's first task."""
         if grid is self.main:
             self.add_class("-opened")
             self._runs.focus()
@@ -223,7 +223,7 @@ class CeremoniesPane(Pane):
         if ceremony is None:
             return
         if ceremony.error:
-            self.host.say("a broken ceremony cannot be fired: correct its file first", Tone.WARN)
+            self.host.say("a rejected ceremony cannot be fired: correct its file first", Tone.WARN)
             return
 
         async def fire() -> str:

@@ -1,4 +1,4 @@
-"""Screen 5: every event, following, and one event in full; how each kind is told in a line."""
+"""Screen 5: all events as they arrive, one event in full, and the sentence of each kind of event."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def row(event: Event, narrow: bool = False) -> TableRow:
 
 
 def fields(event: Event) -> dict[str, str]:
-    """What a filter looks at."""
+    """The fields for filters."""
     return {
         "level": str(event.level),
         "topic": event.topic.lower() + " " + short_topic(event),
@@ -86,13 +86,13 @@ class EventRows(Rows[Event]):
 
 
 def short_topic(event: Event) -> str:
-    """The topic without the id or name in it, which have columns of their own."""
+    """The topic without its id or name, which have their own columns."""
     known = event.TOPIC if not isinstance(event, OtherEvent) else one_line(event.name, 80)
     return re.sub(r"\.?{\w+}", "", known)
 
 
 def in_a_line(event: Event) -> str:
-    """What happened, in one line."""
+    """The event in one line."""
     in_words = _IN_WORDS.get(type(event))
     if in_words and (detail := in_words(event)):
         return detail
@@ -170,7 +170,7 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
     e.QuestionAsked: lambda event: _joined(_skill(event), "waits for a person:", _quoted(event.question.text)),
     e.QuestionAnswered: lambda event: _joined(one_line(event.decision, 20), _by("by", event.decided_by)),
     e.QuestionWithdrawn: lambda event: "the agent no longer waits for an answer",
-    e.QuestionExpired: lambda event: "nobody answered in time",
+    e.QuestionExpired: lambda event: "no answer in time",
     e.QuestionEscalated: lambda event: _joined("a person must answer:", one_line(event.why)),
     e.VetoWindowMoved: lambda event: _joined(
         _skill(event),
@@ -209,7 +209,7 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
         _mark(event.state), "token ✓", " ".join(flag for flag in ("duplicate", "parked") if getattr(event, flag))
     ),
     f.WebhookRejected: lambda event: _joined("401", one_line(event.why), _by("from", event.peer)),
-    f.WebhookRegistered: lambda event: "the agent took our webhook",
+    f.WebhookRegistered: lambda event: "the agent accepted our webhook",
     f.WebhooksDegraded: lambda event: _joined("polling instead:", one_line(event.why)),
     f.AlertRaised: lambda event: _joined(
         "alert:", one_line(event.kind, 40), one_line(event.subject, 60), one_line(event.detail)
@@ -226,7 +226,7 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
     f.HubStopping: lambda event: "closing",
     s.TroubleBegan: lambda event: _joined("begins:", one_line(event.said) or one_line(event.fault)),
     s.TroubleEnded: lambda event: _joined("ends:", one_line(event.fault)),
-    s.TrafficEnded: lambda event: "traffic and trouble are over; what was begun comes to its end",
+    s.TrafficEnded: lambda event: "traffic and troubles are over; open requests come to their end",
     s.HubKilled: lambda event: "the hub was killed",
     s.FailureLogged: lambda event: _joined("failed unseen:", one_line(event.said)),
     s.ClockMoved: lambda event: f"the hub's clock was set by {event.by_s:+,.0f} s",
@@ -234,7 +234,7 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
 
 
 class Window:
-    """The events a filter lets pass, kept up to date without looking at any event twice."""
+    """The events that match a filter; each event is tested once."""
 
     def __init__(self, query: Query, *, debug: bool = False, events_max: int = EVENTS_MAX) -> None:
         self._query = query
@@ -244,7 +244,7 @@ class Window:
         self._frozen: tuple[Event, ...] | None = ()
 
     def update(self, events: tuple[Event, ...]) -> None:
-        """Take in the view's events."""
+        """Test the new events of the view."""
         fresh = events
         for back, event in enumerate(reversed(events if self._seen else ())):
             if event is self._seen:
@@ -268,14 +268,14 @@ class Window:
         return len(self._kept)
 
     def rows(self) -> tuple[Event, ...]:
-        """The events that pass, oldest first."""
+        """The matching events, oldest first."""
         if self._frozen is None:
             self._frozen = tuple(self._kept)
         return self._frozen
 
 
 def full(event: Event, width: int) -> list[Text]:
-    """One event with its envelope and payload, a name and a value per line; each value keeps its lines."""
+    """One event with its envelope and payload, a name and a value per line; line breaks in values stay."""
     pairs = [("topic", one_line(event.topic, 400)), ("at", event.at.isoformat(timespec="milliseconds"))]
     for name in ("correlation_id", "parent_id", "agent", "skill", "task_id"):
         if value := getattr(event, name):
@@ -334,7 +334,7 @@ class EventsPane(Pane):
         if event is None:
             self._full.show()
             return
-        self._full.entitle(f"Event {event.seq:,}")
+        self._full.set_titles(f"Event {event.seq:,}")
         self._full.show(event, lambda width: full(event, width))
 
     def filter_by(self, text: str) -> None:

@@ -43,7 +43,7 @@ from fleetsim.model.errors import Blame
 
 
 def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
-    """The columns of the agents' table; cost, trend, wire, push and p50 go first when it is narrow."""
+    """The columns of the agents' table; a narrow terminal drops cost, trend, wire, push and p50 first."""
     longest = max((len(row.name) for row in rows), default=0)
     return (
         Column(title="HEALTH", width=10),
@@ -84,7 +84,7 @@ OUTCOME_COLUMNS = (
 
 
 def row(agent: AgentRow, now: datetime) -> TableRow:
-    """One agent as a row of ``columns``; stale data is grey and tells its age."""
+    """One agent as a row of ``columns``; stale data is grey and has its age."""
     f = agent.figures
     cells = (
         line(HEALTH[agent.health].piece),
@@ -105,7 +105,7 @@ def row(agent: AgentRow, now: datetime) -> TableRow:
 
 
 def ok_share(agent: AgentRow) -> Text:
-    """The share of successes in percent; over too few runs it is grey and shows them instead."""
+    """The share of successes in percent; with too few runs, their counts in grey."""
     f = agent.figures
     if not f.answered_outcomes:
         return line(("-", MUTED))
@@ -120,7 +120,7 @@ def share_tone(ok: int, runs: int) -> Tone:
 
 
 def trend(cells: Sequence[tuple[int, int]]) -> Text:
-    """A bar per cell for its share of successes; a dot where nothing ended."""
+    """A bar per cell for its share of successes; a dot for a cell without outcomes."""
     text = Text()
     for ok, runs in cells:
         tone = share_tone(ok, runs)
@@ -129,10 +129,10 @@ def trend(cells: Sequence[tuple[int, int]]) -> Text:
 
 
 def trouble(agent: AgentRow, now: datetime) -> Text:
-    """Why the agent is not up, else its last failure."""
+    """The reason why the agent is not up, else its last failure."""
     if agent.breaker_until is not None:
         wait = max(0, int((agent.breaker_until - now).total_seconds()))
-        return line((f"left alone, again in {wait}s: {agent.why}", Tone.BAD))
+        return line((f"paused after failures, next call in {wait}s: {agent.why}", Tone.BAD))
     if agent.health in {HealthWord.DOWN, HealthWord.DEGRADED} and agent.card.failed_at is None:
         tone = Tone.BAD if agent.health is HealthWord.DOWN else Tone.WARN
         return line((f"{since(agent.since, now)} " if agent.since else "", MUTED), (agent.why, tone))
@@ -148,7 +148,7 @@ def trouble(agent: AgentRow, now: datetime) -> Text:
 
 
 def fields(agent: AgentRow) -> dict[str, str]:
-    """What a filter looks at."""
+    """The fields for filters."""
     return {
         "agent": agent.name.lower(),
         "health": agent.health.value,
@@ -185,7 +185,7 @@ def cards(view: View, width: int) -> dict[str, list[Text]]:
 
 
 def fleet_card(view: View, width: int) -> list[Text]:
-    """Is it up, is it well, what does it cost."""
+    """The cards of reachability, health and cost."""
     c, f = view.counters, view.counters.figures
     numbers = [(mark, c.health.get(word, 0)) for word, mark in HEALTH.items()]
     counts = [line((f"{mark.glyph} {n} {mark.word}", mark.tone if n else MUTED)) for mark, n in numbers]
@@ -233,7 +233,7 @@ def work_card(view: View, width: int) -> list[Text]:
 
 
 def needs(view: View) -> list[Text]:
-    """Everything that asks for a person, the most urgent first: questions, then what changed by itself."""
+    """Everything that needs a person, the most urgent first: questions, then notices."""
     lines: list[Text] = []
     if view.questions:
         oldest = since(view.questions[0].asked_at, view.now)
@@ -249,7 +249,7 @@ def needs(view: View) -> list[Text]:
 
 
 def _ailing(row: AgentRow, view: View, tone: Tone) -> Text:
-    """What is wrong with an agent, and for how long if that is known."""
+    """The reason why an agent needs attention, with its duration if known."""
     lasting = f" {since(row.since, view.now)}" if row.since else ""
     return line(("! ", tone), f"{row.name} is {row.health.value}{lasting}: {row.why}")
 
@@ -260,7 +260,7 @@ def upcoming(view: View) -> CeremonyRow | None:
 
 
 def ceremony_card(view: View, width: int) -> list[Text]:
-    """What fires next, and how the last ones went."""
+    """The next slots, and the results of the last runs."""
     c, soon = view.counters, upcoming(view)
     if not view.ceremonies:
         return [line(("no ceremonies", MUTED))]
@@ -291,10 +291,10 @@ def notes(view: View, width: int, limit: int) -> list[Text]:
 
 
 def empty(view: View) -> list[Text]:
-    """What an empty table says: what is missing and the one command that fills it."""
+    """The text of an empty table: what is missing, and the command that adds it."""
     if not view.configured:
         return [line(("Waiting for the hub to read agents.yaml …", MUTED))]
-    add = ("Add one to agents.yaml, or look at a made-up fleet:  ", MUTED)
+    add = ("Add one to agents.yaml, or try the demo fleet:  ", MUTED)
     return [line(("No agents yet.", STRONG)), line(add, ("fleetsim demo", Tone.PRIMARY))]
 
 
@@ -323,14 +323,14 @@ class FleetPane(Pane):
         if self.size_class is Size.FULL:
             width = max(10, self._cards[0].inner_width)
             for card, (title, lines) in zip(self._cards, cards(view, width).items(), strict=True):
-                card.entitle(title)
+                card.set_titles(title)
                 card.show(lines)
         else:
             self._notes.show(notes(view, max(10, self.size.width), 3 if self.size_class is Size.COMPACT else 1))
         agents = [agent for agent in view.agents if self.query_now.matches(fields(agent))]
         rows = Rows(agents, lambda agent: agent.name, lambda agent: row(agent, view.now), int(view.now.timestamp()))
         self.main.show(rows, columns=columns(agents, view.counters.span), empty=empty(view))
-        self._recent.entitle("Recent outcomes", "newest first")
+        self._recent.set_titles("Recent outcomes", "newest first")
         outcomes = Rows(view.recent, lambda task: task.correlation_id, outcome_row)
         self._recent.show(outcomes, empty=[line(("Nothing has ended yet.", MUTED))])
 
@@ -345,7 +345,7 @@ class FleetPane(Pane):
         return self._recent.key if self._recent.has_focus else None
 
     def chosen_agent(self) -> str | None:
-        """The agent that ``R`` and ``t`` are about."""
+        """The agent for ``R`` and ``t``."""
         return self.main.key
 
     def opened(self, grid: Grid, key: str) -> None:

@@ -1,4 +1,4 @@
-"""Screen 3: questions that wait and work that may be stopped; read one, type an answer, send it."""
+"""Screen 3: open questions and veto windows; read one, type an answer, send it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fleetsim.dashboard.widgets import Grid, Lines, Page
 from fleetsim.model.text import neutralise
 
 SOON_S = 600
-"""A question that expires this soon is marked."""
+"""A question that expires sooner than this is marked."""
 DRAFTS_MAX = 200
 
 OPEN_COLUMNS = (
@@ -42,7 +42,7 @@ SETTLED_COLUMNS = (
 
 
 def open_row(question: QuestionRow, now: datetime) -> TableRow:
-    """One question that waits, as a row of ``OPEN_COLUMNS``."""
+    """One open question as a row of ``OPEN_COLUMNS``."""
     expiry = line(("never", MUTED))
     if question.expires_at is not None:
         left = (question.expires_at - now).total_seconds()
@@ -60,7 +60,7 @@ def open_row(question: QuestionRow, now: datetime) -> TableRow:
 
 
 def settled_row(question: QuestionRow, now: datetime) -> TableRow:
-    """One question that is over, as a row of ``SETTLED_COLUMNS``."""
+    """One closed question as a row of ``SETTLED_COLUMNS``."""
     return TableRow(
         (
             line(DECISION[question.decision].piece),
@@ -77,7 +77,9 @@ def title(question: QuestionRow) -> str:
 
 
 def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, wide: bool) -> list[Text]:
-    """When it was asked and until when, what was said before, and the question; without room, that first."""
+    """The moments of asking and expiry, the conversation before, and the question; on a small screen the question
+    first.
+    """
     began, ago = "began " if question.veto else "asked ", f", {since(question.asked_at, now)} ago"
     pieces = [line((began, MUTED), f"{question.asked_at:%H:%M:%S}Z", (ago, MUTED))]
     if question.checkpoint > 1:
@@ -105,7 +107,7 @@ def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, wid
 
 
 def sending(question: QuestionRow, draft: str, width: int) -> list[Text]:
-    """What the keys do, and what will go where."""
+    """The keys with their effects, and the destination of the answer."""
     back = line(("esc", Tone.PRIMARY), (" back", MUTED))
     if question.veto:
         return [fitted([line(("ctrl+r", Tone.PRIMARY), (" veto, cancels the task", MUTED)), back], width)]
@@ -116,7 +118,7 @@ def sending(question: QuestionRow, draft: str, width: int) -> list[Text]:
         line((f"{len(draft):,} characters", MUTED)),
     ]
     if question.asks_for_data:
-        schema = (" it must fit a schema, see fleetsim inbox show", MUTED)
+        schema = (" it must match a schema, see fleetsim inbox show", MUTED)
         goes.insert(0, line(("type JSON:", Tone.PRIMARY), schema))
     if question.context_id:
         goes.append(line(("context ", MUTED), question.context_id))
@@ -131,7 +133,7 @@ EMPTY = (
 
 
 class AnswerBox(TextArea):
-    """Where an answer is typed. What is pasted is made harmless before it is drawn."""
+    """The field for an answer. Pasted text is neutralised before it is drawn."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
@@ -146,10 +148,9 @@ class AnswerBox(TextArea):
 
 
 class InboxPane(Pane):
-    """Questions at the left, the one being read and its answer at the right.
+    """Questions at the left, the open one and its answer at the right.
 
-    A draft belongs to its question: it stays when the cursor moves on, and what is typed can never reach
-    another question.
+    A draft belongs to its question: it stays when the cursor moves on, and it can never reach another question.
     """
 
     NAME = ScreenName.INBOX
@@ -190,10 +191,10 @@ class InboxPane(Pane):
     def draw(self, view: View) -> None:
         second, now = int(view.now.timestamp()), view.now
         more = f", {len(view.vetoes)} may be stopped" if view.vetoes else ""
-        self.main.entitle(f"Waiting for you ({len(view.questions)}){more}")
+        self.main.set_titles(f"Waiting for you ({len(view.questions)}){more}")
         waiting = (*view.questions, *view.vetoes)
         self.main.show(Rows(waiting, lambda q: q.question_id, lambda q: open_row(q, now), second), empty=EMPTY)
-        self._settled.entitle(f"Settled ({len(view.settled)})")
+        self._settled.set_titles(f"Settled ({len(view.settled)})")
         settled = Rows(view.settled, lambda q: q.question_id, lambda q: settled_row(q, now), second)
         self._settled.show(settled, empty=[line(("Nothing answered yet.", MUTED))])
         self._choose(view)
@@ -201,25 +202,25 @@ class InboxPane(Pane):
         self.set_class(question is not None and not question.decision, "-question")
         self.set_class(question is not None and question.veto, "-veto")
         if question is None:
-            self._reading.entitle("Question")
+            self._reading.set_titles("Question")
             self._reading.show()
             return
         if question.cut and not question.decision:
             question = self.with_whole(question)
         detail, wide = self.host.detail(question.correlation_id), self.size_class is Size.FULL
-        self._reading.entitle(title(question))
+        self._reading.set_titles(title(question))
         about = (question, detail, wide, second)
         self._reading.show(about, lambda width: reading(question, detail, now, width, wide))
         self._sending.show(sending(question, self.box.text, max(20, self._sending.inner_width)))
 
     def _choose(self, view: View) -> None:
-        """The question under the cursor, unless an answer is being typed: then that one, to its end."""
+        """The question under the cursor, or the question whose answer a person is typing."""
         typed_for = view.question(self._typed_for or "") if self.box.has_focus else None
         if self.box.has_focus and self._typed_for and typed_for is None:
             over = next((row for row in view.settled if row.question_id == self._typed_for), None)
             what, by = (over.decision, over.by) if over else ("settled", "")
             by = f" by {by}" if by else ""
-            self.host.say(f"{what}{by} meanwhile; what you typed was not sent", Tone.WARN, FAILED_S)
+            self.host.say(f"{what}{by} meanwhile; your text was not sent", Tone.WARN, FAILED_S)
             self._keep_draft()
             self.main.focus()
         if typed_for is not None:
@@ -248,7 +249,7 @@ class InboxPane(Pane):
             del self.drafts[next(iter(self.drafts))]
 
     def _taken(self, question_id: str) -> None:
-        """The answer went out: forget its draft."""
+        """The answer was sent: drop its draft."""
         self.drafts.pop(question_id, None)
         if question_id == self._typed_for:
             self.box.load_text("")
@@ -265,14 +266,14 @@ class InboxPane(Pane):
         return self.chosen_task()
 
     def opened(self, grid: Grid, key: str) -> None:
-        """Begin to type, or read on a small screen."""
+        """Start an answer, or open the question on a small screen."""
         self.add_class("-opened")
         if grid is self.main:
             self.action_reply()
         self.host.draw_soon()
 
     def back(self) -> bool:
-        """From the answer to the list; the draft stays."""
+        """Go back to the list and keep the draft."""
         moved = self.box.has_focus or (self.has_class("-opened") and self.size_class is Size.LIST)
         super().back()
         return moved
@@ -298,7 +299,7 @@ class InboxPane(Pane):
         self.host.do("answer:" + question.question_id, "the answer was not sent", send)
 
     def action_reject(self) -> None:
-        """Refuse to answer, or stop work within its window, after asking."""
+        """Reject a question or veto a request, after a confirmation."""
         question = self.current
         if question is None or question.decision:
             return

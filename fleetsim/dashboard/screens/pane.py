@@ -1,4 +1,4 @@
-"""What every screen has: a main table, a filter, its keys and its status line."""
+"""The base of every screen: a main table, a filter, keys and a status line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fleetsim.model.text import one_line
 FAILED_S = 30.0
 """How long a failure stays in the status line."""
 WRITING = frozenset({"reply", "cancel", "fire", "send_answer", "reject", "refresh_card"})
-"""Actions that change the fleet, or lead there: a reader does not have them."""
+"""Actions that change the fleet, or lead to such an action; ``read_only`` removes them."""
 
 
 class Host(Protocol):
@@ -57,7 +57,7 @@ class Pane(Vertical):
 
     NAME: ClassVar[ScreenName]
     KEYS: ClassVar[Keys] = ()
-    """The keys of this screen that are named below it, and what they do."""
+    """The keys of this screen in the footer, with their actions."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "reply", "reply", id="reply"),
         Binding("x", "cancel", "cancel", id="cancel"),
@@ -80,10 +80,10 @@ class Pane(Vertical):
         """Show the view."""
 
     def begin_anew(self) -> None:
-        """Everything that happened happens again: forget what was kept of it."""
+        """The recording starts again: drop everything derived from its events."""
 
     def status(self, view: View) -> str:
-        """The status line, its parts three blanks apart."""
+        """The status line; its parts are three blanks apart."""
         return ""
 
     def copyable(self) -> str | None:
@@ -100,7 +100,7 @@ class Pane(Vertical):
     def opened(self, grid: Grid, key: str) -> None: ...
 
     def back(self) -> bool:
-        """Leave whatever was opened; False if nothing was."""
+        """Close the opened detail; False if none was open."""
         opened = self.has_class("-opened")
         self.remove_class("-opened")
         self.main.focus()
@@ -111,16 +111,16 @@ class Pane(Vertical):
         self.query_now = parse(text)
 
     def with_whole(self, question: QuestionRow) -> QuestionRow:
-        """The question with all of its text, as soon as that has come."""
+        """The question, with its whole text once that was fetched."""
         whole = self.host.whole(question.correlation_id, question.chars)
         return question if whole is None else replace(question, text=whole.text, chars=whole.chars)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing that changes the fleet is offered to a reader."""
+        """Disable the actions that change the fleet if ``read_only`` is set."""
         return not (self.host.read_only and action in WRITING)
 
     def action_reply(self) -> None:
-        """To the question of the task under the cursor."""
+        """Open the question of the task under the cursor."""
         self.host.show_question(self.chosen_task())
 
     def action_cancel(self) -> None:

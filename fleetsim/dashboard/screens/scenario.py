@@ -1,4 +1,4 @@
-"""Screen 6: a recorded run, how it goes over time, what goes wrong in it, and whether it is as expected."""
+"""Screen 6: a recorded run: charts over time, troubles and expectations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fleetsim.sim.expectation import shown
 NEWEST_MAX = 50
 BAR_CELLS = 20
 SHORT_LINES = 16
-"""Below so many lines the agents have the room."""
+"""On a terminal with fewer lines, the agents use the room of the other tables."""
 RESULT: Mapping[str, Mark] = {
     "ok": Mark("✓", "as expected", Tone.GOOD),
     "unexpected": Mark("✗", "not as expected", Tone.BAD),
@@ -44,30 +44,30 @@ _WORDS = {word.value: word for word in HealthWord}
 
 
 def span(seconds: float) -> str:
-    """A moment of the run, or how long it takes: ``1d 02:03:04``."""
+    """A moment of the run, or a duration: ``1d 02:03:04``."""
     days, rest = divmod(int(seconds), 86_400)
     clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
     return f"{days}d {clock}" if days else clock
 
 
 def standing(run: ScenarioView) -> Text:
-    """The verdict, or what can be said so far."""
+    """The verdict, or the state so far."""
     if run.of_hub:
         return line(("a recording of a hub", STRONG))
     if run.verdict is not None:
         return line(RESULT[run.verdict.result].piece)
     if run.complaints:
-        return line(("✗ something failed unseen", Tone.BAD))
+        return line(("✗ an error without a report", Tone.BAD))
     broken = sum(not row.holds for row in run.expectations)
     if broken:
         return line((f"! {broken} of {plural(len(run.expectations), 'expectation')} not met so far", Tone.WARN))
     if run.expectations:
         return line(("✓ as expected so far", Tone.GOOD))
-    return line(("nothing is expected of it", MUTED))
+    return line(("it has no expectations", MUTED))
 
 
 def progress(run: ScenarioView, width: int) -> Text:
-    """How far it is, in virtual time."""
+    """The progress in virtual time."""
     if not run.duration_s:
         return line((span(run.at_s), STRONG), (" since the recording began", MUTED))
     share = min(1.0, run.at_s / run.duration_s)
@@ -79,19 +79,19 @@ def progress(run: ScenarioView, width: int) -> Text:
 
 
 def rules(run: ScenarioView, *, written: bool = False) -> Text:
-    """What became of the rules that hold in any run; ``written`` says that somebody is at it still."""
+    """The result of the rules for every run; ``written``: a process still writes the recording."""
     if run.of_hub:
-        return line(("no rules: a hub tells too little", MUTED))
+        return line(("no rules: a hub's recording lacks the agents' side", MUTED))
     if run.verdict is None:
         ended = run.state is RunState.ENDED and not written
-        return line(("no verdict in it: fleetsim sim --replay FILE" if ended else "rules: looked at once over", MUTED))
+        return line(("no verdict in it: fleetsim sim --replay FILE" if ended else "rules: checked at the end", MUTED))
     if run.verdict.violations:
         return line((f"✗ rules broken {plural(run.verdict.violations, 'time')}", Tone.BAD))
     return line((f"✓ {run.verdict.rules} rules held in {run.verdict.cases:,} cases", Tone.GOOD))
 
 
 def run_card(run: ScenarioView, width: int, *, written: bool = False) -> list[Text]:
-    """Verdict, time and where it comes from."""
+    """Verdict, time and source."""
     begun = line((f"from {run.start:%Y-%m-%d %H:%M:%SZ}", MUTED))
     came = [begun] if run.of_hub else [line(("seed ", MUTED), str(run.seed)), begun]
     return [
@@ -118,7 +118,7 @@ def work_card(run: ScenarioView, width: int) -> list[Text]:
 
 
 def _narrowed(cells: Sequence[int], bars: int) -> list[int]:
-    """Neighbours put together until they fit: the highest of each group."""
+    """Adjacent values merged until they fit: the highest of each group."""
     by = -(-CELLS_MAX // bars)
     return [max(cells[at : at + by]) for at in range(0, len(cells), by)]
 
@@ -128,7 +128,7 @@ def _bar_words(run: ScenarioView, bars: int) -> str:
 
 
 def ends_card(run: ScenarioView, width: int) -> list[Text]:
-    """How requests ended, by kind."""
+    """Outcomes by kind."""
     ends = sorted(run.ends.items(), key=lambda row: (row[0] != "completed", -row[1]))
     pieces = [line(STATE[kind].piece, f" {count:,}") for kind, count in ends]
     if not pieces:
@@ -143,7 +143,7 @@ def ends_card(run: ScenarioView, width: int) -> list[Text]:
 
 
 def strip(looks: Sequence[tuple[float, str]], run: ScenarioView, cells: int) -> Text:
-    """A glyph for each part of the time: the worst that an agent was in it, a dot before it was looked at."""
+    """A glyph per cell for the agent's worst health word; a dot before the first one."""
     text, word, at = Text(), "", 0
     for cell in range(cells):
         begins_s, ends_s = run.span_s * cell / cells, run.span_s * (cell + 1) / cells
@@ -181,10 +181,10 @@ def agent_row(agent: AgentRow, run: ScenarioView, cells: int) -> TableRow:
 
 
 def expected(run: ScenarioView, width: int) -> list[Text]:
-    """Each expectation with its figure now, then what broke a rule, and when."""
+    """Each expectation with its figure now, then each broken rule with its moment."""
     if run.of_hub:
         what = (
-            "Nobody wrote what to expect of a hub, and what its agents know of their tasks is not in a recording of "
+            "A hub's recording has no expectations, and it lacks the agents' side of "
             "it. `fleetsim sim --replay FILE` reports what can be told from the hub's events."
         )
         return wrap(what, width, MUTED)
@@ -205,7 +205,7 @@ def expected(run: ScenarioView, width: int) -> list[Text]:
 
 
 def troubles(run: ScenarioView, width: int) -> list[Text]:
-    """What goes wrong now, then what did."""
+    """The troubles that go on, then the ended ones."""
     none = line(("nothing, so far" if run.state is RunState.RUNNING else "nothing", MUTED))
     return [clip(_trouble(row), width) for row in run.troubles] or [none]
 
@@ -218,7 +218,7 @@ def _trouble(row: TroubleRow) -> Text:
 
 
 class ScenarioPane(Pane):
-    """The run above, its agents over time, then what is expected beside what goes wrong, and the newest events."""
+    """The run, its agents over time, then expectations beside troubles, and the newest events."""
 
     NAME = ScreenName.SCENARIO
     KEYS: ClassVar[Keys] = (("space", "pause"), ("+ -", "speed"), ("[ ]", "back, on"), ("J", "jump"), ("↵", "agent"))
@@ -253,7 +253,7 @@ class ScenarioPane(Pane):
                 ("Ends", ends_card(run, width)),
             )
             for card, (title, lines) in zip(self._cards, drawn, strict=True):
-                card.entitle(title)
+                card.set_titles(title)
                 card.show(lines)
         else:
             width = max(20, self.size.width - 2)
@@ -264,14 +264,14 @@ class ScenarioPane(Pane):
         about = (int(run.at_s), run.looks)
         rows = Rows(view.agents, lambda agent: agent.name, lambda agent: agent_row(agent, run, cells), about)
         self.main.show(rows, empty=[line(("No agent is known yet.", MUTED))])
-        self._expected.entitle("Expected", "figures so far" if run.verdict is None and run.expectations else "")
+        self._expected.set_titles("Expected", "figures so far" if run.verdict is None and run.expectations else "")
         told = (run.of_hub, run.expectations, run.verdict, run.complaints)
         self._expected.show(told, lambda width: expected(run, width))
         now = sum(row.ended_s is None for row in run.troubles)
-        self._troubles.entitle("Trouble", f"{now} now" if run.troubles else "")
+        self._troubles.set_titles("Trouble", f"{now} now" if run.troubles else "")
         self._troubles.show((run.troubles, run.state), lambda width: troubles(run, width))
         newest = [event for event in view.events[: -NEWEST_MAX - 1 : -1] if event.level != "debug"]
-        self._newest.entitle("Newest events", "5 has all")
+        self._newest.set_titles("Newest events", "5 has all")
         wide = self.size_class is Size.FULL
         columns = events.COLUMNS if wide else events.NARROW
         listed = Rows(newest, lambda event: str(event.seq), lambda event: events.row(event, not wide), wide)

@@ -1,4 +1,4 @@
-"""Screen 2: tasks, with the story and the live text of the one under the cursor."""
+"""Screen 2: tasks, with the timeline and the live text of the task under the cursor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fleetsim.dashboard.widgets import Grid, Page
 from fleetsim.model.text import one_line, placeholder
 
 SILENT_S = 30
-"""A working task that has not been heard of for so long is shown as silent."""
+"""A working task without news for this long is silent."""
 
 COLUMNS = (
     Column(title="STATE", width=11),
@@ -37,7 +37,7 @@ COLUMNS = (
 
 
 def row(task: TaskRow, now: datetime) -> TableRow:
-    """One task as a row of ``COLUMNS``; while it is at work, what was heard last and how long ago."""
+    """One task as a row of ``COLUMNS``; a running task with its last update and the age of it."""
     open = task.ended_at is None
     tone = Tone.PLAIN if open else MUTED
     quiet = (now - task.updated_at).total_seconds()
@@ -65,7 +65,7 @@ def row(task: TaskRow, now: datetime) -> TableRow:
 
 
 def fields(task: TaskRow) -> dict[str, str]:
-    """What a filter looks at."""
+    """The fields for filters."""
     return {
         "state": f"{task.state} {STATE[task.state].word}",
         "agent": task.agent.lower(),
@@ -78,7 +78,7 @@ def fields(task: TaskRow) -> dict[str, str]:
 
 
 def story(detail: TaskDetail, now: datetime, width: int) -> list[Text]:
-    """What is known of a task, a name and a value per line, then what happened, the newest last."""
+    """The facts of a task, a name and a value per line, then its timeline, the newest last."""
     row = detail.row
     took = duration((row.ended_at - row.created_at).total_seconds() * 1000) if row.ended_at else since(row.since, now)
     via = [
@@ -116,7 +116,7 @@ def _step(step: Step) -> Text:
 
 
 def amount(detail: TaskDetail) -> str:
-    """How much of the text is shown."""
+    """The number of characters shown."""
     if detail.gaps:
         return f"excerpts of {detail.chars:,} characters"
     if detail.shown < detail.chars:
@@ -136,7 +136,7 @@ def live_title(detail: TaskDetail | None, follow: bool) -> Text:
 
 
 def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[Text]:
-    """What was asked, what the agent has said, and what it waits for or how it ended."""
+    """The request, the agent's text, and its question or outcome."""
     row = detail.row
     lines: list[Text] = []
     if row.request or row.sent:
@@ -172,7 +172,7 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[T
 
 
 class TasksPane(Pane):
-    """The list above, one task's story and live text below; enter gives it all the room."""
+    """The list, and below it one task's timeline and live text; enter opens them in full size."""
 
     NAME = ScreenName.TASKS
     KEYS: ClassVar[Keys] = (
@@ -206,7 +206,7 @@ class TasksPane(Pane):
         if detail is None:
             self._story.show()
             self._live.show()
-            self._live.entitle(live_title(None, self._live.follow))
+            self._live.set_titles(live_title(None, self._live.follow))
             return
         task, question = detail.row, view.question(detail.row.question_id or "")
         if detail.cut and not task.open and (whole := self.host.whole(task.correlation_id, detail.chars)):
@@ -214,9 +214,9 @@ class TasksPane(Pane):
             detail = replace(detail, text=whole.text, shown=shown, chars=whole.chars, first=True, gaps=False)
         if question is not None and question.cut:
             question = self.with_whole(question)
-        self._story.entitle(f"{task.correlation_id}  {task.agent or '-'} / {task.skill or '-'}")
+        self._story.set_titles(f"{task.correlation_id}  {task.agent or '-'} / {task.skill or '-'}")
         self._story.show((detail, second), lambda width: story(detail, view.now, width))
-        self._live.entitle(live_title(detail, self._live.follow))
+        self._live.set_titles(live_title(detail, self._live.follow))
         self._live.show((detail, question), lambda width: live(detail, question, width))
 
     def status(self, view: View) -> str:
