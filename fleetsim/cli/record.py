@@ -21,7 +21,6 @@ from typing import Any
 import click
 
 from fleetsim.caller.event_log import KEEP_MAX
-from fleetsim.caller.event_wire import from_wire
 from fleetsim.caller.jsonable import from_iso
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.hub_client import connect, find_hub
@@ -33,7 +32,7 @@ from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.quantities import in_words, seconds_of
 from fleetsim.sim.recorder import Recorder
-from fleetsim.sim.recording import FORMAT, problem_of
+from fleetsim.sim.recording import FORMAT, event_of
 
 QUIET_S = 1.0
 """When nothing comes for so long, what was before has been told."""
@@ -222,9 +221,9 @@ class _HubRecorder:
     def _event(self, kind: str, row: dict[str, Any], at: datetime | None) -> None:
         if at is not None:
             self.at_s = max(self.at_s, round((at - self._began).total_seconds(), 6))
-        event = from_wire(row)
-        line = {"t": self.at_s, "kind": kind, "type": type(event).__name__, "event": row}
-        if event is None or problem_of(line, first=False):
+        try:
+            event = event_of(row)
+        except ValueError:
             self.left_out += 1
             return
         self._recorder.write(self.at_s, kind, type=type(event).__name__, event=row)

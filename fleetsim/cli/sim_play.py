@@ -28,6 +28,7 @@ from fleetsim.sim.played import played
 from fleetsim.sim.quantities import in_words, seconds_of
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import Report, Result, report_of
+from fleetsim.sim.run import WANTED
 from fleetsim.sim.scenario import Scenario, with_seed
 from fleetsim.sim.text import render as report_lines
 
@@ -69,7 +70,7 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
             raise click.UsageError(
                 "--replay reports on a run that was played: it takes no SCENARIO, --seed, --record or --watch"
             )
-        return _tell(common, report_of(lines_of(options.replay)), options.replay, files, verbose=options.verbose)
+        return _tell(common, report_of(lines_of(options.replay, WANTED)), files, verbose=options.verbose)
     if options.scenario is None:
         raise click.UsageError("Which scenario? A file, or a name of `fleetsim sim list`.")
     source = ScenarioSource.read(options.scenario, seed)
@@ -100,7 +101,7 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
         ended = watched(common, click.get_current_context(), options.scenario, record)
         if ended is not None:
             return ended
-        return _tell(common, report_of(lines_of(record)), record, files, verbose=options.verbose)
+        return _tell(common, report_of(lines_of(record, WANTED)), files, verbose=options.verbose)
     return play_and_tell(
         common,
         wanted,
@@ -148,15 +149,13 @@ def play_and_tell(
         finally:
             if drawn:
                 rewrite("")
-        return _tell(common, report, record, files, verbose=verbose)
+        return _tell(common, report, files, verbose=verbose)
 
 
-def _tell(
-    common: CommonOptions, report: Report, recording: Path, files: tuple[tuple[str, Path], ...], *, verbose: bool
-) -> int:
+def _tell(common: CommonOptions, report: Report, files: tuple[tuple[str, Path], ...], *, verbose: bool) -> int:
     for kind, path in files:
         try:
-            path.write_text(FORMATS[kind](report, lines_of(recording)), encoding="utf-8", errors="replace")
+            path.write_text(FORMATS[kind](report), encoding="utf-8", errors="replace")
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from None
     if common.as_json:

@@ -234,7 +234,8 @@ async def _of_hub(common: CommonOptions, url: str | None, since_s: float) -> Obs
 
 async def _from_journal(hub: HubClient, since: datetime) -> Observed:
     from fleetsim.caller.event_wire import from_wire
-    from fleetsim.sim.observed import ObservedAgent, of_events
+    from fleetsim.sim.observed import of_run
+    from fleetsim.sim.run import ObservedAgent, Run
 
     cards = {
         row["name"]: ObservedAgent(
@@ -249,7 +250,7 @@ async def _from_journal(hub: HubClient, since: datetime) -> Observed:
         if page[-1]["seq"] <= after:
             break
         after = page[-1]["seq"]
-    return of_events(events, hub.url, since=since, cards=cards)
+    return of_run(Run.of_events(events), hub.url, since=since, cards=cards)
 
 
 # ------------------------------------------------------------------ what is played

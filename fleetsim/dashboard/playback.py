@@ -12,13 +12,21 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from fleetsim.caller.events import Event
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Clock
-from fleetsim.sim.recording import MADE_WITH, RECORDED_S_MAX, RecordingReader, event_of
-from fleetsim.sim.scenario_events import UNLISTED, ClockMoved
+from fleetsim.sim.recording import MADE_WITH, RecordingLine, RecordingReader
+from fleetsim.sim.scenario_events import (
+    RECORDED_S_MAX,
+    SHOWN,
+    UNLISTED,
+    ClockMoved,
+    RecordingEnded,
+    RunEvent,
+    RunJudged,
+    ScenarioStarted,
+)
 
 SPEEDS = (1.0, 10.0, 60.0, 600.0, 3_600.0, math.inf)
 """Speeds as multiples of the original; the last one reads without pauses."""
@@ -47,9 +55,11 @@ class Playback:
         if first is None:
             raise ConfigError(f"{reader.path}:1: not a recording: the file is empty", hint=MADE_WITH)
         reader.rewind()
-        self.name: str = first["scenario"]
-        self.start = datetime.fromisoformat(first["start"]).astimezone(UTC)
-        self.duration_s: float = first["duration_s"]
+        started = first.event
+        assert isinstance(started, ScenarioStarted)
+        self.name = started.scenario
+        self.start = started.start.astimezone(UTC)
+        self.duration_s = started.duration_s
         self.speed = speed
         self.paused = self.ended = self.waiting = self.written = False
         self.at_s = 0.0
@@ -63,7 +73,7 @@ class Playback:
 
     def _begin(self) -> None:
         self.at_s, self.ended, self.waiting = 0.0, False, False
-        self._next: dict[str, Any] | None = None
+        self._next: RecordingLine | None = None
         self._moved_s = 0.0
         self._seq = 0
 
@@ -144,7 +154,7 @@ class Playback:
                 self.waiting, self._goal_s = True, None
                 return batch
             self.waiting = False
-            if self._next["t"] > until_s:
+            if self._next.at_s > until_s:
                 self.at_s, self._goal_s = max(self.at_s, until_s), None
                 return batch
             line, self._next = self._next, None
@@ -152,19 +162,20 @@ class Playback:
             if self._clock.monotonic() - began_s > SLICE_S:
                 return batch
 
-    def _told(self, line: dict[str, Any]) -> list[Event]:
+    def _told(self, line: RecordingLine) -> list[Event]:
         """The events of a line with unique numbers: a killed hub repeats some numbers."""
-        self.at_s = max(self.at_s, line["t"])
-        self.ended = self.ended or line["kind"] in {"played", "verdict"}
-        event = event_of(line, self.now)
-        if event is None:
+        self.at_s = max(self.at_s, line.at_s)
+        event = line.event
+        self.ended = self.ended or isinstance(event, RecordingEnded | RunJudged)
+        if event is None or (isinstance(event, RunEvent) and type(event) not in SHOWN):
             return []
+        if isinstance(event, RunEvent):
+            return [self._numbered(replace(event, at=self.now))]
         told = [event]
-        if line["kind"] == "event":
-            off_s = (event.at - self.now).total_seconds()
-            if abs(off_s) > CLOCK_S and 1970 <= event.at.year < 9_000:
-                told.insert(0, ClockMoved(at=event.at, by_s=off_s))
-                self._moved_s += off_s
+        off_s = (event.at - self.now).total_seconds()
+        if not line.past and abs(off_s) > CLOCK_S and 1970 <= event.at.year < 9_000:
+            told.insert(0, ClockMoved(at=event.at, by_s=off_s))
+            self._moved_s += off_s
         return [self._numbered(one) for one in told]
 
     def _numbered(self, event: Event) -> Event:

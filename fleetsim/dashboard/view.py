@@ -241,9 +241,8 @@ class ViewBuilder:
         self._stopping = self._configured = False
         self._config_errors: dict[str, str] = {}
         tasks, fleet, ceremonies, inbox = self._tasks, self._fleet, self._ceremonies, self._inbox
-        scenario = self._scenario
         self._handlers: Mapping[type[Event], tuple[Callable[[Any], object], ...]] = {
-            events.RequestAccepted: (fleet.meet, tasks.request, scenario.count),
+            events.RequestAccepted: (fleet.meet, tasks.request),
             events.RequestRefused: (self._refused,),
             events.TaskBound: (fleet.meet, tasks.bound),
             events.TaskMoved: (fleet.meet, tasks.moved),
@@ -252,17 +251,16 @@ class ViewBuilder:
             events.PollingStopped: (tasks.unwatched,),
             events.StreamReceived: (tasks.inbound,),
             events.RequestAnswered: (tasks.response,),
-            events.OutcomeDecided: (self._outcome, scenario.outcome),
-            events.QuestionAsked: (self._asked, scenario.count),
-            events.QuestionAnswered: (self._answered, scenario.count),
-            events.QuestionExpired: (self._over, scenario.count),
+            events.OutcomeDecided: (self._outcome,),
+            events.QuestionAsked: (self._asked,),
+            events.QuestionAnswered: (self._answered,),
+            events.QuestionExpired: (self._over,),
             events.QuestionWithdrawn: (self._over,),
             events.VetoWindowMoved: (inbox.veto,),
-            fleet_events.CeremonyFired: (ceremonies.fired, scenario.count),
-            fleet_events.CeremonyLate: (scenario.count,),
+            fleet_events.CeremonyFired: (ceremonies.fired,),
             fleet_events.CeremonyCompleted: (ceremonies.completed,),
-            fleet_events.CeremonySkipped: (ceremonies.skipped_slot, scenario.count),
-            fleet_events.CeremonyMissed: (ceremonies.missed_slot, scenario.count),
+            fleet_events.CeremonySkipped: (ceremonies.skipped_slot,),
+            fleet_events.CeremonyMissed: (ceremonies.missed_slot,),
             fleet_events.CeremoniesLoaded: (self._ceremonies_loaded,),
             fleet_events.CardFetched: (self._card_fetched,),
             fleet_events.CardFailed: (fleet.card_failed,),
@@ -278,16 +276,7 @@ class ViewBuilder:
             fleet_events.ConfigRejected: (self._config_rejected,),
             fleet_events.HubStarted: (self._hub_moved,),
             fleet_events.HubStopping: (self._hub_moved,),
-            scenario_events.ScenarioStarted: (scenario.started,),
-            scenario_events.TroubleBegan: (scenario.trouble_began,),
-            scenario_events.TroubleEnded: (scenario.trouble_ended,),
-            scenario_events.TrafficEnded: (scenario.traffic_ended,),
-            scenario_events.HubKilled: (scenario.hub_killed,),
-            scenario_events.FailureLogged: (scenario.failed,),
-            scenario_events.HealthLooked: (scenario.looked, fleet.health_looked),
-            scenario_events.ClockMoved: (scenario.clock_moved,),
-            scenario_events.RecordingEnded: (scenario.ended,),
-            scenario_events.RunJudged: (scenario.judged,),
+            scenario_events.HealthLooked: (fleet.health_looked,),
         }
 
     def fold_all(self, batch: Iterable[Event]) -> None:
@@ -299,6 +288,7 @@ class ViewBuilder:
         self.version += 1
         if type(event) not in scenario_events.UNLISTED:
             self._list(event)
+        self._scenario.fold(event)
         for handle in self._handlers.get(type(event), ()):
             handle(event)
 

@@ -252,8 +252,8 @@ class FleetFold:
 
     def health_looked(self, event: scenario_events.HealthLooked) -> None:
         """Store all health words of a recording, which may have begun after the last change of one."""
-        for name, word in event.agents.items():
-            agent = self._agents.get(name)
+        for name, seen in event.agents.items():
+            agent, word = self._agents.get(name), seen.health
             if agent is not None and word in _WORDS and agent.health is not _WORDS[word]:
                 agent.health, agent.why, agent.since = _WORDS[word], "", None
                 self._changes += 1

@@ -7,21 +7,29 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from fleetsim.caller import events
 from fleetsim.caller.events import Event
 from fleetsim.model.text import one_line
-from fleetsim.sim import scenario_events
 from fleetsim.sim.expectation import Expectation
-from fleetsim.sim.figures import EVENT_FIGURES, FigureCounters
+from fleetsim.sim.recording import RecordingLine
+from fleetsim.sim.run import WANTED, Run
+from fleetsim.sim.scenario_events import (
+    ClockMoved,
+    FailureLogged,
+    HubKilled,
+    RecordingEnded,
+    RunJudged,
+    ScenarioStarted,
+)
 
 CELLS_MAX = 48
 """Cells of a chart over the time of a run."""
 LOOKS_MAX = 2_000
 TROUBLES_MAX = 200
+COMPLAINTS_MAX = 20
 HOUR_S = 3_600.0
 _RATED_MAX = 100_000
 
@@ -85,7 +93,7 @@ class ScenarioView:
     troubles: tuple[TroubleRow, ...]
     expectations: tuple[ExpectationRow, ...]
     complaints: tuple[str, ...]
-    verdict: scenario_events.RunJudged | None
+    verdict: RunJudged | None
 
     @property
     def span_s(self) -> float:
@@ -139,176 +147,111 @@ class ScenarioFold:
     """The fold of a run. Before the start of the recording there is no run, and nothing is counted."""
 
     def __init__(self) -> None:
-        self.begun: scenario_events.ScenarioStarted | None = None
+        self._run: Run | None = None
+        self._moved_s = 0.0
 
-    def started(self, event: scenario_events.ScenarioStarted) -> None:
-        self.begun = event
-        self._expect = tuple(Expectation.read(text) for text in event.expect)
-        self._counters = FigureCounters(event.replicas)
+    def _started(self, event: ScenarioStarted) -> None:
+        self._run = Run()
         self._cells = RunBuckets(event.duration_s)
         self._rated: deque[float] = deque(maxlen=_RATED_MAX)
-        self._requests = self._failures = self._kills = 0
-        self._asked: set[str] = set()
-        self._over: set[str] = set()
+        self._requests = self._failures = 0
         self._ends: Counter[str] = Counter()
-        self._looks: dict[str, deque[tuple[float, str]]] = {}
-        self._open: list[TroubleRow] = []
-        self._past: deque[TroubleRow] = deque(maxlen=TROUBLES_MAX)
-        self._troubles = 0
-        self._state = RunState.RUNNING
         self._moved_s = 0.0
-        self._complaints: deque[str] = deque(maxlen=20)
-        self._verdict: scenario_events.RunJudged | None = None
+        self._expect = tuple(Expectation.read(text) for text in event.expect)
         self._figures: tuple[ExpectationRow, ...] | None = None
 
-    def second(self, at: datetime) -> float:
-        """The second of the run for a moment of the hub's clock; negative before the recording began."""
-        return (at - self.begun.start).total_seconds() - self._moved_s if self.begun else -1.0
-
-    def clock_moved(self, event: scenario_events.ClockMoved) -> None:
-        if self.begun:
+    def fold(self, event: Event) -> None:
+        """Takes in an event of the hub, or of the recording."""
+        if isinstance(event, ScenarioStarted):
+            self._started(event)
+        if self._run is None:
+            return
+        if isinstance(event, ClockMoved):
             self._moved_s += event.by_s
-
-    def count(self, event: Event) -> None:
-        """Count one of the hub's events."""
-        at_s = self.second(event.at)
-        if self.begun is None:
             return
-        key = event.correlation_id or ""
-        requested = isinstance(event, events.RequestAccepted) and key not in self._asked  # a killed hub repeats events
-        if requested:
-            self._asked.add(key)
-        if at_s < 0:
+        at_s = 0.0 if isinstance(event, ScenarioStarted) else self._second(self._run, event.at)
+        request = self._run.take(RecordingLine(0, at_s, event))
+        if type(event).__name__ in WANTED or isinstance(event, RunJudged):
+            self._figures = None
+        if request is None or at_s < 0:
             return
-        if requested:
+        self._cells.level(at_s, self._run.in_flight)
+        if request.end is None:
             self._requests += 1
             self._rated.append(at_s)
             self._cells.add(at_s, "requests")
-            self._cells.level(at_s, len(self._asked) - len(self._over))
-        self._counters.count(
-            event.agent, event.skill, EVENT_FIGURES[type(event).__name__], getattr(event, "count", None) or 1
-        )
-        self._figures = None
+        elif (outcome := request.end.outcome) is not None:
+            self._ends[outcome.kind.value] += 1
+            if not outcome.success:
+                self._failures += 1
+                self._cells.add(at_s, "failures")
 
-    def outcome(self, event: events.OutcomeDecided) -> None:
-        """A request ended; a repeated event counts once."""
-        if self.begun is None:
-            return
-        at_s, outcome = self.second(event.at), event.outcome
-        if outcome.correlation_id in self._over:
-            return
-        self._asked.add(outcome.correlation_id)
-        self._over.add(outcome.correlation_id)
-        if at_s < 0:
-            return
-        self._ends[outcome.kind.value] += 1
-        self._cells.level(at_s, len(self._asked) - len(self._over))
-        if not outcome.success:
-            self._failures += 1
-            self._cells.add(at_s, "failures")
-        self._counters.ended(
-            event.agent,
-            event.skill,
-            kind=outcome.kind.value,
-            success=outcome.success,
-            counts=outcome.counts,
-            duration_ms=outcome.duration_ms,
-            agent_ms=outcome.agent_ms,
-            cost_usd=outcome.cost_usd,
-        )
-        self._figures = None
-
-    def looked(self, event: scenario_events.HealthLooked) -> None:
-        if self.begun is None:
-            return
-        for agent, word in event.agents.items():
-            looks = self._looks.setdefault(agent, deque(maxlen=LOOKS_MAX))
-            if not looks or looks[-1][1] != word:
-                looks.append((self.second(event.at), word))
-
-    def trouble_began(self, event: scenario_events.TroubleBegan) -> None:
-        if self.begun is None:
-            return
-        self._troubles += 1
-        row = TroubleRow(
-            number=self._troubles,
-            fault=event.fault,
-            agent=one_line(event.agent or "", 100),
-            said=event.said,
-            began_s=self.second(event.at),
-        )
-        self._open = [*self._open[1 - TROUBLES_MAX :], row]
-
-    def trouble_ended(self, event: scenario_events.TroubleEnded) -> None:
-        """End the oldest trouble of this kind at that agent."""
-        if self.begun is None:
-            return
-        whose = (event.fault, one_line(event.agent or "", 100))
-        row = next((row for row in self._open if (row.fault, row.agent) == whose), None)
-        if row is not None:
-            self._open.remove(row)
-            self._past.appendleft(replace(row, ended_s=self.second(event.at)))
-
-    def traffic_ended(self, event: scenario_events.TrafficEnded) -> None:
-        self._state = RunState.SETTLING
-
-    def hub_killed(self, event: scenario_events.HubKilled) -> None:
-        if self.begun is not None:
-            self._kills += 1
-
-    def failed(self, event: scenario_events.FailureLogged) -> None:
-        if self.begun is not None:
-            self._complaints.append(event.said)
-
-    def ended(self, event: scenario_events.RecordingEnded) -> None:
-        self._state = RunState.ENDED
-
-    def judged(self, event: scenario_events.RunJudged) -> None:
-        if self.begun is not None:
-            self._verdict, self._state, self._figures = event, RunState.ENDED, None
+    def _second(self, run: Run, at: datetime) -> float:
+        """The second of the run at a moment of the hub's clock; negative before the recording began."""
+        return (at - run.started.start).total_seconds() - self._moved_s
 
     def snapshot(self, now: datetime) -> ScenarioView | None:
-        begun = self.begun
-        if begun is None:
+        run = self._run
+        if run is None:
             return None
-        at_s = max(0.0, self.second(now))
+        start, at_s = run.started, max(0.0, self._second(run, now))
         while self._rated and self._rated[0] < at_s - HOUR_S:
             self._rated.popleft()
+        verdict = next(iter(run.all(RunJudged)), None)
+        ended = verdict is not None or run.all(RecordingEnded)
         return ScenarioView(
-            of_hub=begun.of_hub,
-            name=begun.scenario,
-            seed=begun.seed,
-            start=begun.start,
-            duration_s=begun.duration_s,
+            of_hub=start.of_hub,
+            name=start.scenario,
+            seed=start.seed,
+            start=start.start,
+            duration_s=start.duration_s,
             at_s=at_s,
-            state=self._state,
-            agents=begun.agents,
+            state=RunState.ENDED if ended else RunState.RUNNING if run.calm_s is None else RunState.SETTLING,
+            agents=tuple(row.agent for row in start.agents),
             requests=self._requests,
             requests_hour=len(self._rated) * HOUR_S / min(HOUR_S, max(60.0, at_s)),
-            in_flight=len(self._asked) - len(self._over),
+            in_flight=run.in_flight,
             ends=dict(self._ends),
             failures=self._failures,
-            kills=self._kills,
+            kills=len(run.all(HubKilled)),
             requests_cells=self._cells.row("requests", at_s),
             failures_cells=self._cells.row("failures", at_s),
             in_flight_cells=self._cells.peaks(at_s),
             width_s=self._cells.width_s,
-            looks={agent: tuple(looks) for agent, looks in self._looks.items()},
-            troubles=(*reversed(self._open), *self._past),
-            expectations=self._expected(),
-            complaints=tuple(self._complaints),
-            verdict=self._verdict,
+            looks={agent: tuple(looks[-LOOKS_MAX:]) for agent, looks in run.health.items()},
+            troubles=_troubles(run),
+            expectations=self._expected(run, verdict),
+            complaints=tuple(failure.said for failure in run.all(FailureLogged)[-COMPLAINTS_MAX:]),
+            verdict=verdict,
         )
 
-    def _expected(self) -> tuple[ExpectationRow, ...]:
-        """The final verdict, or the figure so far: open requests do not count yet."""
+    def _expected(self, run: Run, verdict: RunJudged | None) -> tuple[ExpectationRow, ...]:
+        """As the verdict has it, or so far: requests that have not ended do not count yet."""
         if self._figures is None:
-            told = self._verdict.figures if self._verdict else ()
-            figures = {e.scope: self._counters.figures(e.scope) for e in self._expect}
+            judged = verdict.expectations if verdict else ()
+            figures = {e.scope: run.counters.figures(e.scope) for e in self._expect}
             self._figures = tuple(
-                ExpectationRow(expectation=e, figure=told[at][0], holds=told[at][1])
-                if at < len(told)
+                ExpectationRow(expectation=e, figure=judged[at].figure, holds=judged[at].holds)
+                if at < len(judged)
                 else ExpectationRow(expectation=e, figure=e.figure(figures), holds=e.holds(figures))
                 for at, e in enumerate(self._expect)
             )
         return self._figures
+
+
+def _troubles(run: Run) -> tuple[TroubleRow, ...]:
+    """Those that last before the others, the newest of both first."""
+    rows = [
+        TroubleRow(
+            number=number,
+            fault=trouble.fault,
+            agent=one_line(trouble.agent or "", 100),
+            said=trouble.said,
+            began_s=trouble.begins_s,
+            ended_s=trouble.ends_s,
+        )
+        for number, trouble in enumerate(run.troubles, 1)
+    ]
+    lasting = [row for row in rows if row.ended_s is None]
+    over = sorted((row for row in rows if row.ended_s is not None), key=lambda row: row.ended_s or 0.0)
+    return (*lasting[: -TROUBLES_MAX - 1 : -1], *over[: -TROUBLES_MAX - 1 : -1])

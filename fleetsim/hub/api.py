@@ -216,7 +216,7 @@ class Api:
         return answer(list(self._hub.channels.rows()))
 
     async def journal(self, request: Request) -> Response:
-        """Recorded events after ``?after=SEQ``, oldest first: of all that happened before it was asked for."""
+        """RecordingLine events after ``?after=SEQ``, oldest first: of all that happened before it was asked for."""
         after = number(request, "after", 0, 2**53)
         limit = number(request, "limit", 200, PAGE_MAX)
         await self._hub.events.settle()
@@ -309,7 +309,7 @@ class MetricsEndpoint:
         yield CounterMetricFamily(
             "fleetsim_events_dropped", "Events that a slow reader did not get.", self._hub.events.dropped
         )
-        unread = "Recorded events that the slowest reader has yet to take."
+        unread = "RecordingLine events that the slowest reader has yet to take."
         yield GaugeMetricFamily("fleetsim_events_unread", unread, self._hub.events.unread)
         build = GaugeMetricFamily("fleetsim_build_info", "The version that runs.", labels=["version"])
         build.add_metric([version("fleetsim")], 1)

@@ -1,4 +1,4 @@
-"""The figures that expectations are about, counted as things happen: of the fleet, each agent and each skill. Pure."""
+"""The figures that expectations compare: of the fleet, each agent and each skill. Pure."""
 
 from __future__ import annotations
 
@@ -6,22 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from fleetsim.model.work import OutcomeKind
+from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.sim.expectation import FLEET
-
-EVENT_FIGURES: Mapping[str, str] = {
-    "RequestAccepted": "requests",
-    "QuestionAsked": "questions",
-    "QuestionAnswered": "answered",
-    "QuestionExpired": "unanswered",
-    "CeremonyFired": "fired",
-    "CeremonyMissed": "missed",
-    "CeremonySkipped": "skipped",
-    "CeremonyLate": "late",
-}
-"""What an event counts as, by its class."""
 
 
 def percentile(ordered: list[float], share: float) -> float:
@@ -121,28 +108,19 @@ class FigureCounters:
         for scope in self._met(agent, skill):
             scope.counts[what] += by
 
-    def ended(
-        self,
-        agent: str | None,
-        skill: str | None,
-        *,
-        kind: str,
-        success: bool,
-        counts: bool,
-        duration_ms: float,
-        agent_ms: float | None,
-        cost_usd: float | None,
-        late_s: float = 0.0,
-    ) -> None:
-        """A request ended; ``counts`` says whether the agent answers for it, ``late_s`` how late it was accepted."""
-        for scope in self._met(agent, skill):
-            scope.counts.update({"outcomes": 1, kind: 1, "counts": counts, "successes": success})
-            scope.counts["failures"] += counts and not success
-            scope.cost += cost_usd or 0.0
-            scope.duration_s.append(duration_ms / 1000)
-            scope.response.add(late_s + duration_ms / 1000)
-            if counts and agent_ms is not None:
-                scope.agent_s.append(agent_ms / 1000)
+    def ended(self, outcome: Outcome, *, late_s: float = 0.0) -> None:
+        """A request ended, which the hub accepted ``late_s`` after it was due."""
+        seconds = outcome.duration_ms / 1000
+        for scope in self._met(outcome.agent, outcome.skill):
+            scope.counts.update(
+                {"outcomes": 1, outcome.kind.value: 1, "counts": outcome.counts, "successes": outcome.success}
+            )
+            scope.counts["failures"] += outcome.counts and not outcome.success
+            scope.cost += outcome.cost_usd or 0.0
+            scope.duration_s.append(seconds)
+            scope.response.add(late_s + seconds)
+            if outcome.counts and outcome.agent_ms is not None:
+                scope.agent_s.append(outcome.agent_ms / 1000)
 
     def figures(self, scope: str) -> dict[str, float | None]:
         """Those of one scope; none where nothing was counted."""
@@ -160,48 +138,3 @@ class FigureCounters:
         if skill:
             names.append(f"{FLEET}/{skill}")
         return [self._scopes.setdefault(name, _Scope()) for name in names]
-
-
-class RunFigures:
-    """Figures by scope: ``fleet``, each agent, each ``agent/skill``; ``replicas`` as ``FigureCounters`` has them."""
-
-    def __init__(self, replicas: Mapping[str, str] | None = None, *, of_hub: bool = False) -> None:
-        self._counters = FigureCounters(replicas)
-        self._late_s: dict[str, float] = {}
-        self._of_hub = of_hub
-
-    def take(self, line: Mapping[str, Any]) -> None:
-        """Count what the next line tells of."""
-        match line["kind"]:
-            case "asked":
-                self._late_s[line["correlation_id"]] = line["late_s"]
-            case "outcome":
-                self._counters.ended(
-                    line["agent"],
-                    line["skill"],
-                    kind=line["outcome"],
-                    success=line["success"],
-                    counts=line["counts"],
-                    duration_ms=line["duration_ms"],
-                    agent_ms=line["agent_ms"],
-                    cost_usd=line["cost_usd"],
-                    late_s=self._late_s.get(line["correlation_id"], 0.0),
-                )
-            case "event" if self._of_hub and line["type"] == "OutcomeDecided":  # its ledger is elsewhere
-                event, told = line["event"], line["event"]["payload"]
-                self._counters.ended(
-                    event["agent"],
-                    event["skill"],
-                    kind=told["kind"],
-                    success=told["success"],
-                    counts=told["success"] or told["blame"] == "agent",
-                    duration_ms=told["durationMs"],
-                    agent_ms=told["agentMs"],
-                    cost_usd=told["costUsd"],
-                )
-            case "event" if (what := EVENT_FIGURES.get(line["type"])) is not None:
-                event = line["event"]
-                self._counters.count(event["agent"], event["skill"], what, event["payload"].get("count", 1))
-
-    def all(self) -> dict[str, dict[str, float | None]]:
-        return self._counters.all()

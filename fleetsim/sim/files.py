@@ -7,7 +7,6 @@ import hashlib
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from fleetsim.model.text import escape, html_text, xml_text
 from fleetsim.sim import charts
@@ -34,15 +33,14 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8881;padding:.75rem;
     + charts.STYLE
 )
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-Lines = Iterable[Mapping[str, Any]]
 
 
-def as_json(report: Report, lines: Lines) -> str:
+def as_json(report: Report) -> str:
     """One JSON document of the schema ``fleetsim-sim/1``, with nothing in it that a terminal would obey."""
     return escape(json.dumps(report.as_json(), ensure_ascii=False, indent=2)) + "\n"
 
 
-def junit(report: Report, lines: Lines) -> str:
+def junit(report: Report) -> str:
     """One test case for each expectation, and one for each rule that must always hold.
 
     What is broken is a failure that says what, when, who, and how to play the run again; a rule that nothing in the run
@@ -92,9 +90,9 @@ def _again(report: Report) -> str:
     return f"play it again: {report.again}" if report.again else ""
 
 
-def html(report: Report, lines: Lines) -> str:
+def html(report: Report) -> str:
     """The report as one page that stands for itself: no script, no file beside it, nothing fetched."""
-    return "\n".join(_page(report, timeline_of(lines))) + "\n"
+    return "\n".join(_page(report, timeline_of(report.run))) + "\n"
 
 
 def _page(report: Report, timeline: Timeline) -> Iterator[str]:
@@ -221,5 +219,5 @@ def _about(report: Report, timeline: Timeline) -> Iterator[str]:
     yield "</dl>"
 
 
-FORMATS: Mapping[str, Callable[[Report, Lines], str]] = {"json": as_json, "junit": junit, "html": html}
-"""A writer for each format of ``--report``, from the report and the lines of the recording."""
+FORMATS: Mapping[str, Callable[[Report], str]] = {"json": as_json, "junit": junit, "html": html}
+"""A writer for each format of ``--report``."""

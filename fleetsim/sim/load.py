@@ -14,6 +14,8 @@ from typing import Any
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.figures import SHARES, Percentiles
 from fleetsim.sim.quantities import in_words
+from fleetsim.sim.run import Run
+from fleetsim.sim.scenario_events import RequestTimed, RunStopped, SubmitRefused
 
 LATE_S = 0.1
 OURS_MIN = 0.1
@@ -85,54 +87,38 @@ class LoadMetrics:
         yield "before that, until the hub had it", self.lateness
 
 
-class LoadCounters:
-    """Counts the load of a recorded run."""
-
-    def __init__(self, rate: ClockRate, duration_s: float) -> None:
-        self._rate = rate
-        self._late: dict[str, float] = {}
-        self._response, self._agent, self._lateness = Percentiles(), Percentiles(), Percentiles()
-        self._errors: Counter[str] = Counter()
-        self._late_s = self._response_s = 0.0
-        self._asked, self._last_s, self._ended, self._stopped_s = 0, 0.0, 0, duration_s
-
-    def take(self, row: Mapping[str, Any]) -> None:
-        """Count what the next line tells of."""
-        match row["kind"]:
-            case "asked" | "refused" if "late_s" in row:
-                self._asked += 1
-                self._lateness.add(row["late_s"])
-                self._last_s = max(self._last_s, row["t"])
-                if row["kind"] == "asked":
-                    self._late[row["correlation_id"]] = row["late_s"]
-                else:
-                    self._errors[f"refused: {row['why']}"] += 1
-            case "stopped":
-                self._stopped_s = min(self._stopped_s, row["t"])
-            case "event" if row["type"] == "OutcomeDecided" and row["t"] <= self._stopped_s:
-                self._ended += row["event"]["correlationId"] in self._late
-            case "outcome" if row["correlation_id"] in self._late:
-                late_s = self._late[row["correlation_id"]]
-                self._late_s += late_s
-                self._response_s += late_s + row["duration_ms"] / 1000
-                self._response.add(late_s + row["duration_ms"] / 1000)
-                if row["agent_ms"] is not None:
-                    self._agent.add(row["agent_ms"] / 1000)
-                if not row["success"]:
-                    self._errors[row["outcome"]] += 1
-
-    def metrics(self) -> LoadMetrics | None:
-        """None on virtual time, which has no load, and of nothing asked."""
-        if self._rate.virtual or not self._asked:
-            return None
-        span_s = max(self._stopped_s, 1e-9) / self._rate.times
-        return LoadMetrics(
-            meant=self._asked / span_s,
-            sent=self._asked / max(span_s, self._last_s / self._rate.times),
-            ended=self._ended / span_s,
-            response=self._response,
-            agent=self._agent,
-            lateness=self._lateness,
-            ours=self._late_s / self._response_s if self._response_s else 1.0,
-            errors=self._errors,
-        )
+def load_of(run: Run) -> LoadMetrics | None:
+    """The load of a recorded run; None on virtual time, which has no load, and of a run without requests."""
+    rate = ClockRate.read(run.started.clock)
+    timed, refused = run.all(RequestTimed), [one for one in run.all(SubmitRefused) if one.late_s is not None]
+    asked: list[RequestTimed | SubmitRefused] = [*timed, *refused]
+    if rate.virtual or not asked:
+        return None
+    stopped_s = min([run.started.duration_s, *(stopped.t for stopped in run.all(RunStopped))])
+    response, agent, lateness = Percentiles(), Percentiles(), Percentiles()
+    late_s = response_s = 0.0
+    errors: Counter[str] = Counter(f"refused: {one.why}" for one in refused)
+    for one in asked:
+        lateness.add(one.late_s or 0.0)
+    for sent in timed:
+        for row in run.outcomes.get(sent.correlation_id or "", ()):
+            took_s = sent.late_s + row.duration_ms / 1000
+            late_s += sent.late_s
+            response_s += took_s
+            response.add(took_s)
+            if row.agent_ms is not None:
+                agent.add(row.agent_ms / 1000)
+            if not row.success:
+                errors[row.outcome] += 1
+    ends = (run.requests[sent.correlation_id or ""].end for sent in timed)
+    span_s = max(stopped_s, 1e-9) / rate.times
+    return LoadMetrics(
+        meant=len(asked) / span_s,
+        sent=len(asked) / max(span_s, max(one.t for one in asked) / rate.times),
+        ended=sum(end is not None and end.t <= stopped_s for end in ends) / span_s,
+        response=response,
+        agent=agent,
+        lateness=lateness,
+        ours=late_s / response_s if response_s else 1.0,
+        errors=errors,
+    )

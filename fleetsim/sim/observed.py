@@ -5,34 +5,20 @@ One shape, whether a hub's ledger tells it, its journal, or the recording of a r
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeAlias
 
-from fleetsim.caller.event_wire import from_wire
-from fleetsim.caller.events import (
-    Event,
-    OutcomeDecided,
-    QuestionAnswered,
-    QuestionAsked,
-    QuestionExpired,
-    RequestAccepted,
-    StreamReceived,
-    TaskBound,
-)
-from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRegistered
 from fleetsim.caller.ledger import QuestionState
 from fleetsim.caller.ledger.sqlite import read_ledger
 from fleetsim.model.work import Decision, Outcome
 from fleetsim.sim.recording import lines_of
+from fleetsim.sim.run import WANTED_OF_CALLS, ObservedAgent, Run
 
 OUTCOMES_MAX = 100_000
 """The newest requests that are looked at."""
-
-Row: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +28,6 @@ class ObservedQuestion:
     correlation_id: str
     answered_s: float | None
     rejected: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedAgent:
-    """How an agent was called; ``dialect`` is None if none of its tasks shows it."""
-
-    dialect: str | None = None
-    streaming: bool = False
-    push: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,62 +118,30 @@ def _after(asked: datetime, answered: datetime | None) -> float:
 
 
 def of_recording(path: Path) -> Observed:
-    """What the recording of a run holds; replicas are one agent, as in its scenario. Raises ConfigError."""
-    lines = lines_of(path)
-    start = next(lines)
-    events = (from_wire(line["event"]) for line in lines if line["kind"] == "event")
-    return of_events((event for event in events if event is not None), str(path), replicas=start["replicas"])
+    """A recorded run. Replicas are one agent, as in the scenario. Raises ConfigError."""
+    return of_run(Run.of(lines_of(path, WANTED_OF_CALLS)), str(path))
 
 
-def of_events(
-    events: Iterable[Event],
-    source: str,
-    *,
-    since: datetime | None = None,
-    cards: Mapping[str, ObservedAgent] | None = None,
-    replicas: Mapping[str, str] | None = None,
+def of_run(
+    run: Run, source: str, *, since: datetime | None = None, cards: Mapping[str, ObservedAgent] | None = None
 ) -> Observed:
-    """What events tell. ``cards`` say how agents are called, where the events need not be asked."""
-    of = replicas or {}
-    outcomes: dict[str, Outcome] = {}
-    asked: dict[str, tuple[str, datetime]] = {}
-    over: dict[str, ObservedQuestion] = {}
-    chunks: Counter[str] = Counter()
-    artifacts: set[tuple[str, str | None]] = set()
-    scheduled: set[str] = set()
-    called: dict[str, ObservedAgent] = {}
-    for event in events:
-        cid, agent = event.correlation_id or "", of.get(event.agent or "", event.agent or "")
-        seen = called.get(agent, ObservedAgent())
-        match event:
-            case RequestAccepted(source="cron"):
-                scheduled.add(cid)
-            case TaskBound(dialect=str(dialect)):
-                called[agent] = replace(seen, dialect=dialect)
-            case StreamReceived(type=kind):
-                if kind == "artifact" and (event.append or (cid, event.artifact_id) not in artifacts):
-                    chunks[cid] += 1
-                    artifacts.add((cid, event.artifact_id))
-                if not seen.streaming:
-                    called[agent] = replace(seen, streaming=True)
-            case WebhookAccepted() | WebhookRegistered():
-                called[agent] = replace(seen, push=True)
-            case QuestionAsked(question_id=name):
-                asked[name] = (cid, event.at)
-            case QuestionAnswered(question_id=name, decision=decision) if name in asked:
-                mine, at = asked[name]
-                rejected = decision == Decision.REJECT
-                over[name] = ObservedQuestion(correlation_id=mine, answered_s=_after(at, event.at), rejected=rejected)
-            case QuestionExpired(question_id=name) if name in asked:
-                over[name] = ObservedQuestion(correlation_id=asked[name][0], answered_s=None)
-            case OutcomeDecided():
-                outcome = event.outcome
-                counted = outcome.chunks if outcome.chunks is not None else chunks.pop(cid, None)
-                outcomes[outcome.correlation_id] = replace(outcome, agent=agent, chunks=counted)
-            case _:
-                pass
+    """What the events of a recording or a journal show. ``cards`` say how agents are called, where there are cards."""
+    outcomes = []
+    for request in run.requests.values():
+        if request.end is not None and (outcome := request.end.outcome) is not None:
+            chunks = outcome.chunks if outcome.chunks is not None else request.chunks or None
+            outcomes.append(replace(outcome, agent=run.replica_of(outcome.agent), chunks=chunks))
+    questions = (
+        ObservedQuestion(
+            correlation_id=question.asked.correlation_id, answered_s=question.answered_s, rejected=question.rejected
+        )
+        for question in run.questions.values()
+        if question.answers or question.expired
+    )
+    called = dict(run.called)
     for agent, card in (cards or {}).items():
         # One that does not stream and says it calls webhooks may reach nobody: then it is polled.
         reaches = card.streaming or called.get(agent, ObservedAgent()).push
         called[agent] = replace(card, push=card.push and reaches)
-    return _observed(source, outcomes.values(), over.values(), called, scheduled, since)
+    scheduled = (cid for cid, request in run.requests.items() if request.scheduled)
+    return _observed(source, outcomes, questions, called, scheduled, since)

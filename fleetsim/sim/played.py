@@ -15,6 +15,7 @@ from fleetsim.sim.live import SETTLE_S, play_live
 from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import Report, report_of
+from fleetsim.sim.run import WANTED
 from fleetsim.sim.scenario import Scenario
 from fleetsim.sim.simulation import play
 
@@ -64,7 +65,7 @@ def played(
             )
             file.flush()
             with own_garbage():
-                report = report_of(lines_of(record))
+                report = report_of(lines_of(record, WANTED))
             recorder.verdict(report)
             return report
     except OSError as error:

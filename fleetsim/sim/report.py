@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import chain
 from typing import Any, NamedTuple
 
+from fleetsim.caller.fleet_events import CeremonyLate
 from fleetsim.model.text import one_line
+from fleetsim.model.work import Outcome
 from fleetsim.sim.clocks import VIRTUAL, ClockRate
-from fleetsim.sim.evidence import Evidence
 from fleetsim.sim.expectation import Expectation
-from fleetsim.sim.figures import RunFigures
 from fleetsim.sim.invariants import INVARIANTS, Verdict, verdicts
-from fleetsim.sim.load import LoadCounters, LoadMetrics
+from fleetsim.sim.load import LoadMetrics, load_of
+from fleetsim.sim.recording import RecordingLine
+from fleetsim.sim.run import RUNNING, RequestRun, Run
+from fleetsim.sim.scenario_events import MessagesHit, RecordingEnded, RequestsUnsettled, RunStopped, SlotsCounted
 
 SCHEMA = "fleetsim-sim/1"
 FROM_EVENTS = frozenset({"I-03", "I-06"})
@@ -38,26 +39,13 @@ class Result(StrEnum):
     """Something is not as it must be in any run: a defect of fleetsim."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestEnding:
-    """How one request ended, and the trouble of its agent or the whole fleet that it met.
-
-    ``agent_s`` is the agent's own time, None where the agent does not answer for the end. ``replica_of`` is what the
-    scenario calls the agent, its own name unless it is a replica.
-    """
+class RequestEnding(NamedTuple):
+    """How one request ended. ``replica_of`` is the scenario's name of the agent."""
 
     at_s: float
-    agent: str
+    outcome: Outcome
     replica_of: str
-    skill: str
-    outcome: str
-    success: bool
-    reason: str
-    correlation_id: str
-    duration_s: float
-    agent_s: float | None
-    cost_usd: float
-    troubles: tuple[str, ...]
+    request: RequestRun
 
 
 class TroubleRow(NamedTuple):
@@ -104,6 +92,7 @@ class Report:
     which ceremonies cannot do their work: files that are wrong, targets that do not exist or lack the skill.
     """
 
+    run: Run = field(repr=False)
     scenario: str
     source: str
     seed: int
@@ -188,171 +177,92 @@ class Report:
         }
 
 
-def report_of(lines: Iterable[Mapping[str, Any]]) -> Report:
-    """Look at a recording, line by line: hold it to the rules, and to what its scenario expects."""
-    rest = iter(lines)
-    start = next(rest)
+def report_of(lines: Iterable[RecordingLine]) -> Report:
+    """Looks at a recording: checks the invariants, and what its scenario expects."""
+    run = Run.of(lines)
+    start = run.started
     # A run that was stopped has no line that says how it was played.
-    made: Mapping[str, Any] = {"source": start["scenario"], "digest": "", "wall_s": 0.0, "cpu_s": 0.0}
-    clock = ClockRate.read(start.get("clock", "virtual"))
-    of_hub = start.get("of") == "hub"
-    evidence = Evidence()
-    counted = RunFigures(start["replicas"], of_hub=of_hub)
-    load = LoadCounters(clock, start["duration_s"])
-    troubles, ceremonies, endings = _Troubles(), _Ceremonies(start), _Endings(start["replicas"])
-    readers = (evidence.take, counted.take, load.take, troubles.take, ceremonies.take, endings.take)
-    unsettled, stopped_s, last_s = 0, None, 0.0
-    for line in chain([start], rest):
-        for read in readers:
-            read(line)
-        last_s = line["t"]
-        match line["kind"]:
-            case "played":
-                made = line
-            case "unsettled":
-                unsettled += line["requests"]
-            case "stopped" if stopped_s is None:
-                stopped_s = line["t"]
+    unplayed = RecordingEnded(source=start.scenario, digest="", wall_s=0.0, cpu_s=0.0)
+    played = next(iter(run.all(RecordingEnded)), unplayed)
+    clock = ClockRate.read(start.clock)
+    unsettled = sum(one.requests for one in run.all(RequestsUnsettled))
     exempt = frozenset() if clock.virtual else ON_VIRTUAL_TIME | ({"I-01"} if unsettled else set())
-    if of_hub:
+    if start.of_hub:
         exempt = frozenset(invariant.number for invariant in INVARIANTS) - FROM_EVENTS
-    expect = [Expectation.read(text) for text in start["expect"]]
-    figures = counted.all()
+    expect = [Expectation.read(text) for text in start.expect]
+    figures = run.counters.all()
+    due = next(iter(run.all(SlotsCounted)), None)
     return Report(
-        scenario=start["scenario"],
-        source=made["source"],
-        seed=start["seed"],
-        start=datetime.fromisoformat(start["start"]),
-        duration_s=last_s if of_hub else start["duration_s"],
-        digest=made["digest"],
+        run=run,
+        scenario=start.scenario,
+        source=played.source,
+        seed=start.seed,
+        start=start.start,
+        duration_s=run.duration_s,
+        digest=played.digest,
         figures=figures,
-        agents=tuple(row["agent"] for row in start["agents"]),
+        agents=tuple(row.agent for row in start.agents),
         expectations=tuple((e, e.figure(figures), e.holds(figures)) for e in expect),
-        verdicts=tuple(v for v in verdicts(evidence) if v.invariant.number not in exempt),
-        troubles=tuple(troubles.rows()),
-        endings=tuple(endings.found),
-        wall_s=made["wall_s"],
-        cpu_s=made["cpu_s"],
+        verdicts=tuple(v for v in verdicts(run) if v.invariant.number not in exempt),
+        troubles=tuple(_troubles(run)),
+        endings=tuple(_endings(run)),
+        wall_s=played.wall_s,
+        cpu_s=played.cpu_s,
         clock=clock,
-        began=None if "began" not in start else datetime.fromisoformat(start["began"]),
-        load=load.metrics(),
-        stopped_s=stopped_s,
+        began=start.began,
+        load=load_of(run),
+        stopped_s=next((stopped.t for stopped in run.all(RunStopped)), None),
         unsettled=unsettled,
-        ceremonies=tuple(ceremonies.totals()),
-        problems=ceremonies.problems,
-        command=one_line(made.get("command", ""), 1_000),
-        of_hub=of_hub,
-        unchecked=tuple(sorted(exempt)) if of_hub else (),
+        ceremonies=() if due is None else tuple(_ceremonies(run, due)),
+        problems=() if due is None else due.problems,
+        command=one_line(played.command, 1_000),
+        of_hub=start.of_hub,
+        unchecked=tuple(sorted(exempt)) if start.of_hub else (),
     )
 
 
-class _Troubles:
+def _troubles(run: Run) -> Iterator[TroubleRow]:
     """Each kind of trouble that came; one that is not about messages meets none."""
-
-    def __init__(self) -> None:
-        self._hits: Counter[str] = Counter()
-        self._said: dict[str, list[str]] = {}
-
-    def take(self, row: Mapping[str, Any]) -> None:
-        if row["kind"] == "trouble" and row["phase"] == "begins":
-            self._said.setdefault(row["fault"], []).append(row["said"])
-        elif row["kind"] == "hits":
-            self._hits[row["fault"]] += row["hits"]
-
-    def rows(self) -> Iterator[TroubleRow]:
-        for fault, told in self._said.items():
-            in_words = told[0] if len(told) == 1 else f"{fault}, {len(told)} times"
-            yield TroubleRow(fault=fault, said=in_words, times=len(told), hits=self._hits[fault])
+    hits: Counter[str] = Counter()
+    for met in run.all(MessagesHit):
+        hits[met.fault] += met.hits
+    said: dict[str, list[str]] = {}
+    for trouble in run.troubles:
+        said.setdefault(trouble.fault, []).append(trouble.said)
+    for fault, told in said.items():
+        in_words = one_line(told[0], 200) if len(told) == 1 else f"{one_line(fault, 100)}, {len(told)} times"
+        yield TroubleRow(fault=fault, said=in_words, times=len(told), hits=hits[fault])
 
 
-class _Ceremonies:
-    """What became of the slots until the end of the traffic."""
-
-    def __init__(self, start: Mapping[str, Any]) -> None:
-        self._ends = datetime.fromisoformat(start["start"]) + timedelta(seconds=start["duration_s"])
-        self._due: Mapping[str, int] | None = None
-        self.problems: tuple[str, ...] = ()
-        self._counts: dict[str, Counter[str]] = {}
-        self._ended: dict[str, Counter[str]] = {}
-        self._runs: dict[str, str] = {}
-
-    def take(self, row: Mapping[str, Any]) -> None:
-        if row["kind"] == "due" and self._due is None:
-            self._due = row["slots"]
-            self.problems = tuple(row.get("problems", ()))
-            self._counts = {ceremony: Counter() for ceremony in row["slots"]}
-            self._ended = {ceremony: Counter() for ceremony in row["slots"]}
-        if row["kind"] != "event" or not row["type"].startswith("Ceremony"):
-            return
-        payload = row["event"]["payload"]
-        ceremony = payload.get("ceremonyId", "")
-        slot = payload.get("scheduledAt")
-        if slot is not None and datetime.fromisoformat(slot) > self._ends:
-            return
-        if row["type"] == "CeremonyFired":
-            if payload["trigger"] == "manual" or slot is None:
-                return
-            self._runs[payload["runId"]] = ceremony
-        if row["type"] == "CeremonyCompleted":
-            if (ceremony := self._runs.get(payload["runId"], "")) in self._ended:
-                self._ended[ceremony][payload["status"]] += 1
-        elif ceremony in self._counts and (payload.get("runId") is None or payload["runId"] in self._runs):
-            self._counts[ceremony][row["type"]] += payload.get("count", 1)
-
-    def totals(self) -> Iterator[CeremonyTotals]:
-        for ceremony, slots in sorted((self._due or {}).items()):
-            found = self._counts[ceremony]
-            yield CeremonyTotals(
-                ceremony=ceremony,
-                due=slots,
-                fired=found["CeremonyFired"],
-                late=found["CeremonyLate"],
-                missed=found["CeremonyMissed"],
-                skipped=found["CeremonySkipped"],
-                ended=self._ended[ceremony],
-            )
-
-
-class _Endings:
-    """How requests ended, in that order; ``met`` is what each that is open met so far."""
-
-    def __init__(self, replicas: Mapping[str, str]) -> None:
-        self.found: list[RequestEnding] = []
-        self._replicas = replicas
-        self._up: Counter[tuple[str, str | None]] = Counter()
-        self._met: dict[str, set[tuple[str, str | None]]] = {}
-
-    def take(self, row: Mapping[str, Any]) -> None:
-        if row["kind"] == "trouble":
-            key = (row["fault"], row["agent"])
-            self._up[key] += 1 if row["phase"] == "begins" else -1
-            if row["phase"] == "begins":
-                for troubles in self._met.values():
-                    troubles.add(key)
-        elif row["kind"] == "event" and row["type"] == "RequestAccepted":
-            self._met[row["event"]["correlationId"]] = {key for key, count in self._up.items() if count > 0}
-        elif row["kind"] == "event" and row["type"] == "OutcomeDecided":
-            self._end(row["t"], row["event"], row["event"]["payload"])
-
-    def _end(self, at_s: float, event: Mapping[str, Any], payload: Mapping[str, Any]) -> None:
-        agent = event["agent"] or ""
-        replica_of = self._replicas.get(agent, agent)
-        whose = {None, agent, replica_of}
-        troubles = self._met.pop(event["correlationId"], set())
-        counts = payload["success"] or payload["blame"] == "agent"
-        self.found.append(
-            RequestEnding(
-                at_s=at_s,
-                agent=sys.intern(agent),
-                replica_of=sys.intern(replica_of),
-                skill=sys.intern(event["skill"] or ""),
-                outcome=sys.intern(payload["kind"]),
-                success=payload["success"],
-                reason=payload["reason"],
-                correlation_id=event["correlationId"] or "",
-                duration_s=payload["durationMs"] / 1000,
-                agent_s=payload["agentMs"] / 1000 if counts and payload["agentMs"] is not None else None,
-                cost_usd=payload["costUsd"] or 0.0,
-                troubles=tuple(sorted(f"{fault} of {of}" if of else fault for fault, of in troubles if of in whose)),
-            )
+def _ceremonies(run: Run, due: SlotsCounted) -> Iterator[CeremonyTotals]:
+    """What became of the slots until the end of the traffic. Runs that somebody fired by hand are no slots."""
+    ends = run.started.start + timedelta(seconds=run.started.duration_s)
+    slots = {
+        run_id: fired
+        for run_id, fired in run.ceremonies.items()
+        if fired.event.trigger != "manual" and fired.event.scheduled_at is not None and fired.event.scheduled_at <= ends
+    }
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for _, event in run.unfired:
+        after_end = event.scheduled_at is not None and event.scheduled_at > ends
+        if not after_end and not (isinstance(event, CeremonyLate) and event.run_id not in slots):
+            counts[event.ceremony_id][type(event).__name__] += getattr(event, "count", 1)
+    for ceremony, slots_due in sorted(due.slots.items()):
+        fired = [slot for slot in slots.values() if slot.event.ceremony_id == ceremony]
+        yield CeremonyTotals(
+            ceremony=ceremony,
+            due=slots_due,
+            fired=len(fired),
+            late=counts[ceremony]["CeremonyLate"],
+            missed=counts[ceremony]["CeremonyMissed"],
+            skipped=counts[ceremony]["CeremonySkipped"],
+            ended=Counter(slot.status for slot in fired if slot.status != RUNNING),
         )
+
+
+def _endings(run: Run) -> Iterator[RequestEnding]:
+    ended = [request for request in run.requests.values() if request.end is not None and request.end.t >= 0]
+    for request in sorted(ended, key=lambda request: request.end.line if request.end else 0):
+        if request.end is not None and request.end.outcome is not None:
+            outcome = request.end.outcome
+            yield RequestEnding(request.end.t, outcome, run.replica_of(outcome.agent), request)

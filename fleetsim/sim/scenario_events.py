@@ -1,88 +1,202 @@
-"""What a recording tells beside its hub's events: the scenario and its troubles, how agents are, how it all ended.
+"""The events of a recording that no hub publishes: the scenario, its troubles, calls, tasks of agents and the verdict.
 
-Events of the same form as a hub's, made from the lines of a recording (``recording``), so that who draws a run
-knows nothing of who played it; no hub publishes them.
+``recording`` reads one from each line that is no event of the hub. A member has the name of its key in the file, so
+names cannot change; ``agent``, ``skill``, ``task_id`` and ``correlation_id`` are those of ``Event``. Seconds are those
+of the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+from msgspec import Meta
 
 from fleetsim.caller.events import Event, Level
+from fleetsim.sim.expectation import Expectation
+
+RECORDED_S_MAX = 1e9
+CLOCK = r"^(virtual|real|x[1-9][0-9]{0,4}(\.[0-9]{1,6})?)$"
+"""How fast the run was: on virtual time, as time passes, or so many times as fast."""
+Second: TypeAlias = Annotated[float, Meta(ge=0, le=RECORDED_S_MAX)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=10**12)]
+Amount: TypeAlias = Annotated[float, Meta(ge=0, le=1e15)]
+Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
+
+
+def check_moment(at: datetime | None) -> None:
+    """Raises ValueError for a moment that dates cannot be counted from."""
+    if at is not None and not 1970 <= at.year < 9_000:
+        raise ValueError("must be a moment with its zone, from 1970 on")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioStarted(Event):
-    """A recording begins. Of a hub it has no expectations, and a ``duration_s`` of 0."""
+class RunEvent(Event):
+    """What they have in common: the second of the run, and the line of the file."""
+
+    t: Second = 0.0
+    line: int = 0
+
+
+# ---------------------------------------------------------------------- the run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedAgent:
+    """An agent of the run."""
+
+    agent: str
+    skills: tuple[str, ...]
+    dialect: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioStarted(RunEvent):
+    """A recording begins. Of a hub it has no expectations, and a ``duration_s`` of 0.
+
+    ``replicas`` names, by agent of the run, the agent of the scenario that it is one of. ``rules`` are settings of the
+    hub that the invariants use. ``began`` is when a run in real time began, by the machine's clock.
+    """
 
     TOPIC: ClassVar[str] = "scenario.started"
-    of_hub: bool = False
+    of: Literal["scenario", "hub"] = "scenario"
     scenario: str
     seed: int
-    start: datetime
-    duration_s: float
-    agents: tuple[str, ...]
+    start: Moment
+    duration_s: Second
+    agents: tuple[RecordedAgent, ...]
     replicas: Mapping[str, str]
     expect: tuple[str, ...]
+    clock: Annotated[str, Meta(pattern=CLOCK)] = "virtual"
+    began: Moment | None = None
+    rules: Mapping[str, Amount] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_moment(self.start)
+        check_moment(self.began)
+        for text in self.expect:
+            Expectation.read(text)
+
+    @property
+    def of_hub(self) -> bool:
+        """Whether a hub was recorded, and not a scenario."""
+        return self.of == "hub"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TroubleBegan(Event):
-    """Something goes wrong, at an agent or, with none named, everywhere."""
+class TrafficEnded(RunEvent):
+    """Traffic and trouble are over; requests that were accepted go on to their end."""
 
-    TOPIC: ClassVar[str] = "scenario.trouble.begins"
-    level: Level = Level.WARN
-    fault: str
+    TOPIC: ClassVar[str] = "scenario.calm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStopped(RunEvent):
+    """Somebody ended a run in real time before its time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsUnsettled(RunEvent):
+    """Requests that had not ended ``after_s`` seconds after the traffic; they were canceled."""
+
+    requests: Count
+    after_s: Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded(RunEvent):
+    """The run came to its end. ``kept`` counts what the hub still had in memory for requests."""
+
+    kept: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingEnded(RunEvent):
+    """Nothing more was recorded. ``digest`` is of all lines before, ``again`` that of the same run played once more."""
+
+    TOPIC: ClassVar[str] = "scenario.ended"
+    source: str
+    command: str = ""
+    digest: str
+    wall_s: Amount
+    cpu_s: Amount
+    again: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedExpectation:
+    """The figure of an expectation, and whether it is as expected."""
+
+    figure: float | None
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedViolation:
+    """A violation as the verdict shows it."""
+
+    at_s: Second
+    rule: str
+    who: str
     said: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TroubleEnded(Event):
-    """It does no more."""
+class RunJudged(RunEvent):
+    """The verdict. ``expectations`` are in the order of the scenario, ``first`` are the first violations."""
+
+    TOPIC: ClassVar[str] = "scenario.judged"
+    result: Literal["ok", "unexpected", "violated"]
+    expectations: tuple[JudgedExpectation, ...]
+    rules: Count
+    cases: Count
+    violations: Count
+    first: tuple[JudgedViolation, ...]
+
+
+# ---------------------------------------------------------------------- troubles, processes and memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroubleBegan(RunEvent):
+    """A trouble begins, at an agent or, without one, everywhere."""
+
+    TOPIC: ClassVar[str] = "scenario.trouble.begins"
+    level: Level = Level.WARN
+    fault: str
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroubleEnded(RunEvent):
+    """A trouble is over."""
 
     TOPIC: ClassVar[str] = "scenario.trouble.ends"
     fault: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficEnded(Event):
-    """Traffic and trouble are over; what was begun may come to its end."""
+class MessagesHit(RunEvent):
+    """How many messages a trouble met while it lasted."""
 
-    TOPIC: ClassVar[str] = "scenario.calm"
+    fault: str
+    hits: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubKilled(Event):
-    """The hub was killed."""
+class HubKilled(RunEvent):
+    """The hub was killed. Events after number ``journalled`` were not in its journal: its next start repeats them."""
 
     TOPIC: ClassVar[str] = "scenario.hub.killed"
     level: Level = Level.WARN
+    journalled: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailureLogged(Event):
-    """Something failed that nobody waited for."""
-
-    TOPIC: ClassVar[str] = "scenario.failure"
-    level: Level = Level.ERROR
-    said: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthLooked(Event):
-    """How each agent was, as the hub saw it."""
-
-    TOPIC: ClassVar[str] = "scenario.health"
-    level: Level = Level.DEBUG
-    agents: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockMoved(Event):
-    """The hub's clock was set, by so many seconds."""
+class ClockMoved(RunEvent):
+    """The hub's clock was set, by so many seconds. Made by whoever plays the recording: no line has it."""
 
     TOPIC: ClassVar[str] = "scenario.clock"
     level: Level = Level.WARN
@@ -90,41 +204,205 @@ class ClockMoved(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordingEnded(Event):
-    """Nothing more was recorded."""
+class FailureLogged(RunEvent):
+    """A failure in the background, which no caller received."""
 
-    TOPIC: ClassVar[str] = "scenario.ended"
+    TOPIC: ClassVar[str] = "scenario.failure"
+    level: Level = Level.ERROR
+    said: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunJudged(Event):
-    """What became of the run: ``result`` is ok, unexpected or violated.
+class LedgerChecked(RunEvent):
+    """The rows of the ledger were compared with their sums; ``damage`` is empty if all are whole."""
 
-    ``figures`` are those of the expectations, in their order, and whether each holds; ``first`` says when, which rule,
-    who and what of the first violations.
+    damage: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBlocked(RunEvent):
+    """The event loop ran late by ``seconds``, of which a trouble blocked it for ``stalled``."""
+
+    seconds: Amount
+    stalled: Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentHealth:
+    """One agent in ``HealthLooked``: the hub's word, and its outcomes of the last day."""
+
+    health: str
+    outcomes: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthLooked(RunEvent):
+    """The health of each agent, as the hub saw it at ``now`` on its clock. ``seq`` is the hub's newest event."""
+
+    TOPIC: ClassVar[str] = "scenario.health"
+    level: Level = Level.DEBUG
+    now: Moment
+    agents: Mapping[str, AgentHealth]
+
+    def __post_init__(self) -> None:
+        check_moment(self.now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptTasks:
+    """The tasks in an agent's store."""
+
+    tasks: Count
+    open: Count
+    oldest_s: Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCounted(RunEvent):
+    """What the hub has in memory for requests, by kind, and the tasks of each agent."""
+
+    hub: Mapping[str, Count]
+    agents: Mapping[str, KeptTasks]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysChecked(RunEvent):
+    """How many requests carried an agent's key, and where a key was found that must not be there."""
+
+    carried: Count
+    strayed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginsReached(RunEvent):
+    """Each pair ``SOURCE ORIGIN`` of a caller and an origin that it called."""
+
+    origins: tuple[str, ...]
+
+
+# ---------------------------------------------------------------------- requests, calls and tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSubmitted(RunEvent):
+    """The hub acknowledged a request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTimed(RunEvent):
+    """In real time: when a request was due, and how many seconds of the machine later the hub had accepted it."""
+
+    due_s: Second
+    late_s: Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitRefused(RunEvent):
+    """The hub refused a request. ``late_s`` is None on virtual time."""
+
+    why: str
+    due_s: Second = 0.0
+    late_s: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerGiven(RunEvent):
+    """A person answers a question of a request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnded(RunEvent):
+    """A call to an agent, or a webhook to the hub, is over.
+
+    ``request`` is the correlation id in its header, ``door`` the last segment of its path, ``state`` the task's state
+    in its body, ``body`` a digest of that. ``status`` is None if no response came.
     """
 
-    TOPIC: ClassVar[str] = "scenario.judged"
-    result: str
-    figures: tuple[tuple[float | None, bool], ...]
-    rules: int
-    cases: int
-    violations: int
-    first: tuple[tuple[float, str, str, str], ...]
+    began_s: Second
+    source: str
+    target: str
+    method: str
+    request: str
+    door: str
+    state: str
+    body: str
+    status: int | None
 
 
-SCENARIO_EVENTS: tuple[type[Event], ...] = (
-    ScenarioStarted,
-    TroubleBegan,
-    TroubleEnded,
-    TrafficEnded,
-    HubKilled,
-    FailureLogged,
-    HealthLooked,
-    ClockMoved,
-    RecordingEnded,
-    RunJudged,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookForged(RunEvent):
+    """A webhook that no agent sent, and the status of the hub's response."""
+
+    how: str
+    status: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhooksRepeated(RunEvent):
+    """The newest webhooks were sent once more; ``changed`` are the requests whose outcome is another since then."""
+
+    webhooks: Count
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTaskEnded(RunEvent):
+    """A task as its agent has it. ``ended`` is its state, or killed or open; ``text`` a digest of what it said."""
+
+    begun_s: Second
+    ended_s: Second | None = None
+    ended: str
+    text: str
+    chars: Count
+    cost_usd: Amount | None
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeRecorded(RunEvent):
+    """An outcome as the ledger has it at the end. ``accepted``: the ledger has its request, too."""
+
+    outcome: str
+    success: bool
+    counts: bool
+    cause: str | None
+    reason: str = ""
+    duration_ms: Amount
+    agent_ms: Amount | None
+    cost_usd: Amount | None
+    text: str
+    chars: Count
+    accepted: bool = True
+
+
+# ---------------------------------------------------------------------- ceremonies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsCounted(RunEvent):
+    """How many slots of each ceremony are due in the run, its cron line and zone, and what keeps any from its work."""
+
+    slots: Mapping[str, Count]
+    schedules: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeremonyEdited(RunEvent):
+    """Somebody edited the file of a ceremony; ``zone`` is the time zone that it then names, if it is another."""
+
+    file: str
+    what: str
+    zone: str = ""
+
+
+SHOWN: frozenset[type[Event]] = frozenset(
+    {
+        *(ScenarioStarted, TroubleBegan, TroubleEnded, TrafficEnded, HubKilled, FailureLogged, HealthLooked),
+        *(RecordingEnded, RunJudged, ClockMoved),
+    }
 )
+"""Events that a screen shows. Their text is cut, and harmless on a terminal."""
 
-UNLISTED = frozenset({ScenarioStarted, HealthLooked, RecordingEnded, RunJudged})
-"""Those that tell of the recording itself: nothing happened to the hub."""
+UNLISTED: frozenset[type[Event]] = frozenset({ScenarioStarted, HealthLooked, RecordingEnded, RunJudged})
+"""Events about the recording itself: nothing happened to the hub."""

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fleetsim.sim.evidence import Violation
+from fleetsim.sim.call_invariants import Violation
 from fleetsim.sim.generated import generated
 from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.played import played

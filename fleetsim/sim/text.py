@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from heapq import nlargest
 
 from fleetsim.model.text import one_line
-from fleetsim.model.work import OutcomeKind
+from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.sim.expectation import FLEET, METRICS, Expectation, Unit, shown
 from fleetsim.sim.figures import SHARES
 from fleetsim.sim.invariants import Verdict
@@ -90,43 +90,48 @@ def endings_about(report: Report, expectation: Expectation) -> Iterator[str]:
     mine = [
         ending
         for ending in report.endings
-        if (agent is None or agent in {ending.agent, ending.replica_of}) and (skill is None or ending.skill == skill)
+        if (agent is None or agent in {ending.outcome.agent, ending.replica_of})
+        and (skill is None or ending.outcome.skill == skill)
     ]
     if expectation.unit is Unit.SECONDS:
         whole = metric.startswith(("duration", "response"))
-        yield from _most(report.start, mine, lambda e: e.duration_s if whole else e.agent_s or 0.0, in_words)
+        yield from _most(report, mine, lambda o: (o.duration_ms if whole else _agent_ms(o)) / 1000, in_words)
     elif expectation.unit is Unit.DOLLARS:
-        yield from _most(report.start, mine, lambda e: e.cost_usd, lambda usd: shown(Unit.DOLLARS, usd))
+        yield from _most(report, mine, lambda o: o.cost_usd or 0.0, lambda usd: shown(Unit.DOLLARS, usd))
     elif metric in {*OutcomeKind} - {OutcomeKind.COMPLETED}:
-        yield from _grouped(report.start, [ending for ending in mine if ending.outcome == metric])
+        yield from _grouped(report, [ending for ending in mine if ending.outcome.kind == metric])
     elif metric in {"success_rate", "successes", "failures", OutcomeKind.COMPLETED}:
-        yield from _grouped(report.start, [ending for ending in mine if not ending.success])
+        yield from _grouped(report, [ending for ending in mine if not ending.outcome.success])
+
+
+def _agent_ms(outcome: Outcome) -> int:
+    return outcome.agent_ms or 0 if outcome.counts else 0
 
 
 def _most(
-    start: datetime,
-    endings: list[RequestEnding],
-    amount: Callable[[RequestEnding], float],
-    words: Callable[[float], str],
+    report: Report, endings: list[RequestEnding], amount: Callable[[Outcome], float], words: Callable[[float], str]
 ) -> Iterator[str]:
-    for ending in nlargest(SLOWEST_MAX, endings, key=amount):
-        if amount(ending):
-            yield f"{words(amount(ending))} at {ending.agent}, ended {moment(start, ending.at_s)}{_amid(ending)}"
-            yield f"  {ending.skill} {ending.correlation_id}: {ending.outcome}"
+    for ending in nlargest(SLOWEST_MAX, endings, key=lambda ending: amount(ending.outcome)):
+        if most := amount(ending.outcome):
+            outcome, at = ending.outcome, moment(report.start, ending.at_s)
+            yield f"{words(most)} at {outcome.agent}, ended {at}{_amid(report, ending)}"
+            yield f"  {outcome.skill} {outcome.correlation_id}: {outcome.kind}"
 
 
-def _grouped(start: datetime, endings: list[RequestEnding]) -> Iterator[str]:
+def _grouped(report: Report, endings: list[RequestEnding]) -> Iterator[str]:
     groups: dict[tuple[str, str], list[RequestEnding]] = {}
     for ending in endings:
-        groups.setdefault((ending.agent, ending.outcome), []).append(ending)
-    for (agent, outcome), group in list(groups.items())[:SHOWN_MAX]:
+        groups.setdefault((ending.outcome.agent, ending.outcome.kind), []).append(ending)
+    for (agent, kind), group in list(groups.items())[:SHOWN_MAX]:
         first = group[0]
-        yield f"{len(group)} x {outcome} at {agent}, first at {moment(start, first.at_s)}{_amid(first)}"
-        yield f"  {first.skill} {first.correlation_id}: {one_line(first.reason, 90)}"
+        at, outcome = moment(report.start, first.at_s), first.outcome
+        yield f"{len(group)} x {kind} at {agent}, first at {at}{_amid(report, first)}"
+        yield f"  {outcome.skill} {outcome.correlation_id}: {one_line(outcome.reason, 90)}"
 
 
-def _amid(ending: RequestEnding) -> str:
-    return f" amid {', '.join(ending.troubles)}" if ending.troubles else ""
+def _amid(report: Report, ending: RequestEnding) -> str:
+    troubles = report.run.troubles_met(ending.request)
+    return f" amid {', '.join(troubles)}" if troubles else ""
 
 
 def _invariants(report: Report, verbose: bool) -> Iterator[str]:

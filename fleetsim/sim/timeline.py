@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fleetsim.caller.events import Event
+from fleetsim.caller.fleet_events import CeremonyLate, CeremonyMissed, CeremonySkipped
 from fleetsim.sim.figures import percentile
+from fleetsim.sim.run import RequestRun, Run
 from fleetsim.sim.scenario import START
 
 BUCKETS_MAX = 48
@@ -60,76 +63,50 @@ class Timeline:
     ceremonies: dict[str, list[Mark]] = field(default_factory=lambda: defaultdict(list))
 
 
-_MARKED = {"CeremonyMissed": "missed", "CeremonySkipped": "skipped", "CeremonyLate": "late"}
+_MARKED: Mapping[type[Event], str] = {CeremonyMissed: "missed", CeremonySkipped: "skipped", CeremonyLate: "late"}
 
 
-def timeline_of(lines: Iterable[Mapping[str, Any]]) -> Timeline:
-    """Follow a recording from its beginning to its end."""
-    rows = list(lines)
-    found = Timeline()
-    last_s = max((row["t"] for row in rows if row.get("type") == "OutcomeDecided"), default=0.0)
-    for row in rows:
-        match row["kind"]:
-            case "start":
-                found.start, found.ends_s = datetime.fromisoformat(row["start"]), max(last_s, row["duration_s"])
-            case "calm":
-                found.calm_s = row["t"]
-    found.width_s = next((w for w in WIDTHS_S if found.ends_s <= w * BUCKETS_MAX), WIDTHS_S[-1])
+def timeline_of(run: Run) -> Timeline:
+    """The timeline of a recording."""
+    requests = sorted((r for r in run.requests.values() if r.end), key=lambda request: _end_s(request))
+    last_s = _end_s(requests[-1]) if requests else 0.0
+    line = Timeline(start=run.started.start, ends_s=max(last_s, run.started.duration_s), calm_s=run.calm_s)
+    line.width_s = next((w for w in WIDTHS_S if line.ends_s <= w * BUCKETS_MAX), WIDTHS_S[-1])
     took: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    open_troubles: dict[str, list[Period]] = defaultdict(list)
-    fired: dict[str, tuple[str, float]] = {}
-    begun: set[str] = set()
-    ended: set[str] = set()
     spent = 0.0
-    for row in rows:
-        at = row["t"]
-        match row["kind"]:
-            case "trouble":
-                name = f"{row['fault']} of {row['agent']}" if row["agent"] else row["fault"]
-                if row["phase"] == "begins":
-                    open_troubles[name].append(Period(at, found.ends_s, row["said"]))
-                elif open_troubles[name]:
-                    found.troubles[name].append(open_troubles[name].pop(0)._replace(ends_s=at))
-            case "health":
-                for agent, seen in row["agents"].items():
-                    strip = found.health[agent]
-                    if strip:
-                        strip[-1] = strip[-1]._replace(ends_s=at)
-                    strip.append(Period(at, found.ends_s, seen["health"]))
-            case "event":
-                event = row["event"]
-                payload = event["payload"]
-                match row["type"]:
-                    case "RequestAccepted" if event["correlationId"] not in begun:
-                        begun.add(event["correlationId"])  # a hub that was killed may tell of it once more
-                        found.in_flight.append((at, len(begun) - len(ended)))
-                    case "OutcomeDecided" if event["correlationId"] not in ended:
-                        ended.add(event["correlationId"])
-                        begun.add(event["correlationId"])  # a hub ends what it was asked before it was recorded, too
-                        found.in_flight.append((at, len(begun) - len(ended)))
-                        part = int(at / found.width_s)
-                        found.outcomes[part][payload["kind"]] += 1
-                        if payload["costUsd"]:
-                            spent += payload["costUsd"]
-                            found.cost.append((at, spent))
-                        if payload["agentMs"] is not None and (payload["success"] or payload["blame"] == "agent"):
-                            took[event["agent"]][part].append(payload["agentMs"] / 1000)
-                    case "CeremonyFired":
-                        fired[payload["runId"]] = (payload["ceremonyId"], at)
-                    case "CeremonyCompleted":
-                        ceremony, when = fired.pop(payload["runId"], ("", at))
-                        if ceremony:
-                            found.ceremonies[ceremony].append(Mark(when, payload["status"]))
-                    case name if name in _MARKED:
-                        found.ceremonies[payload["ceremonyId"]].append(Mark(at, _MARKED[name]))
-    for name, periods in open_troubles.items():
-        if periods:
-            found.troubles[name] += periods
-    for ceremony, when in fired.values():
-        found.ceremonies[ceremony].append(Mark(when, "running"))
+    for request in requests:
+        if request.end is None or (outcome := request.end.outcome) is None or request.end.t < 0:
+            continue
+        at, part = request.end.t, int(request.end.t / line.width_s)
+        line.outcomes[part][outcome.kind.value] += 1
+        if outcome.cost_usd:
+            spent += outcome.cost_usd
+            line.cost.append((at, spent))
+        if outcome.agent_ms is not None and outcome.counts:
+            took[outcome.agent][part].append(outcome.agent_ms / 1000)
+    moves = [(r.begun.t, 1) for r in run.requests.values() if r.begun and (r.end is None or r.begun.t <= r.end.t)]
+    moves += [(_end_s(r), -1) for r in requests if r.begun and r.begun.t <= _end_s(r)]
+    in_flight = 0
+    for at, change in sorted(moves, key=lambda move: move[0]):
+        in_flight += change
+        line.in_flight.append((max(0.0, at), in_flight))
+    for trouble in run.troubles:
+        ends_s = line.ends_s if trouble.ends_s is None else trouble.ends_s
+        line.troubles[trouble.name].append(Period(trouble.begins_s, ends_s, trouble.said))
+    for agent, looks in run.health.items():
+        until = [at for at, _ in looks[1:]] + [line.ends_s]
+        line.health[agent] = [Period(at, ends_s, word) for (at, word), ends_s in zip(looks, until, strict=True)]
+    for slot in run.ceremonies.values():
+        line.ceremonies[slot.event.ceremony_id].append(Mark(slot.at_s, slot.status))
+    for at, event in run.unfired:
+        line.ceremonies[event.ceremony_id].append(Mark(at, _MARKED[type(event)]))
     for agent, parts in took.items():
-        found.latency[agent] = [
-            Percentiles((part + 0.5) * found.width_s, percentile(sorted(all_of), 0.5), percentile(sorted(all_of), 0.95))
+        line.latency[agent] = [
+            Percentiles((part + 0.5) * line.width_s, percentile(sorted(all_of), 0.5), percentile(sorted(all_of), 0.95))
             for part, all_of in sorted(parts.items())
         ]
-    return found
+    return line
+
+
+def _end_s(request: RequestRun) -> float:
+    return request.end.t if request.end else 0.0

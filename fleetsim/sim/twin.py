@@ -18,8 +18,9 @@ from fleetsim.ceremony.file import Ceremony
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, Cause, Outcome, OutcomeKind, UpdateSource
-from fleetsim.sim.observed import Observed, ObservedAgent
+from fleetsim.sim.observed import Observed
 from fleetsim.sim.quantities import NORMAL_95, between
+from fleetsim.sim.run import ObservedAgent
 
 GOLDEN = 0.618_033_988_75
 """Multiples of it lie evenly between 0 and 1, whichever of them are taken."""

@@ -24,6 +24,7 @@ from typing import Any
 from fleetsim.sim.played import played
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.scenario import parse_scenario
+from fleetsim.sim.scenario_events import CallEnded
 
 DAY = """
 name: large-day
@@ -58,7 +59,7 @@ def play_here(agents: int, tasks: int) -> None:
             "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "result": report.result,
             "requests": report.figures["fleet"]["requests"],
-            "exchanges": sum(line["kind"] in {"call", "webhook"} for line in lines_of(record)),
+            "exchanges": sum(isinstance(line.event, CallEnded) for line in lines_of(record, ())),
         }
     print(json.dumps(facts))
 

@@ -15,10 +15,12 @@ import pytest
 import pytest_asyncio
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.event_wire import from_wire
+from fleetsim.caller.events import OutcomeDecided
+from fleetsim.caller.fleet_events import HubStarted
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.sim.recording import RecordingReader, lines_of
+from fleetsim.sim.scenario_events import RunEvent
 from tests.cli.world import Shell
 from tests.dashboard.stage import SetClock
 from tests.warm import WarmProcess
@@ -97,15 +99,13 @@ async def test_nothing_is_lost_over_a_restart_and_the_same_screens_come_of_it(sh
     assert "the hub is gone; waiting for it to come back" in said
     assert "next: fleetsim dashboard --replay day.jsonl" in said
     assert day.stat().st_mode & 0o777 == 0o600
-    lines = list(lines_of(day))
-    told = [line for line in lines if line["kind"] in {"past", "event"}]
-    numbers = [line["event"]["seq"] for line in told]
+    told = [line for line in lines_of(day) if line.event is not None and not isinstance(line.event, RunEvent)]
+    numbers = [line.event.seq for line in told if line.event is not None]
     assert numbers == list(range(1, len(numbers) + 1))  # a hub numbers its events without a gap
-    kinds = [line["kind"] for line in told if line["type"] == "OutcomeDecided"]
-    assert kinds == ["past", "event", "event", "event"]
-    for moment in [line["t"] for line in lines if line.get("type") in {"OutcomeDecided", "HubStarted"}][-4:]:
+    assert [line.past for line in told if isinstance(line.event, OutcomeDecided)] == [True, False, False, False]
+    for moment in [line.at_s for line in told if isinstance(line.event, OutcomeDecided | HubStarted)][-4:]:
         live = ViewBuilder()
-        live.fold_all(filter(None, (from_wire(line["event"]) for line in told if line["t"] <= moment)))
+        live.fold_all(line.event for line in told if line.event is not None and line.at_s <= moment)
         played = await at_moment(day, moment)
         assert replace(played, scenario=None) == live.snapshot(played.now, exact=True)
         assert abs(played.now - played.events[-1].at) < timedelta(seconds=1)
@@ -153,6 +153,7 @@ async def test_a_hub_that_keeps_nothing_begins_its_numbers_anew_and_is_heard_all
                 while day.read_text().count('"HubStarted"') < 2:
                     await shell.arun("send", "echo", "three")
             await asyncio.to_thread(stopped, process)
-    again = [line["event"]["seq"] for line in lines_of(day) if line["kind"] == "event"]
+    events = [line.event for line in lines_of(day) if not line.past]
+    again = [event.seq for event in events if event is not None and not isinstance(event, RunEvent)]
     anew = again.index(1)
     assert again[anew:] == list(range(1, len(again) - anew + 1))

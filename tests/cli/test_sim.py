@@ -93,8 +93,8 @@ def test_a_run_that_was_kept_is_reported_on_as_it_was_without_playing_it(tmp_pat
     [
         (1, '{"kind": "end", "t": 0}', "not a recording of this version of fleetsim"),
         (2, "what is this", "not a line of a recording"),
-        (3, '{"kind": "event", "t": 0, "type": "OutcomeDecided", "event": {}}', "event.seq: Field required"),
-        (3, '{"kind": "hits", "t": -1, "fault": "hang", "hits": 1}', "t: Input should be greater than or equal to 0"),
+        (3, '{"kind": "event", "t": 0, "type": "OutcomeDecided", "event": {}}', "event: "),
+        (3, '{"kind": "hits", "t": -1, "fault": "hang", "hits": 1}', "hits: "),
         (3, '{"kind": "start", "t": 0}', "one start"),
     ],
 )

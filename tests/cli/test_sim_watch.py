@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.sim.recording import lines_of
+from fleetsim.sim.scenario_events import RecordingEnded, RunJudged, ScenarioStarted
 from tests.cli.test_sim import MINE, written
 from tests.warm import HANGS_S, WarmProcess, run
 
@@ -83,7 +84,7 @@ def test_a_run_is_followed_to_its_verdict_and_then_reported_on(tmp_path: Path) -
     assert code == 1
     assert "mine, seed 7: not as expected" in said
     assert "BROKEN quinn.success_rate >= 99%" in said
-    assert [line["kind"] for line in lines_of(tmp_path / "mine-7.jsonl")][-2:] == ["played", "verdict"]
+    assert [type(line.event) for line in lines_of(tmp_path / "mine-7.jsonl")][-2:] == [RecordingEnded, RunJudged]
 
 
 @pytest.mark.parametrize("key", ["q", "\x03"])
@@ -97,7 +98,8 @@ def test_who_leaves_before_its_end_ends_it_and_is_told_where_it_is(tmp_path: Pat
     assert code == 130
     assert f"what was recorded until then is in {half}" in said
     assert f"next: fleetsim dashboard --replay {half}" in said
-    assert next(iter(lines_of(half)))["scenario"] == "chaos-week"
+    assert isinstance(start := next(iter(lines_of(half))).event, ScenarioStarted)
+    assert start.scenario == "chaos-week"
     assert subprocess.run(["pgrep", "-f", str(half)], check=False, capture_output=True).stdout == b""
 
 

@@ -22,7 +22,7 @@ from fleetsim.sim.report import report_of
 from fleetsim.sim.scenario_events import ClockMoved
 from tests.dashboard.recordings import BEGAN, a_run, start, told, trouble, verdict, write
 from tests.dashboard.stage import EVENTS, SetClock
-from tests.sim.scenes import SMALL, run_of, scenario
+from tests.sim.scenes import SMALL, recorded, run_of, scenario
 
 
 class Player:
@@ -260,7 +260,7 @@ expect:
 @pytest.mark.slow
 def test_the_figures_at_the_end_of_a_run_are_those_of_its_report(tmp_path: Path) -> None:
     lines, _ = run_of(scenario(SMALL + EXPECTING))
-    told = report_of(lines).expectations
+    told = report_of(recorded(lines)).expectations
 
     async def played(player: Player) -> None:
         while not player.playback.waiting:

@@ -165,7 +165,7 @@ def talker_that_asks() -> Agent:
 
 @pytest.mark.parametrize("skill", [None, "deploy"])
 async def test_after_a_restart_the_same_hint_goes_out_whatever_the_card_says_by_then(skill: str | None) -> None:
-    """Recorded and not yet sent when the hub ended; meanwhile the card came to list ``chat``."""
+    """RecordingLine and not yet sent when the hub ended; meanwhile the card came to list ``chat``."""
     async with town(deployer(), entries={"quinn": POLLED}) as t:
         await asyncio.sleep(1)
         t.network.down(QUINN)

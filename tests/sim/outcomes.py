@@ -8,7 +8,8 @@ from typing import Any
 
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Cause, Outcome, OutcomeKind
-from fleetsim.sim.observed import Observed, ObservedAgent, ObservedQuestion
+from fleetsim.sim.observed import Observed, ObservedQuestion
+from fleetsim.sim.run import ObservedAgent
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 

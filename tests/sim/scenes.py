@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fleetsim.sim.recorder import Recorder
+from fleetsim.sim.recording import RecordingLine, read_line
 from fleetsim.sim.report import Report, report_of
 from fleetsim.sim.scenario import Scenario, parse_scenario
 from fleetsim.sim.simulation import play
@@ -49,5 +50,10 @@ def run_of(wanted: Scenario, ceremonies: Mapping[str, bytes] | None = None) -> t
     return [json.loads(line) for line in file.getvalue().splitlines()], digest
 
 
+def recorded(lines: Iterable[Mapping[str, Any]]) -> Iterator[RecordingLine]:
+    """Lines, read."""
+    return (read_line(dict(line), number) for number, line in enumerate(lines, 1))
+
+
 def report(wanted: Scenario, ceremonies: Mapping[str, bytes] | None = None) -> Report:
-    return report_of(run_of(wanted, ceremonies)[0])
+    return report_of(recorded(run_of(wanted, ceremonies)[0]))

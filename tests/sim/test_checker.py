@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.event_wire import from_wire
-from fleetsim.caller.events import OutcomeDecided
+from fleetsim.caller.events import OutcomeDecided, PollingStopped, TaskMoved
 from fleetsim.caller.health import FleetHealth
-from fleetsim.sim.evidence import Evidence, Line
 from fleetsim.sim.invariants import INVARIANTS, verdicts
+from fleetsim.sim.run import Run
+from fleetsim.sim.scenario import START
 from fleetsim.sim.seeds import Coverage, run_seed
 from fleetsim.sim.troubles import KINDS, Trouble
 from tests.sim.planted import CANARIES, CEREMONIES, STORM, Planted, look_for
-from tests.sim.scenes import run_of, scenario
+from tests.sim.scenes import recorded, run_of, scenario
 from tests.volume import volume
 
 DIGEST = """
@@ -32,7 +33,7 @@ ROUNDS = {"digest.yaml": b"id: digest\nname: d\nschedule: '* * * * *'\nskill: si
 
 
 @cache
-def calm() -> tuple[Line, ...]:
+def calm() -> tuple[dict[str, Any], ...]:
     """A quarter of an hour in which people forge webhooks, edit files and nothing fails."""
     faults = ("forged-webhooks", "ceremony-edits")
     weather = [Trouble.model_validate({"fault": fault, "at": "1m", "lasts": "10m"}) for fault in faults]
@@ -40,7 +41,7 @@ def calm() -> tuple[Line, ...]:
 
 
 def broken(lines: list[dict[str, Any]]) -> set[str]:
-    return {verdict.invariant.number for verdict in verdicts(Evidence.of(lines)) if verdict.violations}
+    return {verdict.invariant.number for verdict in verdicts(Run.of(recorded(lines))) if verdict.violations}
 
 
 def with_lines(*more: dict[str, Any]) -> list[dict[str, Any]]:
@@ -66,7 +67,7 @@ def test_the_end_of_a_task_may_come_late_only_if_the_hub_never_learned_of_the_ta
 
 @pytest.mark.slow
 def test_a_calm_run_breaks_nothing_and_shows_what_is_looked_at() -> None:
-    found = {verdict.invariant.number: verdict for verdict in verdicts(Evidence.of(calm()))}
+    found = {verdict.invariant.number: verdict for verdict in verdicts(Run.of(recorded(calm())))}
     assert broken([dict(line) for line in calm()]) == set()
     # What is not here needs trouble, or to be played twice.
     assert {number for number, verdict in found.items() if not verdict.cases} <= {"I-13", "I-25", "I-30"}
@@ -127,9 +128,10 @@ def test_a_known_task_that_nobody_looks_at_is_found_unless_the_hub_said_that_it_
         "ended_s": 9_000.0,
         "t": 9_000.0,
     }
-    event = {"seq": 10**6, "correlationId": "forgotten", "agent": task["agent"], "taskId": "forgotten", "payload": {}}
-    moved = {"t": 5_000.0, "kind": "event", "type": "TaskMoved", "event": event}
-    stopped = {"t": 5_001.0, "kind": "event", "type": "PollingStopped", "event": event}
+    at = (START + timedelta(seconds=5_000)).isoformat()
+    event = {"seq": 10**6, "at": at, "correlationId": "forgotten", "agent": task["agent"], "taskId": "forgotten"}
+    moved = {"t": 5_000.0, "kind": "event", "type": "TaskMoved", "event": {**event, "topic": TaskMoved.TOPIC}}
+    stopped = {**moved, "t": 5_001.0, "type": "PollingStopped", "event": {**event, "topic": PollingStopped.TOPIC}}
     assert "I-13" in broken(with_lines(task, moved))
     assert "I-13" not in broken(with_lines(task, moved, stopped))
     assert "I-13" not in broken(with_lines(task))  # the hub was never told that there is such a task
@@ -231,8 +233,9 @@ def test_a_request_that_ends_of_what_passed_in_a_stall_is_found_unless_that_was_
     stall = {"kind": "trouble", "fault": "stall", "agent": None, "said": ""}
     asked_s = decided["t"] - 30.0 - (3.0 if found else 0.5)
     cancel = {**calls("tasks/get")[0], "method": "tasks/cancel", "task_id": decided["event"]["taskId"]}
-    lines: list[dict[str, Any]] = [{**cancel, "t": asked_s, "began_s": asked_s}]
-    for line in calm():
+    start, *rest = calm()
+    lines: list[dict[str, Any]] = [start, {**cancel, "t": asked_s, "began_s": asked_s}]
+    for line in rest:
         if dict(line) == decided:
             lines.append({**stall, "t": line["t"] - stalled_s, "phase": "begins"})
             lines.append({**stall, "t": line["t"], "phase": "ends"})

@@ -23,7 +23,7 @@ from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.report import Report, Result, report_of
 from fleetsim.sim.scenario import START, parse_scenario
 from fleetsim.testbed.loop import VirtualLoop
-from tests.sim.scenes import SMALL, scenario
+from tests.sim.scenes import SMALL, recorded, scenario
 from tests.unheld import unheld_s
 
 REAL = ClockRate.read("real")
@@ -64,7 +64,7 @@ async def played(text: str, folder: Path, rate: str, **options: Any) -> tuple[Re
     run = LiveSimulation(wanted, Recorder(file), clock, folder, ceremonies=each_minute, settle_s=settle_s)
     await run.play()
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
-    return report_of(lines), lines
+    return report_of(recorded(lines)), lines
 
 
 def problems(text: str, rate: str) -> str:

@@ -4,46 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import Any
 
 import pytest
 
-from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.figures import SHARES, Percentiles
-from fleetsim.sim.load import LoadCounters, LoadMetrics
-
-REAL = ClockRate.read("real")
+from fleetsim.sim.load import LoadMetrics, load_of
+from fleetsim.sim.recording import RecordingLine
+from fleetsim.sim.run import Run
+from fleetsim.sim.scenario import START
+from fleetsim.sim.scenario_events import OutcomeRecorded, RequestTimed, RunEvent, ScenarioStarted, SubmitRefused
 
 
 def asked(
     at_s: float, *, late_s: float = 0.0, took_s: float = 0.1, agent_s: float = 0.0, outcome: str = "completed"
-) -> list[dict[str, Any]]:
+) -> list[RunEvent]:
     cid = f"{at_s}"
     return [
-        {"t": at_s + late_s, "kind": "asked", "correlation_id": cid, "due_s": at_s, "late_s": late_s},
-        {
-            "t": at_s + late_s + took_s,
-            "kind": "outcome",
-            "correlation_id": cid,
-            "duration_ms": took_s * 1000,
-            "agent_ms": (agent_s or took_s) * 1000,
-            "outcome": outcome,
-            "success": outcome == "completed",
-        },
+        RequestTimed(t=at_s + late_s, correlation_id=cid, due_s=at_s, late_s=late_s),
+        OutcomeRecorded(
+            t=at_s + late_s + took_s,
+            correlation_id=cid,
+            duration_ms=took_s * 1000,
+            agent_ms=(agent_s or took_s) * 1000,
+            outcome=outcome,
+            success=outcome == "completed",
+            counts=True,
+            cause=None,
+            cost_usd=None,
+            text="",
+            chars=0,
+        ),
     ]
 
 
-def load(rows: list[list[dict[str, Any]]], duration_s: float = 10.0) -> LoadMetrics:
-    found = counted([row for pair in rows for row in pair], REAL, duration_s)
+def load(rows: list[list[RunEvent]]) -> LoadMetrics:
+    found = counted([row for pair in rows for row in pair], "real")
     assert found is not None
     return found
 
 
-def counted(rows: list[dict[str, Any]], rate: ClockRate, duration_s: float = 10.0) -> LoadMetrics | None:
-    counters = LoadCounters(rate, duration_s)
-    for row in rows:
-        counters.take(row)
-    return counters.metrics()
+def counted(rows: list[RunEvent], clock: str) -> LoadMetrics | None:
+    start = ScenarioStarted(
+        scenario="x", seed=1, start=START, duration_s=10.0, agents=(), replicas={}, expect=(), clock=clock
+    )
+    return load_of(Run.of(RecordingLine(number, row.t, row) for number, row in enumerate([start, *rows], 1)))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -62,14 +66,14 @@ def test_percentiles_lie_less_than_a_hundredth_above_the_true_ones(seed: int) ->
 
 def test_of_nothing_there_are_no_percentiles() -> None:
     assert Percentiles().at(0.5) is None
-    assert counted([], REAL) is None
-    assert counted(asked(1.0), ClockRate()) is None
+    assert counted([], "real") is None
+    assert counted(asked(1.0), "virtual") is None
 
 
 def test_a_sender_that_stood_still_hides_nothing() -> None:
     """One request a tenth of a second; the fleet, and the sender with it, stands still for the last second of ten."""
 
-    def rows() -> Iterator[list[dict[str, Any]]]:
+    def rows() -> Iterator[list[RunEvent]]:
         for number in range(90):
             yield asked(number / 10, took_s=0.01)
         for number in range(10):
@@ -83,7 +87,7 @@ def test_a_sender_that_stood_still_hides_nothing() -> None:
 
 
 def test_who_keeps_up_is_not_warned_of_and_errors_are_counted_by_kind() -> None:
-    refused = [{"t": 3.0, "kind": "refused", "skill": "a", "why": "no agent", "due_s": 3.0, "late_s": 0.0}]
+    refused: list[RunEvent] = [SubmitRefused(t=3.0, skill="a", why="no agent", due_s=3.0, late_s=0.0)]
     found = load([*[asked(n / 10) for n in range(98)], asked(9.9, outcome="failed"), refused])
     assert found.behind == ""
     assert found.meant == found.sent == 10.0

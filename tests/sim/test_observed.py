@@ -15,7 +15,9 @@ from fleetsim.caller.ledger import Ledger, LedgerDamaged, QuestionState
 from fleetsim.caller.ledger.sqlite import open_ledger, read_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import Answer, Decision
-from fleetsim.sim.observed import ObservedAgent, of_events, of_ledger
+from fleetsim.sim.observed import of_ledger, of_run
+from fleetsim.sim.run import ObservedAgent, Run
+from fleetsim.sim.scenario_events import ScenarioStarted
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.ledgers import START, at, card, outcome, question, record, run
 
@@ -108,8 +110,13 @@ def _told() -> list[Event]:
     return [replace(event, **about("c", seconds)) for event, seconds in events]  # type: ignore[arg-type]
 
 
+_REPLICAS = ScenarioStarted(
+    scenario="x", seed=1, start=START, duration_s=60.0, agents=(), replicas={"quinn-2": "quinn"}, expect=()
+)
+
+
 def test_events_tell_the_same_and_replicas_are_one_agent() -> None:
-    found = of_events(_told(), "run.jsonl", replicas={"quinn-2": "quinn"})
+    found = of_run(Run.of_events([_REPLICAS, *_told()]), "run.jsonl")
     assert [(one.agent, one.chunks) for one in found.outcomes] == [("quinn", 2)]
     assert found.agents == {"quinn": ObservedAgent(dialect="1.0", streaming=True, push=True)}
     assert found.scheduled == {"c"}
@@ -121,10 +128,10 @@ def test_webhooks_that_a_card_promises_count_if_they_came_or_nobody_asked_for_an
     streaming: bool, told: list[Event], push: bool
 ) -> None:
     cards = {"quinn": ObservedAgent(dialect="1.0", streaming=streaming, push=True)}
-    found = of_events(told, "hub", cards=cards, replicas={"quinn-2": "quinn"})
+    found = of_run(Run.of_events([_REPLICAS, *told]), "hub", cards=cards)
     assert found.agents["quinn"].push is push
 
 
 def test_of_events_only_requests_of_the_time_asked_for_count() -> None:
-    found = of_events(_told(), "hub", since=at(1))
+    found = of_run(Run.of_events(_told()), "hub", since=at(1))
     assert (found.outcomes, found.questions, found.scheduled) == ((), (), frozenset())

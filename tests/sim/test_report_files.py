@@ -19,7 +19,7 @@ from fleetsim.sim.report import Report, report_of
 from fleetsim.sim.text import endings_about
 from fleetsim.sim.timeline import timeline_of
 from fleetsim.sim.troubles import Trouble
-from tests.sim.scenes import run_of, scenario
+from tests.sim.scenes import recorded, run_of, scenario
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def wanted() -> Any:
 
 
 def report(lines: list[dict[str, Any]] | None = None) -> Report:
-    return report_of(lines or run())
+    return report_of(recorded(lines or run()))
 
 
 def hostile() -> list[dict[str, Any]]:
@@ -76,12 +76,12 @@ class Page(HTMLParser):
 
 def test_the_same_ceremony_slots_of_two_ceremonies_are_not_taken_for_one() -> None:
     (slots,) = [verdict for verdict in report().verdicts if verdict.invariant.number == "I-06"]
-    assert slots.cases == 2 * len(timeline_of(run()).ceremonies["herald.digest"]) > 4
+    assert slots.cases == 2 * len(timeline_of(report().run).ceremonies["herald.digest"]) > 4
     assert slots.violations == ()
 
 
 def test_junit_has_a_case_for_each_expectation_and_rule_and_says_what_when_who_and_how_to_replay() -> None:
-    suite = ET.fromstring(FORMATS["junit"](report(), run()))[0]
+    suite = ET.fromstring(FORMATS["junit"](report()))[0]
     cases = {case.get("name"): case for case in suite.iter("testcase")}
     assert len(cases) == len(report().verdicts) + 2 == int(suite.get("tests", ""))
     assert cases["herald.lost == 0"].find("failure") is None
@@ -130,18 +130,19 @@ def test_an_agent_whose_name_only_looks_like_a_replicas_is_counted_by_itself() -
 
 
 def test_the_slowest_are_told_slowest_first() -> None:
-    slow = max((ending for ending in report().endings if ending.agent == "quinn"), key=lambda e: e.duration_s)
+    ended = [ending.outcome for ending in report().endings if ending.outcome.agent == "quinn"]
+    slow = max(ended, key=lambda outcome: outcome.duration_ms)
     lines = list(endings_about(report(), Expectation.read("quinn.duration_p95 < 1s")))
     assert slow.correlation_id in lines[1]
     assert len(lines) == 6
 
 
 def test_json_is_the_report_as_a_document() -> None:
-    assert json.loads(FORMATS["json"](report(), run())) == json.loads(json.dumps(report().as_json()))
+    assert json.loads(FORMATS["json"](report())) == json.loads(json.dumps(report().as_json()))
 
 
 def test_the_page_stands_for_itself() -> None:
-    text = FORMATS["html"](report(), run())
+    text = FORMATS["html"](report())
     page = Page(text)
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
     assert not {a for a in page.attributes if a in {"src", "href", "style"} or a.startswith("on")}
@@ -153,15 +154,15 @@ def test_the_page_stands_for_itself() -> None:
 
 
 def test_what_agents_and_scenarios_say_is_never_markup() -> None:
-    calm, marked = Page(FORMATS["html"](report(), run())), FORMATS["html"](report(hostile()), hostile())
+    calm, marked = Page(FORMATS["html"](report())), FORMATS["html"](report(hostile()))
     assert set(Page(marked).tags) <= set(calm.tags)
     assert "&lt;script&gt;alert(1)" in marked
     assert "\x1b" not in marked
-    ET.fromstring(FORMATS["junit"](report(hostile()), hostile()))
+    ET.fromstring(FORMATS["junit"](report(hostile())))
 
 
 def test_the_charts_show_what_happened_and_when() -> None:
-    timeline = timeline_of(run())
+    timeline = timeline_of(report().run)
     assert sum(sum(counts.values()) for counts in timeline.outcomes.values()) == report().figures["fleet"]["outcomes"]
     assert timeline.in_flight[-1][1] == 0
     assert timeline.cost[-1][1] == pytest.approx(report().figures["fleet"]["cost"])
@@ -171,6 +172,6 @@ def test_the_charts_show_what_happened_and_when() -> None:
     assert "down" in {period.what for period in timeline.health["quinn"]}
     assert {h.what for h in timeline.ceremonies["herald.brief"]} == {"success"}
     assert set(timeline.latency) == {"quinn", "herald", "archivist"}
-    text = FORMATS["html"](report(), run())
+    text = FORMATS["html"](report())
     for title in ("Trouble", "Outcomes", "In flight", "Health", "own time", "Ceremonies", "Cost"):
         assert title in text

@@ -18,11 +18,11 @@ from fleetsim.sim.report import Result, report_of
 from fleetsim.sim.scenario import Mix, People
 from fleetsim.sim.simulation import Simulation
 from fleetsim.sim.troubles import KINDS, Trouble
-from tests.sim.scenes import report, run_of, scenario
+from tests.sim.scenes import recorded, report, run_of, scenario
 
 pytestmark = pytest.mark.slow
 
-DIGEST = "from tests.sim.scenes import run_of, scenario\nprint(run_of(scenario(duration=300.0))[1])"
+DIGEST = "from tests.sim.scenes import recorded, run_of, scenario\nprint(run_of(scenario(duration=300.0))[1])"
 
 
 def test_a_calm_hour_ends_well_in_every_dialect() -> None:
@@ -139,7 +139,7 @@ traffic:
 people: {{never: 1}}
 """
     lines, _ = run_of(scenario(text))
-    assert [v.violations for v in report_of(lines).verdicts if v.violations] == []
+    assert [v.violations for v in report_of(recorded(lines)).verdicts if v.violations] == []
     assert {line["ended"] for line in lines if line["kind"] == "task"} == {ended}
 
 
@@ -241,12 +241,12 @@ def test_a_run_in_which_nothing_can_happen_any_more_is_a_deadlock_that_is_told(m
 
     monkeypatch.setattr(Simulation, "play", wait_for_nobody)
     found, (lines, _) = {}, run_of(scenario())
-    for verdict in report_of(lines).verdicts:
+    for verdict in report_of(recorded(lines)).verdicts:
         found[verdict.invariant.number] = [violation.said for violation in verdict.violations]
     (said,) = found["I-24"]
     assert re.match(r"Deadlock: at 30.0 s nothing is ready and nothing is scheduled; waiting: \S+ \(.*:\d+", said)
     assert found["I-26"] == ["the run itself did not come to its end"]
-    assert report_of(lines).result is Result.VIOLATED
+    assert report_of(recorded(lines)).result is Result.VIOLATED
 
 
 def test_a_ceremony_that_is_moved_to_another_zone_fires_by_the_clock_there_and_back_again() -> None:
@@ -258,7 +258,7 @@ def test_a_ceremony_that_is_moved_to_another_zone_fires_by_the_clock_there_and_b
     minutes = [at[3:] for at in fired]
     assert (minutes[0], minutes[-1]) == ("00", "00")
     assert {"15", "30", "45"} & set(minutes)
-    assert report_of(lines).result is Result.OK
+    assert report_of(recorded(lines)).result is Result.OK
     assert os.environ.get("TZ") == before
 
 
@@ -268,7 +268,7 @@ def test_after_new_keys_no_request_is_lost_and_what_was_under_way_is_told_of() -
         Trouble.model_validate({"fault": "new-api-keys", "at": "20m", "amount": 2}),
     ]
     lines, _ = run_of(scenario(duration=1_800.0, weather=weather))
-    assert report_of(lines).result is Result.OK
+    assert report_of(recorded(lines)).result is Result.OK
     (keys,) = (line for line in lines if line["kind"] == "keys")
     assert keys["carried"] > 50
     assert {line["outcome"] for line in lines if line["kind"] == "outcome"} <= {"completed", "failed"}
@@ -277,7 +277,7 @@ def test_after_new_keys_no_request_is_lost_and_what_was_under_way_is_told_of() -
 def test_ceremonies_end_with_the_traffic_and_each_slot_until_then_is_told_of() -> None:
     each_minute = b'id: round\nname: Round\nschedule: "* * * * *"\nskill: review\ntargets: [quinn]\n'
     lines, _ = run_of(scenario(duration=290.0), {"round.yaml": each_minute})
-    found = report_of(lines)
+    found = report_of(recorded(lines))
     assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
     (totals,) = found.ceremonies
     assert totals.due == totals.fired + totals.skipped == 4

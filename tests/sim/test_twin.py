@@ -13,8 +13,9 @@ from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
 from fleetsim.runtime.yaml import load
-from fleetsim.sim.observed import Observed, ObservedAgent, ObservedQuestion
+from fleetsim.sim.observed import Observed, ObservedQuestion
 from fleetsim.sim.quantities import SpanSpread, seconds_of
+from fleetsim.sim.run import ObservedAgent
 from fleetsim.sim.scenario import Scenario, parse_scenario
 from fleetsim.sim.twin import LogNormal, SkillTwin, TrafficTwin, Twin, distribution, twin_of
 from fleetsim.sim.twin_text import number, rate, span, twin_text

@@ -197,8 +197,8 @@ def expected(run: ScenarioView, width: int) -> list[Text]:
         lines.append(clip(line((f"{mark} ", tone), row.expectation.text, (f"  it is {figure}", MUTED)), width))
     for complaint in run.complaints:
         lines += wrap(f"failed unseen: {complaint}", width, Tone.BAD)
-    for at_s, rule, who, said in run.verdict.first if run.verdict else ():
-        lines += [*wrap(rule, width, Tone.BAD), *wrap(f"{span(at_s)} {who}: {said}", width)]
+    for wrong in run.verdict.first if run.verdict else ():
+        lines += [*wrap(wrong.rule, width, Tone.BAD), *wrap(f"{span(wrong.at_s)} {wrong.who}: {wrong.said}", width)]
     if run.verdict and run.verdict.violations > len(run.verdict.first):
         lines.append(left_out(f"and {run.verdict.violations - len(run.verdict.first)} more"))
     return lines or [line(("nothing is expected", MUTED))]

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 
 
 def p50_of_quinn(told: Comparison) -> tuple[float, float]:
-    """Recorded and simulated, in seconds."""
+    """RecordingLine and simulated, in seconds."""
     (found,) = (d for d in told.differences if d.agent == "quinn" and d.measure.name == "p50")
     return found.a, found.b
 
