@@ -1,22 +1,21 @@
 """The event log: what happened, in order, for many readers.
 
-One writer side (``publish``, never waiting, never failing) and any number of readers, each with a bounded
-queue of its own: a slow reader loses its oldest events and is told how many, and slows nobody. An outcome is told
-in up to three: one for the fleet, one for whoever asked, one for the effects.
+``publish`` never waits and never fails. Each reader has a bounded queue of its own: a slow reader loses its oldest
+events, learns how many, and delays nobody. An outcome is up to three events: one for the fleet, one for the requester,
+one for the effects.
 
-Readers within the hub hear what happens at once. Who may come back to another hub on the same ledger, and ask for what
-came after a number, hears of it once that number is in the journal (decision 0024). Of those there may be hundreds, who
-read everything: they have no queue, but a place among the events that are kept for all.
+Readers within the hub receive an event at once. A reader that may come back to another run of the hub, and ask for the
+events after a number, receives an event once it is in the journal (decision 0024).
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -28,15 +27,11 @@ from fleetsim.runtime.ports import Clock
 
 KEEP_MAX = 20_000
 SPARE = 1_000
-"""So many more are kept before the oldest go, all of these at once."""
-
-TURN_S = 0.001
-"""Between two times that readers of what is in the journal are woken, for each of them: however many there are, they
-take the same share of the processor, and the more of them the more each is told of at once."""
+"""How many more events are kept before the oldest are removed, all of these at once."""
 
 _SEQ = attrgetter("seq")
 _placed: dict[tuple[object, ...], Callable[..., Any]] = {}
-"""What gives an event of a class its number, its moment and the members that are named."""
+"""Functions that give an event of a class its number, its time and the members named in the key."""
 
 E = TypeVar("E", bound=Event)
 
@@ -109,49 +104,16 @@ class Subscription:
         self.close()
 
 
-class RecordReader:
-    """One reader of what is in the journal: a place among the kept events. An event costs the same however many there
-    are of them. ``dropped`` counts what was not kept any more when it came to read it.
-    """
-
-    def __init__(self, events: EventLog, after_seq: int) -> None:
-        self._events, self._after_seq = events, after_seq
-        self.dropped = 0
-
-    @property
-    def behind(self) -> int:
-        """How many events wait to be read."""
-        return self._events.told_count(self._after_seq)
-
-    async def next_batch(self, limit: int = 1_000) -> tuple[Event, ...]:
-        """Up to ``limit`` events in order, once there is one; none if the log woke its readers before."""
-        batch = self._events.told(self._after_seq, limit)
-        if not batch:
-            await self._events.more_told.wait()
-            batch = self._events.told(self._after_seq, limit)
-        if batch:
-            self.dropped += batch[0].seq - self._after_seq - 1
-            self._after_seq = batch[-1].seq
-        return batch
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._events.leave(self)
-
-    async def __aenter__(self) -> RecordReader:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
-
-
 class _Readers:
-    """Who listens, found by the class of what is told, or by the one request they wait for: most are told of little."""
+    """The readers, found by the class of an event, or by the one request that a reader is about."""
 
     def __init__(self) -> None:
         self._all: dict[Subscription, None] = {}
         self._of_kind: dict[type[Event], tuple[Subscription, ...]] = {}
         self._of_request: dict[str, list[Subscription]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._all or self._of_request)
 
     def __iter__(self) -> Iterator[Subscription]:
         yield from self._all
@@ -197,24 +159,17 @@ class _Readers:
 
 
 class EventLog:
-    """The newest events, and where to hear of the next. ``first_seq`` continues an earlier journal.
-
-    ``more_told`` is set for a moment whenever readers of what is in the journal are woken, as they are when there is
-    more, but no sooner than ``TURN_S`` after the last time for each of them.
-    """
+    """The newest events, and their readers. ``first_seq`` continues an earlier journal."""
 
     def __init__(self, clock: Clock, *, keep_max: int = KEEP_MAX, first_seq: int = 0) -> None:
         self._clock = clock
         self._kept: list[Event] = []
         self._keep_max = keep_max
-        self._readers = _Readers()
-        self._record_readers: set[RecordReader] = set()
+        self._readers, self._journal_readers = _Readers(), _Readers()
         self._holding = False
         self._dropped_before = 0
-        self._seq = self._recorded_seq = self._settled_seq = self._told_seq = first_seq
-        self._told_at = -math.inf
-        self._telling: asyncio.TimerHandle | None = None
-        self.more_told, self._more_settled = asyncio.Event(), asyncio.Event()
+        self._seq = self._recorded_seq = self._settled_seq = first_seq
+        self._more_settled = asyncio.Event()
 
     @property
     def last_seq(self) -> int:
@@ -229,13 +184,12 @@ class EventLog:
     @property
     def dropped(self) -> int:
         """How many events readers were too slow for, those who have gone included."""
-        readers: tuple[Subscription | RecordReader, ...] = (*self._readers, *self._record_readers)
-        return self._dropped_before + sum(reader.dropped for reader in readers)
+        return self._dropped_before + sum(r.dropped for r in chain(self._readers, self._journal_readers))
 
     @property
     def unread(self) -> int:
         """How many events the slowest reader of what is in the journal has yet to take."""
-        return max((reader.behind for reader in self._record_readers), default=0)
+        return max((reader.behind for reader in self._journal_readers), default=0)
 
     def continue_after(self, seq: int) -> None:
         """Number events after ``seq``: a restart goes on where the durable journal ended."""
@@ -270,28 +224,12 @@ class EventLog:
     def _settle_up_to(self, seq: int) -> None:
         if seq <= self._settled_seq:
             return
+        if self._journal_readers:
+            for event in self._kept[self._place(self._settled_seq) : self._place(seq)]:
+                self._journal_readers.tell(event)
         self._settled_seq = seq
         self._more_settled.set()
         self._more_settled.clear()
-        if not self._record_readers:
-            self._told_seq = seq
-        elif self._telling is None:
-            loop = asyncio.get_running_loop()
-            due = self._told_at + len(self._record_readers) * TURN_S
-            if due > loop.time():
-                self._telling = loop.call_at(due, self._tell)
-            else:
-                self._tell()
-
-    def _tell(self) -> None:
-        self._telling = None
-        self._told_seq, self._told_at = self._settled_seq, asyncio.get_running_loop().time()
-        self.wake_readers()
-
-    def wake_readers(self) -> None:
-        """Have those who wait for more of what is in the journal go on, if only to look at the time."""
-        self.more_told.set()
-        self.more_told.clear()
 
     async def settle(self) -> None:
         """Wait until all that has happened up to now is in the journal, or nothing can be recorded for now."""
@@ -302,15 +240,6 @@ class EventLog:
     def recent(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """The newest ``limit`` kept events after ``after_seq``, oldest first."""
         return tuple(self._kept[max(self._place(after_seq), len(self._kept) - limit) :])
-
-    def told(self, after_seq: int, limit: int = KEEP_MAX) -> tuple[Event, ...]:
-        """The oldest ``limit`` kept events after ``after_seq`` that are in the journal, or need not wait for it."""
-        first = self._place(after_seq)
-        return tuple(self._kept[first : min(first + limit, self._place(self._told_seq))])
-
-    def told_count(self, after_seq: int) -> int:
-        """How many those are in all."""
-        return max(0, self._place(self._told_seq) - self._place(after_seq))
 
     def _place(self, seq: int) -> int:
         """Where what came after ``seq`` begins, of what is kept."""
@@ -325,27 +254,20 @@ class EventLog:
         kinds: tuple[type[Event], ...] = (Event,),
         wanted: Callable[[Event], bool] | None = None,
         about: str | None = None,
+        journaled: bool = False,
     ) -> Subscription:
-        """Listen from now on, or, with ``after_seq``, to the kept events after it first.
+        """Receive events from now on; with ``after_seq``, the kept events after it first.
 
-        Of these ``kinds`` alone, and ``wanted`` is asked when one is told: who waits for one of them is not woken by
-        all the others. ``about``: of one request alone, and of what is of none; it costs the others nothing.
+        Only events of ``kinds`` that ``wanted`` accepts are queued, so that the others do not wake the reader. A reader
+        ``about`` one request receives its events and those of no request, and costs the events of others nothing.
+        ``journaled``: each event once it is in the journal, or at once while nothing can be written there.
         """
         after = self._known(after_seq)
         reader = Subscription(keep_max, self._unsubscribe, kinds, wanted, about, after)
-        for event in self._kept[self._place(after) :]:
+        for event in self._kept[self._place(after) : self._place(self._settled_seq) if journaled else None]:
             if (about is None or event.correlation_id in {about, None}) and isinstance(event, kinds):
                 reader.offer(event)
-        self._readers.add(reader)
-        return reader
-
-    def read_record(self, *, after_seq: int) -> RecordReader:
-        """Read what is kept after ``after_seq``, and what comes: each once in the journal, or while nothing can be put
-        there.
-        """
-        oldest = self._kept[first].seq if (first := self._place(0)) < len(self._kept) else self._seq + 1
-        reader = RecordReader(self, max(self._known(after_seq), oldest - 1))
-        self._record_readers.add(reader)
+        (self._journal_readers if journaled else self._readers).add(reader)
         return reader
 
     def _known(self, seq: int | None) -> int:
@@ -355,13 +277,7 @@ class EventLog:
         return self._seq if seq is None else min(seq, self._seq)
 
     def _unsubscribe(self, reader: Subscription) -> None:
-        if self._readers.drop(reader):
-            self._dropped_before += reader.dropped
-
-    def leave(self, reader: RecordReader) -> None:
-        """Forget a reader, but for what it was too slow for; again is harmless."""
-        if reader in self._record_readers:
-            self._record_readers.remove(reader)
+        if self._readers.drop(reader) or self._journal_readers.drop(reader):
             self._dropped_before += reader.dropped
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -14,7 +15,6 @@ from fleetsim.caller.event_log import KEEP_MAX, EventLog
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet_events import HubStopping, NoticeDelivered, NoticeFailed
-from fleetsim.hub import deflate
 from fleetsim.hub.http import number, principal_of
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
@@ -25,17 +25,11 @@ from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
 STREAMS_MAX = 256
 STREAMS_PER_AGENT_MAX = 16
 KEEPALIVE_S = 15.0
-TICK_S = 5.0
-"""How often readers are woken who are told nothing; a timer for each of them and each write is a tenth of its cost."""
-
 BATCH_MAX = 256
 """Events in one write, after which the others have their turn. A reader who does not read has one write in memory."""
 
 FRAMES_KEPT = 4_000
-"""More than readers that read are apart: of fewer each reader would have all written again."""
-
-BATCHES_KEPT = 8
-"""More than one: a reader takes all that it finds before the next one has its turn."""
+"""More events than two readers that keep up are apart: with fewer, each reader would have all encoded again."""
 
 PATTERNS_MAX = 32
 PATTERN_CHARS_MAX = 300
@@ -49,7 +43,6 @@ class EventStreams:
         self._hub = hub
         self._ownership = ownership
         self._open: Counter[str | None] = Counter()
-        self._ticks = False
         self._frames = EventFrames(hub.events)
 
     async def events(self, request: Request) -> Response:
@@ -73,14 +66,8 @@ class EventStreams:
             return fits and (principal.is_admin or await self._may_see(principal, event))
 
         chosen = None if principal.is_admin and not patterns else wanted
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept-Encoding"}
-        # Deflated for those alone who are all sent the same: beside 200 of them the copying of bytes was half the cost.
-        if chosen is None and deflate.is_accepted(request.headers.get("accept-encoding", "")):
-            headers["Content-Encoding"] = deflate.CODING
-            told = deflate.deflated(self._follow(principal, after, chosen))
-        else:
-            told = self._follow(principal, after, chosen)
-        return StreamingResponse(told, media_type=MEDIA_TYPE, headers=headers)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._follow(principal, after, chosen), media_type=MEDIA_TYPE, headers=headers)
 
     async def _may_see(self, principal: Principal, event: Event) -> bool:
         """Whether an agent is told: of its own requests and ceremonies, not of how people are told of them, and of the
@@ -100,44 +87,37 @@ class EventStreams:
         """Frames for one reader, of at most ``BATCH_MAX`` events at once; ``wanted`` None is every event."""
         now, closing = asyncio.get_running_loop().time, self._hub.closing
         self._open[principal.agent] += 1
-        if not self._ticks:
-            self._tick()
         try:
-            # Listening begins before the journal is read, and the journal ends where memory begins: no gap, none twice.
-            async with self._hub.events.read_record(after_seq=after) as heard:
+            # The reader joins before the journal is read, and the journal ends where memory begins: no gap, none twice.
+            async with self._hub.events.subscribe(after_seq=after, journaled=True) as reader:
                 async for page in self._replayed(after):
-                    if told := await self._told(page, wanted):
-                        yield told
+                    if frames := await self._written(page, wanted):
+                        yield frames
                 dropped, quiet_until, ended = 0, now() + KEEPALIVE_S, closing.is_set()
                 while not ended:
-                    batch = await heard.next_batch(BATCH_MAX)
-                    told = await self._told(batch, wanted)
-                    if heard.dropped > dropped:
-                        told = frame(json.dumps({"dropped": heard.dropped - dropped}), event="dropped") + told
-                        dropped = heard.dropped
-                    if not told and now() >= quiet_until:
-                        told = KEEPALIVE
-                    if told:
-                        yield told
+                    batch: tuple[Event, ...] = ()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout_at(quiet_until):
+                            batch = await reader.next_batch(BATCH_MAX)
+                    frames = await self._written(batch, wanted)
+                    if reader.dropped > dropped:
+                        frames = frame(json.dumps({"dropped": reader.dropped - dropped}), event="dropped") + frames
+                        dropped = reader.dropped
+                    if not frames and now() >= quiet_until:
+                        frames = KEEPALIVE
+                    if frames:
+                        yield frames
                         quiet_until = now() + KEEPALIVE_S
                     if len(batch) == BATCH_MAX:
                         await asyncio.sleep(0)  # the next batch may be there already, and neither it nor a write waits
                     if closing.is_set():
-                        ended = told is KEEPALIVE or any(isinstance(event, HubStopping) for event in batch)
+                        ended = frames is KEEPALIVE or any(isinstance(event, HubStopping) for event in batch)
         finally:
             self._open[principal.agent] -= 1
 
-    async def _told(self, batch: tuple[Event, ...], wanted: Callable[[Event], Awaitable[bool]] | None) -> bytes:
-        """The frames of those that a reader wants."""
-        if wanted is None:
-            return self._frames.of_batch(batch)
-        return b"".join([self._frames.of(event) for event in batch if await wanted(event)])
-
-    def _tick(self) -> None:
-        self._hub.events.wake_readers()
-        self._ticks = self._open.total() > 0
-        if self._ticks:
-            asyncio.get_running_loop().call_later(TICK_S, self._tick)
+    async def _written(self, batch: tuple[Event, ...], wanted: Callable[[Event], Awaitable[bool]] | None) -> bytes:
+        """The frames of the events that a reader wants."""
+        return b"".join([self._frames.of(event) for event in batch if wanted is None or await wanted(event)])
 
     async def _replayed(self, after: int) -> AsyncIterator[tuple[Event, ...]]:
         """Events older than those kept in memory, from the journal, a page at a time."""
@@ -153,17 +133,15 @@ class EventStreams:
 
 
 class EventFrames:
-    """Events as they are sent: each written once, and those of a batch put together once, however many readers it has.
+    """Events as they are sent: each is encoded once, however many readers it has.
 
-    An event has an id only if it is in the journal. Of another one a hub that is killed now may give the number to
-    another event after its restart; without an id the reader comes again with the last that is sure.
+    An event has an id only if it is in the journal. If the hub is killed before, the next run gives the number to
+    another event; without an id the reader comes back with the last id that is sure.
     """
 
     def __init__(self, events: EventLog) -> None:
         self._events = events
         self._written: OrderedDict[int, bytes] = OrderedDict()
-        self._batches: OrderedDict[tuple[int, int], bytes] = OrderedDict()
-        """By the numbers of their first and their last event."""
 
     def of(self, event: Event) -> bytes:
         """One event."""
@@ -176,20 +154,6 @@ class EventFrames:
             if len(self._written) > FRAMES_KEPT:
                 self._written.popitem(last=False)
         return written
-
-    def of_batch(self, batch: tuple[Event, ...]) -> bytes:
-        """Events that follow one another, or none."""
-        if not batch:
-            return b""
-        if batch[-1].seq > self._events.recorded_seq:  # not as they are sent once they are in the journal
-            return b"".join(map(self.of, batch))
-        numbers = batch[0].seq, batch[-1].seq
-        together = self._batches.get(numbers)
-        if together is None:
-            together = self._batches[numbers] = b"".join(map(self.of, batch))
-            if len(self._batches) > BATCHES_KEPT:
-                self._batches.popitem(last=False)
-        return together
 
 
 def topic_fits(pattern: str, topic: str) -> bool:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import pairwise
 
-import pytest
-
-from fleetsim.caller.event_log import KEEP_MAX, SPARE, TURN_S, EventLog
+from fleetsim.caller.event_log import KEEP_MAX, SPARE, EventLog
 from fleetsim.caller.events import Event, Level, OtherEvent, StreamBroken
 from fleetsim.caller.fleet_events import HubStarted, HubStopping
 from fleetsim.testbed.loop import START
@@ -152,9 +149,9 @@ async def test_batches_come_for_as_long_as_somebody_reads() -> None:
     assert seen == [1, 2, 3, 4, 5, 6]
 
 
-async def test_a_reader_of_the_record_hears_of_each_event_once_it_is_there_or_while_nothing_can_be_recorded() -> None:
+async def test_a_reader_of_the_journal_receives_each_event_once_it_is_there_or_while_nothing_can_be_written() -> None:
     events = log(2)
-    early, late = events.read_record(after_seq=0), events.read_record(after_seq=99)
+    early, late = (events.subscribe(after_seq=seq, journaled=True) for seq in (0, 99))
     assert (numbers(await early.next_batch()), late.behind) == ([1, 2], 0)
     events.record(2)
     for n in range(3, 8):
@@ -163,46 +160,27 @@ async def test_a_reader_of_the_record_hears_of_each_event_once_it_is_there_or_wh
     asyncio.get_running_loop().call_later(60, events.record, 4)
     assert (numbers(await late.next_batch()), asyncio.get_running_loop().time()) == ([3, 4], 60)
     assert (early.behind, events.unread) == (2, 2)
+    joined = events.subscribe(after_seq=3, journaled=True)
     events.release()
-    await asyncio.sleep(2 * TURN_S)
     assert numbers(await early.next_batch(3)) == [3, 4, 5]
     assert numbers(await early.next_batch()) == [6, 7]
     events.record(6)
-    assert (early.behind, late.behind) == (0, 3), "what was told is not told again"
+    assert (early.behind, late.behind) == (0, 3), "no event comes twice"
+    assert numbers(await joined.next_batch()) == [4, 5, 6, 7]
 
 
-async def test_the_more_readers_of_the_record_the_more_each_is_told_of_at_once() -> None:
-    events, now = log(), asyncio.get_running_loop().time
-    readers = [events.read_record(after_seq=0) for _ in range(200)]
-    told = list[tuple[float, list[int]]]()
-    events.record(0)
-    for _ in range(40):
-        asyncio.get_running_loop().call_later(0.07 * (events.last_seq + 1), events.record, events.last_seq + 1)
-        events.publish(OtherEvent(name="t"))
-    while not told or told[-1][1][-1] < 40:
-        batches = await asyncio.gather(*(reader.next_batch() for reader in readers))
-        assert all(batch == batches[0] for batch in batches)
-        told.append((now(), numbers(batches[0])))
-    apart = [later - sooner for (sooner, _), (later, _) in pairwise(told)]
-    assert told[0] == (pytest.approx(0.07), [1]), "who has heard nothing for a while hears at once"
-    assert min(apart) >= 200 * TURN_S - 1e-9
-    assert max(len(batch) for _, batch in told) <= 3
-    assert [seq for _, batch in told for seq in batch] == list(range(1, 41))
-
-
-async def test_a_reader_of_the_record_is_told_how_many_went_before_it_came_to_read_them() -> None:
+async def test_a_slow_reader_of_the_journal_learns_how_many_events_it_lost() -> None:
     events = log(KEEP + SPARE + 1, keep_max=KEEP)
-    slow, quick = events.read_record(after_seq=0), events.read_record(after_seq=events.last_seq)
-    assert slow.behind == KEEP, "what is not kept any more when it begins is another's to tell"
+    slow = events.subscribe(after_seq=0, keep_max=KEEP, journaled=True)
+    assert slow.behind == KEEP
     for _ in range(4):
         events.publish(OtherEvent(name="t"))
     last = events.last_seq
     assert numbers(await slow.next_batch()) == [last - 2, last - 1, last]
-    assert numbers(await quick.next_batch()) == [last - 2, last - 1, last]
-    assert (slow.dropped, quick.dropped, events.dropped) == (4, 1, 5)
+    assert (slow.dropped, events.dropped) == (4, 4)
     slow.close()
     slow.close()
-    assert (events.dropped, events.unread) == (5, 0), "it counts when the reader has gone, and once"
+    assert (events.dropped, events.unread) == (4, 0), "it counts when the reader has left, and once"
 
 
 async def test_all_waits_until_it_is_in_the_journal() -> None:

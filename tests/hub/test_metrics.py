@@ -265,7 +265,7 @@ async def test_the_reference_names_what_is_scraped_and_nothing_else() -> None:
 
 async def test_how_far_the_slowest_reader_is_behind_is_told() -> None:
     async with town(worker()) as t:
-        idle = t.hub.events.read_record(after_seq=t.hub.events.last_seq)
+        idle = t.hub.events.subscribe(journaled=True)
         await ended(t, "hi", "echo")
         await t.hub.events.settle()
         assert (await scraped(t))["fleetsim_events_unread{}"] == idle.behind > 0
