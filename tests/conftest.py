@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from fleetsim.runtime.collector import freeze_heap
+from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import VirtualLoop
 from fleetsim.testbed.network import MemoryNetwork
@@ -70,7 +70,7 @@ def pytest_collection() -> Iterator[Any]:
     try:
         return (yield)
     finally:
-        freeze_heap()
+        tune_gc()
         gc.enable()
 
 
@@ -81,8 +81,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     global _file
     if item.path != _file:
         _file = item.path
-        gc.collect()
-        freeze_heap()
+        tune_gc()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -7,6 +7,7 @@ from fleetsim.agent.agent import Agent
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.skills import Effect, Skill, SkillContext, SkillFailed, SkillRejected, skill, undeclared
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
+from fleetsim.runtime.collector import tune_gc
 
 __all__ = [
     "Agent",
@@ -21,5 +22,6 @@ __all__ = [
     "SkillRejected",
     "TextPart",
     "skill",
+    "tune_gc",
     "undeclared",
 ]

@@ -34,7 +34,7 @@ from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import ConfigError, MethodNotFound
 from fleetsim.model.task import JsonObject, TaskState
 from fleetsim.runtime import server
-from fleetsim.runtime.collector import leave_alone
+from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.limits import Breaker, TokenBucket
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
@@ -255,7 +255,7 @@ class Agent:
 
         async def start() -> None:
             await engine.start()
-            leave_alone()
+            tune_gc()
 
         server.serve(app, limits, listener, on_start=start, on_stop=engine.stop)
 

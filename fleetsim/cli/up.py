@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleetsim.cli.main import CommonOptions
-from fleetsim.runtime.collector import collect_seldom, leave_alone
+from fleetsim.runtime.collector import collect_seldom, tune_gc
 from fleetsim.runtime.workers import Workers
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ async def _up(
                 tracing=tracing,
             )
         )
-        leave_alone()
+        tune_gc()
         LOG_FORMAT.hide(sink.url for channel in config.channels.values() for sink in channel.sinks)
         LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])
         if drawn:

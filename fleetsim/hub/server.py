@@ -86,7 +86,6 @@ async def running_hub(
             listener,
             on_stop=hub.stop_streams,
             what="the hub's HTTP face",
-            threads_at_work=ledger.at_work,
         )
         async with hub, Watchdog(lambda ms: hub.events.publish(LoopStalled(stalled_ms=ms))), served:
             if state:

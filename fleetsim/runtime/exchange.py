@@ -174,17 +174,6 @@ def quieten_libraries() -> None:
             logger.setLevel(logging.WARNING)
 
 
-def free_transport(transport: asyncio.BaseTransport) -> None:
-    """Let a transport whose connection is lost be freed at once.
-
-    asyncio's keeps a method of its own, since Python 3.12 two of them, and with it seven objects that would wait for
-    the collector. Those of other event loops may have nothing of the kind.
-    """
-    own = getattr(transport, "__dict__", {})
-    own.pop("_read_ready_cb", None)
-    own.pop("_write_ready", None)
-
-
 def check_head(headers: Mapping[str, str], limits: Limits, where: str) -> None:
     """Refuse what would cost too much before a byte of the body is read.
 

@@ -14,7 +14,7 @@ import httptools
 
 from fleetsim.model.errors import FleetsimError, LimitReached
 from fleetsim.runtime.body import SMALL_BYTES
-from fleetsim.runtime.exchange import HEADERS_MAX, Origin, check_head, free_transport, headers_of
+from fleetsim.runtime.exchange import HEADERS_MAX, Origin, check_head, headers_of
 from fleetsim.runtime.http_errors import broken, headers_flood, not_http
 from fleetsim.runtime.ports import Limits
 
@@ -163,7 +163,6 @@ class Connection(asyncio.BufferedProtocol):
             response.wake()
         self._on_lost(self)
         del self._parser  # it holds us
-        free_transport(self._transport)
 
     def release(self) -> bool:
         """Have done with the exchange. Returns whether the connection can carry another; if not, it is closed."""

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterable
-from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, cast
@@ -25,7 +24,6 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
 from fleetsim.runtime.connections import Connections
-from fleetsim.runtime.exchange import free_transport
 from fleetsim.runtime.inbound import WHOLE
 from fleetsim.runtime.responses import ABORT
 
@@ -286,7 +284,6 @@ class GuardedProtocol(asyncio.Protocol):
         self.flow.resume_writing()
         del self._parser  # it holds us, and so does an exchange
         self._exchange = None
-        free_transport(self.transport)
 
     def pause_writing(self) -> None:
         self.flow.pause_writing()
@@ -404,22 +401,12 @@ class GuardedProtocol(asyncio.Protocol):
             "extensions": {ABORT: self.transport.abort},
         }
         exchange = _Exchange(self, scope, keep_alive=keep_alive, expects=expects, more=self._in_body)
-        first, self._exchange = self._exchange is None, exchange
+        self._exchange = exchange
         self._connections.asks(self)
-        if first:
-            self._connections.begin(partial(self._begin, exchange))
-        else:
-            self._begin(exchange)
-
-    def _begin(self, exchange: _Exchange) -> bool:
-        """Have it answered, unless nobody is there any more."""
-        if exchange.gone:
-            return False
         exchange.scope["extensions"][WHOLE] = exchange.whole
         task = self.loop.create_task(exchange.run(self._app))
         self.state.tasks.add(task)
         task.add_done_callback(self.state.tasks.discard)
-        return True
 
     def _parse(self, head: bytes) -> None:
         self._target, self._headers, self._begun = b"", [], False

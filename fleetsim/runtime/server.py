@@ -49,10 +49,9 @@ class Server(uvicorn.Server):
         *,
         on_stop: Callable[[], Awaitable[None]] | None,
         signals: bool,
-        threads_at_work: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(_configure(app, limits))
-        self._connections = Connections(limits, threads_at_work)
+        self._connections = Connections(limits)
         self.running = asyncio.Event()
         self._on_stop, self._signals = on_stop, signals
 
@@ -86,8 +85,7 @@ class Server(uvicorn.Server):
         """Take connections in one at a time, so that between two of them everybody else has a turn.
 
         asyncio's own way takes hundreds at once, and without a free descriptor it logs each of them and tries
-        again as often; here one place is made, and who waits is taken in when there is a descriptor again. A thread
-        of ours that has work has the interpreter between two of them, too.
+        again as often; here one place is made, and who waits is taken in when there is a descriptor again.
         """
         loop = asyncio.get_running_loop()
         told_at, pause_s = -math.inf, RETRY_S
@@ -97,7 +95,6 @@ class Server(uvicorn.Server):
                 with suppress(OSError):  # it may be gone already
                     await loop.connect_accepted_socket(self._protocol, connection)
                 pause_s = RETRY_S
-                await self._connections.rest()
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR:
                     if loop.time() - told_at >= TELL_EVERY_S:
@@ -170,18 +167,16 @@ async def serving(
     *,
     on_stop: Callable[[], Awaitable[None]] | None = None,
     what: str = "the agent",
-    threads_at_work: Callable[[], bool] | None = None,
 ) -> AsyncIterator[str]:
     """Serve inside a running program; yields the root URL once requests are answered. Closes ``listener``.
 
-    ``what`` is what an error calls the application. With ``threads_at_work``, newcomers wait a little for each other
-    (``Connections``).
+    ``what`` is what an error calls the application.
 
     Raises:
         ConfigError: the application refused to start.
     """
     host, bound = listener.getsockname()[:2]
-    server = Server(app, limits, on_stop=on_stop, signals=False, threads_at_work=threads_at_work)
+    server = Server(app, limits, on_stop=on_stop, signals=False)
     async with Workers("server") as workers:
         worker = workers.start(server.serve(sockets=[listener]), name=f"{host}:{bound}")
         try:

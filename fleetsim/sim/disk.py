@@ -62,9 +62,6 @@ class DiskSession:
             raise NotAccepting("the hub was killed")
         return result
 
-    def at_work(self) -> bool:
-        return self._disk.storage.at_work()
-
     def soon(self, operation: Operation[object]) -> None:
         if not self.cut and not self._disk.full:
             self._disk.storage.soon(operation)

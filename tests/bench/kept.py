@@ -26,7 +26,7 @@ from fleetsim.caller.ledger import Phase
 from fleetsim.caller.ledger.bodies import encode
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.model.work import Outcome
-from fleetsim.runtime.collector import leave_alone
+from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.real import running_runtime
 from tests.bench.ledger_bench import TABLES
 from tests.bench.polls import followed
@@ -101,7 +101,7 @@ def in_steps(steps: Steps) -> Side:
 @asynccontextmanager
 async def steps(_: str, __: Around) -> AsyncIterator[Side]:
     """Our ledger, its collector of cycles as a hub's."""
-    leave_alone()
+    tune_gc()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-")))
         runtime = await stack.enter_async_context(running_runtime())

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from fleetsim.runtime.collector import leave_alone
+from fleetsim.runtime.collector import tune_gc
 from tests.bench.cost import OURS, PY03, ROWS, Machine, Peer, measured, probe_ms, words_of, words_of_peer
 from tests.bench.same_minute import p99
 from tests.bench.sides import IN_FLIGHT, send_body
@@ -177,7 +177,7 @@ async def measure(
                 pids.append(side.pid)
                 loads[title] = Load(side.facts["url"], path, skill)
         machine = Machine(tuple(pids))
-        leave_alone()  # a pause of ours would be taken for one of theirs
+        tune_gc()  # a pause of ours would be taken for one of theirs
         for number in range(rounds + 1):
             rate = 0.0
             for title, load in loads.items():

@@ -29,7 +29,7 @@ import aiosqlite
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.ledger.bodies import encode
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.runtime.collector import leave_alone
+from fleetsim.runtime.collector import tune_gc
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller import ledgers as make
 
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--concurrent", type=int, default=64)
     options = parser.parse_args()
-    leave_alone()  # as a hub does; for both
+    tune_gc()  # as a hub does; for both
     mine: list[Round] = []
     other: list[Round] = []
     floors: list[float] = []

@@ -23,7 +23,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.metrics import Metrics
 from fleetsim.model.work import SkillRequest
-from fleetsim.runtime.collector import leave_alone
+from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.real import running_runtime
 from tests.bench.sides import TEXT
 from tests.bench.tracks_memory import AGENTS, Endless, resident_mib
@@ -54,7 +54,7 @@ async def followed(tracks: int, per_s: float) -> AsyncIterator[Followed]:
         ledger = await stack.enter_async_context(open_ledger(folder / "ledger.db", clock=real.clock))
         runtime = replace(real, transport=found.endless)  # type: ignore[arg-type]
         Metrics.poll_late = lambda _, seconds: found.late.append(seconds)  # type: ignore[method-assign, assignment]
-        leave_alone()
+        tune_gc()
         hub = Hub(config, runtime, ledger, keys=HubKeys.fresh(runtime.ids))
         await stack.enter_async_context(hub)
         gc.collect()

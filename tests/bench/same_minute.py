@@ -25,7 +25,7 @@ from fleetsim.caller.fleet import FleetConfig, FleetSettings
 from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.server import running_hub
-from fleetsim.runtime.collector import leave_alone
+from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.real import SystemClock, running_runtime, sleep_until
 from tests.ports import held_port
@@ -85,7 +85,7 @@ async def run(count: int, agents: Agents, folder: Path) -> int:
                 hub.events.subscribe() as heard,
                 asyncio.timeout(180),
             ):
-                leave_alone()  # as `fleetsim up` does
+                tune_gc()  # as `fleetsim up` does
                 while ended < count:
                     for event in await heard.next_batch():
                         late_s = (event.at - SLOT).total_seconds()

@@ -34,7 +34,7 @@ from fleetsim.model.call import SendMessage
 from fleetsim.model.event import fold
 from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
 from fleetsim.model.work import OutcomeKind, SkillRequest
-from fleetsim.runtime.collector import leave_alone
+from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen
 from tests.bench.flood import read_http
@@ -388,7 +388,7 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
             kinds = [outcome.kind for outcome in outcomes][-units:]
             assert kinds == [OutcomeKind.COMPLETED] * units, kinds
 
-        leave_alone()  # as `fleetsim up` does
+        tune_gc()  # as `fleetsim up` does
         yield Side(finish, {"url": running.url, "key": running.keys.api_key}, check)
 
 
@@ -427,7 +427,7 @@ async def agent(_: str, around: Around) -> AsyncIterator[Side]:
         stack.enter_context(folder)
         url = await stack.enter_async_context(made.serving())
         session = await stack.enter_async_context(bare_client())
-        leave_alone()  # as ``Agent.serve`` does
+        tune_gc()  # as ``Agent.serve`` does
 
         async def fill(number: int) -> None:
             body = send_body("message/send", f"stored-{number}", "answer")

@@ -108,30 +108,6 @@ async def test_an_operation_that_fails_undoes_only_itself_and_costs_no_commit(
     assert await names(ledger) == ["c-0", "c-1", "c-3"]
 
 
-async def test_a_ledger_is_at_work_until_what_was_handed_in_is_done(ledger: Ledger, storage: ThreadedStorage) -> None:
-    assert not ledger.at_work()
-    with Gate().shut() as gate:
-        first = asyncio.ensure_future(ledger.accept([record("c-0")]))
-        await gate.reached()
-        given_up = asyncio.ensure_future(ledger.accept([record("c-1")]))
-        failing = asyncio.ensure_future(storage.write(lambda c: c.execute("SELECT 1 / nothing")))
-        storage.soon(lambda c: c.execute("SELECT 1"))
-        await asyncio.sleep(0)
-        given_up.cancel()
-        assert ledger.at_work()
-        gate.open.set()
-        await first
-        with pytest.raises(sqlite3.OperationalError):
-            await failing
-    await storage.write(lambda c: c.execute("SELECT 1"))
-    assert not ledger.at_work()
-    reading = asyncio.ensure_future(names(ledger))
-    await asyncio.sleep(0)
-    assert ledger.at_work()
-    await reading
-    assert not ledger.at_work()
-
-
 async def test_a_read_does_not_wait_for_a_commit_in_progress(ledger: Ledger) -> None:
     await ledger.accept([record("c-0")])
     with Gate().shut() as gate:

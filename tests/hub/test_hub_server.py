@@ -18,7 +18,6 @@ from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.connections import REST_S
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.protocol import GuardedProtocol
@@ -145,14 +144,11 @@ async def test_a_hub_whose_ledger_is_stuck_answers_newcomers_all_the_same() -> N
                 hub.events.publish(LoopStalled(stalled_ms=1))
                 async with asyncio.timeout(60):
                     assert await asyncio.to_thread(waiting.wait, 60)
-                    place, began_s = urlsplit(hub.url or "").netloc, runtime.clock.monotonic()
+                    place = urlsplit(hub.url or "").netloc
                     answers = await asyncio.gather(*(ask(place) for _ in range(50)))
-                assert ledger.at_work()
-                took_s = runtime.clock.monotonic() - began_s
         finally:
             stuck.set()
     assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 200 OK"] * 50
-    assert took_s > 45 * REST_S, "they left its thread the interpreter, one after the other"
 
 
 async def test_a_hub_whose_loop_stood_still_says_for_how_long() -> None:

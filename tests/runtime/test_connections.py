@@ -18,11 +18,8 @@ from typing import Any
 import pytest
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.connections import REST_S, Connections
 from fleetsim.runtime.limits import ServerLimits
-from fleetsim.runtime.ports import Request
 from fleetsim.runtime.protocol import GuardedProtocol
-from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import Server, listen, serve, serving
 from tests.runtime.line import HEAD, MOMENT_S, Line, Wire, guests, site
 
@@ -285,31 +282,6 @@ async def test_of_a_connection_that_is_gone_nothing_is_kept(sent: bytes) -> None
     assert kept() is None
 
 
-@pytest.mark.sockets
-async def test_a_connection_that_has_ended_waits_for_no_collector() -> None:
-    """Neither at our server nor at our client: asyncio's transports are in a cycle with themselves."""
-
-    async def ask(url: str) -> None:
-        async with running_runtime(seed=1) as runtime:
-            assert (await runtime.transport.exchange(Request(method="GET", url=f"{url}/0"))).body == b"ok"
-        await asyncio.sleep(0.05)  # the server notices
-
-    async with serving(house, ServerLimits(), listen("127.0.0.1", 0)) as url:
-        await ask(url)
-        gc.collect()
-        gc.disable()
-        try:
-            await ask(url)
-            gc.set_debug(gc.DEBUG_SAVEALL)
-            gc.collect()
-            left = [type(thing) for thing in gc.garbage if isinstance(thing, asyncio.BaseTransport)]
-        finally:
-            gc.set_debug(0)
-            gc.garbage.clear()
-            gc.enable()
-    assert left == []
-
-
 async def test_a_request_that_came_behind_another_is_at_work_when_that_is_answered() -> None:
     crowd = guests(connections_max=1)
     line = Line(crowd, site)
@@ -317,87 +289,6 @@ async def test_a_request_that_came_behind_another_is_at_work_when_that_is_answer
     assert Line(crowd, site).wire.aborted
     await asyncio.sleep(10)
     assert (line.gone, line.wire.written.count(b"200 OK")) == (False, 2)
-
-
-# -- newcomers -----------------------------------------------------------------------------------------
-
-
-class Shop:
-    """Writes down when what was asked for is begun, and by whose path."""
-
-    def __init__(self) -> None:
-        self.opened_s = asyncio.get_running_loop().time()
-        self.begun: list[tuple[str, float]] = []
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.begun.append((scope["path"], round(asyncio.get_running_loop().time() - self.opened_s, 6)))
-        await site(scope, receive, send)
-
-    @property
-    def order(self) -> list[str]:
-        return [path for path, _ in self.begun]
-
-
-async def test_of_newcomers_that_ask_together_one_is_begun_a_turn() -> None:
-    shop, crowd = Shop(), guests()
-    lines = [Line(crowd, shop) for _ in range(6)]
-    for number, line in enumerate(lines):
-        line.protocol.data_received(HEAD % b"n%d" % number)
-    turns = []
-    for _ in range(7):
-        await asyncio.sleep(0)
-        turns.append(len(shop.begun))
-    assert turns == [1, 2, 3, 4, 5, 6, 6], "a server without threads has no rests"
-    assert shop.order == [f"/n{number}" for number in range(6)]
-    await asyncio.sleep(MOMENT_S)
-    assert all(line.wire.written.endswith(b"ok") for line in lines)
-
-
-async def test_newcomers_leave_a_thread_that_is_at_work_a_rest_each_and_are_all_begun() -> None:
-    shop = Shop()
-    crowd = Connections(ServerLimits(), threads_at_work=lambda: len(shop.begun) < 3)
-    for number in range(6):
-        Line(crowd, shop).protocol.data_received(HEAD % b"n%d" % number)
-    await asyncio.sleep(1)
-    assert [round(at / REST_S) for _, at in shop.begun] == [0, 1, 2, 3, 4, 4]
-
-
-async def test_of_many_newcomers_every_fourth_leaves_a_rest_and_the_last_none() -> None:
-    shop = Shop()
-    crowd = Connections(ServerLimits(), threads_at_work=lambda: False)
-    for number in range(12):
-        Line(crowd, shop).protocol.data_received(HEAD % b"n%d" % number)
-    await asyncio.sleep(2 * REST_S)
-    for _ in range(8):
-        await asyncio.sleep(0)
-    assert [round(at / REST_S) for _, at in shop.begun] == [0] * 4 + [1] * 4 + [2] * 4
-    Line(crowd, shop).protocol.data_received(HEAD % b"later")
-    await asyncio.sleep(0)
-    assert shop.begun[-1] == ("/later", 2 * REST_S), "nobody waited behind the twelfth"
-
-
-async def test_who_has_asked_before_does_not_wait_behind_newcomers() -> None:
-    shop = Shop()
-    crowd = Connections(ServerLimits(), threads_at_work=lambda: True)
-    known = Line(crowd, shop)
-    await known.send(HEAD % b"known")
-    for number in range(3):
-        Line(crowd, shop).protocol.data_received(HEAD % b"n%d" % number)
-    known.protocol.data_received(HEAD % b"again")
-    await asyncio.sleep(1)
-    assert shop.order == ["/known", "/n0", "/again", "/n1", "/n2"]
-
-
-async def test_a_newcomer_that_left_before_its_turn_takes_none() -> None:
-    shop = Shop()
-    crowd = Connections(ServerLimits(), threads_at_work=lambda: True)
-    lines = [Line(crowd, shop) for _ in range(3)]
-    for number, line in enumerate(lines):
-        line.protocol.data_received(HEAD % b"n%d" % number)
-    lines[1].wire.close()
-    await asyncio.sleep(1)
-    assert shop.begun == [("/n0", 0), ("/n2", REST_S)]
-    assert crowd.peers == {"10.0.0.1": 2}
 
 
 # -- accepting -----------------------------------------------------------------------------------------
@@ -432,8 +323,6 @@ class Door:
         seconds: float,
         asked: bytes = b"",
         app: Any = None,
-        *,
-        threads_at_work: Callable[[], bool] | None = None,
         **limits: Any,
     ) -> list[float]:
         """Serve for so many seconds, asked at once by all. Returns how long it was between the tries.
@@ -443,9 +332,7 @@ class Door:
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(loop, "sock_accept", self.sock_accept, raising=False)
         monkeypatch.setattr(loop, "connect_accepted_socket", self.connect_accepted_socket, raising=False)
-        server = Server(
-            app or house, ServerLimits(**limits), on_stop=None, signals=False, threads_at_work=threads_at_work
-        )
+        server = Server(app or house, ServerLimits(**limits), on_stop=None, signals=False)
         with socket.socket() as listener:
             serving = asyncio.create_task(server.serve([listener]))
             await asyncio.sleep(MOMENT_S)
@@ -494,13 +381,6 @@ async def test_one_place_is_made_for_each_try_without_a_descriptor(monkeypatch: 
     door = Door(0, 0, 0, errno.EMFILE, errno.ENOMEM)
     await door.open(monkeypatch, 1)
     assert door.left == [False, False, True]
-
-
-async def test_one_is_let_in_at_a_time_and_a_thread_at_work_has_a_rest_in_between(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert await Door(0, 0, 0).open(monkeypatch, 1) == [0.0, 0.0, 0.0]
-    assert await Door(0, 0, 0).open(monkeypatch, 1, threads_at_work=lambda: True) == [REST_S] * 3
 
 
 async def test_a_connection_that_failed_before_it_was_taken_in_costs_nobody_a_place(

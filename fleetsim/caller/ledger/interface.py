@@ -77,10 +77,6 @@ class Ledger(Protocol):
         """
         ...
 
-    def at_work(self) -> bool:
-        """Whether a thread of the storage has work, and needs the interpreter for it."""
-        ...
-
     async def require_writable(self) -> None:
         """Write, and change no row. Raises NotAccepting if a request could not be recorded now."""
         ...

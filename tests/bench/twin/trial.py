@@ -29,7 +29,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import Answer, SkillRequest
-from fleetsim.runtime.collector import leave_alone
+from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.comparison import Comparison, compare, rows, verdict_of
@@ -208,7 +208,7 @@ def main() -> int:
     given = words.parse_args()
     python = {} if given.own else _interpreters()
     names = [name for name, pace in AGENTS.items() if not pace.sdk or pace.sdk in python]
-    leave_alone()  # as ``fleetsim up`` does: a look through all that a hub holds is half a second for nobody
+    tune_gc()  # as ``fleetsim up`` does: a look through all that a hub holds is half a second for nobody
     fleet = Fleet(names=names, python=python, seconds=given.minutes * 60, rate=given.rate, seed=given.seed)
     with tempfile.TemporaryDirectory() as folder:
         done = trial(fleet, Path(folder))

@@ -114,9 +114,6 @@ class SqliteLedger(Ledger):
     def fail_fast(self, listener: FailureListener) -> None:
         self._on_failure, self._broken = listener, None
 
-    def at_work(self) -> bool:
-        return self._storage.at_work()
-
     def _break(self, error: Exception, listener: FailureListener) -> LedgerBroken:
         if self._broken is None:
             self._broken = LedgerBroken(f"the ledger failed: {str(error) or type(error).__name__}", hint=HINT)

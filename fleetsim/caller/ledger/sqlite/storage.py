@@ -210,10 +210,6 @@ class Storage(Protocol):
         """Run it on what is durable now, without waiting for writes in progress."""
         ...
 
-    def at_work(self) -> bool:
-        """Whether a thread of its own is at work."""
-        ...
-
     async def stop(self) -> None:
         """Finish what was handed in, then close the file."""
         ...
@@ -263,10 +259,6 @@ class InlineStorage:
         except sqlite3.Error as error:
             raise explain(error) from error
 
-    def at_work(self) -> bool:
-        """Never."""
-        return False
-
     async def stop(self) -> None:
         """Close the file."""
         opened, self._opened, self._transactions = self._opened, None, None
@@ -288,7 +280,6 @@ class _Lane:
         self._group_max = group_max
         self._pending_max = pending_max
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self.unfinished = 0
         self._work: Callable[[Sequence[Operation[Any]]], list[Result]] | None = None
         # A daemon: a program that forgot to close the ledger may end all the same, as if it had been killed.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -302,7 +293,6 @@ class _Lane:
         if self._jobs.qsize() >= self._pending_max:
             raise NotAccepting(f"the ledger is {self._pending_max:,} operations behind: the disk does not keep up")
         job = _Job(operation, self._loop.create_future())
-        self.unfinished += 1
         self._jobs.put(job)
         return job.done
 
@@ -330,7 +320,6 @@ class _Lane:
 
     def _resolve(self, jobs: Sequence[_Job], results: Sequence[Result]) -> None:
         """Tell who waits; on the loop."""
-        self.unfinished -= len(jobs)
         for job, (value, error) in zip(jobs, results, strict=True):
             if job.done.done():
                 continue
@@ -403,10 +392,6 @@ class ThreadedStorage:
         if self._reader is None:
             raise NotAccepting(_CLOSED)
         return self._reader.submit(operation)
-
-    def at_work(self) -> bool:
-        """Whether something was handed in that is not done."""
-        return any(lane is not None and lane.unfinished for lane in (self._writer, self._reader))
 
     async def stop(self) -> None:
         """Refuse new work, finish what was handed in, close the file."""
