@@ -50,8 +50,7 @@ from fleetsim.model.limits import TooMuchText, check_text
 from fleetsim.model.task import FilePart, JsonObject, Message, Role, Task, TaskState
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Ids
-from fleetsim.runtime.signing import is_signing, read_secret
-from fleetsim.runtime.webhook import WebhookSender, check_secret
+from fleetsim.runtime.webhook import WebhookSender, check_secret, is_signing, read_secret
 
 DEFAULT_CONFIG = "default"
 """The config id some clients ask for after registering without one (docs/reference/interop.md)."""

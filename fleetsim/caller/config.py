@@ -30,9 +30,8 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, ID, ID_RULE
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
-from fleetsim.runtime.interpolate import MissingVariable, interpolate
 from fleetsim.runtime.ports import Files, FileStamp
-from fleetsim.runtime.yaml import Path, YamlDocument, load, strings
+from fleetsim.runtime.yaml import MissingVariable, Path, YamlDocument, interpolate, load, strings
 
 AGENTS_MAX = 1_000
 AGENTS_BYTES_MAX = AGENTS_MAX * 2 * 1024

@@ -48,7 +48,7 @@ from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.hops import HUBS_HEADER, HUBS_KEY
 from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest
-from fleetsim.runtime.signing import SCHEME, write_secret
+from fleetsim.runtime.webhook import SCHEME, write_secret
 from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import Reply, dialect
 

@@ -38,7 +38,7 @@ from fleetsim.runtime.failpoints import failpoint
 from fleetsim.runtime.inbound import BodyReader, Refusal, traceparent_of
 from fleetsim.runtime.limits import TokenBuckets
 from fleetsim.runtime.ports import Clock
-from fleetsim.runtime.signing import TOLERANCE_S, verify
+from fleetsim.runtime.webhook import TOLERANCE_S, verify
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.reading import read_push_body
 

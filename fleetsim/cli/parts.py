@@ -19,8 +19,8 @@ from fleetsim.model.limits import PARTS_BYTES_MAX
 from fleetsim.model.parts import ListedPart, content_of
 from fleetsim.model.task import DataPart, FilePart, Part
 from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.files import Folder, safe_name
 from fleetsim.runtime.ports import Runtime
-from fleetsim.runtime.saving import Folder, safe_name
 from fleetsim.wire.json import parse_untrusted
 
 _PACKED = {

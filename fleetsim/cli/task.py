@@ -23,8 +23,8 @@ from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import TERMINAL, TaskState
 from fleetsim.model.text import placeholder
 from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.files import safe_name
 from fleetsim.runtime.real import running_runtime
-from fleetsim.runtime.saving import safe_name
 
 MARGIN_S = 0.5
 

@@ -14,8 +14,7 @@ import httptools
 
 from fleetsim.model.errors import FleetsimError, LimitReached
 from fleetsim.runtime.body import SMALL_BYTES
-from fleetsim.runtime.exchange import HEADERS_MAX, Origin, check_head, headers_of
-from fleetsim.runtime.http_errors import broken, headers_flood, not_http
+from fleetsim.runtime.exchange import HEADERS_MAX, Origin, broken, check_head, headers_flood, headers_of, not_http
 from fleetsim.runtime.ports import Limits
 
 PIECE_BYTES = 256 * 1024

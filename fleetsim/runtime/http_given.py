@@ -22,23 +22,21 @@ from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.body import Room
 from fleetsim.runtime.exchange import (
     ExchangeProgress,
+    broken,
     exchange,
+    headers_flood,
     headers_of,
     is_usable,
     is_writable,
     no_connection,
-    quieten_libraries,
-    where_of,
-)
-from fleetsim.runtime.http_errors import (
-    broken,
-    headers_flood,
     not_http,
+    quieten_libraries,
     refused,
     tls_failed,
     unresolved,
     unusable,
     unwritable,
+    where_of,
 )
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Transport
 

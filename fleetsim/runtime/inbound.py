@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, nullcontext
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.trace import TRACEPARENT, read_traceparent
@@ -116,3 +119,172 @@ async def while_connected(request: Request, answer: Callable[[], Awaitable[T]]) 
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return (answers[0],) if answers else None
+
+
+# -- responses -------------------------------------------------------------------------------------------------------
+# Answers written in small pieces, each under a deadline, so that who does not read costs little.
+#
+# A server buffers what its client leaves lying. A piece waits for the one before it, and a client that does not
+# take a piece in time loses its connection.
+
+
+log = logging.getLogger(__name__)
+
+EventT = TypeVar("EventT")
+EventT_co = TypeVar("EventT_co", covariant=True)
+
+PIECE_BYTES = 64 * 1024
+EVENT_STREAM = "text/event-stream"
+EVENT_STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
+ABORT = "fleetsim.abort"
+"""ASGI extension of our own server: drop the connection at once, whatever is still buffered."""
+
+
+class SlowReader(Exception):
+    """The client took too long to read what was written."""
+
+
+def drop(scope: Scope) -> None:
+    """Drop the request's connection, if the server can; else the server closes it when we return."""
+    if abort := (scope.get("extensions") or {}).get(ABORT):
+        abort()
+
+
+class PiecesSender:
+    """Sends the pieces of one body, each within ``deadline_s`` seconds; leaving it raises SlowReader if one was not.
+
+    All of them share one timer, which looks when the oldest deadline could have passed: a timer for each event of a
+    stream would cost more than its bytes.
+    """
+
+    def __init__(self, send: Send, deadline_s: float) -> None:
+        self._send, self._deadline_s = send, deadline_s
+        self._loop = asyncio.get_running_loop()
+        self._since: float | None = None
+        self._timeout = asyncio.timeout(None)
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        self._look = self._loop.call_later(self._deadline_s, self._check)
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        self._look.cancel()
+        try:
+            await self._timeout.__aexit__(*raised)
+        except TimeoutError:
+            raise SlowReader from None
+
+    async def send(self, piece: bytes, *, more: bool) -> None:
+        """Send the next piece."""
+        self._since = self._loop.time()
+        await self._send({"type": "http.response.body", "body": piece, "more_body": more})
+        self._since = None
+
+    def _check(self) -> None:
+        now = self._loop.time()
+        due = (now if self._since is None else self._since) + self._deadline_s
+        if due <= now:
+            self._timeout.reschedule(now)
+        else:
+            self._look = self._loop.call_at(due, self._check)
+
+
+class PacedResponse(Response):
+    """A whole answer, in pieces if it is large."""
+
+    def __init__(self, *args: Any, write_s: float = 30.0, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._write_s = write_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = bytes(self.body)
+        if len(body) <= PIECE_BYTES:
+            await super().__call__(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            async with PiecesSender(send, self._write_s) as pieces:
+                for at in range(0, len(body), PIECE_BYTES):
+                    await pieces.send(body[at : at + PIECE_BYTES], more=at + PIECE_BYTES < len(body))
+        except SlowReader:
+            drop(scope)
+
+
+class EventSource(Protocol[EventT_co]):
+    """What a stream tells. ``about`` is what log lines call it; ``close`` may be called again.
+
+    ``ready`` says, after an event, that what comes next is there already, another one or the end: they are written
+    together.
+    """
+
+    @property
+    def about(self) -> str: ...
+
+    @property
+    def ready(self) -> bool: ...
+
+    def events(self) -> AsyncGenerator[EventT_co | None, None]:
+        """Everything there is to say; None keeps the connection alive."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class EventStreamResponse(Response, Generic[EventT]):
+    """Streams a source; ``write`` makes the bytes of one event, in pieces. The source is closed however it ends.
+
+    What the events are about knows nothing of this connection; when it goes, only the reader goes.
+    """
+
+    media_type = EVENT_STREAM
+
+    def __init__(
+        self,
+        source: EventSource[EventT],
+        write: Callable[[EventT], Iterable[bytes]],
+        *,
+        keepalive: bytes,
+        write_s: float,
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers(EVENT_STREAM_HEADERS)
+        self._source, self._write, self._keepalive, self._write_s = source, write, keepalive, write_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the stream over ASGI: one writer with a deadline, one ear for the client leaving."""
+        about = self._source.about
+
+        async def until_left() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            raise ConnectionResetError
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                ear = group.create_task(until_left())
+                await self._write_all(send)
+                ear.cancel()
+        except* SlowReader:
+            log.info("stream of %s dropped: not read within %g s", about, self._write_s)
+            drop(scope)
+        except* OSError:
+            log.info("stream of %s: the client left", about)
+        finally:
+            self._source.close()
+
+    async def _write_all(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        source, held = self._source, b""
+        async with PiecesSender(send, self._write_s) as pieces, aclosing(source.events()) as events:
+            async for event in events:
+                for piece in (self._keepalive,) if event is None else self._write(event):
+                    if held and len(held) + len(piece) > PIECE_BYTES:
+                        await pieces.send(held, more=True)
+                        held = b""
+                    held += piece
+                if held and not source.ready:
+                    await pieces.send(held, more=True)
+                    held = b""
+            await pieces.send(held, more=False)

@@ -23,9 +23,8 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
-from fleetsim.runtime.connections import Connections
-from fleetsim.runtime.inbound import WHOLE
-from fleetsim.runtime.responses import ABORT
+from fleetsim.runtime.inbound import ABORT, WHOLE
+from fleetsim.runtime.limits import Connections
 
 LINGER_S = 2.0
 LINGER_BYTES_MAX = 256 * 1024

@@ -21,8 +21,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.connections import Connections
-from fleetsim.runtime.limits import ServerLimits
+from fleetsim.runtime.limits import Connections, ServerLimits
 from fleetsim.runtime.protocol import GuardedProtocol
 from fleetsim.runtime.workers import Workers
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 
 from fleetsim.sim.calls import CallListener
-from fleetsim.testbed.files import MemoryFiles
+from fleetsim.testbed.runtime import MemoryFiles
 
 EDITS = ("disabled", "deleted", "half written", "as it was")
 _ZONE = re.compile(rb"^timezone:.*\n", re.MULTILINE)

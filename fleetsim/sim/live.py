@@ -38,7 +38,7 @@ from fleetsim.sim.scenario_run import ScenarioRun
 from fleetsim.sim.simulation import HEALTH_LOOKS_MIN, KEEP_ALL
 from fleetsim.sim.traffic_source import TrafficSource
 from fleetsim.sim.troubles import Trouble, match_of
-from fleetsim.testbed.active_faults import Weather
+from fleetsim.testbed.faults import Weather
 from fleetsim.testbed.proxy import FaultProxy
 
 SETTLE_S = 300.0

@@ -13,7 +13,7 @@ from fleetsim.sim.clocks import RunClock
 from fleetsim.sim.recorder import Recorder, digest_of
 from fleetsim.sim.scenario import Scenario, SimulatedAgent
 from fleetsim.sim.troubles import Trouble
-from fleetsim.testbed.active_faults import Weather
+from fleetsim.testbed.faults import Weather
 
 OUTCOMES_MAX = 10_000_000
 

@@ -46,12 +46,10 @@ from fleetsim.sim.troubles import MixedTroubles, Trouble, match_of, standard_mix
 from fleetsim.sim.webhook_forger import WebhookForger
 from fleetsim.sim.zones import ZONES, host_in
 from fleetsim.testbed import faults
-from fleetsim.testbed.active_faults import Weather
-from fleetsim.testbed.faults import Match
-from fleetsim.testbed.files import MemoryFiles
+from fleetsim.testbed.faults import Match, Weather
 from fleetsim.testbed.loop import Deadlock, LeftOver, Spinning, VirtualLoop, run
 from fleetsim.testbed.network import MemoryNetwork
-from fleetsim.testbed.runtime import VirtualClock, virtual_runtime
+from fleetsim.testbed.runtime import MemoryFiles, VirtualClock, virtual_runtime
 
 HUB = "http://hub.sim:8080"
 HUB_ADDRESS = "93.184.216.34"

@@ -22,10 +22,8 @@ from fleetsim.runtime.body import Room
 from fleetsim.runtime.exchange import Origin, origin_of, read_whole, where_of
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request
 from fleetsim.runtime.workers import Workers
-from fleetsim.testbed.active_faults import ActiveFaults, Weather
-from fleetsim.testbed.asgi import App, Scope
-from fleetsim.testbed.faults import Fault, Match, Moment, Start
-from fleetsim.testbed.mount import Mount
+from fleetsim.testbed.asgi import App, Mount, Scope
+from fleetsim.testbed.faults import ActiveFaults, Fault, Match, Moment, Start, Weather
 from fleetsim.testbed.simulated_exchange import SeenRequest, SimulatedExchange, http_scope
 
 if TYPE_CHECKING:

@@ -21,10 +21,9 @@ from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, 
 from fleetsim.runtime.exchange import Origin, origin_of
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.workers import Workers
-from fleetsim.testbed.active_faults import ActiveFaults, Weather
 from fleetsim.testbed.asgi import folded_headers
 from fleetsim.testbed.fault_pipeline import FaultPipeline, FaultResult, pause
-from fleetsim.testbed.faults import Again, Break, Data, End, Fault, Match, Start, Wait
+from fleetsim.testbed.faults import ActiveFaults, Again, Break, Data, End, Fault, Match, Start, Wait, Weather
 
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 16 * 1024 * 1024

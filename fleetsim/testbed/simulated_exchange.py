@@ -17,10 +17,9 @@ from fleetsim.runtime.exchange import BoundedChunks, Origin, check_head, origin_
 from fleetsim.runtime.inbound import WHOLE
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.workers import Workers
-from fleetsim.testbed.asgi import AsgiCall, Scope
+from fleetsim.testbed.asgi import AsgiCall, Mount, Scope
 from fleetsim.testbed.fault_pipeline import FaultedChunks, FaultPipeline, FaultResult, pause
 from fleetsim.testbed.faults import Again, Fault, Moment, Start, rpc_method
-from fleetsim.testbed.mount import Mount
 
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy

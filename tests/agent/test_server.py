@@ -20,7 +20,7 @@ from fleetsim.agent import Agent, AgentLimits, SkillContext
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime import server
-from fleetsim.runtime.connections import Connections
+from fleetsim.runtime.limits import Connections
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.sse import read_events

@@ -27,7 +27,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
 )
 from fleetsim.model.task import TaskState
-from fleetsim.runtime.signing import SCHEME, write_secret
+from fleetsim.runtime.webhook import SCHEME, write_secret
 from tests.agent.service_bench import HOOK, V01, V03, V1, Benches, said
 
 # -- the other operations ------------------------------------------------------------------------------

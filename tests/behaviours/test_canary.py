@@ -30,7 +30,7 @@ from fleetsim.dashboard.screenshot import take
 from fleetsim.hub.state import API_KEY_FILE, CALLBACK_KEYS_FILE, HUB_FILE, LEDGER_FILE, HubAddress, StateDir
 from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.real import running_runtime
-from fleetsim.runtime.signing import write_secret
+from fleetsim.runtime.webhook import write_secret
 from tests.cli.world import Shell
 
 pytestmark = pytest.mark.sockets

@@ -51,7 +51,7 @@ async def check_app(
     network.mount(AGENT, make(virtual_runtime(seed, network, name="agent")))
     network.mount(CHECKER, listener.sink)
     log = AgentLog()
-    with capturing_logs(log, "fleetsim.agent", "fleetsim.runtime.responses", "fleetsim.runtime.webhook"):
+    with capturing_logs(log, "fleetsim.agent", "fleetsim.runtime.inbound", "fleetsim.runtime.webhook"):
         async with network:
             return await run_check(
                 Target(url=AGENT + path, headers=headers or {}, other_headers=other_headers, dialects=dialects),

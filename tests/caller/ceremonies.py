@@ -20,8 +20,7 @@ from fleetsim.caller.registry import CardReader, Judge, judge, resolve
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
-from fleetsim.testbed.files import MemoryFiles
-from fleetsim.testbed.runtime import VirtualClock, virtual_runtime
+from fleetsim.testbed.runtime import MemoryFiles, VirtualClock, virtual_runtime
 from tests.caller.fleet import CardsRead
 
 FOLDER = Path("ceremonies")

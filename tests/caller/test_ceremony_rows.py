@@ -15,7 +15,7 @@ from fleetsim.ceremony.cron import parse_cron
 from fleetsim.ceremony.file import Ceremony, parse_ceremony, zone_of
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load
-from fleetsim.testbed.files import MemoryFiles
+from fleetsim.testbed.runtime import MemoryFiles
 from tests.caller.ceremonies import FOLDER, yaml
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

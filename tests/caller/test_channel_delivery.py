@@ -24,10 +24,10 @@ from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import NoticeDelivered, NoticeFailed
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.runtime.ports import Program, ProgramResult, Runtime
-from fleetsim.runtime.signing import verify
+from fleetsim.runtime.webhook import verify
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.network import MemoryNetwork
-from fleetsim.testbed.programs import MemoryPrograms
+from fleetsim.testbed.runtime import MemoryPrograms
 
 CHAT = "https://chat.example"
 CANARY = "canary-path"

@@ -10,7 +10,7 @@ from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.caller.config import parse_fleet
 from fleetsim.caller.fleet import FleetConfig, difference
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.signing import write_secret
+from fleetsim.runtime.webhook import write_secret
 
 HEAD = "agents: []\nchannels:\n"
 URL = "https://chat.example/hooks/canary"

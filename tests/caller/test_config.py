@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 from fleetsim.caller.config import AGENTS_MAX, AgentFile, load_fleet, parse_fleet
 from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, SkillEntry
 from fleetsim.model.errors import ConfigError
-from fleetsim.testbed.files import MemoryFiles
+from fleetsim.testbed.runtime import MemoryFiles
 
 SEED = """\
 agents:

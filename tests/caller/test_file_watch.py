@@ -11,7 +11,7 @@ from fleetsim.caller.config import FleetFile
 from fleetsim.caller.file_watch import LOOK_EVERY_S, SETTLE_S, Changes, FileWatch
 from fleetsim.caller.fleet import FleetConfig
 from fleetsim.runtime.ports import FileStamp
-from fleetsim.testbed.files import MemoryFiles
+from fleetsim.testbed.runtime import MemoryFiles
 
 A, B, C = (Path(f"{name}.yaml") for name in "abc")
 AGENTS = Path("agents.yaml")

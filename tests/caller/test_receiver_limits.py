@@ -18,7 +18,7 @@ from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.model.limits import WIRE_BYTES_MAX
-from fleetsim.runtime.signing import sign
+from fleetsim.runtime.webhook import sign
 from fleetsim.testbed.runtime import CountedWork
 from tests.caller.fleet import Fleet, fleet
 from tests.caller.test_receiver import slow, under_way, update

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.server import listen, serving
-from fleetsim.runtime.signing import verify, write_secret
+from fleetsim.runtime.webhook import verify, write_secret
 from tests.cli.world import Shell
 
 pytestmark = pytest.mark.sockets

@@ -16,7 +16,7 @@ from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.cli import dashboard
 from fleetsim.cli.logs import HIDDEN, SafeFormatter
 from fleetsim.model.text import escape, neutralise
-from fleetsim.runtime.signing import write_secret
+from fleetsim.runtime.webhook import write_secret
 
 
 def logged(formatter: SafeFormatter, text: str, error: BaseException | None = None) -> str:

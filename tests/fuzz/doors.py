@@ -18,7 +18,7 @@ from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.model.errors import BlockedAddress
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.runtime.address import AddressPolicy, parse_address, parse_webhook_url
-from fleetsim.runtime.signing import sign, verify
+from fleetsim.runtime.webhook import sign, verify
 from tests.fuzz.target import Target, mutated
 
 _TOKENS = CallbackTokens({1: b"a" * 32, 2: b"b" * 32}, current=2)

@@ -23,9 +23,8 @@ CALLS = {
 }  # fmt: skip
 
 ALLOWED: dict[str, str] = {
-    "fleetsim/runtime/http.py": "the one way out of the product",
-    "fleetsim/runtime/http_dial.py": "where its sockets are made, vetted and checked",
-    "fleetsim/runtime/http_errors.py": "what the system and TLS say went wrong, to be told as ours",
+    "fleetsim/runtime/http.py": "the one way out of the product: its sockets are made, vetted and checked there",
+    "fleetsim/runtime/exchange.py": "what the system and TLS say went wrong, to be told as ours",
     "fleetsim/runtime/http_given.py": "a client that a program of its own hands in; nothing in the product does",
     "fleetsim/runtime/real.py": "name resolution, and the operating system's certificates",
     "fleetsim/runtime/programs.py": "starts the programs that the operator's file names, and nothing else does",

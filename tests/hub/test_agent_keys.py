@@ -13,7 +13,7 @@ from fleetsim.caller.fleet_events import ConfigRejected
 from fleetsim.cli.logs import HIDDEN, SafeFormatter
 from fleetsim.hub.keys import ADMIN, RESERVED, AgentKeys, Keyring, Principal
 from fleetsim.runtime.files import DiskFiles
-from fleetsim.testbed.files import MemoryFiles
+from fleetsim.testbed.runtime import MemoryFiles
 from tests.hub.town import AGENT_KEYS, KEY, Town, town, worker
 
 QUINN, AVA = "q" * 40, "a" * 40

@@ -15,8 +15,7 @@ from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import AlertRaised
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import ProgramResult
-from fleetsim.testbed.programs import MemoryPrograms
-from fleetsim.testbed.runtime import VirtualClock
+from fleetsim.testbed.runtime import MemoryPrograms, VirtualClock
 from tests.hub.test_hub_channels import told
 from tests.hub.town import AGENTS, Town, town, worker
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.caller.fleet_events import ConfigReloaded
-from fleetsim.testbed.programs import MemoryPrograms
+from fleetsim.testbed.runtime import MemoryPrograms
 from tests.hub.test_agent_keys import AVA, ENV
 from tests.hub.test_ownership import told as streamed
 from tests.hub.test_ownership import waiting

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from fleetsim.hub.api import build_app
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Request
-from fleetsim.runtime.signing import sign
+from fleetsim.runtime.webhook import sign
 from tests.hub.town import HUB, KEYS, SECURE_HUB, Town, town, worker
 
 SIGNED: dict[str, dict[str, Any]] = {"quinn": {"signed": True}}

@@ -24,9 +24,8 @@ from fleetsim.hub.keys import AgentKeys, HubKeys
 from fleetsim.hub.state import HubAddress
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.testbed.asgi import App
-from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.network import MemoryNetwork
-from fleetsim.testbed.runtime import virtual_runtime
+from fleetsim.testbed.runtime import MemoryFiles, virtual_runtime
 from tests.caller.ledgers import opener
 from tests.event_schema import unfit
 

@@ -36,7 +36,6 @@ from fleetsim.hub.server import running_hub
 from fleetsim.model.work import Answer, Outcome, SkillRequest
 from fleetsim.runtime.ports import Request, Runtime
 from fleetsim.runtime.real import running_runtime
-from fleetsim.testbed.active_faults import Weather
 from fleetsim.testbed.faults import (
     HTML_ERROR,
     CutAfter,
@@ -57,6 +56,7 @@ from fleetsim.testbed.faults import (
     Stall,
     Start,
     Status,
+    Weather,
     html_error,
     rpc_method,
 )

@@ -10,10 +10,9 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from fleetsim.runtime.connections import Connections
-from fleetsim.runtime.limits import ServerLimits
+from fleetsim.runtime.inbound import ABORT
+from fleetsim.runtime.limits import Connections, ServerLimits
 from fleetsim.runtime.protocol import GuardedProtocol
-from fleetsim.runtime.responses import ABORT
 
 HEAD = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
 MOMENT_S = 0.001

@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.explain import PROBLEMS_MAX, combine, did_you_mean, explain, in_words, nearest
-from fleetsim.runtime.interpolate import interpolate
-from fleetsim.runtime.yaml import load
+from fleetsim.runtime.yaml import interpolate, load
 
 
 class Strict(BaseModel):

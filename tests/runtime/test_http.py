@@ -11,9 +11,8 @@ import pytest
 
 from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, Unreachable, WireError
 from fleetsim.runtime import http
-from fleetsim.runtime.http import HttpTransport
+from fleetsim.runtime.http import HttpTransport, dial
 from fleetsim.runtime.http_connection import PIECE_BYTES
-from fleetsim.runtime.http_dial import dial
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import SystemResolver
 from tests.runtime.rawserver import Peer, raw_server

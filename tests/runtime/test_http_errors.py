@@ -8,7 +8,7 @@ import ssl
 import pytest
 
 from fleetsim.model.errors import Unreachable
-from fleetsim.runtime.http_errors import refused, tls_failed
+from fleetsim.runtime.exchange import refused, tls_failed
 
 
 def tls(reason: str, verify: str = "") -> ssl.SSLError:

@@ -11,8 +11,7 @@ import pytest
 
 from fleetsim.model.errors import BlockedAddress, FleetsimError, Unreachable
 from fleetsim.runtime.address import AddressPolicy
-from fleetsim.runtime.http import HttpTransport
-from fleetsim.runtime.http_dial import authorities
+from fleetsim.runtime.http import HttpTransport, authorities
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import SystemResolver
 from tests.runtime.addresses import ALLOWED, DENIED

@@ -7,8 +7,7 @@ import re
 import pytest
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.interpolate import interpolate
-from fleetsim.runtime.yaml import load
+from fleetsim.runtime.yaml import interpolate, load
 
 ENV = {"HOST": "example.com", "EMPTY": "", "ODD": "a: [${HOST}]\n- b", "API_KEY": "s3cr3t"}
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.saving import NAME_BYTES_MAX, Folder, safe_name
+from fleetsim.runtime.files import NAME_BYTES_MAX, Folder, safe_name
 
 NAMES = {
     "report.pdf": "report.pdf",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import BlockedAddress
-from fleetsim.runtime.signing import TOLERANCE_S, is_signing, read_secret, sign, verify, write_secret
+from fleetsim.runtime.webhook import TOLERANCE_S, is_signing, read_secret, sign, verify, write_secret
 
 SECRET = bytes(range(32))
 BODY = '{"kind":"task","text":"caf\u00e9"}'.encode()

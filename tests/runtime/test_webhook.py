@@ -17,7 +17,6 @@ from starlette.routing import Route
 from fleetsim.model.errors import BlockedAddress
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.ports import Runtime
-from fleetsim.runtime.signing import verify, write_secret
 from fleetsim.runtime.webhook import (
     BODY_BYTES_MAX,
     REPLY_BYTES_MAX,
@@ -25,6 +24,8 @@ from fleetsim.runtime.webhook import (
     DeliveryResult,
     WebhookSender,
     check_secret,
+    verify,
+    write_secret,
 )
 from fleetsim.testbed.network import MemoryNetwork
 

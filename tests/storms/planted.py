@@ -189,7 +189,7 @@ DEFECTS = (
     Planted(
         "U17",
         "a ceremony's file is read again only if its size changed",
-        "testbed/files.py",
+        "testbed/runtime.py",
         "digest=hashlib.sha256(content).hexdigest())\n                for",
         "digest=str(len(content)))\n                for",
         "tests/caller/test_scheduler.py -k equal_size",

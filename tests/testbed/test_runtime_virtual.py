@@ -12,10 +12,9 @@ import pytest
 
 from fleetsim.model.errors import ConfigError, Unreachable
 from fleetsim.runtime.ports import Request
-from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.network import MemoryNetwork
-from fleetsim.testbed.runtime import CountedIds, SeededRng, VirtualClock, virtual_runtime
+from fleetsim.testbed.runtime import CountedIds, MemoryFiles, SeededRng, VirtualClock, virtual_runtime
 
 
 async def test_the_clock_is_start_plus_the_loops_time() -> None:

@@ -26,8 +26,7 @@ from fleetsim.runtime.limits import TokenBucket
 from fleetsim.runtime.ports import Program, Runtime
 from fleetsim.runtime.programs import desktop_program
 from fleetsim.runtime.retry import DELAYS_S
-from fleetsim.runtime.signing import SCHEME, write_secret
-from fleetsim.runtime.webhook import Delivery, WebhookSender
+from fleetsim.runtime.webhook import SCHEME, Delivery, WebhookSender, write_secret
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire.json import dump
 

@@ -13,7 +13,7 @@ from fleetsim.caller.channels.channel import COMMAND_S, Channel, Sink, SinkKind
 from fleetsim.model.errors import BlockedAddress, ConfigError
 from fleetsim.runtime.address import is_public, parse_address, parse_webhook_url
 from fleetsim.runtime.explain import Pattern
-from fleetsim.runtime.signing import read_secret
+from fleetsim.runtime.webhook import read_secret
 from fleetsim.runtime.yaml import Path, YamlDocument
 
 SINKS_MAX = 8
