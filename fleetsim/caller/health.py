@@ -2,37 +2,40 @@
 
 The numbers are Workstacean's, each defined in docs/reference/health.md, its faults repaired: an outcome counts once per
 correlation id and for the agent that did the work; whoever asked is counted beside it; success rate and latency are
-over outcomes the agent answers for. They are kept as sums while outcomes come and go: reading never walks the rows.
+over outcomes the agent answers for. The newest 100,000 outcomes are kept one by one, older ones as sums by the hour.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from math import inf
+from math import inf, nextafter
+from operator import itemgetter
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field
 
-from fleetsim.caller.durations import LONGEST_MS, class_of
 from fleetsim.caller.jsonable import to_json
-from fleetsim.caller.outcome_rows import (
+from fleetsim.caller.outcome_stats import (
+    WINDOW,
+    Ending,
+    FailureRate,
     OutcomeFacts,
-    OutcomeGroup,
-    OutcomeGroups,
-    OutcomeRows,
-    RecentIds,
+    OutcomeStats,
+    Scope,
+    SkillOutcomes,
+    grouped,
 )
-from fleetsim.caller.outcome_stats import WINDOW, Bucket, FailureRate, OutcomeStats, grouped
 from fleetsim.caller.registry import weight
 from fleetsim.model.work import Cause, Outcome
 from fleetsim.runtime.explain import DECLARED
 
-OUTCOMES_MAX = 2_000_000
+OUTCOMES_MAX = 100_000
+"""So many outcomes are kept one by one. When there are more, the oldest tenth is counted by the hour."""
 
 
 def window_start(now: datetime) -> datetime:
@@ -167,86 +170,85 @@ class FleetHealth:
     def __init__(self, *, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX) -> None:
         self.thresholds = thresholds or Thresholds()
         self.outcomes_max = outcomes_max
-        self._ids = RecentIds()
-        self._groups = OutcomeGroups()
-        self._skills: dict[tuple[str, str], Bucket] = {}
-        self._agents: dict[str, Bucket] = {}
+        self._ids = set[str]()
+        """Of the outcomes that are kept one by one."""
+        self._skills: dict[tuple[str, str], Scope] = {}
+        self._agents: dict[str, Scope] = {}
         self._weights: dict[str, float] = {}
-        self._unweighed = set[str]()  # agents with other outcomes than those that their weight is of
-        self.total = Bucket(self._groups)
-        self._turns = self._size = self._shed = 0
-        self._oldest_at = inf  # no row is older
+        self._unweighed = set[str]()
+        """The agents whose outcomes changed since their weight was computed."""
+        self.total = Scope()
+        self._folded = 0
 
     def __len__(self) -> int:
-        return self._size
+        return len(self.total)
 
     def fold(self, outcome: Outcome | OutcomeFacts) -> bool:
         """Count an outcome; False if its correlation id is in the window already."""
-        at = outcome.ended_at.timestamp()
-        if not self._ids.add(outcome.correlation_id, at):
+        if outcome.correlation_id in self._ids:
             return False
-        agent, skill = outcome.agent, outcome.skill
-        self._unweighed.add(agent)
-        bucket = self._skills.get((agent, skill))
-        if bucket is None:
-            bucket = self._new_skill(agent, skill)
-        group = self._groups.of(outcome)
-        ms = outcome.duration_ms if outcome.agent_ms is None else outcome.agent_ms
-        ms = min(max(ms, 0), LONGEST_MS)
-        if group.answered:
-            (rows,) = bucket.successes if group.success else bucket.failures
-            number = class_of(ms)
-            bucket.durations.add(number)
-            self._agents[agent].durations.add(number)
-            self.total.durations.add(number)
-        else:
-            (rows,) = bucket.beside
-        self._turns += 1
-        rows.add(at, ms, group, outcome, self._turns)
-        self._size += 1
-        if at < self._oldest_at:
-            self._oldest_at = at
-        if self._size > self.outcomes_max:
-            self._shed_oldest()
+        self._ids.add(outcome.correlation_id)
+        self._folded += 1
+        self._unweighed.add(outcome.agent)
+        scope = self._skills.get((outcome.agent, outcome.skill))
+        if scope is None:
+            scope = self._skills[outcome.agent, outcome.skill] = Scope([SkillOutcomes()])
+            self._agents.setdefault(outcome.agent, Scope()).skills += scope.skills
+            self.total.skills += scope.skills
+        scope.skills[0].add(outcome, outcome.ended_at.timestamp(), self._folded)
+        if len(self._ids) > self.outcomes_max:
+            self._count_oldest_by_hour()
         return True
 
-    def _new_skill(self, agent: str, skill: str) -> Bucket:
-        bucket = self._skills[agent, skill] = Bucket(self._groups)
-        for part in (bucket.successes, bucket.failures, bucket.beside):
-            part.append(OutcomeRows())
-        if agent not in self._agents:
-            self._agents[agent] = Bucket(self._groups)
-        self._agents[agent].take(bucket)
-        self.total.take(bucket)
-        return bucket
+    def _count_oldest_by_hour(self) -> None:
+        moments = sorted(row.at for skill in self.total.skills for row in skill.rows)
+        newest_gone = moments[max(1, len(moments) // 10) - 1]
+        for skill in self.total.skills:
+            self._ids.difference_update(row.correlation_id for row in skill.count_by_hour(nextafter(newest_gone, inf)))
 
     def prune(self, now: datetime) -> None:
         """Forget what ended more than 24 hours before ``now``."""
-        self._drop_before(window_start(now).timestamp())
+        cutoff, empty = window_start(now).timestamp(), False
+        for (agent, _), scope in self._skills.items():
+            (skill,) = scope.skills
+            before = skill.version
+            self._ids.difference_update([row.correlation_id for row in skill.drop_before(cutoff)])
+            if skill.version != before:
+                self._unweighed.add(agent)
+                empty = empty or not skill.tallies
+        if empty:
+            self._forget_empty()
+
+    def _forget_empty(self) -> None:
+        self._skills = {names: scope for names, scope in self._skills.items() if scope.skills[0].tallies}
+        self.total, self._agents = Scope(), {}
+        for (agent, _), scope in self._skills.items():
+            self._agents.setdefault(agent, Scope()).skills += scope.skills
+            self.total.skills += scope.skills
 
     def weights(self) -> Mapping[str, float]:
         """What the registry shares work by, of all outcomes since the last ``prune``.
 
-        It is read for each request: worked out anew for agents with other outcomes than before, of a large fleet a few.
-        An agent without an outcome that it answers for is not in it.
+        It is read for each request, so only agents with new outcomes are weighed again. An agent without an outcome
+        that it answers for is not in it.
         """
         for agent in self._unweighed:
-            bucket = self._agents.get(agent)
-            if bucket is None or (rate := bucket.rate()) is None:
+            scope = self._agents.get(agent)
+            if scope is None or (rate := scope.rate()) is None:
                 self._weights.pop(agent, None)
             else:
-                self._weights[agent] = weight(rate, bucket.cost_per_success())
+                self._weights[agent] = weight(rate, scope.cost_per_success())
         self._unweighed.clear()
         return self._weights
 
     def last_hour(self, now: datetime) -> dict[str, FailureRate]:
         """What each agent answered for in the last hour."""
-        return {name: bucket.last_hour(now.timestamp()) for name, bucket in self._agents.items()}
+        return {name: scope.last_hour(now.timestamp()) for name, scope in self._agents.items()}
 
     def snapshot(self, now: datetime, conditions: Mapping[str, Condition] | None = None) -> HealthSnapshot:
         """All figures at ``now``. ``conditions`` names the configured agents, which appear even without outcomes."""
         figures, skills = self.figures(now)
-        known, none = conditions or {}, Bucket(self._groups).figures(now.timestamp())
+        known, none = conditions or {}, Scope().figures(now.timestamp())
         agents = tuple(
             self._agent(name, known.get(name, Condition()), figures.get(name, none))
             for name in dict.fromkeys([*known, *sorted(figures)])
@@ -259,10 +261,10 @@ class FleetHealth:
             skills=skills,
             system_actors=self._system_actors(),
             orphaned_skills=tuple(sorted(answered - worked)),
-            total_outcomes=self._size,
+            total_outcomes=len(self),
             total_cost_usd_1d=self.total.cost_usd(),
             max_failure_rate_1h=max((a.figures.failure_rate_1h for a in agents), default=0.0),
-            outcomes_shed=self._shed,
+            outcomes_shed=len(self) - len(self._ids),
         )
 
     def figures(self, now: datetime) -> tuple[dict[str, OutcomeStats], tuple[SkillHealth, ...]]:
@@ -270,10 +272,10 @@ class FleetHealth:
         self.prune(now)
         at = now.timestamp()
         skills = (
-            SkillHealth(agent_name=agent, skill=skill, figures=bucket.figures(at))
-            for (agent, skill), bucket in sorted(self._skills.items())
+            SkillHealth(agent_name=agent, skill=name, figures=scope.figures(at))
+            for (agent, name), scope in sorted(self._skills.items(), key=itemgetter(0))
         )
-        return {name: bucket.figures(at) for name, bucket in self._agents.items()}, tuple(skills)
+        return {name: scope.figures(at) for name, scope in self._agents.items()}, tuple(skills)
 
     def _agent(self, name: str, condition: Condition, figures: OutcomeStats) -> AgentHealth:
         word, why, since = self.verdict(name, condition)
@@ -281,63 +283,22 @@ class FleetHealth:
 
     def verdict(self, name: str, condition: Condition) -> Verdict:
         """The word of one agent, of all outcomes since the last ``prune``."""
-        return judge(self._agents.get(name) or Bucket(self._groups), condition, self.thresholds)
+        return judge(self._agents.get(name) or Scope(), condition, self.thresholds)
 
     def _system_actors(self) -> tuple[SystemActor, ...]:
-        by_actor: dict[str, list[OutcomeGroup]] = {}
-        for group in self._groups:
-            by_actor.setdefault(group.system_actor, []).append(group)
+        by_actor = defaultdict[str, list[tuple[Ending, int]]](list)
+        for ending, tally in self.total.tallies():
+            by_actor[ending.system_actor].append((ending, tally.count))
         return tuple(
             SystemActor(
                 system_actor=name,
-                total_outcomes=sum(group.count for group in groups),
-                success_count=sum(group.count for group in groups if group.success),
-                failure_count=sum(group.count for group in groups if group.answered and not group.success),
-                beside_counts=grouped((group.blame, group.count) for group in groups if not group.answered),
+                total_outcomes=sum(count for _, count in counts),
+                success_count=sum(count for ending, count in counts if ending.success),
+                failure_count=sum(count for ending, count in counts if ending.answered and not ending.success),
+                beside_counts=grouped((ending.blame, count) for ending, count in counts if not ending.answered),
             )
-            for name, groups in sorted(by_actor.items())
+            for name, counts in sorted(by_actor.items())
         )
-
-    def _shed_oldest(self) -> None:
-        """Make room: the oldest tenth goes, and is counted as shed."""
-        size, rows = self._size, self.total.rows()
-        early, late = self._oldest_at, max(some.last[0] for some in rows if some.last is not None) + 1.0
-        while late - early > 0.001:
-            middle = (early + late) / 2
-            enough = sum(some.before(middle) for some in rows) >= max(1, size // 10)
-            early, late = (early, middle) if enough else (middle, late)
-        self._drop_before(late)
-        self._shed += size - self._size
-
-    def _drop_before(self, cutoff: float) -> None:
-        if cutoff <= self._oldest_at:
-            return
-        for (agent, _), bucket in self._skills.items():
-            for rows in bucket.rows():
-                gone = rows.drop_before(cutoff, self._groups)
-                self._size -= len(gone)
-                if gone:
-                    self._unweighed.add(agent)
-                if gone and rows not in bucket.beside:
-                    numbers = Counter(map(class_of, gone))
-                    for counted in (bucket, self._agents[agent], self.total):
-                        counted.durations.drop(numbers)
-        self._ids.forget_before(cutoff)
-        self._oldest_at = min((rows.oldest_at for rows in self.total.rows()), default=inf)
-        if not all(self._skills.values()):
-            self._forget_empty()
-
-    def _forget_empty(self) -> None:
-        """Skills and agents without outcomes have no rows to look at."""
-        self._skills = {names: bucket for names, bucket in self._skills.items() if bucket}
-        for bucket in (self.total, *self._agents.values()):
-            bucket.successes, bucket.failures, bucket.beside = [], [], []
-        for (agent, _), bucket in self._skills.items():
-            self._agents[agent].take(bucket)
-            self.total.take(bucket)
-        self._agents = {name: bucket for name, bucket in self._agents.items() if bucket}
-        if not self._size:
-            self._ids.clear()
 
 
 class Verdict(NamedTuple):
@@ -351,36 +312,36 @@ class Verdict(NamedTuple):
     since: Callable[[], datetime | None] = lambda: None
 
 
-def judge(bucket: Bucket, condition: Condition, limits: Thresholds) -> Verdict:
+def judge(scope: Scope, condition: Condition, limits: Thresholds) -> Verdict:
     """An agent's word: the one place that decides it. A rate over too few outcomes decides nothing."""
-    answered, successes = len(bucket.durations), bucket.success_count()
-    rate = successes / answered if answered >= limits.outcomes_min else None
+    answered, failures = scope.answered()
+    rate = (answered - failures) / answered if answered >= limits.outcomes_min else None
     low = "its success rate is under {:g} %"
     if condition.paused:
         return Verdict(HealthWord.PAUSED, condition.paused_why or "not enabled in agents.yaml")
     if condition.reachable is False:
         why = condition.unreachable_why or "unreachable"
-        return Verdict(HealthWord.DOWN, why, _streak(bucket, condition.unreachable_since, _NOT_THERE))
+        return Verdict(HealthWord.DOWN, why, _streak(scope, condition.unreachable_since, _NOT_THERE))
     if condition.auth_refused:
         why = condition.refused_why or "refused the credential"
-        return Verdict(HealthWord.DOWN, why, _streak(bucket, condition.refused_since, {Cause.CREDENTIAL_REFUSED}))
+        return Verdict(HealthWord.DOWN, why, _streak(scope, condition.refused_since, {Cause.CREDENTIAL_REFUSED}))
     if condition.breaker_open:
         why = "left alone after repeated failures"
-        return Verdict(HealthWord.DOWN, why, _streak(bucket, condition.breaker_since, _NOT_THERE))
+        return Verdict(HealthWord.DOWN, why, _streak(scope, condition.breaker_since, _NOT_THERE))
     if rate is not None and rate < limits.down_below:
-        since = partial(bucket.low_since, limits.down_below, limits.outcomes_min)
+        since = partial(scope.low_since, limits.down_below, limits.outcomes_min)
         return Verdict(HealthWord.DOWN, low.format(100 * limits.down_below), since)
     if condition.reachable is None:
         return Verdict(HealthWord.UNKNOWN, "not reached yet")
     if rate is not None and rate < limits.up_at:
-        since = partial(bucket.low_since, limits.up_at, limits.outcomes_min)
+        since = partial(scope.low_since, limits.up_at, limits.outcomes_min)
         return Verdict(HealthWord.DEGRADED, low.format(100 * limits.up_at), since)
-    if limits.p95_limit_ms is not None and bucket.p95_ms() > limits.p95_limit_ms:
-        since = partial(bucket.slow_since, limits.p95_limit_ms)
+    if limits.p95_limit_ms is not None and scope.latencies()[1] > limits.p95_limit_ms:
+        since = partial(scope.slow_since, limits.p95_limit_ms)
         return Verdict(HealthWord.DEGRADED, f"p95 is over {limits.p95_limit_ms} ms", since)
     if condition.push_silent:
         return Verdict(HealthWord.DEGRADED, "its webhooks do not arrive", lambda: condition.silent_since)
-    if rate is None and successes < answered:
+    if rate is None and failures:
         why = f"too few to tell, and not all succeeded: it takes {limits.outcomes_min}"
         return Verdict(HealthWord.TOO_FEW, why)
     return Verdict(HealthWord.UP, "")
@@ -389,10 +350,10 @@ def judge(bucket: Bucket, condition: Condition, limits: Thresholds) -> Verdict:
 _NOT_THERE = frozenset({Cause.UNREACHABLE, Cause.NEVER_SENT})
 
 
-def _streak(bucket: Bucket, noticed: datetime | None, causes: Collection[Cause]) -> Callable[[], datetime | None]:
+def _streak(scope: Scope, noticed: datetime | None, causes: Collection[Cause]) -> Callable[[], datetime | None]:
     """The earlier of both; outcomes remember more than a hub that was started again."""
 
     def since() -> datetime | None:
-        return min((at for at in (noticed, bucket.streak_since(causes)) if at is not None), default=None)
+        return min((at for at in (noticed, scope.streak_since(causes)) if at is not None), default=None)
 
     return since

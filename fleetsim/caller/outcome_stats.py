@@ -1,31 +1,78 @@
 """The figures of a set of outcomes: of one skill at one agent, of one agent, or of the whole fleet. Pure.
 
-Each figure is defined in docs/reference/health.md. The figures are kept as sums while outcomes come and go: reading
-never walks the rows.
+docs/reference/health.md defines each figure. ``SkillOutcomes`` keeps the outcomes of one skill at one agent, with sums
+that follow each outcome that comes or goes; ``Scope`` reads the figures of one or several of them from those sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
 from heapq import merge
-from itertools import chain
-from math import inf
-from operator import add
+from itertools import accumulate, chain, takewhile
+from math import exp, log
+from operator import attrgetter, itemgetter, sub
 from typing import NamedTuple
 
-from fleetsim.caller.durations import Durations
-from fleetsim.caller.outcome_rows import FAILURES_SHOWN, NANO, OutcomeGroup, OutcomeGroups, OutcomeRows, RecentFailure
-from fleetsim.model.work import Cause, OutcomeKind
+import msgspec
+
+from fleetsim.model.errors import Blame
+from fleetsim.model.extensions import Usage
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 
 WINDOW = timedelta(hours=24)
 RECENT = timedelta(hours=1)
 TREND_BUCKETS = 16
+FAILURES_SHOWN = 10
+
+CONFIDENT_AT = 0.8
+"""An agent that reports at least this confidence was sure: its failures at this confidence are counted apart."""
+
 EXACT_MAX = 1_000
-"""Of so many durations quantiles are exact; of more they are right to half a hundredth."""
+"""Quantiles of up to so many durations are exact; those of more are right to half a hundredth."""
+
+_CLASS_WIDTH = log(1.01)
+_HOUR_S = 3_600
+_NANO = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeFacts:
+    """The fields of an outcome that health counts, named as there."""
+
+    correlation_id: str
+    agent: str
+    skill: str
+    system_actor: str
+    kind: OutcomeKind
+    success: bool
+    blame: Blame
+    ended_at: datetime
+    duration_ms: int
+    reason: str = ""
+    via: UpdateSource = UpdateSource.LOCAL
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    confidence: float | None = None
+    cause: Cause | None = None
+    agent_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentFailure:
+    """One outcome that was not a success, and its blame; ``failure_reason`` is one harmless line."""
+
+    timestamp: datetime
+    skill: str
+    correlation_id: str
+    kind: OutcomeKind
+    blame: Blame
+    failure_reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +88,14 @@ class OutcomeStats:
     """The numbers of one set of outcomes. Rates are 0 to 1, None without data; latencies 0 without data.
 
     ``answered_outcomes`` are those the agent answers for: its successes, and the failures blamed on it
-    (``failure_count``). ``beside_counts`` has all the others, by whose doing they were.
+    (``failure_count``). ``beside_counts`` has all the others by their blame.
     """
 
     total_outcomes: int = 0
     answered_outcomes: int = 0
     success_count: int = 0
     failure_count: int = 0
-    beside_counts: Mapping[str, int] = field(default_factory=dict)
+    beside_counts: dict[str, int] = field(default_factory=dict)
     unknown_count: int = 0
     undeliverable_count: int = 0
     success_rate: float | None = None
@@ -62,8 +109,8 @@ class OutcomeStats:
     failure_rate_1h: float = 0.0
     mean_confidence: float | None = None
     confident_failures: int = 0
-    kinds: Mapping[str, int] = field(default_factory=dict)
-    channels: Mapping[str, int] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=dict)
+    channels: dict[str, int] = field(default_factory=dict)
     recent_failures: tuple[RecentFailure, ...] = ()
     trend: tuple[TrendBucket, ...] = ()
     last_outcome_at: datetime | None = None
@@ -82,171 +129,351 @@ class FailureRate(NamedTuple):
         return self.failures / self.answered if self.answered else 0.0
 
 
-class Bucket:
-    """Rows that are looked at together: of one skill at one agent, of all an agent's skills, or of the whole fleet."""
+# ------------------------------------------------------------------ outcomes of one skill
 
-    def __init__(self, groups: OutcomeGroups) -> None:
-        self._groups = groups
-        self.successes, self.failures, self.beside = list[OutcomeRows](), list[OutcomeRows](), list[OutcomeRows]()
-        self.durations = Durations()
+
+class Ending(NamedTuple):
+    """How an outcome ended and who asked for it: few combinations occur, so sums are kept for each."""
+
+    kind: OutcomeKind
+    via: UpdateSource
+    success: bool
+    blame: Blame
+    cause: Cause | None
+    system_actor: str
+
+    @property
+    def answered(self) -> bool:
+        """Whether the agent answers for it (``Outcome.counts``)."""
+        return self.success or self.blame is Blame.AGENT
+
+
+class Row(msgspec.Struct, gc=False):
+    """One outcome. ``at`` is the end in seconds since 1970; money and confidence are billionths, so sums are exact."""
+
+    at: float
+    ms: int
+    ending: Ending
+    correlation_id: str
+    cost_nano_usd: int
+    input_tokens: int
+    output_tokens: int
+    confidence_nano: int | None
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over outcomes that ended alike. ``durations`` counts them by class (``class_of``)."""
+
+    count: int = 0
+    cost_nano_usd: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    rated_count: int = 0
+    confidence_nano: int = 0
+    confident_count: int = 0
+    durations: Counter[int] = field(default_factory=Counter)
+
+    def add(self, row: Row, by: int = 1) -> None:
+        """Count one outcome; with -1, take it out again."""
+        self.count += by
+        self.durations[class_of(row.ms)] += by
+        self.cost_nano_usd += by * row.cost_nano_usd
+        self.input_tokens += by * row.input_tokens
+        self.output_tokens += by * row.output_tokens
+        if row.confidence_nano is not None:
+            self.rated_count += by
+            self.confidence_nano += by * row.confidence_nano
+            self.confident_count += by * (row.confidence_nano >= CONFIDENT_AT * _NANO)
+
+    def subtract(self, other: Tally) -> None:
+        """Take the outcomes of another tally out."""
+        for name in Tally.__slots__[:-1]:
+            setattr(self, name, getattr(self, name) - getattr(other, name))
+        self.durations.subtract(other.durations)
+
+
+class SkillOutcomes:
+    """The outcomes of one skill at one agent.
+
+    ``rows`` are single outcomes, oldest first; ``successes`` and ``failures`` are the moments of those that the agent
+    answers for. ``hours`` are tallies of outcomes that are older than the rows, by hours since 1970. ``tallies`` are
+    over both. ``version`` changes with each change.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.successes: list[float] = []
+        self.failures: list[float] = []
+        self.hours: dict[int, dict[Ending, Tally]] = {}
+        self.tallies: dict[Ending, Tally] = {}
+        self.newest_failures: list[tuple[float, int, RecentFailure]] = []
+        self.last: tuple[float, int, OutcomeKind] | None = None
+        self.version = 0
+
+    def add(self, outcome: Outcome | OutcomeFacts, at: float, number: int) -> None:
+        """Count an outcome, in whatever order they come; ``number`` is its place in that order."""
+        ending = Ending(outcome.kind, outcome.via, outcome.success, outcome.blame, outcome.cause, outcome.system_actor)
+        usage, confidence = outcome.usage, outcome.confidence
+        row = Row(
+            at,
+            max(0, outcome.duration_ms if outcome.agent_ms is None else outcome.agent_ms),
+            ending,
+            outcome.correlation_id,
+            round(outcome.cost_usd * _NANO) if outcome.cost_usd else 0,
+            usage.input_tokens if usage is not None else 0,
+            usage.output_tokens if usage is not None else 0,
+            None if confidence is None else round(confidence * _NANO),
+        )
+        self.version += 1
+        if not self.rows or self.rows[-1].at <= at:
+            self.rows.append(row)
+        else:
+            insort(self.rows, row, key=attrgetter("at"))
+        if ending.answered:
+            insort(self.successes if ending.success else self.failures, at)
+        tally = self.tallies.get(ending)
+        if tally is None:
+            tally = self.tallies[ending] = Tally()
+        tally.add(row)
+        if self.last is None or self.last[0] <= at:
+            self.last = at, number, outcome.kind
+        if not outcome.success:
+            self._add_failure(outcome, at, number)
+
+    def _add_failure(self, outcome: Outcome | OutcomeFacts, at: float, number: int) -> None:
+        failure = RecentFailure(
+            timestamp=outcome.ended_at,
+            skill=outcome.skill,
+            correlation_id=outcome.correlation_id,
+            kind=outcome.kind,
+            blame=outcome.blame,
+            failure_reason=one_line(outcome.reason or outcome.kind.value),
+        )
+        insort(self.newest_failures, (at, number, failure), key=itemgetter(0))
+        del self.newest_failures[:-FAILURES_SHOWN]
+
+    def drop_before(self, cutoff: float) -> Sequence[Row]:
+        """Forget outcomes that ended before ``cutoff``; returns those that were rows. Hours go as a whole."""
+        gone = self._cut(cutoff)
+        for row in gone:
+            self.tallies[row.ending].add(row, -1)
+        old = [hour for hour in self.hours if (hour + 1) * _HOUR_S <= cutoff]
+        for hour in old:
+            for ending, tally in self.hours.pop(hour).items():
+                self.tallies[ending].subtract(tally)
+        if gone or old:
+            self.version += 1
+            self.tallies = {ending: tally for ending, tally in self.tallies.items() if tally.count}
+            self.newest_failures = [failure for failure in self.newest_failures if failure[0] >= cutoff]
+            if not self.tallies:
+                self.last = None
+        return gone
+
+    def count_by_hour(self, cutoff: float) -> Sequence[Row]:
+        """Count the outcomes that ended before ``cutoff`` by the hour from now on; returns their rows, which go."""
+        gone = self._cut(cutoff)
+        for row in gone:
+            hour = self.hours.setdefault(int(row.at // _HOUR_S), {})
+            hour.setdefault(row.ending, Tally()).add(row)
+        self.version += bool(gone)
+        return gone
+
+    def _cut(self, cutoff: float) -> Sequence[Row]:
+        if not self.rows or self.rows[0].at >= cutoff:
+            return ()
+        place = bisect_left(self.rows, cutoff, key=attrgetter("at"))
+        gone = self.rows[:place]
+        del self.rows[:place]
+        for moments in (self.successes, self.failures):
+            del moments[: bisect_left(moments, cutoff)]
+        return gone
+
+    def by_hour(self, success: bool) -> Iterator[tuple[float, int]]:
+        """The answered outcomes of each hour that has no rows any more: its middle, and how many."""
+        for hour, tallies in self.hours.items():
+            counts = (t.count for ending, t in tallies.items() if ending.answered and ending.success is success)
+            yield (hour + 0.5) * _HOUR_S, sum(counts)
+
+
+# ------------------------------------------------------------------ the figures of several
+
+
+class Scope:
+    """Skills that are looked at together: one skill, all skills of an agent, or the whole fleet."""
+
+    def __init__(self, skills: Iterable[SkillOutcomes] = ()) -> None:
+        self.skills = list(skills)
+        self._latencies: tuple[int, tuple[int, int, int]] | None = None
+
+    def tallies(self) -> list[tuple[Ending, Tally]]:
+        """The sums of each skill for each way to end."""
+        return [pair for skill in self.skills for pair in skill.tallies.items()]
 
     def __len__(self) -> int:
-        return sum(map(len, self.rows()))
+        return sum(tally.count for _, tally in self.tallies())
 
-    def take(self, skill: Bucket) -> None:
-        """Look at a skill's rows too; their durations are told as they come."""
-        self.successes += skill.successes
-        self.failures += skill.failures
-        self.beside += skill.beside
-
-    def rows(self) -> list[OutcomeRows]:
-        """All of them."""
-        return [*self.successes, *self.failures, *self.beside]
-
-    def success_count(self) -> int:
-        """How many outcomes met their goal."""
-        return sum(map(len, self.successes))
-
-    def failure_count(self) -> int:
-        """How many failures are the agent's."""
-        return sum(map(len, self.failures))
-
-    def counts(self, rows: Iterable[OutcomeRows]) -> list[tuple[OutcomeGroup, int]]:
-        """How many outcomes there are of each group in some of the rows, in no order."""
-        return [(self._groups[number], count) for some in rows for number, count in some.counts.items()]
-
-    def cost_usd(self) -> float:
-        """US dollars of all outcomes, failures included."""
-        return sum(rows.cost_nano_usd for rows in self.rows()) / NANO
+    def answered(self) -> FailureRate:
+        """The outcomes that the agent answers for."""
+        counts = [(ending.success, tally.count) for ending, tally in self.tallies() if ending.answered]
+        return FailureRate(sum(count for _, count in counts), sum(count for success, count in counts if not success))
 
     def rate(self) -> float | None:
         """Successes over outcomes the agent answers for; None without any."""
-        answered = len(self.durations)
-        return self.success_count() / answered if answered else None
+        answered, failures = self.answered()
+        return (answered - failures) / answered if answered else None
+
+    def cost_usd(self) -> float:
+        """US dollars of all outcomes, failures included."""
+        return sum(tally.cost_nano_usd for _, tally in self.tallies()) / _NANO
 
     def cost_per_success(self) -> float:
         """US dollars of the outcomes the agent answers for over its successes; 0 without a success."""
-        successes = self.success_count()
-        cost = sum(rows.cost_nano_usd for rows in (*self.successes, *self.failures))
-        return cost / NANO / successes if successes else 0.0
+        answered, failures = self.answered()
+        cost = sum(tally.cost_nano_usd for ending, tally in self.tallies() if ending.answered)
+        return cost / _NANO / (answered - failures) if answered > failures else 0.0
 
     def low_since(self, below: float, outcomes_min: int) -> datetime | None:
-        """Since when the success rate, over the rows kept, has been under ``below``; None if it is not.
+        """Since when the success rate, over the outcomes kept, has been under ``below``; None if it is not.
 
-        Exact for the newest outcomes; further back it looks at fewer of them, so that a day costs some hundred looks.
+        Exact for the newest outcomes. Further back it looks at every 64th part of the way only, so that a long day
+        costs some hundred looks.
         """
-        since = None
-        for at in merge(*(rows.looks() for rows in (*self.successes, *self.failures)), reverse=True):
-            successes = sum(rows.upto(at) for rows in self.successes)
-            answered = successes + sum(rows.upto(at) for rows in self.failures)
-            if answered < outcomes_min or successes / answered >= below:
+        successes = sorted(chain.from_iterable(skill.successes for skill in self.skills))
+        failures = sorted(chain.from_iterable(skill.failures for skill in self.skills))
+        moments = sorted((*successes, *failures))
+        earlier_successes, earlier_failures = (
+            sum(count for skill in self.skills for _, count in skill.by_hour(success)) for success in (True, False)
+        )
+        since, place = None, len(moments) - 1
+        while place >= 0:
+            succeeded = earlier_successes + bisect_right(successes, moments[place])
+            answered = succeeded + earlier_failures + bisect_right(failures, moments[place])
+            if answered < outcomes_min or succeeded / answered >= below:
                 break
-            since = at
+            since = moments[place]
+            place -= max(1, (len(moments) - place) // 64)
         return _date(since)
 
     def slow_since(self, limit_ms: int) -> datetime | None:
         """When the oldest outcome ended that took the agent longer than ``limit_ms``."""
-        return _date(_first(rows.first_longer_than(limit_ms) for rows in (*self.successes, *self.failures)))
+        slow = (
+            next((row.at for row in skill.rows if row.ms > limit_ms and row.ending.answered), None)
+            for skill in self.skills
+        )
+        return _date(min((at for at in slow if at is not None), default=None))
 
     def streak_since(self, causes: Collection[Cause]) -> datetime | None:
         """When the newest run of outcomes with one of these causes began; None if the last had another."""
-        like = {group.number for group, _ in self.counts(self.rows()) if group.cause in causes}
-        others = [at for rows in self.rows() if (at := rows.last_other(like)) is not None]
-        return _date(_first(rows.first_after(max(others, default=-inf)) for rows in self.rows()))
+        newest_first = merge(*(reversed(skill.rows) for skill in self.skills), key=attrgetter("at"), reverse=True)
+        run = takewhile(lambda row: row.ending.cause in causes, newest_first)
+        return _date(min((row.at for row in run), default=None))
 
     def last_hour(self, now: float) -> FailureRate:
-        """What the agent answered for in the hour before ``now``, in seconds since 1970."""
-        moments = _moments(now)
-        failures = _pieces(self.failures, moments)[-1]
-        return FailureRate(_pieces(self.successes, moments)[-1] + failures, failures)
+        """The outcomes of the hour before ``now``, in seconds since 1970, that the agent answers for."""
+        moments = (now - RECENT.total_seconds(),)
+        failures = self._since(moments, success=False)[0]
+        return FailureRate(self._since(moments, success=True)[0] + failures, failures)
 
-    def _latencies(self) -> tuple[int, ...]:
+    def _since(self, moments: Sequence[float], *, success: bool) -> list[int]:
+        """How many answered outcomes ended at or after each of the moments."""
+        counts = [0] * len(moments)
+        for skill in self.skills:
+            ends = skill.successes if success else skill.failures
+            counts = [count + len(ends) - bisect_left(ends, at) for count, at in zip(counts, moments, strict=True)]
+            for middle, earlier in skill.by_hour(success):
+                counts = [count + earlier * (middle >= at) for count, at in zip(counts, moments, strict=True)]
+        return counts
+
+    def latencies(self) -> tuple[int, int, int]:
         """The median, the 95th percentile (at index floor(n × share) of the durations in order), and the longest."""
-        durations = self.durations
-        if durations.quantiles is None:
-            n = len(durations)
-            indices = (int(n * 0.5), int(n * 0.95), n - 1)
-            if n > EXACT_MAX:
-                durations.quantiles = durations.at(*indices)
-            else:
-                ordered = sorted(chain.from_iterable(rows.durations() for rows in (*self.successes, *self.failures)))
-                durations.quantiles = tuple(ordered[index] for index in indices) if n else (0, 0, 0)
-        return durations.quantiles
+        version = sum(skill.version for skill in self.skills)
+        if self._latencies is None or self._latencies[0] != version:
+            self._latencies = version, self._read_latencies()
+        return self._latencies[1]
 
-    def p95_ms(self) -> int:
-        """The 95th percentile of the durations; 0 without any."""
-        return self._latencies()[1]
+    def _read_latencies(self) -> tuple[int, int, int]:
+        n, _ = self.answered()
+        if not n:
+            return 0, 0, 0
+        indices = int(n * 0.5), int(n * 0.95), n - 1
+        if n <= EXACT_MAX and not any(skill.hours for skill in self.skills):
+            ordered = sorted(row.ms for skill in self.skills for row in skill.rows if row.ending.answered)
+            p50, p95, longest = (ordered[index] for index in indices)
+        else:
+            classes = Counter[int]()
+            for ending, tally in self.tallies():
+                if ending.answered:
+                    classes.update(tally.durations)
+            numbers = sorted(classes)
+            upto = list(accumulate(classes[number] for number in numbers))
+            p50, p95, longest = (_middle_of(numbers[bisect_right(upto, index)]) for index in indices)
+        return p50, p95, longest
 
     def figures(self, now: float) -> OutcomeStats:
         """All figures at ``now``, in seconds since 1970."""
-        rows = self.rows()
-        counts = self.counts(rows)
-        rated = sum(some.confident_count for some in rows)
-        successes, failures = self.success_count(), self.failure_count()
-        kinds = grouped((group.kind, count) for group, count in counts)
-        last = max((some.last for some in rows if some.last is not None), default=None)
-        p50_ms, p95_ms, max_ms = self._latencies()
-        *won, won_1h = _pieces(self.successes, moments := _moments(now))
-        *lost, lost_1h = _pieces(self.failures, moments)
-        won[-1] += won_1h
-        lost[-1] += lost_1h
+        tallies = self.tallies()
+        answered, failures = self.answered()
+        rated = sum(tally.rated_count for _, tally in tallies)
+        kinds = grouped((ending.kind, tally.count) for ending, tally in tallies)
+        p50_ms, p95_ms, max_ms = self.latencies()
+        last = max((skill.last for skill in self.skills if skill.last is not None), default=None)
+        newest = sorted(chain.from_iterable(skill.newest_failures for skill in self.skills), key=itemgetter(0, 1))
         return OutcomeStats(
-            total_outcomes=sum(map(len, rows)),
-            answered_outcomes=successes + failures,
-            success_count=successes,
+            total_outcomes=sum(tally.count for _, tally in tallies),
+            answered_outcomes=answered,
+            success_count=answered - failures,
             failure_count=failures,
-            beside_counts=grouped((group.blame, count) for group, count in self.counts(self.beside)),
+            beside_counts=grouped((ending.blame, tally.count) for ending, tally in tallies if not ending.answered),
             unknown_count=kinds.get(OutcomeKind.UNKNOWN, 0),
             undeliverable_count=kinds.get(OutcomeKind.UNDELIVERABLE, 0),
-            success_rate=self.rate(),
+            success_rate=(answered - failures) / answered if answered else None,
             p50_latency_ms=p50_ms,
             p95_latency_ms=p95_ms,
             max_latency_ms=max_ms,
             total_cost_usd=self.cost_usd(),
             cost_per_successful_outcome=self.cost_per_success(),
-            input_tokens=sum(some.input_tokens for some in rows),
-            output_tokens=sum(some.output_tokens for some in rows),
-            failure_rate_1h=FailureRate(won_1h + lost_1h, lost_1h).share,
-            mean_confidence=sum(some.confidence_nano for some in rows) / NANO / rated if rated else None,
-            confident_failures=sum(some.sure_count for some in self.failures),
+            input_tokens=sum(tally.input_tokens for _, tally in tallies),
+            output_tokens=sum(tally.output_tokens for _, tally in tallies),
+            failure_rate_1h=self.last_hour(now).share,
+            mean_confidence=sum(tally.confidence_nano for _, tally in tallies) / _NANO / rated if rated else None,
+            confident_failures=sum(
+                tally.confident_count for ending, tally in tallies if ending.answered and not ending.success
+            ),
             kinds=kinds,
-            channels=grouped((group.via, count) for group, count in counts),
-            recent_failures=self._recent_failures(),
-            trend=tuple(map(TrendBucket, map(add, won, lost), won)),
+            channels=grouped((ending.via, tally.count) for ending, tally in tallies),
+            recent_failures=tuple(failure for *_, failure in newest[: -FAILURES_SHOWN - 1 : -1]),
+            trend=self._trend(now),
             last_outcome_at=_date(last[0]) if last else None,
             last_outcome_kind=last[2] if last else None,
         )
 
-    def _recent_failures(self) -> tuple[RecentFailure, ...]:
-        newest = sorted(chain.from_iterable(rows.newest for rows in (*self.failures, *self.beside)))
-        return tuple([failure for *_, failure in newest[: -FAILURES_SHOWN - 1 : -1]])
+    def _trend(self, now: float) -> tuple[TrendBucket, ...]:
+        width = WINDOW.total_seconds() / TREND_BUCKETS
+        began = [now - WINDOW.total_seconds() + width * n for n in range(TREND_BUCKETS)]
+        successes, failures = (
+            list(map(sub, since, [*since[1:], 0]))
+            for since in (self._since(began, success=True), self._since(began, success=False))
+        )
+        return tuple(TrendBucket(s + f, s) for s, f in zip(successes, failures, strict=True))
+
+
+def class_of(ms: int) -> int:
+    """The class of a duration: 0 for 0 ms; those of one class differ by a hundredth at most."""
+    return 1 + int(log(ms) / _CLASS_WIDTH) if ms > 0 else 0
+
+
+def _middle_of(number: int) -> int:
+    return round(exp((number - 0.5) * _CLASS_WIDTH)) if number else 0
 
 
 def _date(at: float | None) -> datetime | None:
     return None if at is None else datetime.fromtimestamp(at, UTC)
 
 
-def _first(moments: Iterable[float | None]) -> float | None:
-    return min((at for at in moments if at is not None), default=None)
-
-
 def grouped(counts: Iterable[tuple[StrEnum, int]]) -> dict[str, int]:
     """The counts added up by name, in order."""
-    found: dict[StrEnum, int] = {}
-    for what, count in counts:
-        found[what] = found.get(what, 0) + count
-    return {str(what): count for what, count in sorted(found.items())}
-
-
-@lru_cache(maxsize=1)
-def _moments(now: float) -> tuple[float, ...]:
-    """Where each piece of the trend begins, and in the last of them the last hour."""
-    began, width = now - WINDOW.total_seconds(), WINDOW.total_seconds() / TREND_BUCKETS
-    return (*(began + width * n for n in range(TREND_BUCKETS)), now - RECENT.total_seconds())
-
-
-def _pieces(groups: Sequence[OutcomeRows], moments: tuple[float, ...]) -> Sequence[int]:
-    """How many rows there are from each moment to the next."""
-    if len(groups) == 1:
-        return groups[0].pieces(moments)
-    return list(map(sum, zip(*(rows.pieces(moments) for rows in groups), strict=True))) or [0] * len(moments)
+    sums = Counter[StrEnum]()
+    for name, count in counts:
+        sums[name] += count
+    return {str(name): count for name, count in sorted(sums.items())}

@@ -13,8 +13,7 @@ from enum import StrEnum
 from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import Event
 from fleetsim.caller.health import FleetHealth, HealthWord, Thresholds
-from fleetsim.caller.outcome_rows import OutcomeFacts
-from fleetsim.caller.outcome_stats import OutcomeStats
+from fleetsim.caller.outcome_stats import OutcomeFacts, OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.model.text import one_line

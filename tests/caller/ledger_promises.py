@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
-from fleetsim.caller.outcome_rows import OutcomeFacts
+from fleetsim.caller.outcome_stats import OutcomeFacts
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.model.work import OutcomeKind

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -271,12 +272,45 @@ def test_confidence_is_averaged_and_confident_failures_are_counted() -> None:
     assert row(health).confident_failures == 1
 
 
-def test_too_many_outcomes_shed_the_oldest_and_say_so() -> None:
-    health = folded(*(outcome(n, ago_s=1_000 - n) for n in range(101)), outcomes_max=100)
-    snapshot = health.snapshot(NOW)
-    assert snapshot.total_outcomes + snapshot.outcomes_shed == 101
-    assert snapshot.total_outcomes == 91
-    assert row(health).total_outcomes == 91
+def test_beyond_the_limit_the_oldest_outcomes_are_counted_by_the_hour_and_no_figure_loses_them() -> None:
+    usage = {"cost_usd": 0.25, "usage": Usage(input_tokens=3, output_tokens=5), "confidence": 0.9}
+    history = [
+        outcome(n, ago_s=80_000 - 600 * n, success=n % 4 > 0, duration_ms=1_000 + n, **usage) for n in range(130)
+    ]
+    exact, coarse = folded(*history).snapshot(NOW), folded(*history, outcomes_max=100).snapshot(NOW)
+    assert (exact.outcomes_shed, coarse.outcomes_shed) == (0, 30)
+    assert coarse.system_actors == exact.system_actors
+    before, after = exact.agents[0].figures, coarse.agents[0].figures
+    latencies = ("p50_latency_ms", "p95_latency_ms", "max_latency_ms")
+    for name in latencies:
+        assert getattr(after, name) == pytest.approx(getattr(before, name), rel=0.006)
+    same = replace(after, trend=before.trend, **{name: getattr(before, name) for name in latencies})
+    assert same == before
+    assert sum(bucket.outcomes for bucket in after.trend) == 130
+    assert [b.outcomes for b in after.trend[8:]] == [b.outcomes for b in before.trend[8:]]
+
+
+def test_outcomes_that_are_counted_by_the_hour_leave_the_window_with_their_hour() -> None:
+    health = folded(*(outcome(n, ago_s=80_000 - n) for n in range(20)), outcomes_max=10)
+    assert row(health).total_outcomes == 20
+    assert row(health, now=NOW + timedelta(hours=4)).total_outcomes == 0
+    assert health.snapshot(NOW + timedelta(hours=4)).agents == ()
+
+
+def test_of_more_than_a_thousand_outcomes_percentiles_are_right_to_a_hundredth() -> None:
+    health = folded(*(outcome(n, duration_ms=1_000 + n) for n in range(1_000)))
+    assert row(health).p95_latency_ms == 1_950
+    health.fold(outcome(1_000, duration_ms=2_000))
+    assert row(health).p95_latency_ms == pytest.approx(1_950, rel=0.006)
+
+
+def test_an_outcome_that_is_folded_late_is_counted_in_its_place() -> None:
+    health = folded(outcome(1), outcome(2, success=False))
+    assert row(health).failure_rate_1h == 0.5
+    health.fold(outcome(3, success=False, ago_s=7_200))
+    assert row(health).failure_rate_1h == 0.5
+    assert [bucket.outcomes for bucket in row(health).trend[-2:]] == [1, 2]
+    assert row(health, now=NOW + timedelta(hours=23)).total_outcomes == 2
 
 
 def test_a_clock_that_jumped_ahead_and_back_counts_again() -> None:

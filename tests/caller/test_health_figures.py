@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, SystemActor, Thresholds
-from fleetsim.caller.outcome_rows import RecentFailure
-from fleetsim.caller.outcome_stats import OutcomeStats, TrendBucket
+from fleetsim.caller.outcome_stats import OutcomeStats, RecentFailure, TrendBucket
 from fleetsim.caller.rates import BUILT_IN, DEFAULT, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
@@ -180,24 +179,6 @@ def test_only_skills_that_agents_failed_at_are_orphaned() -> None:
     )
     found = health.snapshot(NOW)
     assert (found.orphaned_skills, found.orphaned_skill_count) == (("a", "b"), 2)
-
-
-@pytest.mark.parametrize(
-    ("outcomes_max", "folded_", "kept", "shed"), [(1, 2, 1, 1), (5, 6, 5, 1), (20, 20, 20, 0), (30, 35, 29, 6)]
-)
-def test_the_oldest_tenth_goes_when_there_are_too_many_and_one_at_least(
-    outcomes_max: int, folded_: int, kept: int, shed: int
-) -> None:
-    health = folded(*(outcome(n, ago_s=1_000 - n) for n in range(folded_)), outcomes_max=outcomes_max)
-    found = health.snapshot(NOW)
-    assert (len(health), found.outcomes_shed) == (kept, shed)
-    assert found.agents[0].figures.total_outcomes == kept
-
-
-def test_what_was_shed_before_is_counted_on() -> None:
-    health = folded(*(outcome(n, ago_s=1_000 - n) for n in range(8)), outcomes_max=5)
-    assert (len(health), health.snapshot(NOW).outcomes_shed) == (5, 3)
-    assert health.fold(outcome(0, ago_s=1)), "what was shed is not known any more"
 
 
 def test_weights_forget_what_is_older_than_a_day() -> None:

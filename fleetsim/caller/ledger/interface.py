@@ -19,7 +19,7 @@ from fleetsim.caller.ledger.records import (
     RequestRecord,
     RunRecord,
 )
-from fleetsim.caller.outcome_rows import OutcomeFacts
+from fleetsim.caller.outcome_stats import OutcomeFacts
 from fleetsim.model.work import Answer, Outcome, Question
 
 RECENT_MAX = 10_000

@@ -42,7 +42,7 @@ from fleetsim.caller.ledger.sqlite.storage import (
     touch,
 )
 from fleetsim.caller.ledger.sqlite.sums import SUMMED, checked, insert, link, read, read_one_by_one, row_sum, sound
-from fleetsim.caller.outcome_rows import OutcomeFacts
+from fleetsim.caller.outcome_stats import OutcomeFacts
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.event import plain
