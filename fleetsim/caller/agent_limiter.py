@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-from math import exp
-from typing import Any
+from typing import TypeAlias
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.fleet import FleetSettings
@@ -27,7 +25,6 @@ from fleetsim.runtime.ports import Clock, Runtime
 
 @dataclass(slots=True)
 class _AgentState:
-    slots: Slots
     failures: int = 0
     open_until: float | None = None
     opened_at: datetime | None = None
@@ -46,11 +43,9 @@ class AgentLimiter:
         self._runtime = runtime
         self._events = events
         self._settings = settings or FleetSettings()
-        self._calls_per_agent_max = self._settings.calls_per_agent_max
-        self._shared = Bulkhead(self._settings.calls_max)
+        self._slots = CallSlots(self._settings.calls_max, per_owner=self._settings.calls_per_agent_max)
         self._states: dict[str, _AgentState] = {}
         self._open = set[str]()  # whose breaker is
-        self._former: dict[str, Slots] = {}
         self._waiting = Counter[str]()
         self._rng = runtime.rng.stream("gate")
         self.meter = Meter(runtime)
@@ -95,14 +90,13 @@ class AgentLimiter:
         """
         await self.meter.account(agent).turn()
         if former:
-            slots = self._former.setdefault(agent, Slots(self._calls_per_agent_max))
-            async with self._place(f"{agent}, former", slots, first=first, for_s=for_s):
+            async with self._place(f"{agent}, former", first=first, for_s=for_s):
                 yield
             return
-        state = self._states.setdefault(agent, _AgentState(slots=Slots(self._calls_per_agent_max)))
+        state = self._states.setdefault(agent, _AgentState())
         tries = state if breaks and self._admit(agent, state) else None
         try:
-            async with self._place(agent, state.slots, first=first, for_s=for_s, tries=tries):
+            async with self._place(agent, first=first, for_s=for_s, tries=tries):
                 yield
         except FleetsimError as error:
             self._count(agent, state, error)
@@ -110,11 +104,8 @@ class AgentLimiter:
         else:
             self._well(agent, state)
 
-    def _place(
-        self, owner: str, slots: Slots, *, first: bool, for_s: float | None, tries: _AgentState | None = None
-    ) -> _Place:
-        own, shared = slots.hold(first=first), self._shared.hold(owner, first=first)
-        return _Place(owner=owner, own=own, shared=shared, for_s=for_s, tries=tries, waiting=self._waiting)
+    def _place(self, owner: str, *, first: bool, for_s: float | None, tries: _AgentState | None = None) -> _Place:
+        return _Place(slots=self._slots, owner=owner, first=first, for_s=for_s, tries=tries, waiting=self._waiting)
 
     # Not ``runtime.limits.Breaker``, which lets a try through by the clock: a call of ours may take longer than the
     # pause, and a second one must not come behind it; it is held by a context, which ends the try however it ends. The
@@ -159,40 +150,19 @@ class AgentLimiter:
             self._events.publish(BreakerClosed(agent=agent))
 
 
-# ------------------------------------------------------------------ room for so many at once, in order
-
-
-@dataclass(slots=True)
-class _Hold:
-    """A place while the context lasts; each call takes two, and a generator for each would cost thrice as much."""
-
-    take: Callable[[], Coroutine[Any, Any, None]]
-    give: Callable[[], None]
-    given: bool = False
-
-    async def __aenter__(self) -> None:
-        await self.take()
-
-    async def __aexit__(self, *_: object) -> None:
-        self.give_back()
-
-    def give_back(self) -> None:
-        """Give the place to the next one, once."""
-        if not self.given:
-            self.given = True
-            self.give()
+# ------------------------------------------------------------------ slots
 
 
 @dataclass(slots=True, kw_only=True)
 class _Place:
-    """The place of one call: a slot of its agent, a shared slot, and the try of the breaker (``tries``).
+    """The place of one call: its slot, and the try of the breaker (``tries``).
 
-    After ``for_s`` the call gives its slots back and waits on without them, if fewer calls than allowed do so.
+    After ``for_s`` the call gives its slot back and waits on without one, if fewer calls than allowed do so.
     """
 
+    slots: CallSlots
     owner: str
-    own: _Hold
-    shared: _Hold
+    first: bool
     for_s: float | None
     tries: _AgentState | None
     waiting: Counter[str]
@@ -201,14 +171,9 @@ class _Place:
 
     async def __aenter__(self) -> None:
         try:
-            await self.own.take()
-            try:
-                await self.shared.take()
-            except BaseException:
-                self.own.give_back()
-                raise
+            await self.slots.take(self.owner, first=self.first)
         except BaseException:
-            self._tried()
+            self._end_try()
             raise
         if self.for_s is not None:
             self._arm(self.for_s)
@@ -216,207 +181,111 @@ class _Place:
     async def __aexit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self.tries is not None:
-            self._tried()
-        self.own.give_back()
-        self.shared.give_back()
-        if self._waits:
-            self.waiting[self.owner] -= 1
-            if not self.waiting[self.owner]:
-                del self.waiting[self.owner]
+        self._end_try()
+        if not self._waits:
+            self.slots.give(self.owner)
+            return
+        self.waiting[self.owner] -= 1
+        if not self.waiting[self.owner]:
+            del self.waiting[self.owner]
 
     def _arm(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._wait_on, seconds)
 
     def _wait_on(self, seconds: float) -> None:
-        self._tried()
+        self._end_try()
         if self.waiting.total() >= WAITING_MAX or self.waiting[self.owner] >= WAITING_PER_AGENT_MAX:
             self._arm(seconds)
             return
         self._waits = True
         self.waiting[self.owner] += 1
-        self.own.give_back()
-        self.shared.give_back()
+        self.slots.give(self.owner)
 
-    def _tried(self) -> None:
+    def _end_try(self) -> None:
         if self.tries is not None:
             self.tries.probing, self.tries = False, None
 
 
-class Slots:
-    """Room for ``count`` at once. Who waits is let in in order, those who come with ``first`` before the others."""
+_Queue: TypeAlias = deque[asyncio.Future[None]]
 
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._first: deque[asyncio.Future[None]] = deque()
-        self._rest: deque[asyncio.Future[None]] = deque()
 
-    def hold(self, *, first: bool) -> _Hold:
-        """One slot while the context lasts."""
-        return _Hold(partial(self._take, self._first if first else self._rest), self._give)
+class CallSlots:
+    """Slots for calls: each owner has at most ``per_owner``, and its first one needs none of the ``shared`` ones.
 
-    async def _take(self, queue: deque[asyncio.Future[None]]) -> None:
-        if self._free:
-            self._free -= 1
+    An owner with n calls under way uses n - 1 shared slots. No call waits whose owner has none under way. A call with
+    ``first`` goes before all others; calls of one owner go in their order, and owners take turns.
+    """
+
+    def __init__(self, shared: int, *, per_owner: int) -> None:
+        self._free, self._per_owner = shared, per_owner
+        self._taken: Counter[str] = Counter()
+        self._waiting: dict[str, tuple[_Queue, _Queue]] = {}
+
+    async def take(self, owner: str, *, first: bool) -> None:
+        """Take a slot, once there is one. Whoever has it owes a ``give``."""
+        if self._fits(owner):
+            self._add(owner)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue = self._waiting.setdefault(owner, (deque(), deque()))[not first]
         queue.append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():
-                self._give()  # the slot came in the same moment
+            if turn.cancelled():
+                queue.remove(turn)
+                if not any(self._waiting[owner]):
+                    del self._waiting[owner]
+            else:
+                self.give(owner)  # the slot came in the same moment
             raise
 
-    def _give(self) -> None:
-        """Hand the slot to whoever waits: it is never free while somebody does."""
-        for queue in (self._first, self._rest):
-            while queue:
-                turn = queue.popleft()
-                if not turn.done():
+    def give(self, owner: str) -> None:
+        """Give a slot back: the next call that fits has it."""
+        self._taken[owner] -= 1
+        if self._taken[owner]:
+            self._free += 1
+        else:
+            del self._taken[owner]
+        for kind in (0, 1):
+            for waiting, queues in self._waiting.items():
+                turn = next((turn for turn in queues[kind] if not turn.done()), None)
+                if turn is not None and self._fits(waiting):
+                    queues[kind].remove(turn)
+                    self._add(waiting)
+                    del self._waiting[waiting]
+                    if any(queues):
+                        self._waiting[waiting] = queues  # behind the other owners
                     turn.set_result(None)
                     return
-        self._free += 1
+
+    def _fits(self, owner: str) -> bool:
+        taken = self._taken[owner]
+        return not taken or (taken < self._per_owner and self._free > 0)
+
+    def _add(self, owner: str) -> None:
+        self._free -= bool(self._taken[owner])
+        self._taken[owner] += 1
 
 
-@dataclass(slots=True, eq=False)
-class _Turn:
-    owner: str
-    come: asyncio.Future[None]
-
-
-class Bulkhead:
-    """``count`` slots that owners share; the first one inside of each owner needs none of them.
-
-    An owner with n inside uses n - 1 shared slots, whichever of them came first. Nobody waits whose owner has
-    nobody inside: the last one to leave lets the owner's next one in. Order is that of ``Slots``.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._inside: Counter[str] = Counter()
-        self._first: deque[_Turn] = deque()
-        self._rest: deque[_Turn] = deque()
-
-    def hold(self, owner: str, *, first: bool) -> _Hold:
-        """Be inside while the context lasts."""
-        return _Hold(partial(self._acquire, owner, self._first if first else self._rest), partial(self._release, owner))
-
-    async def _acquire(self, owner: str, queue: deque[_Turn]) -> None:
-        if not self._inside[owner]:
-            self._inside[owner] = 1
-            return
-        if self._free:
-            self._free -= 1
-            self._inside[owner] += 1
-            return
-        turn = _Turn(owner, asyncio.get_running_loop().create_future())
-        queue.append(turn)
-        try:
-            await turn.come
-        except asyncio.CancelledError:
-            if turn.come.cancelled():
-                queue.remove(turn)
-            else:
-                self._release(owner)  # the turn came in the same moment
-            raise
-
-    def _release(self, owner: str) -> None:
-        """Hand on what the owner gives up: its own place to its next one, a shared slot to whoever is next."""
-        self._inside[owner] -= 1
-        if self._inside[owner]:
-            if not self._let_in(None):
-                self._free += 1
-        elif not self._let_in(owner):
-            del self._inside[owner]
-
-    def _let_in(self, owner: str | None) -> bool:
-        """Let the next one in, of that owner if one is named; False if nobody waits."""
-        for queue in (self._first, self._rest):
-            turn = next((t for t in queue if owner in (None, t.owner) and not t.come.done()), None)
-            if turn is not None:
-                queue.remove(turn)
-                self._inside[turn.owner] += 1
-                turn.come.set_result(None)
-                return True
-        return False
-
-
-POLLS_PER_S = 400
-"""So many may go out however few fell due."""
-
-HEADROOM, SPREAD_S = 1.4, 30.0
-"""Beyond that: so many times what is expected to fall due in a second, or did in one of so many seconds."""
-
-TICK_S = 0.05
+POLLS_PER_S, HEADROOM = 400, 1.4
+"""Polls that go out in a second: so many at least, and so many times those that are expected to fall due."""
 
 
 class PollPacer:
-    """A pace for polls: whatever falls due at once (a restart, a host that slept) goes out spread over time.
+    """Spreads polls that fall due at once, after a restart or on a host that slept (reliability F-42).
 
-    The pace follows what falls due (``expected_per_s``, or what did lately), so that polls of however many tasks keep
-    up, and a crowd is spread over ``SPREAD_S``; an idle pacer lets one go at once (reliability F-42). Of one agent's
-    ``per_agent`` are under way at most, since it would not be asked for more: the others wait for those, and nobody
-    waits for them. Sends, answers and webhooks do not pass through here: work keeps priority over watching.
+    Sends, answers and webhooks do not pass through here: work goes before watching.
     """
 
-    def __init__(
-        self, clock: Clock, *, per_agent: int, per_s: int = POLLS_PER_S, expected_per_s: Callable[[], float] = float
-    ) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._expected_per_s = expected_per_s
-        self._per_agent = per_agent
-        self._per_s = per_s
-        self._queue: deque[tuple[str, str]] = deque()
-        self._under_way: Counter[str] = Counter()
-        self._held: dict[str, deque[str]] = {}
-        self._due_per_s, self._counted_at = 0.0, float("-inf")
-        self._running = False
+        self._next_at = float("-inf")
 
-    def __len__(self) -> int:
-        return len(self._queue) + sum(map(len, self._held.values()))
-
-    def put(self, agent: str, correlation_id: str) -> bool:
-        """Queue a request's poll; true if nobody iterates the pacer, and whoever put this one is to."""
-        self._due_per_s = self._due_lately() + 1 / SPREAD_S
-        if self._under_way[agent] >= self._per_agent:
-            self._held.setdefault(agent, deque()).append(correlation_id)
-            return False
-        self._under_way[agent] += 1
-        return self._queued(agent, correlation_id)
-
-    def over(self, agent: str) -> bool:
-        """One that went out is over, however it went: the agent's next may go. True as for ``put``."""
-        held = self._held.get(agent)
-        if held is None:
-            self._under_way[agent] -= 1
-            if not self._under_way[agent]:
-                del self._under_way[agent]
-            return False
-        correlation_id = held.popleft()
-        if not held:
-            del self._held[agent]
-        return self._queued(agent, correlation_id)
-
-    def _due_lately(self) -> float:
-        """How many a second; what fell due longer ago counts for less."""
-        now, before = self._clock.monotonic(), self._counted_at
-        if now > before:
-            self._due_per_s, self._counted_at = self._due_per_s * exp((before - now) / SPREAD_S), now
-        return self._due_per_s
-
-    def _queued(self, agent: str, correlation_id: str) -> bool:
-        self._queue.append((agent, correlation_id))
-        idle, self._running = not self._running, True
-        return idle
-
-    async def __aiter__(self) -> AsyncIterator[tuple[str, str]]:
-        """The agents and requests whose turn has come, until none is left. Each is owed an ``over``."""
-        try:
-            while self._queue:
-                per_s = max(self._per_s, HEADROOM * max(self._expected_per_s(), self._due_lately()))
-                for _ in range(min(max(1, round(per_s * TICK_S)), len(self._queue))):
-                    yield self._queue.popleft()
-                await asyncio.sleep(TICK_S)
-        finally:
-            self._running = False
+    async def turn(self, expected_per_s: float) -> None:
+        """Wait for the turn of one poll; ``expected_per_s`` fall due in a second."""
+        now = self._clock.monotonic()
+        mine = max(self._next_at, now)
+        self._next_at = mine + 1 / max(POLLS_PER_S, HEADROOM * expected_per_s)
+        if mine > now:
+            await asyncio.sleep(mine - now)

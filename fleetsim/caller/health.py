@@ -25,8 +25,8 @@ from fleetsim.caller.outcome_stats import (
     Ending,
     FailureRate,
     OutcomeFacts,
+    OutcomeGroup,
     OutcomeStats,
-    Scope,
     SkillOutcomes,
     grouped,
 )
@@ -172,12 +172,12 @@ class FleetHealth:
         self.outcomes_max = outcomes_max
         self._ids = set[str]()
         """Of the outcomes that are kept one by one."""
-        self._skills: dict[tuple[str, str], Scope] = {}
-        self._agents: dict[str, Scope] = {}
+        self._skills: dict[tuple[str, str], OutcomeGroup] = {}
+        self._agents: dict[str, OutcomeGroup] = {}
         self._weights: dict[str, float] = {}
         self._unweighed = set[str]()
         """The agents whose outcomes changed since their weight was computed."""
-        self.total = Scope()
+        self.total = OutcomeGroup()
         self._folded = 0
 
     def __len__(self) -> int:
@@ -190,12 +190,12 @@ class FleetHealth:
         self._ids.add(outcome.correlation_id)
         self._folded += 1
         self._unweighed.add(outcome.agent)
-        scope = self._skills.get((outcome.agent, outcome.skill))
-        if scope is None:
-            scope = self._skills[outcome.agent, outcome.skill] = Scope([SkillOutcomes()])
-            self._agents.setdefault(outcome.agent, Scope()).skills += scope.skills
-            self.total.skills += scope.skills
-        scope.skills[0].add(outcome, outcome.ended_at.timestamp(), self._folded)
+        group = self._skills.get((outcome.agent, outcome.skill))
+        if group is None:
+            group = self._skills[outcome.agent, outcome.skill] = OutcomeGroup([SkillOutcomes()])
+            self._agents.setdefault(outcome.agent, OutcomeGroup()).skills += group.skills
+            self.total.skills += group.skills
+        group.skills[0].add(outcome, outcome.ended_at.timestamp(), self._folded)
         if len(self._ids) > self.outcomes_max:
             self._count_oldest_by_hour()
         return True
@@ -209,22 +209,22 @@ class FleetHealth:
     def prune(self, now: datetime) -> None:
         """Forget what ended more than 24 hours before ``now``."""
         cutoff, empty = window_start(now).timestamp(), False
-        for (agent, _), scope in self._skills.items():
-            (skill,) = scope.skills
+        for (agent, _), group in self._skills.items():
+            (skill,) = group.skills
             before = skill.version
             self._ids.difference_update([row.correlation_id for row in skill.drop_before(cutoff)])
             if skill.version != before:
                 self._unweighed.add(agent)
-                empty = empty or not skill.tallies
+                empty = empty or not skill.totals
         if empty:
             self._forget_empty()
 
     def _forget_empty(self) -> None:
-        self._skills = {names: scope for names, scope in self._skills.items() if scope.skills[0].tallies}
-        self.total, self._agents = Scope(), {}
-        for (agent, _), scope in self._skills.items():
-            self._agents.setdefault(agent, Scope()).skills += scope.skills
-            self.total.skills += scope.skills
+        self._skills = {names: group for names, group in self._skills.items() if group.skills[0].totals}
+        self.total, self._agents = OutcomeGroup(), {}
+        for (agent, _), group in self._skills.items():
+            self._agents.setdefault(agent, OutcomeGroup()).skills += group.skills
+            self.total.skills += group.skills
 
     def weights(self) -> Mapping[str, float]:
         """What the registry shares work by, of all outcomes since the last ``prune``.
@@ -233,22 +233,22 @@ class FleetHealth:
         that it answers for is not in it.
         """
         for agent in self._unweighed:
-            scope = self._agents.get(agent)
-            if scope is None or (rate := scope.rate()) is None:
+            group = self._agents.get(agent)
+            if group is None or (rate := group.rate()) is None:
                 self._weights.pop(agent, None)
             else:
-                self._weights[agent] = weight(rate, scope.cost_per_success())
+                self._weights[agent] = weight(rate, group.cost_per_success())
         self._unweighed.clear()
         return self._weights
 
     def last_hour(self, now: datetime) -> dict[str, FailureRate]:
         """What each agent answered for in the last hour."""
-        return {name: scope.last_hour(now.timestamp()) for name, scope in self._agents.items()}
+        return {name: group.last_hour(now.timestamp()) for name, group in self._agents.items()}
 
     def snapshot(self, now: datetime, conditions: Mapping[str, Condition] | None = None) -> HealthSnapshot:
         """All figures at ``now``. ``conditions`` names the configured agents, which appear even without outcomes."""
         figures, skills = self.figures(now)
-        known, none = conditions or {}, Scope().figures(now.timestamp())
+        known, none = conditions or {}, OutcomeGroup().figures(now.timestamp())
         agents = tuple(
             self._agent(name, known.get(name, Condition()), figures.get(name, none))
             for name in dict.fromkeys([*known, *sorted(figures)])
@@ -272,10 +272,10 @@ class FleetHealth:
         self.prune(now)
         at = now.timestamp()
         skills = (
-            SkillHealth(agent_name=agent, skill=name, figures=scope.figures(at))
-            for (agent, name), scope in sorted(self._skills.items(), key=itemgetter(0))
+            SkillHealth(agent_name=agent, skill=name, figures=group.figures(at))
+            for (agent, name), group in sorted(self._skills.items(), key=itemgetter(0))
         )
-        return {name: scope.figures(at) for name, scope in self._agents.items()}, tuple(skills)
+        return {name: group.figures(at) for name, group in self._agents.items()}, tuple(skills)
 
     def _agent(self, name: str, condition: Condition, figures: OutcomeStats) -> AgentHealth:
         word, why, since = self.verdict(name, condition)
@@ -283,12 +283,12 @@ class FleetHealth:
 
     def verdict(self, name: str, condition: Condition) -> Verdict:
         """The word of one agent, of all outcomes since the last ``prune``."""
-        return judge(self._agents.get(name) or Scope(), condition, self.thresholds)
+        return judge(self._agents.get(name) or OutcomeGroup(), condition, self.thresholds)
 
     def _system_actors(self) -> tuple[SystemActor, ...]:
         by_actor = defaultdict[str, list[tuple[Ending, int]]](list)
-        for ending, tally in self.total.tallies():
-            by_actor[ending.system_actor].append((ending, tally.count))
+        for ending, total in self.total.totals():
+            by_actor[ending.system_actor].append((ending, total.count))
         return tuple(
             SystemActor(
                 system_actor=name,
@@ -312,32 +312,32 @@ class Verdict(NamedTuple):
     since: Callable[[], datetime | None] = lambda: None
 
 
-def judge(scope: Scope, condition: Condition, limits: Thresholds) -> Verdict:
+def judge(group: OutcomeGroup, condition: Condition, limits: Thresholds) -> Verdict:
     """An agent's word: the one place that decides it. A rate over too few outcomes decides nothing."""
-    answered, failures = scope.answered()
+    answered, failures = group.answered()
     rate = (answered - failures) / answered if answered >= limits.outcomes_min else None
     low = "its success rate is under {:g} %"
     if condition.paused:
         return Verdict(HealthWord.PAUSED, condition.paused_why or "not enabled in agents.yaml")
     if condition.reachable is False:
         why = condition.unreachable_why or "unreachable"
-        return Verdict(HealthWord.DOWN, why, _streak(scope, condition.unreachable_since, _NOT_THERE))
+        return Verdict(HealthWord.DOWN, why, _streak(group, condition.unreachable_since, _NOT_THERE))
     if condition.auth_refused:
         why = condition.refused_why or "refused the credential"
-        return Verdict(HealthWord.DOWN, why, _streak(scope, condition.refused_since, {Cause.CREDENTIAL_REFUSED}))
+        return Verdict(HealthWord.DOWN, why, _streak(group, condition.refused_since, {Cause.CREDENTIAL_REFUSED}))
     if condition.breaker_open:
         why = "left alone after repeated failures"
-        return Verdict(HealthWord.DOWN, why, _streak(scope, condition.breaker_since, _NOT_THERE))
+        return Verdict(HealthWord.DOWN, why, _streak(group, condition.breaker_since, _NOT_THERE))
     if rate is not None and rate < limits.down_below:
-        since = partial(scope.low_since, limits.down_below, limits.outcomes_min)
+        since = partial(group.low_since, limits.down_below, limits.outcomes_min)
         return Verdict(HealthWord.DOWN, low.format(100 * limits.down_below), since)
     if condition.reachable is None:
         return Verdict(HealthWord.UNKNOWN, "not reached yet")
     if rate is not None and rate < limits.up_at:
-        since = partial(scope.low_since, limits.up_at, limits.outcomes_min)
+        since = partial(group.low_since, limits.up_at, limits.outcomes_min)
         return Verdict(HealthWord.DEGRADED, low.format(100 * limits.up_at), since)
-    if limits.p95_limit_ms is not None and scope.latencies()[1] > limits.p95_limit_ms:
-        since = partial(scope.slow_since, limits.p95_limit_ms)
+    if limits.p95_limit_ms is not None and group.latencies()[1] > limits.p95_limit_ms:
+        since = partial(group.slow_since, limits.p95_limit_ms)
         return Verdict(HealthWord.DEGRADED, f"p95 is over {limits.p95_limit_ms} ms", since)
     if condition.push_silent:
         return Verdict(HealthWord.DEGRADED, "its webhooks do not arrive", lambda: condition.silent_since)
@@ -350,10 +350,10 @@ def judge(scope: Scope, condition: Condition, limits: Thresholds) -> Verdict:
 _NOT_THERE = frozenset({Cause.UNREACHABLE, Cause.NEVER_SENT})
 
 
-def _streak(scope: Scope, noticed: datetime | None, causes: Collection[Cause]) -> Callable[[], datetime | None]:
+def _streak(group: OutcomeGroup, noticed: datetime | None, causes: Collection[Cause]) -> Callable[[], datetime | None]:
     """The earlier of both; outcomes remember more than a hub that was started again."""
 
     def since() -> datetime | None:
-        return min((at for at in (noticed, scope.streak_since(causes)) if at is not None), default=None)
+        return min((at for at in (noticed, group.streak_since(causes)) if at is not None), default=None)
 
     return since

@@ -1,7 +1,7 @@
 """The figures of a set of outcomes: of one skill at one agent, of one agent, or of the whole fleet. Pure.
 
 docs/reference/health.md defines each figure. ``SkillOutcomes`` keeps the outcomes of one skill at one agent, with sums
-that follow each outcome that comes or goes; ``Scope`` reads the figures of one or several of them from those sums.
+that follow each outcome that comes or goes; ``OutcomeGroup`` reads the figures of one or several of them from these.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Row(msgspec.Struct, gc=False):
 
 
 @dataclass(slots=True)
-class Tally:
+class Totals:
     """Sums over outcomes that ended alike. ``durations`` counts them by class (``class_of``)."""
 
     count: int = 0
@@ -186,9 +186,9 @@ class Tally:
             self.confidence_nano += by * row.confidence_nano
             self.confident_count += by * (row.confidence_nano >= CONFIDENT_AT * _NANO)
 
-    def subtract(self, other: Tally) -> None:
-        """Take the outcomes of another tally out."""
-        for name in Tally.__slots__[:-1]:
+    def subtract(self, other: Totals) -> None:
+        """Take the outcomes of another total out."""
+        for name in Totals.__slots__[:-1]:
             setattr(self, name, getattr(self, name) - getattr(other, name))
         self.durations.subtract(other.durations)
 
@@ -197,7 +197,7 @@ class SkillOutcomes:
     """The outcomes of one skill at one agent.
 
     ``rows`` are single outcomes, oldest first; ``successes`` and ``failures`` are the moments of those that the agent
-    answers for. ``hours`` are tallies of outcomes that are older than the rows, by hours since 1970. ``tallies`` are
+    answers for. ``hours`` are totals of outcomes that are older than the rows, by hours since 1970. ``totals`` are
     over both. ``version`` changes with each change.
     """
 
@@ -205,8 +205,8 @@ class SkillOutcomes:
         self.rows: list[Row] = []
         self.successes: list[float] = []
         self.failures: list[float] = []
-        self.hours: dict[int, dict[Ending, Tally]] = {}
-        self.tallies: dict[Ending, Tally] = {}
+        self.hours: dict[int, dict[Ending, Totals]] = {}
+        self.totals: dict[Ending, Totals] = {}
         self.newest_failures: list[tuple[float, int, RecentFailure]] = []
         self.last: tuple[float, int, OutcomeKind] | None = None
         self.version = 0
@@ -232,10 +232,10 @@ class SkillOutcomes:
             insort(self.rows, row, key=attrgetter("at"))
         if ending.answered:
             insort(self.successes if ending.success else self.failures, at)
-        tally = self.tallies.get(ending)
-        if tally is None:
-            tally = self.tallies[ending] = Tally()
-        tally.add(row)
+        total = self.totals.get(ending)
+        if total is None:
+            total = self.totals[ending] = Totals()
+        total.add(row)
         if self.last is None or self.last[0] <= at:
             self.last = at, number, outcome.kind
         if not outcome.success:
@@ -257,16 +257,16 @@ class SkillOutcomes:
         """Forget outcomes that ended before ``cutoff``; returns those that were rows. Hours go as a whole."""
         gone = self._cut(cutoff)
         for row in gone:
-            self.tallies[row.ending].add(row, -1)
+            self.totals[row.ending].add(row, -1)
         old = [hour for hour in self.hours if (hour + 1) * _HOUR_S <= cutoff]
         for hour in old:
-            for ending, tally in self.hours.pop(hour).items():
-                self.tallies[ending].subtract(tally)
+            for ending, total in self.hours.pop(hour).items():
+                self.totals[ending].subtract(total)
         if gone or old:
             self.version += 1
-            self.tallies = {ending: tally for ending, tally in self.tallies.items() if tally.count}
+            self.totals = {ending: total for ending, total in self.totals.items() if total.count}
             self.newest_failures = [failure for failure in self.newest_failures if failure[0] >= cutoff]
-            if not self.tallies:
+            if not self.totals:
                 self.last = None
         return gone
 
@@ -275,7 +275,7 @@ class SkillOutcomes:
         gone = self._cut(cutoff)
         for row in gone:
             hour = self.hours.setdefault(int(row.at // _HOUR_S), {})
-            hour.setdefault(row.ending, Tally()).add(row)
+            hour.setdefault(row.ending, Totals()).add(row)
         self.version += bool(gone)
         return gone
 
@@ -291,31 +291,31 @@ class SkillOutcomes:
 
     def by_hour(self, success: bool) -> Iterator[tuple[float, int]]:
         """The answered outcomes of each hour that has no rows any more: its middle, and how many."""
-        for hour, tallies in self.hours.items():
-            counts = (t.count for ending, t in tallies.items() if ending.answered and ending.success is success)
+        for hour, totals in self.hours.items():
+            counts = (t.count for ending, t in totals.items() if ending.answered and ending.success is success)
             yield (hour + 0.5) * _HOUR_S, sum(counts)
 
 
 # ------------------------------------------------------------------ the figures of several
 
 
-class Scope:
+class OutcomeGroup:
     """Skills that are looked at together: one skill, all skills of an agent, or the whole fleet."""
 
     def __init__(self, skills: Iterable[SkillOutcomes] = ()) -> None:
         self.skills = list(skills)
         self._latencies: tuple[int, tuple[int, int, int]] | None = None
 
-    def tallies(self) -> list[tuple[Ending, Tally]]:
+    def totals(self) -> list[tuple[Ending, Totals]]:
         """The sums of each skill for each way to end."""
-        return [pair for skill in self.skills for pair in skill.tallies.items()]
+        return [pair for skill in self.skills for pair in skill.totals.items()]
 
     def __len__(self) -> int:
-        return sum(tally.count for _, tally in self.tallies())
+        return sum(total.count for _, total in self.totals())
 
     def answered(self) -> FailureRate:
         """The outcomes that the agent answers for."""
-        counts = [(ending.success, tally.count) for ending, tally in self.tallies() if ending.answered]
+        counts = [(ending.success, total.count) for ending, total in self.totals() if ending.answered]
         return FailureRate(sum(count for _, count in counts), sum(count for success, count in counts if not success))
 
     def rate(self) -> float | None:
@@ -325,12 +325,12 @@ class Scope:
 
     def cost_usd(self) -> float:
         """US dollars of all outcomes, failures included."""
-        return sum(tally.cost_nano_usd for _, tally in self.tallies()) / _NANO
+        return sum(total.cost_nano_usd for _, total in self.totals()) / _NANO
 
     def cost_per_success(self) -> float:
         """US dollars of the outcomes the agent answers for over its successes; 0 without a success."""
         answered, failures = self.answered()
-        cost = sum(tally.cost_nano_usd for ending, tally in self.tallies() if ending.answered)
+        cost = sum(total.cost_nano_usd for ending, total in self.totals() if ending.answered)
         return cost / _NANO / (answered - failures) if answered > failures else 0.0
 
     def low_since(self, below: float, outcomes_min: int) -> datetime | None:
@@ -402,9 +402,9 @@ class Scope:
             p50, p95, longest = (ordered[index] for index in indices)
         else:
             classes = Counter[int]()
-            for ending, tally in self.tallies():
+            for ending, total in self.totals():
                 if ending.answered:
-                    classes.update(tally.durations)
+                    classes.update(total.durations)
             numbers = sorted(classes)
             upto = list(accumulate(classes[number] for number in numbers))
             p50, p95, longest = (_middle_of(numbers[bisect_right(upto, index)]) for index in indices)
@@ -412,19 +412,19 @@ class Scope:
 
     def figures(self, now: float) -> OutcomeStats:
         """All figures at ``now``, in seconds since 1970."""
-        tallies = self.tallies()
+        totals = self.totals()
         answered, failures = self.answered()
-        rated = sum(tally.rated_count for _, tally in tallies)
-        kinds = grouped((ending.kind, tally.count) for ending, tally in tallies)
+        rated = sum(total.rated_count for _, total in totals)
+        kinds = grouped((ending.kind, total.count) for ending, total in totals)
         p50_ms, p95_ms, max_ms = self.latencies()
         last = max((skill.last for skill in self.skills if skill.last is not None), default=None)
         newest = sorted(chain.from_iterable(skill.newest_failures for skill in self.skills), key=itemgetter(0, 1))
         return OutcomeStats(
-            total_outcomes=sum(tally.count for _, tally in tallies),
+            total_outcomes=sum(total.count for _, total in totals),
             answered_outcomes=answered,
             success_count=answered - failures,
             failure_count=failures,
-            beside_counts=grouped((ending.blame, tally.count) for ending, tally in tallies if not ending.answered),
+            beside_counts=grouped((ending.blame, total.count) for ending, total in totals if not ending.answered),
             unknown_count=kinds.get(OutcomeKind.UNKNOWN, 0),
             undeliverable_count=kinds.get(OutcomeKind.UNDELIVERABLE, 0),
             success_rate=(answered - failures) / answered if answered else None,
@@ -433,15 +433,15 @@ class Scope:
             max_latency_ms=max_ms,
             total_cost_usd=self.cost_usd(),
             cost_per_successful_outcome=self.cost_per_success(),
-            input_tokens=sum(tally.input_tokens for _, tally in tallies),
-            output_tokens=sum(tally.output_tokens for _, tally in tallies),
+            input_tokens=sum(total.input_tokens for _, total in totals),
+            output_tokens=sum(total.output_tokens for _, total in totals),
             failure_rate_1h=self.last_hour(now).share,
-            mean_confidence=sum(tally.confidence_nano for _, tally in tallies) / _NANO / rated if rated else None,
+            mean_confidence=sum(total.confidence_nano for _, total in totals) / _NANO / rated if rated else None,
             confident_failures=sum(
-                tally.confident_count for ending, tally in tallies if ending.answered and not ending.success
+                total.confident_count for ending, total in totals if ending.answered and not ending.success
             ),
             kinds=kinds,
-            channels=grouped((ending.via, tally.count) for ending, tally in tallies),
+            channels=grouped((ending.via, total.count) for ending, total in totals),
             recent_failures=tuple(failure for *_, failure in newest[: -FAILURES_SHOWN - 1 : -1]),
             trend=self._trend(now),
             last_outcome_at=_date(last[0]) if last else None,

@@ -11,7 +11,6 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import Any, Protocol
 
 from fleetsim.caller.agent_limiter import POLLS_PER_S, PollPacer
@@ -119,7 +118,6 @@ class Tracker:
         *,
         settled: Iterable[OutcomeListener] = (),
         early: EarlyLimits | None = None,
-        polls_per_agent: int = 8,
         late: LatenessListener = lambda _: None,
     ) -> None:
         self._runtime = runtime
@@ -137,11 +135,7 @@ class Tracker:
         self._sends: dict[tuple[str, type[Effect]], asyncio.Task[Any]] = {}  # a late send, its stream, an answer
         self._broken: LedgerBroken | None = None
         self._writer = RecordWriter(ledger, events, self._workers, self.open_tracks, self.signal)
-        self._pacer = PollPacer(
-            runtime.clock,
-            per_agent=polls_per_agent,
-            expected_per_s=lambda: len(self.open_tracks) / self.rules.poll_interval_s,
-        )
+        self._pacer = PollPacer(runtime.clock)
         self._late, self._late_told = late, float("-inf")
         self.push_watch = PushWatch(events)
         self._early = EarlyWebhooks(ledger, early)
@@ -203,7 +197,6 @@ class Tracker:
             "sends": len(self._sends),
             "bound tasks": sum(map(len, self._by_task.values())),
             "writes": len(self._writer),
-            "polls": len(self._pacer),
             "workers": len(self._workers),
         }
 
@@ -404,20 +397,8 @@ class Tracker:
                         for send in self._sent(cid):  # one that waits for a slot must not leave; no reply is awaited
                             send.cancel()
                     self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
-                case Poll():
-                    if self._pacer.put(record.agent, cid):
-                        self._workers.start(self._poll_in_turn(), name="pace")
                 case _:
                     self._reach_out(cid, record, effect)
-
-    async def _poll_in_turn(self) -> None:
-        async for agent, cid in self._pacer:
-            track = self.open_tracks.get(cid)
-            if track is None or track.outcome is not None:  # the request ended while it waited
-                self._polled(agent)
-                continue
-            self._note_lateness(track)
-            self._reach_out(cid, track.record, Poll()).add_done_callback(partial(self._polled, agent))
 
     def _note_lateness(self, track: Track) -> None:
         """A poll goes out now."""
@@ -427,10 +408,6 @@ class Tracker:
         if late_s > LATE_S and now > self._late_told + LATE_TOLD_EVERY_S:
             self._late_told = now
             log.warning("polls go out %.0f s late: more of them fall due than this hub can carry out", late_s)
-
-    def _polled(self, agent: str, _: object = None) -> None:
-        if self._pacer.over(agent) and not self._ending:
-            self._workers.start(self._poll_in_turn(), name="pace")
 
     def _reach_out(self, cid: str, record: RequestRecord, effect: Effect) -> asyncio.Task[None]:
         """Have an effect carried out at the agent's expense, for the request that ``record`` is now."""
@@ -478,7 +455,12 @@ class Tracker:
                             self.signal(cid, TaskUpdate(event=event, via=UpdateSource.STREAM, began=clock.monotonic()))
                     self.signal(cid, StreamEnded())
                 case Poll():
-                    task = await executor.poll(record)
+                    await self._pacer.turn(len(self.open_tracks) / self.rules.poll_interval_s)
+                    track = self.open_tracks.get(cid)
+                    if track is None or track.outcome is not None:  # the request ended while its poll waited
+                        return
+                    self._note_lateness(track)
+                    task = await executor.poll(track.record)
                     failpoint("after_poll_before_hear")
                     self.signal(cid, TaskUpdate(event=Snapshot(task=task), via=UpdateSource.POLL, began=began))
                 case LookUpTask() if executor.searchable(record):

@@ -165,7 +165,6 @@ class Hub:
             self.events,
             _rules_of(settings),
             settled=listeners,
-            polls_per_agent=settings.calls_per_agent_max,
             late=self.metrics.poll_late,
         )
         self.dispatcher = Dispatcher(

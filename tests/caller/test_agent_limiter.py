@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleetsim.caller.agent_limiter import AgentLimiter, Bulkhead, Slots
+from fleetsim.caller.agent_limiter import POLLS_PER_S, AgentLimiter, CallSlots, PollPacer
 from fleetsim.caller.config import AGENTS_MAX
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
@@ -25,6 +25,7 @@ from fleetsim.model.errors import (
 from fleetsim.runtime.http import EXCHANGES_MAX
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import VirtualLoop
+from fleetsim.testbed.runtime import VirtualClock
 
 Move = tuple[str, int]
 
@@ -169,12 +170,13 @@ def test_the_connections_of_the_hub_do_not_bound_what_its_gate_lets_through() ->
 
 
 async def test_an_agents_next_call_takes_its_own_place_while_others_hold_what_is_shared() -> None:
-    room, let_in = Bulkhead(1), list[str]()
+    room, let_in = CallSlots(1, per_owner=9), list[str]()
 
     async def hold(owner: str, name: str, seconds: float, first: bool = True) -> None:
-        async with room.hold(owner, first=first):
-            let_in.append(name)
-            await asyncio.sleep(seconds)
+        await room.take(owner, first=first)
+        let_in.append(name)
+        await asyncio.sleep(seconds)
+        room.give(owner)
 
     async with asyncio.TaskGroup() as group:
         for call in (
@@ -196,18 +198,19 @@ async def test_an_agents_next_call_takes_its_own_place_while_others_hold_what_is
 class _Caller:
     """Comes, waits for its turn, stays until told to leave."""
 
-    def __init__(self, room: Bulkhead, owner: str, first: bool) -> None:
+    def __init__(self, room: CallSlots, owner: str, first: bool) -> None:
         self.owner, self.inside = owner, False
         self.leave = asyncio.Event()
         self.task = asyncio.get_running_loop().create_task(self._call(room, first))
 
-    async def _call(self, room: Bulkhead, first: bool) -> None:
-        async with room.hold(self.owner, first=first):
-            self.inside = True
-            try:
-                await self.leave.wait()
-            finally:
-                self.inside = False
+    async def _call(self, room: CallSlots, first: bool) -> None:
+        await room.take(self.owner, first=first)
+        self.inside = True
+        try:
+            await self.leave.wait()
+        finally:
+            self.inside = False
+            room.give(self.owner)
 
 
 @given(
@@ -223,7 +226,7 @@ def test_no_slot_is_lost_or_made_whoever_comes_leaves_or_gives_up_waiting(count:
 
 async def _crowd(count: int, moves: list[Move]) -> None:
     """Play the moves, and look after each: who is inside fits, and nobody waits who need not."""
-    room, everybody = Bulkhead(count), list[_Caller]()
+    room, everybody = CallSlots(count, per_owner=9), list[_Caller]()
     for what, which in moves:
         if what in {"come", "poll"}:
             everybody.append(_Caller(room, "abc"[which % 3], what == "come"))
@@ -243,7 +246,7 @@ async def _crowd(count: int, moves: list[Move]) -> None:
     await _is_as_new(room, count)
 
 
-async def _is_as_new(room: Bulkhead, count: int) -> None:
+async def _is_as_new(room: CallSlots, count: int) -> None:
     """One owner gets its own place and all the shared slots, and no more; then the others their own, and no more."""
     calls = [_Caller(room, "z", first=True) for _ in range(count + 2)]
     calls += [_Caller(room, owner, first=True) for owner in ("a", "b", "c", "hog") for _ in range(2)]
@@ -274,12 +277,13 @@ async def _settle() -> None:
 
 
 async def test_work_goes_before_polls_and_each_in_its_order() -> None:
-    slots, let_in = Slots(1), list[str]()
+    slots, let_in = CallSlots(9, per_owner=1), list[str]()
 
     async def hold(name: str, first: bool) -> None:
-        async with slots.hold(first=first):
-            let_in.append(name)
-            await asyncio.sleep(1)
+        await slots.take("a", first=first)
+        let_in.append(name)
+        await asyncio.sleep(1)
+        slots.give("a")
 
     async with asyncio.TaskGroup() as group:
         for name in ("poll 1", "poll 2", "poll 3", "send 1", "send 2"):
@@ -288,23 +292,27 @@ async def test_work_goes_before_polls_and_each_in_its_order() -> None:
     assert let_in == ["poll 1", "send 1", "send 2", "poll 2", "poll 3"]
 
 
-async def test_a_slot_given_to_somebody_who_left_in_that_moment_is_not_lost() -> None:
-    slots = Slots(1)
+@pytest.mark.parametrize(("expected_per_s", "per_s"), [(0, POLLS_PER_S), (1_000, 1_400)])
+async def test_polls_due_at_once_go_out_in_order_at_a_pace_that_follows_what_is_expected(
+    expected_per_s: float, per_s: int
+) -> None:
+    pace, at = PollPacer(VirtualClock()), list[float]()
 
-    async def wait() -> None:
-        async with slots.hold(first=False):
-            pytest.fail("it left before it came in")
+    async def poll() -> None:
+        await pace.turn(expected_per_s)
+        at.append(asyncio.get_running_loop().time())
 
-    async with slots.hold(first=True):
-        waiting = asyncio.ensure_future(wait())
-        await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    async with asyncio.timeout(2), slots.hold(first=False):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1), slots.hold(first=False):
-                pytest.fail("there is one slot")
+    async with asyncio.TaskGroup() as group:
+        for _ in range(10_000):
+            group.create_task(poll())
+    assert at[0] == 0
+    assert at == sorted(at)
+    assert max(Counter(int(second) for second in at).values()) <= per_s + 1
+    assert at[-1] == pytest.approx(9_999 / per_s)
+    await asyncio.sleep(1)
+    began = asyncio.get_running_loop().time()
+    await poll()
+    assert at[-1] == began, "an idle pace lets a poll go at once"
 
 
 async def test_while_a_probe_is_out_a_poll_that_comes_back_lets_no_second_one_through(runtime: Runtime) -> None:

@@ -40,7 +40,6 @@ NOTHING = {
     "sends": 0,
     "bound tasks": 0,
     "writes": 0,
-    "polls": 0,
     "workers": 0,
 }
 

@@ -62,8 +62,8 @@ DEFECTS = (
         "U3",
         "calls to different agents wait for each other",
         "caller/agent_limiter.py",
-        "        if not self._inside[owner]:\n            self._inside[owner] = 1\n            return\n",
-        "",
+        "        return not taken or (taken < self._per_owner and self._free > 0)\n",
+        "        return taken < self._per_owner and self._free > 0\n",
         "tests/caller/test_agent_limiter.py -k hang_with_eight_calls",
     ),
     Planted(
@@ -222,9 +222,9 @@ DEFECTS = (
         "F-42",
         "polls that are due at once go out at once",
         "caller/agent_limiter.py",
-        "POLLS_PER_S = 400",
-        "POLLS_PER_S = 400_000",
-        f"{FAULTS} tests/caller/test_poll_pacer.py -k due",
+        "POLLS_PER_S, HEADROOM = 400, 1.4",
+        "POLLS_PER_S, HEADROOM = 400_000, 1.4",
+        f"{FAULTS} tests/caller/test_agent_limiter.py -k due",
     ),
     Planted(
         "F-43",
