@@ -108,12 +108,12 @@ def _play(common: CommonOptions, options: SpanOptions) -> int:
     from fleetsim.caller.ceremonies.folder import contents_of
     from fleetsim.cli import ceremony_files
     from fleetsim.cli.sim_play import play_and_tell, read_option
-    from fleetsim.sim.ceremony_span import REQUEST_S, chosen, due_in, folder_files, requests_in, span_scenario
+    from fleetsim.sim.ceremonies import REQUEST_S, chosen, due_in, requests_in, span_scenario
     from fleetsim.sim.clocks import ClockRate
     from fleetsim.sim.expectation import Expectation
     from fleetsim.sim.files import FORMATS
     from fleetsim.sim.quantities import in_words, seconds_of
-    from fleetsim.sim.scenario import with_seed
+    from fleetsim.sim.scenario import folder_files, with_seed
 
     clock = read_option("--speed", ClockRate.read, options.speed)
     settle_s = read_option("--settle", seconds_of, options.settle)
@@ -168,13 +168,12 @@ def _play(common: CommonOptions, options: SpanOptions) -> int:
 
 
 def _described(scenario: str, *, virtual: bool) -> Scenario:
-    from fleetsim.sim import shipped
-    from fleetsim.sim.scenario import parse_scenario
+    from fleetsim.sim.scenario import parse_scenario, read_scenario
 
     if not virtual:
         hint = "with xN the agents of agents.yaml are asked; --config FILE names another"
         raise ConfigError("--scenario is for --speed virtual", hint=hint)
-    source, text, _ = shipped.read(scenario)
+    source, text, _ = read_scenario(scenario)
     return parse_scenario(text, source)[0]
 
 

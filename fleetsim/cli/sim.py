@@ -63,10 +63,9 @@ sim.add_command(diff)
 @click.pass_obj
 def list_(common: CommonOptions) -> int:
     """Show the scenarios that come with fleetsim, and what each teaches."""
-    from fleetsim.sim import shipped
-    from fleetsim.sim.scenario import parse_scenario
+    from fleetsim.sim.scenario import parse_scenario, shipped_scenarios
 
-    rows = [(name, parse_scenario(path.read_bytes(), name)[0]) for name, path in shipped.scenarios().items()]
+    rows = [(name, parse_scenario(path.read_bytes(), name)[0]) for name, path in shipped_scenarios().items()]
     if common.as_json:
         render.emit_json([{"name": name, "about": s.about, "durationSeconds": s.duration} for name, s in rows])
     else:
@@ -81,9 +80,10 @@ def list_(common: CommonOptions) -> int:
 @click.pass_obj
 def show(common: CommonOptions, scenario: str) -> int:
     """Print the file of a scenario that comes with fleetsim, to begin your own with."""
-    from fleetsim.sim import shipped
 
-    render.lines(shipped.read(scenario)[1].decode())
+    from fleetsim.sim.scenario import read_scenario
+
+    render.lines(read_scenario(scenario)[1].decode())
     return Exit.OK
 
 

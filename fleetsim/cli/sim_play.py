@@ -24,7 +24,7 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.files import FORMATS
 from fleetsim.sim.live import check_clock
-from fleetsim.sim.played import played
+from fleetsim.sim.play import played
 from fleetsim.sim.quantities import in_words, seconds_of
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import Report, Result, report_of

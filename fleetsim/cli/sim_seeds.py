@@ -22,15 +22,10 @@ from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.runtime.yaml import YamlDocument
-from fleetsim.sim import shipped
 from fleetsim.sim.generated import ANY, generated
 from fleetsim.sim.quantities import in_words
-from fleetsim.sim.scenario import Scenario, parse_scenario
-from fleetsim.sim.seeds import Coverage, SeedRun, run_seeds
-from fleetsim.sim.seeds_text import as_json
-from fleetsim.sim.seeds_text import render as coverage_lines
-from fleetsim.sim.shrink import Values, cut_down
-from fleetsim.sim.written import scenario_text
+from fleetsim.sim.scenario import Scenario, ceremonies_of, parse_scenario, read_scenario, scenario_text
+from fleetsim.sim.seeds import Coverage, SeedRun, Values, coverage_json, coverage_lines, cut_down, run_seeds
 
 LINE_EVERY_S = 30.0
 """How often a line of progress is written where no terminal is: into a log, which may be of hours."""
@@ -55,9 +50,9 @@ class ScenarioSource:
             scenario, written = parse_scenario(text, source)
             folder = Path()
         else:
-            source, text, folder = shipped.read(source)
+            source, text, folder = read_scenario(source)
             scenario, written = parse_scenario(text, source)
-            ceremonies = shipped.ceremonies_of(scenario, written, folder)
+            ceremonies = ceremonies_of(scenario, written, folder)
         return cls(source=source, folder=folder, text=text, scenario=scenario, written=written, ceremonies=ceremonies)
 
 
@@ -110,7 +105,7 @@ def play_seeds(
     again = [f"fleetsim sim {shlex.quote(source.source)} --seed {run.seed}" for run in coverage.violated]
     if common.as_json:
         render.emit_json(
-            as_json(coverage, source.scenario.name, wall_s=wall_s, shrunk=str(smaller) if smaller else None)
+            coverage_json(coverage, source.scenario.name, wall_s=wall_s, shrunk=str(smaller) if smaller else None)
         )
     else:
         for line in coverage_lines(coverage, source.scenario.name, wanted=seeds, wall_s=wall_s):

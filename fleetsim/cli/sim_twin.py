@@ -114,12 +114,9 @@ def init(
     """
     from fleetsim.caller.ceremonies.folder import FolderContents, contents_of
     from fleetsim.caller.fleet import FleetSettings
-    from fleetsim.sim import shipped
-    from fleetsim.sim.ceremony_span import folder_files
     from fleetsim.sim.quantities import in_words
-    from fleetsim.sim.scenario import parse_scenario
-    from fleetsim.sim.twin import twin_of
-    from fleetsim.sim.twin_text import twin_text
+    from fleetsim.sim.scenario import ceremonies_of, folder_files, parse_scenario
+    from fleetsim.sim.twin import twin_of, twin_text
 
     if sum(place is not None for place in (hub, ledger, recording)) != 1:
         raise click.UsageError("Say where to look: --from-hub, --from-ledger FILE or --from-recording FILE.")
@@ -149,7 +146,7 @@ def init(
     comparison = None
     if not no_check:
         common.note(f"{out} is written; playing it to see how well it fits ({in_words(wanted.duration)} of the fleet)")
-        comparison = _compare(seen, _played(common, wanted, shipped.ceremonies_of(wanted, written, out.parent), out))
+        comparison = _compare(seen, _played(common, wanted, ceremonies_of(wanted, written, out.parent), out))
     if common.as_json:
         facts = {"written": str(out), "requests": len(seen.outcomes), "agents": list(wanted.fleet)}
         fit = None if comparison is None else {"verdict": comparison.verdict.value, **comparison.as_json()}
@@ -263,7 +260,7 @@ def _played(common: CommonOptions, scenario: Any, ceremonies: Mapping[str, bytes
     from fleetsim.cli.sim_play import progress_of
     from fleetsim.sim.clocks import VIRTUAL
     from fleetsim.sim.observed import of_recording
-    from fleetsim.sim.played import played
+    from fleetsim.sim.play import played
 
     drawn = sys.stderr.isatty() and not common.quiet
     with tempfile.TemporaryDirectory() as folder:
@@ -360,11 +357,10 @@ def _side(common: CommonOptions, side: str, since_s: float, seed: int | None) ->
     Raises:
         ConfigError: it is none of these, or nothing was seen.
     """
-    from fleetsim.sim import shipped
     from fleetsim.sim.observed import of_recording
-    from fleetsim.sim.scenario import parse_scenario, with_seed
+    from fleetsim.sim.scenario import ceremonies_of, parse_scenario, read_scenario, with_seed
 
-    source, text, folder = shipped.read(side)
+    source, text, folder = read_scenario(side)
     if text.startswith(LEDGER_MAGIC):
         seen = asyncio.run(_of_ledger(Path(side), since_s))
     elif text.lstrip().startswith(b"{") and b'"kind"' in text[:200]:
@@ -372,7 +368,7 @@ def _side(common: CommonOptions, side: str, since_s: float, seed: int | None) ->
     else:
         scenario, written = parse_scenario(text, source)
         scenario = scenario if seed is None else with_seed(scenario, seed)
-        seen = _played(common, scenario, shipped.ceremonies_of(scenario, written, folder), source)
+        seen = _played(common, scenario, ceremonies_of(scenario, written, folder), source)
     if not seen.outcomes:
         raise ConfigError(f"{side}: no request ended in it", hint="of a ledger, look further back with --since 30d")
     return seen

@@ -160,22 +160,21 @@ class Fleet:
         is off, the test fails with the report's text if an expectation, or a rule that must always hold, is broken. It
         fails for a wrong scenario too. ``clock`` is as for ``fleetsim sim --clock``. Not for tests that are async.
         """
-        from fleetsim.sim import shipped
         from fleetsim.sim.clocks import ClockRate
         from fleetsim.sim.live import check_clock
-        from fleetsim.sim.played import played
+        from fleetsim.sim.play import played
         from fleetsim.sim.report import Result
-        from fleetsim.sim.scenario import parse_scenario, with_seed
+        from fleetsim.sim.scenario import ceremonies_of, parse_scenario, read_scenario, with_seed
         from fleetsim.sim.text import render
 
         wrong = ""
         file = self._folder / scenario
         rate, source = ClockRate.read(clock), os.path.relpath(file) if file.exists() else str(scenario)
         try:
-            source, text, folder = shipped.read(source)
+            source, text, folder = read_scenario(source)
             wanted, written = parse_scenario(text, source)
             check_clock(wanted, written, rate)
-            ceremonies = shipped.ceremonies_of(wanted, written, folder)
+            ceremonies = ceremonies_of(wanted, written, folder)
         except ConfigError as error:
             wrong = f"{error} ({error.hint})" if error.hint else str(error)
         if wrong:

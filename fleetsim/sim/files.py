@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from fleetsim.model.text import escape, html_text, xml_text
 from fleetsim.sim import charts
+from fleetsim.sim.charts import Timeline, timeline_of
 from fleetsim.sim.expectation import shown
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.report import Report, Result
 from fleetsim.sim.text import RESULTS, ceremony_rows, endings_about, figure_rows, load_lines, load_rows, violations
-from fleetsim.sim.timeline import Timeline, timeline_of
 
 AGENTS_MAX = 40
 _STYLE = (

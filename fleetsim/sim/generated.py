@@ -12,8 +12,8 @@ from typing import Any
 
 from fleetsim.ceremony.written import written
 from fleetsim.sim.quantities import in_words
+from fleetsim.sim.scenario import scenario_text
 from fleetsim.sim.troubles import KINDS, OF_AGENTS
-from fleetsim.sim.written import scenario_text
 from fleetsim.wire.dialect import DIALECTS
 
 ANY = "any"

@@ -31,12 +31,11 @@ from fleetsim.runtime.workers import Workers
 from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.sim.agents import simulated_agent
 from fleetsim.sim.clocks import ClockRate, PacedClock, RunClock
-from fleetsim.sim.complaints import complaints_told
 from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.scenario import Scenario
-from fleetsim.sim.scenario_run import ScenarioRun
+from fleetsim.sim.scenario_run import ScenarioRun, complaints_told
 from fleetsim.sim.simulation import HEALTH_LOOKS_MIN, KEEP_ALL
-from fleetsim.sim.traffic_source import TrafficSource
+from fleetsim.sim.traffic import TrafficSource
 from fleetsim.sim.troubles import Trouble, match_of
 from fleetsim.testbed.faults import Weather
 from fleetsim.testbed.proxy import FaultProxy

@@ -24,10 +24,9 @@ from fleetsim.caller.fleet import AgentEntry
 from fleetsim.caller.fleet_events import HubStarted
 from fleetsim.caller.registry import judge
 from fleetsim.model.work import Outcome
-from fleetsim.sim.agents import AgentTask
-from fleetsim.sim.ceremony_span import due_in, problems_of
+from fleetsim.sim.agents import MARK_BYTES, AgentTask
+from fleetsim.sim.ceremonies import due_in, problems_of
 from fleetsim.sim.clocks import ClockRate
-from fleetsim.sim.keys import MARK_BYTES
 from fleetsim.sim.recording import FORMAT
 from fleetsim.sim.report import Report
 from fleetsim.sim.scenario import Scenario

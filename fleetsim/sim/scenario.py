@@ -1,28 +1,34 @@
-"""A scenario: a fleet, its traffic, its ceremonies, its people, its weather, and what is expected of them.
+"""A scenario: a fleet, its traffic, ceremonies, people and troubles, and what is expected of it.
 
-Pure values read from YAML, every problem with its place (``file:line:col``). What the keys do is carried out by
-``simulation``; what ``expect`` says is decided by ``expectation`` over what was recorded.
+Values are read from YAML, each problem with its place (``file:line:col``), from a file of a person or one that comes
+with fleetsim. ``simulation`` and ``live`` play them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from os.path import relpath
+from pathlib import Path
+from random import Random  # noqa: TID251 - a mix is a function of the scenario's seed
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
+from fleetsim.caller.ceremonies.folder import PROJECTS, SUFFIXES
 from fleetsim.caller.config import NAME, AuthFile
 from fleetsim.caller.fleet import AuthEntry, FleetSettings, Wire
+from fleetsim.ceremony.written import value_text
 from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import ID, ID_RULE
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
-from fleetsim.runtime.yaml import Path, YamlDocument, load
+from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, YamlDocument, load
+from fleetsim.runtime.yaml import Path as YamlPath
 from fleetsim.sim.expectation import Expected
 from fleetsim.sim.quantities import Numbers, Rate, Share, Span, Spans, When, in_words
-from fleetsim.sim.troubles import FaultName, Trouble
+from fleetsim.sim.troubles import FaultName, MixedTroubles, Trouble, standard_mix
 
 SCENARIO_BYTES_MAX = 1024 * 1024
 SCENARIO_NODES_MAX = 60_000
@@ -245,11 +251,11 @@ def _problems(scenario: Scenario, written: YamlDocument) -> Iterator[ConfigError
     known = names | set(scenario.fleet)
     offers = {skill for _, agent in scenario.agents for skill in agent.skills}
 
-    def named(path: Path, agent: str | None) -> Iterator[ConfigError]:
+    def named(path: YamlPath, agent: str | None) -> Iterator[ConfigError]:
         if agent is not None and agent not in known:
             yield written.error(path, f"there is no agent '{agent}'{did_you_mean(agent, known)}")
 
-    def offered(path: Path, skill: str | None, agent: str | None) -> Iterator[ConfigError]:
+    def offered(path: YamlPath, skill: str | None, agent: str | None) -> Iterator[ConfigError]:
         mine = offers
         if agent is not None and agent in scenario.fleet:
             mine = set(scenario.fleet[agent].skills)
@@ -284,7 +290,7 @@ def _problems(scenario: Scenario, written: YamlDocument) -> Iterator[ConfigError
 _OF_REAL_AGENTS = {"skills", "url", "api_key_env", "auth", "dialect"}
 
 
-def _real_agent(written: YamlDocument, path: Path, agent: SimulatedAgent) -> Iterator[ConfigError]:
+def _real_agent(written: YamlDocument, path: YamlPath, agent: SimulatedAgent) -> Iterator[ConfigError]:
     """What an agent with an address cannot have, and one without."""
     if agent.url is None:
         for key in ("api_key_env", "auth"):
@@ -309,3 +315,109 @@ def _real_agent(written: YamlDocument, path: Path, agent: SimulatedAgent) -> Ite
 def with_seed(scenario: Scenario, seed: int) -> Scenario:
     """The same scenario on another seed."""
     return scenario.model_copy(update={"seed": seed})
+
+
+SHIPPED = Path(__file__).with_name("scenarios")
+
+
+def shipped_scenarios() -> dict[str, Path]:
+    """The shipped ones by name."""
+    return {path.stem: path for path in sorted(SHIPPED.glob("*.yaml"))}
+
+
+def read_scenario(scenario: str) -> tuple[str, bytes, Path]:
+    """Its source as errors name it, its text, and the folder it is in. Raises ConfigError if there is none."""
+    path = Path(scenario)
+    known = shipped_scenarios()
+    if not path.exists() and scenario in known:
+        path = known[scenario]
+    try:
+        with path.open("rb") as file:
+            return scenario, file.read(SCENARIO_BYTES_MAX + 1), path.parent
+    except OSError as error:
+        hint = "`fleetsim sim list` names those that come with fleetsim"
+        if "/" not in scenario and not path.suffix:
+            raise ConfigError(f"there is no scenario '{scenario}'{did_you_mean(scenario, known)}", hint=hint) from None
+        raise ConfigError(f"{scenario}: {error.strerror}", hint=hint) from None
+
+
+def ceremonies_of(scenario: Scenario, written: YamlDocument, folder: Path) -> dict[str, bytes]:
+    """The files of its ceremonies, by name. Raises ConfigError for a missing folder."""
+    if scenario.ceremonies is None:
+        return {}
+    where = folder / scenario.ceremonies
+    if not where.is_dir():
+        raise written.error(("ceremonies",), f"there is no folder {where}")
+    return folder_files(where)
+
+
+def folder_files(folder: Path) -> dict[str, bytes]:
+    """The files that a hub reads with this folder of ceremonies, by name as seen from it; those of projects too.
+
+    Raises ConfigError if the folder is missing.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder {folder}", hint="--folder DIR says where ceremonies are")
+    paths = sorted((*folder.iterdir(), *(folder.parent / PROJECTS).glob("*/ceremonies/*")))
+    found: dict[str, bytes] = {}
+    for path in paths:
+        if path.suffix in SUFFIXES and path.is_file():
+            with path.open("rb") as file:
+                found[relpath(path, folder)] = file.read(CEREMONY_BYTES_MAX + 1)
+    return found
+
+
+OPEN = {"fleet", "traffic", "weather", "expect", "settings", "people"}
+"""Keys whose parts each have a line."""
+
+
+def scenario_text(values: Mapping[str, Any]) -> str:
+    """The text of a file with these keys, in this order."""
+    return "".join(f"{line}\n" for line in _yaml_lines(values))
+
+
+def _yaml_lines(values: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in values.items():
+        if key in OPEN and value and isinstance(value, Mapping):
+            yield f"{key}:"
+            yield from (f"  {value_text(str(name))}: {value_text(inner)}" for name, inner in value.items())
+        elif key in OPEN and value and isinstance(value, list):
+            yield f"{key}:"
+            yield from (f"  - {value_text(inner)}" for inner in value)
+        else:
+            yield f"{key}: {value_text(value)}"
+
+
+def mixed(scenario: Scenario, mix: Mix) -> MixedTroubles:
+    """The trouble that the scenario's seed draws."""
+    return standard_mix(
+        Random(f"{scenario.seed}/mix"),
+        agents=tuple(name for name, _ in scenario.agents),
+        duration=scenario.duration,
+        scale=mix.scale,
+        off=mix.off,
+        without=mix.without,
+    )
+
+
+def with_mix_written(values: Mapping[str, Any], scenario: Scenario) -> dict[str, Any]:
+    """The same run with the trouble that the seed draws as a list, which can be cut down."""
+    if scenario.mix is None:
+        return dict(values)
+    drawn = [trouble_values(trouble) for trouble in mixed(scenario, scenario.mix).troubles]
+    rest = {key: value for key, value in values.items() if key not in {"mix", "weather"}}
+    return {**rest, "weather": [*values.get("weather", []), *drawn]}
+
+
+def trouble_values(trouble: Trouble) -> dict[str, Any]:
+    """What a scenario has for a trouble."""
+    given = {
+        "fault": trouble.fault,
+        "at": None if trouble.at is None else str(trouble.at),
+        "lasts": None if trouble.lasts is None else f"{trouble.lasts!r}s",
+        "agent": trouble.agent,
+        "skill": trouble.skill,
+        "share": None if trouble.share == 1.0 else trouble.share,
+        "amount": trouble.amount,
+    }
+    return {key: value for key, value in given.items() if value is not None}

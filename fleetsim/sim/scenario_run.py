@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from fleetsim.caller.events import EPOCH
 from fleetsim.hub.hub import Hub
+from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
 from fleetsim.sim.agents import AgentTask
 from fleetsim.sim.clocks import RunClock
@@ -121,3 +124,29 @@ class ScenarioRun(ABC):
 
     async def _outcomes(self, hub: Hub) -> Sequence[Outcome]:
         return await hub.ledger.outcomes(since=EPOCH, limit=OUTCOMES_MAX)
+
+
+class _Complaints(logging.Handler):
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        why = f": {record.exc_info[1]!r}" if record.exc_info else ""
+        self._tell(one_line(f"{record.name}: {record.getMessage()}{why}", 400))
+
+
+@contextmanager
+def complaints_told(tell: Callable[[str], None]) -> Iterator[None]:
+    """``tell`` is told of each, as one line. Of the rest nothing is logged unless somebody debugs."""
+    complaints, log = _Complaints(tell), logging.getLogger("fleetsim")
+    level, log.propagate = log.level, log.propagate and log.isEnabledFor(logging.DEBUG)
+    if not log.propagate:  # a day of a fleet is thousands of lines that nobody asked for
+        log.setLevel(logging.ERROR)
+    log.addHandler(complaints)
+    try:
+        yield
+    finally:
+        log.removeHandler(complaints)
+        log.setLevel(level)
+        log.propagate = True

@@ -7,14 +7,17 @@ What runs is what a fleet runs in production; only the clock, the network, the d
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from os.path import normpath
 from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from fleetsim.caller.ceremonies.folder import contents_of
@@ -24,33 +27,29 @@ from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.ledger.sqlite import SqliteLedger
 from fleetsim.caller.ledger.sqlite.checks import row_damage
 from fleetsim.caller.ledger.sqlite.file import image, open_memory
-from fleetsim.caller.ledger.sqlite.storage import InlineStorage
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage, Operation
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys, next_epoch
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.model.text import one_line
 from fleetsim.runtime.workers import Workers
-from fleetsim.sim.agents import AgentTask, Engine, kept_by, simulated_agent
-from fleetsim.sim.calls import CallWitness
-from fleetsim.sim.ceremony_editor import CeremonyEditor
+from fleetsim.sim.agents import AgentTask, Engine, FleetKeys, kept_by, simulated_agent
+from fleetsim.sim.calls import CallWitness, WebhookForger
+from fleetsim.sim.ceremonies import CeremonyEditor
 from fleetsim.sim.clocks import ClockRate, RunClock
-from fleetsim.sim.complaints import complaints_told
-from fleetsim.sim.disk import DiskSession, SimulatedDisk
-from fleetsim.sim.keys import FleetKeys
 from fleetsim.sim.recorder import Recorder, digest_of
-from fleetsim.sim.scenario import Mix, Scenario
-from fleetsim.sim.scenario_run import ScenarioRun
-from fleetsim.sim.traffic_source import TrafficSource
-from fleetsim.sim.troubles import MixedTroubles, Trouble, match_of, standard_mix
-from fleetsim.sim.webhook_forger import WebhookForger
-from fleetsim.sim.zones import ZONES, host_in
+from fleetsim.sim.scenario import Scenario, mixed
+from fleetsim.sim.scenario_run import ScenarioRun, complaints_told
+from fleetsim.sim.traffic import TrafficSource
+from fleetsim.sim.troubles import Trouble, match_of
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match, Weather
 from fleetsim.testbed.loop import Deadlock, LeftOver, Spinning, VirtualLoop, run
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import MemoryFiles, VirtualClock, virtual_runtime
 
+T = TypeVar("T")
 HUB = "http://hub.sim:8080"
 HUB_ADDRESS = "93.184.216.34"
 """A public address, so that webhooks are held to the policy for those; nothing outside this process is dialled."""
@@ -75,18 +74,6 @@ SETTLE_GRACE_S = 600.5
 def origin_of(agent: str) -> str:
     """Where a simulated agent is."""
     return f"http://{agent.lower()}.sim:8000"
-
-
-def mixed(scenario: Scenario, mix: Mix) -> MixedTroubles:
-    """The trouble that the scenario's seed draws."""
-    return standard_mix(
-        Random(f"{scenario.seed}/mix"),
-        agents=tuple(name for name, _ in scenario.agents),
-        duration=scenario.duration,
-        scale=mix.scale,
-        off=mix.off,
-        without=mix.without,
-    )
 
 
 class Simulation(ScenarioRun):
@@ -469,3 +456,89 @@ def play(
             run(main, seed=scenario.seed, start=scenario.start, shuffle=True)
         except (Deadlock, LeftOver, Spinning) as error:
             recorder.write(seconds, "complaint", said=f"{type(error).__name__}: {one_line(str(error), 2_000)}")
+
+
+class SimulatedDisk:
+    """The ledger's storage, which can be ``full``. The next write resolves ``written``; each takes ``slow_s`` seconds.
+
+    The next ``failures`` writes fail and write nothing.
+    """
+
+    def __init__(self, storage: InlineStorage) -> None:
+        self.storage = storage
+        self.full = False
+        self.slow_s = 0.0
+        self.failures = 0
+        self.written: asyncio.Future[None] | None = None
+
+    def session(self) -> DiskSession:
+        """What one hub has of it."""
+        return DiskSession(self)
+
+
+class DiskSession:
+    """A ``Storage`` that ends with its hub: once ``cut``, it refuses. Once ``up``, the hub may die of a write."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+        self.cut = False
+        self.up = False
+
+    def _require(self, *, writing: bool) -> None:
+        if self.cut:
+            raise NotAccepting("the hub was killed")
+        if writing and self._disk.full:
+            raise NotAccepting("the ledger cannot be written: the disk is full")
+        if writing and self._disk.failures:
+            self._disk.failures -= 1
+            raise NotAccepting("the ledger cannot be written: disk I/O error")
+
+    async def start(self) -> None:
+        """Nothing: the disk is there already."""
+
+    async def write(self, operation: Operation[T]) -> T:
+        self._require(writing=True)
+        if self._disk.slow_s:
+            await asyncio.sleep(self._disk.slow_s)
+            self._require(writing=True)
+        result = await self._disk.storage.write(operation)
+        dies = self._disk.written
+        if self.up and dies is not None and not dies.done():
+            dies.set_result(None)
+            self.cut = True
+            raise NotAccepting("the hub was killed")
+        return result
+
+    def soon(self, operation: Operation[object]) -> None:
+        if not self.cut and not self._disk.full:
+            self._disk.storage.soon(operation)
+
+    async def read(self, operation: Operation[T]) -> T:
+        self._require(writing=False)
+        return await self._disk.storage.read(operation)
+
+    async def stop(self) -> None:
+        """Nothing: the disk stays."""
+
+
+ZONES = ("Asia/Kolkata", "Asia/Kathmandu", "America/St_Johns", "Pacific/Chatham")
+"""Far from UTC, and by no whole hour: what goes by the wrong one fires at other minutes."""
+
+
+@contextmanager
+def host_in(zone: str) -> Iterator[None]:
+    """Let local time be that of ``zone``."""
+    before = os.environ.get("TZ")
+    _set(zone)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(zone: str | None) -> None:
+    if zone is None:
+        os.environ.pop("TZ", None)
+    else:
+        os.environ["TZ"] = zone
+    time.tzset()

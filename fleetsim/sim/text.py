@@ -11,9 +11,8 @@ from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.sim.expectation import FLEET, METRICS, Expectation, Unit, shown
 from fleetsim.sim.figures import SHARES
 from fleetsim.sim.invariants import Verdict
-from fleetsim.sim.load import LoadMetrics
 from fleetsim.sim.quantities import in_words
-from fleetsim.sim.report import Report, RequestEnding, Result
+from fleetsim.sim.report import LoadMetrics, Report, RequestEnding, Result
 
 SHOWN_MAX = 5
 SLOWEST_MAX = 3

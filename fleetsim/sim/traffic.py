@@ -1,12 +1,25 @@
-"""When the requests of a scenario come in. Pure but for the chance that is handed in."""
+"""The traffic of a run: requests and conversations at their times, people who answer, and people who cancel.
+
+They use whichever hub runs at the moment; without one, a request is refused and an answer is tried again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the caller hands in
 
-from fleetsim.sim.scenario import Traffic
+from fleetsim.caller.events import QuestionAsked
+from fleetsim.hub.hub import Hub
+from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
+from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest, Source
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.workers import Workers
+from fleetsim.sim.clocks import RunClock
+from fleetsim.sim.quantities import draw
+from fleetsim.sim.recorder import Recorder
+from fleetsim.sim.scenario import Scenario, Traffic
 
 DAY_S = 86_400.0
 
@@ -42,3 +55,172 @@ def arrivals(traffic: Traffic, rng: Random, *, start: datetime, duration: float)
         while waiting and waiting[0] <= at:
             yield waiting.pop(0)
     yield from (moment for moment in waiting if moment < ends)
+
+
+RETRY_ANSWER_S = 5.0
+STARTED_S = 0.5
+
+
+class TrafficSource:
+    """A scenario's traffic and people. ``hub`` is the one that runs now, None while there is none.
+
+    ``workers`` are what they are in flight as, and ``asking`` those of them that requests may still come from; whoever
+    hands them in ends them. ``asked_s`` is the second of the run in which the newest request was accepted.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder,
+        runtime: Runtime,
+        clock: RunClock,
+        workers: Workers,
+        *,
+        asking: Workers,
+        hub: Callable[[], Hub | None],
+    ) -> None:
+        self.scenario = scenario
+        self._recorder = recorder
+        self._runtime = runtime
+        self._clock = clock
+        self._workers, self._asking = workers, asking
+        self._hub = hub
+        self._decided: set[str] = set()
+        self.asked_s = 0.0
+
+    def come(self) -> None:
+        """Let the traffic begin."""
+        for number, traffic in enumerate(self.scenario.traffic):
+            rng = self._runtime.rng.stream(f"sim/traffic/{number}")
+            self._asking.start(self._come(traffic, rng), name=f"traffic {number}")
+
+    async def end_ceremonies(self) -> None:
+        """Disable them all, as an operator would: what is under way goes on, and nothing more fires."""
+        hub = self._hub()
+        if hub is None or hub.scheduler is None or hub.ceremonies is None:
+            return
+        rows = [row.ceremony for row in hub.scheduler.rows() if row.ceremony.enabled]
+        if rows:
+            await self._clock.sleep(STARTED_S)  # a hub that has just come back has yet to tell what it missed
+        for ceremony in rows:
+            await hub.ceremonies.update(ceremony.ceremony_id, {"enabled": False})
+
+    async def _come(self, traffic: Traffic, rng: Random) -> None:
+        targets = self.scenario.replicas_of(traffic.agent) if traffic.agent else ()
+        began = self._clock.now
+        moments = arrivals(traffic, rng, start=self.scenario.start, duration=self.scenario.duration)
+        for number, moment in enumerate(moments):
+            await self._clock.sleep(max(0.0, began + moment - self._clock.now))
+            target = (targets[number % len(targets)],) if targets else ()
+            people = self.scenario.people
+            pauses = [draw(traffic.pause, rng) for _ in range(traffic.turns - 1)]
+            gives_up = draw(people.cancel_after, rng) if rng.random() < people.cancel else None
+            # Nobody waits for it here: one that is late, or takes long, does not delay those that are due after it.
+            self._asking.start(self._ask(traffic, target, began + moment, pauses, gives_up), name="request")
+
+    async def _ask(
+        self, traffic: Traffic, targets: tuple[str, ...], due_s: float, pauses: list[float], gives_up: float | None
+    ) -> None:
+        """One request, or the turns of a conversation, each after the answer to the one before."""
+        context: str | None = None
+        for turn, pause in enumerate([0.0, *pauses]):
+            await self._clock.sleep(pause)
+            if turn:
+                due_s = self._clock.now
+            cid = self._runtime.ids.new()
+            request = SkillRequest(
+                correlation_id=cid,
+                text=f"{traffic.text} ({cid[-6:]})",
+                skill=traffic.skill,
+                targets=targets,
+                context_id=context,
+                first_turn=turn == 0 and traffic.turns > 1,
+                system_actor="sim",
+                source=Source(interface="sim"),
+            )
+            try:
+                if (hub := self._hub()) is None:
+                    raise NotAccepting("the hub is down")
+                (cid,) = await hub.submit(request)
+            except FleetsimError as error:
+                self._tell("refused", skill=traffic.skill, why=str(error)[:200], **self._late(due_s))
+                return
+            self._tell("submitted", correlation_id=cid)
+            self.asked_s = self._clock.now
+            if late := self._late(due_s):
+                self._tell("asked", correlation_id=cid, **late)
+            if gives_up is not None and turn == 0:
+                self._workers.start(self._give_up(cid, gives_up), name="cancel")
+            if turn == len(pauses):
+                return
+            outcome = await self._outcome_of(cid)
+            if not outcome.success:
+                return
+            context, targets = outcome.context_id, (outcome.agent,)
+
+    async def _outcome_of(self, cid: str) -> Outcome:
+        """Wait for it, over restarts of the hub too."""
+        while True:
+            hub = self._hub()
+            if hub is not None:
+                with suppress(FleetsimError):
+                    outcome = await hub.ledger.outcome(cid)
+                    if outcome is not None:
+                        return outcome
+            await self._clock.sleep(1.0)
+
+    async def _give_up(self, cid: str, after_s: float) -> None:
+        await self._clock.sleep(after_s)
+        with suppress(UnknownTarget):
+            if (hub := self._hub()) is not None:
+                hub.tracker.cancel(cid, by="simulated person")
+                self._tell("canceled", correlation_id=cid)
+
+    async def answer(self, hub: Hub) -> None:
+        """People see a question once; whether and when they answer is drawn then."""
+        async with hub.events.subscribe(after_seq=0, keep_max=10_000_000, kinds=(QuestionAsked,)) as asked:
+            for question in hub.tracker.questions():  # asked before a restart
+                self._think_about(question.question_id, question.correlation_id)
+            async for batch in asked:
+                for event in batch:
+                    if isinstance(event, QuestionAsked):
+                        self._think_about(event.question_id, event.correlation_id or "")
+
+    def _think_about(self, question_id: str, correlation_id: str) -> None:
+        if question_id in self._decided:
+            return
+        self._decided.add(question_id)
+        people = self.scenario.people
+        rng = Random(f"{self.scenario.seed}/question/{question_id}")
+        after_s = draw(people.answer_after, rng)
+        if rng.random() < people.never:
+            return
+        decision = Decision.REJECT if rng.random() < people.reject else Decision.ANSWER
+        answer = Answer(question_id=question_id, text=people.says, by="simulated person", decision=decision)
+        self._workers.start(self._say(answer, correlation_id, after_s), name="answer")
+
+    async def _say(self, answer: Answer, correlation_id: str, after_s: float) -> None:
+        await self._clock.sleep(after_s)
+        # A hub that dies of having written the answer down cannot say that it took it.
+        self._tell("answer", question_id=answer.question_id, correlation_id=correlation_id)
+        while True:
+            try:
+                if (hub := self._hub()) is None:
+                    raise NotAccepting("the hub is down")
+                await hub.tracker.answer(answer)
+            except UnknownTarget:
+                return  # it was answered, withdrawn or is over
+            except NotAccepting:
+                await self._clock.sleep(RETRY_ANSWER_S)
+                continue
+            return
+
+    def _late(self, due_s: float) -> dict[str, float]:
+        """When a request was to be made, and how many seconds of the machine's later it was; on virtual time never."""
+        rate = self._clock.rate
+        if rate.virtual:
+            return {}
+        return {"due_s": round(due_s, 6), "late_s": round(max(0.0, self._clock.now - due_s) / rate.times, 6)}
+
+    def _tell(self, kind: str, **members: object) -> None:
+        self._recorder.write(self._clock.now, kind, **members)

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fleetsim.sim.played import played
+from fleetsim.sim.play import played
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.scenario import parse_scenario
 from fleetsim.sim.scenario_events import CallEnded

@@ -26,7 +26,7 @@ BUDGET = {
     "model": 2_895,
     "pytest_plugin": 528,
     "runtime": 5_506,
-    "sim": 8_195,
+    "sim": 8_071,
     "testbed": 2_381,
     "wire": 2_925,
 }

@@ -16,7 +16,7 @@ from fleetsim.hub.journal import GATHER_S, HOLD_S
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.sse import read_events
-from fleetsim.sim.disk import DiskSession, SimulatedDisk
+from fleetsim.sim.simulation import DiskSession, SimulatedDisk
 from tests.caller.ledgers import opener
 from tests.hub.test_event_streams import stream
 from tests.hub.town import HUB, Town, town, worker

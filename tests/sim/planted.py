@@ -20,10 +20,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 
 import fleetsim
-from fleetsim.sim.scenario import parse_scenario
-from fleetsim.sim.seeds import run_seed
-from fleetsim.sim.shrink import cut_down
-from fleetsim.sim.written import scenario_text
+from fleetsim.sim.scenario import parse_scenario, scenario_text
+from fleetsim.sim.seeds import cut_down, run_seed
 from tests import warm
 from tests.sim.here import Here
 from tests.storms import planted

@@ -14,15 +14,15 @@ from fleetsim.caller.registry import judge
 from fleetsim.ceremony.file import Ceremony, parse_ceremony
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.runtime.yaml import load
-from fleetsim.sim.ceremony_span import (
+from fleetsim.sim.ceremonies import (
     LEAD_S,
     chosen,
     due_in,
-    folder_files,
     problems_of,
     requests_in,
     span_scenario,
 )
+from fleetsim.sim.scenario import folder_files
 from tests.sim.scenes import scenario
 
 BEGINS = datetime(2026, 3, 2, tzinfo=UTC)
@@ -52,7 +52,7 @@ def test_slots_are_counted_on_the_clock_of_their_zone_and_only_of_what_is_enable
 
 
 def test_more_slots_than_can_be_played_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleetsim.sim.ceremony_span.SLOTS_MAX", 1_439)
+    monkeypatch.setattr("fleetsim.sim.ceremonies.SLOTS_MAX", 1_439)
     with pytest.raises(ConfigError, match="more than 1,439 slots"):
         due_in([ceremony(schedule='"* * * * *"')], BEGINS, ENDS)
 

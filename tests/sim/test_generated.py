@@ -7,10 +7,9 @@ import pytest
 from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.runtime.yaml import load
 from fleetsim.sim.generated import generated
-from fleetsim.sim.scenario import parse_scenario
+from fleetsim.sim.scenario import parse_scenario, scenario_text
 from fleetsim.sim.seeds import run_seed
 from fleetsim.sim.troubles import KINDS
-from fleetsim.sim.written import scenario_text
 
 
 def test_every_seed_draws_a_scenario_and_always_the_same() -> None:

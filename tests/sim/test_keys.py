@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from fleetsim.runtime.ports import Request
-from fleetsim.sim.keys import FleetKeys
+from fleetsim.sim.agents import FleetKeys
 from fleetsim.sim.recorder import Recorder
 
 

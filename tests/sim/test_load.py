@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from fleetsim.sim.figures import SHARES, Percentiles
-from fleetsim.sim.load import LoadMetrics, load_of
 from fleetsim.sim.recording import RecordingLine
+from fleetsim.sim.report import LoadMetrics, load_of
 from fleetsim.sim.run import Run
 from fleetsim.sim.scenario import START
 from fleetsim.sim.scenario_events import OutcomeRecorded, RequestTimed, RunEvent, ScenarioStarted, SubmitRefused

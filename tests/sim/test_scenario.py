@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.sim import shipped
-from fleetsim.sim.scenario import parse_scenario
+from fleetsim.sim.scenario import ceremonies_of, parse_scenario, read_scenario, shipped_scenarios
 from tests.sim.scenes import SMALL
 
 
@@ -49,27 +48,27 @@ def test_traffic_for_a_skill_that_nobody_offers_is_refused() -> None:
         parse_scenario(SMALL.replace("skill: review,", "skill: reviews,"), "small.yaml")
 
 
-@pytest.mark.parametrize("name", sorted(shipped.scenarios()))
+@pytest.mark.parametrize("name", sorted(shipped_scenarios()))
 def test_a_shipped_scenario_is_right_and_says_what_it_teaches(name: str) -> None:
-    source, text, folder = shipped.read(name)
+    source, text, folder = read_scenario(name)
     wanted, written = parse_scenario(text, source)
     assert wanted.name == name
     assert len(wanted.about) > 40
     assert wanted.expect
-    shipped.ceremonies_of(wanted, written, folder)
+    ceremonies_of(wanted, written, folder)
 
 
 def test_there_are_at_least_eight_of_them() -> None:
-    assert len(shipped.scenarios()) >= 8
+    assert len(shipped_scenarios()) >= 8
 
 
 def test_a_scenario_that_is_not_there_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"there is no scenario 'quiet-dya' .did you mean 'quiet-day'"):
-        shipped.read("quiet-dya")
+        read_scenario("quiet-dya")
 
 
 def test_a_missing_folder_of_ceremonies_is_an_error_at_its_place() -> None:
-    source, text, folder = shipped.read("clock-sunday")
+    source, text, folder = read_scenario("clock-sunday")
     wanted, written = parse_scenario(text.replace(b"sunday-ceremonies", b"monday"), source)
     with pytest.raises(ConfigError, match=r"clock-sunday:\d+:\d+: there is no folder"):
-        shipped.ceremonies_of(wanted, written, folder)
+        ceremonies_of(wanted, written, folder)

@@ -8,15 +8,21 @@ from typing import Any
 import pytest
 
 import fleetsim
-from fleetsim.sim import shipped
 from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.report import Result
-from fleetsim.sim.scenario import Mix, parse_scenario, with_seed
-from fleetsim.sim.seeds import Coverage, SeedRun, run_seed, run_seeds
-from fleetsim.sim.shrink import shrink
-from fleetsim.sim.simulation import mixed
+from fleetsim.sim.scenario import (
+    Mix,
+    ceremonies_of,
+    mixed,
+    parse_scenario,
+    read_scenario,
+    scenario_text,
+    shipped_scenarios,
+    with_mix_written,
+    with_seed,
+)
+from fleetsim.sim.seeds import Coverage, SeedRun, run_seed, run_seeds, shrink
 from fleetsim.sim.troubles import KINDS
-from fleetsim.sim.written import scenario_text, with_mix_written
 from tests.sim.here import Here
 from tests.sim.planted import DEFECTS, DRIZZLE, STORM, Planted, look_for
 from tests.sim.scenes import run_of
@@ -60,9 +66,9 @@ def test_no_more_seeds_are_handed_out_than_are_wanted_soon() -> None:
 
 @pytest.mark.slow
 def test_a_short_storm_over_a_few_seeds_breaks_no_rule() -> None:
-    source, text, folder = shipped.read("storm")
+    source, text, folder = read_scenario("storm")
     wanted, written = parse_scenario(text, source)
-    ceremonies = shipped.ceremonies_of(wanted, written, folder)
+    ceremonies = ceremonies_of(wanted, written, folder)
     shorter = text.replace(b"duration: 2h", b"duration: 25m").replace(b"mix: {}", b"mix: {scale: 4}")
     coverage = Coverage()
     for run in run_seeds(Here(), shorter, source, ceremonies, first=1, seeds=volume(10)):
@@ -72,9 +78,9 @@ def test_a_short_storm_over_a_few_seeds_breaks_no_rule() -> None:
 
 @pytest.mark.slow
 def test_the_mix_written_out_is_the_same_run() -> None:
-    source, text, folder = shipped.read("storm")
+    source, text, folder = read_scenario("storm")
     wanted, written = parse_scenario(text, source)
-    ceremonies = shipped.ceremonies_of(wanted, written, folder)
+    ceremonies = ceremonies_of(wanted, written, folder)
     wanted = with_seed(wanted, 3).model_copy(update={"duration": 900.0, "mix": Mix(scale=5.0)})
     values = {**written.value, "duration": "15m", "seed": 3, "mix": {"scale": 5.0}}
     again, _ = parse_scenario(scenario_text(with_mix_written(values, wanted)), "written")
@@ -135,8 +141,8 @@ def test_cutting_down_ends_when_it_is_told_to_with_the_smallest_so_far() -> None
 
 
 def test_a_scenario_is_written_so_that_it_is_read_back_the_same() -> None:
-    for name in shipped.scenarios():
-        source, text, _ = shipped.read(name)
+    for name in shipped_scenarios():
+        source, text, _ = read_scenario(name)
         wanted, written = parse_scenario(text, source)
         assert parse_scenario(scenario_text(written.value), source)[0] == wanted
 

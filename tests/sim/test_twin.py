@@ -17,8 +17,18 @@ from fleetsim.sim.observed import Observed, ObservedQuestion
 from fleetsim.sim.quantities import SpanSpread, seconds_of
 from fleetsim.sim.run import ObservedAgent
 from fleetsim.sim.scenario import Scenario, parse_scenario
-from fleetsim.sim.twin import LogNormal, SkillTwin, TrafficTwin, Twin, distribution, twin_of
-from fleetsim.sim.twin_text import number, rate, span, twin_text
+from fleetsim.sim.twin import (
+    LogNormal,
+    SkillTwin,
+    TrafficTwin,
+    Twin,
+    distribution,
+    number,
+    rate,
+    span,
+    twin_of,
+    twin_text,
+)
 from tests.sim.outcomes import failed, outcome, seen
 
 DAY_S = 86_400.0

@@ -34,11 +34,10 @@ from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.comparison import Comparison, compare, rows, verdict_of
 from fleetsim.sim.observed import Observed, of_ledger, of_recording
-from fleetsim.sim.played import played
+from fleetsim.sim.play import played
 from fleetsim.sim.scenario import Scenario, parse_scenario
 from fleetsim.sim.troubles import Trouble
-from fleetsim.sim.twin import twin_of
-from fleetsim.sim.twin_text import twin_text
+from fleetsim.sim.twin import twin_of, twin_text
 from tests.bench.twin.pace import AGENTS, SKILL
 
 HERE = Path(__file__).parent

@@ -1,26 +1,29 @@
-"""A span of ceremonies as a scenario: every slot between two moments, and agents for what they ask."""
+"""Ceremonies in a run: a span of their slots as a scenario, and a person who edits their files."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from os.path import relpath
 from pathlib import Path
+from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from typing import TypeAlias
 
 from fleetsim.caller.ceremonies.facts import agents_of
-from fleetsim.caller.ceremonies.folder import PROJECTS, SUFFIXES, FolderContents, contents_of
+from fleetsim.caller.ceremonies.folder import FolderContents, contents_of
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.registry import Judge, nearest_of, resolve
 from fleetsim.ceremony.file import Ceremony, next_due
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.work import ALL, ID
-from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX
+from fleetsim.sim.calls import CallListener
 from fleetsim.sim.expectation import Expectation
 from fleetsim.sim.quantities import SPAN_S_MAX
 from fleetsim.sim.scenario import People, Scenario, SimulatedAgent, SkillBehaviour
+from fleetsim.testbed.runtime import MemoryFiles
 
 LEAD_S = 30.0
 """For so long the hub runs before the span: cards are read, and a slot at its first moment is not over yet."""
@@ -35,22 +38,6 @@ SKILLS_MAX = 100
 
 Offers: TypeAlias = Mapping[str, Collection[str]]
 """The skills of each agent."""
-
-
-def folder_files(folder: Path) -> dict[str, bytes]:
-    """The files that a hub reads with this folder of ceremonies, by name as seen from it; those of projects too.
-
-    Raises ConfigError if the folder is missing.
-    """
-    if not folder.is_dir():
-        raise ConfigError(f"there is no folder {folder}", hint="--folder DIR says where ceremonies are")
-    paths = sorted((*folder.iterdir(), *(folder.parent / PROJECTS).glob("*/ceremonies/*")))
-    found: dict[str, bytes] = {}
-    for path in paths:
-        if path.suffix in SUFFIXES and path.is_file():
-            with path.open("rb") as file:
-                found[relpath(path, folder)] = file.read(CEREMONY_BYTES_MAX + 1)
-    return found
 
 
 def chosen(texts: Mapping[str, bytes], ids: Sequence[str], folder: Path) -> dict[str, bytes]:
@@ -146,3 +133,57 @@ def _agent(name: str, offered: Collection[str], ceremonies: Sequence[Ceremony], 
     skills = {*offered, *asked} if unread else {*offered}
     kept = [skill for skill in sorted(skills, key=lambda s: (s not in asked, s)) if ID.fullmatch(skill)]
     return SimulatedAgent.model_construct(skills={skill: SkillBehaviour() for skill in kept[:SKILLS_MAX]}, push=False)
+
+
+EDITS = ("disabled", "deleted", "half written", "as it was")
+_ZONE = re.compile(rb"^timezone:.*\n", re.MULTILINE)
+
+
+class CeremonyEditor:
+    """Edits the files that a run began with. Each edit is told to ``tell``, with the ceremony's id."""
+
+    def __init__(self, files: MemoryFiles, folder: Path, tell: CallListener) -> None:
+        self._files = files
+        self._tell = tell
+        self._edited: set[Path] = set()
+        self._whole = {path: content for path, content in files.content().items() if path.suffix in {".yaml", ".yml"}}
+
+    async def edit(self, rng: Random) -> None:
+        """One edit of one file, drawn."""
+        if self._whole:
+            await self._make(rng.choice(sorted(self._whole)), rng.choice(EDITS))
+
+    async def move(self, rng: Random, zone: str) -> Path | None:
+        """Let one ceremony go by the clock of ``zone``; which file says so."""
+        if not self._whole:
+            return None
+        path = rng.choice(sorted(self._whole))
+        await self._make(path, "as it was", zone)
+        return path
+
+    async def move_back(self, path: Path) -> None:
+        """Let it go by its own clock again."""
+        await self._make(path, "as it was")
+
+    async def put_back(self) -> bool:
+        """Make every file what it was; whether one was not."""
+        edited = sorted(self._edited)
+        for path in edited:
+            await self._make(path, "as it was")
+        return bool(edited)
+
+    async def _make(self, path: Path, what: str, zone: str = "") -> None:
+        whole = self._whole[path]
+        if zone:
+            whole = _ZONE.sub(b"", whole) + f"timezone: {zone}\n".encode()
+        match what:
+            case "deleted":
+                await self._files.remove(path)
+            case "disabled" if b"enabled:" not in whole:
+                self._files.put(path, whole + b"enabled: false\n")
+            case "half written":
+                self._files.put(path, whole[: len(whole) // 2])
+            case _:
+                self._files.put(path, whole)
+        (self._edited.discard if what == EDITS[-1] and not zone else self._edited.add)(path)
+        self._tell("edited", file=path.stem, what=what, zone=zone)
