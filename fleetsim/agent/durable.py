@@ -1,9 +1,9 @@
-"""The agent's tasks in one SQLite file (``--state FILE``), so that a restart forgets nothing it told.
+"""The agent's tasks in one SQLite file (``--state FILE``), so that a restart forgets nothing that it acknowledged.
 
-The store stays in memory and decides; this keeps what it decided. A change is noted at once and written
-with all others that wait, by one thread; whoever answers a caller first awaits ``flush``, so nothing is
-acknowledged that is not on disk. If the disk refuses, the changes are kept and tried again, and the
-agent takes no new work meanwhile. The file holds webhook tokens and is made for its owner alone.
+The store stays in memory and decides; this file keeps its decisions. One thread writes all changes that wait, as one
+batch. A reply to a caller first awaits ``flush``, so the agent acknowledges nothing that is not on disk. If the disk
+refuses, the changes are written again later, and the agent takes no new work until then. The file holds webhook tokens,
+so only its owner may read it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -35,7 +35,7 @@ Row: TypeAlias = tuple[str, str, bytes]
 
 FORM = 1
 RETRY_S = 1.0
-_NATIVE = "1.0"  # the dialect whose JSON loses least of a task
+_NATIVE = "1.0"  # its JSON loses least of a task
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
@@ -45,55 +45,47 @@ CREATE TABLE IF NOT EXISTS tasks (
 
 
 class StateUnwritable(AtCapacity):
-    """What was done could not be put on disk; it is tried again, and new work waits until it works."""
+    """The state could not be written to disk. It is written again later; until then the agent takes no new work."""
 
 
 class TaskStorage(Protocol):
-    """What keeps tasks, as those see it who tell of them. ``failing``: the last write did not go through."""
+    """Durable storage, as those parts see it that reply or notify. ``failing``: the last write did not succeed."""
 
     failing: bool
 
     async def flush(self, key: TaskKey | None = None) -> None:
-        """Return once everything noted so far, or what was noted of one task, is on disk. Raises StateUnwritable."""
+        """Return once all changes so far, or those of one task, are on disk. Raises StateUnwritable."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Note:
-    """Which one it was of all, and whether it is of a task that is gone."""
+class _Batch:
+    """Changed tasks that are written together: by key, whether the task is gone."""
 
-    number: int
-    gone: bool
+    def __init__(self, tasks: dict[TaskKey, bool]) -> None:
+        self.tasks = tasks
+        self.done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
-
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """One write: of which notes, up to which of all, and what came of it: None, or an error."""
-
-    notes: dict[TaskKey, _Note]
-    upto: int
-    done: asyncio.Future[BaseException | None]
+    def has(self, key: TaskKey | None) -> bool:
+        return bool(self.tasks) if key is None else key in self.tasks
 
 
 class TaskFile:
-    """One agent's state file. ``open`` before use; one process at a time. ``read`` gives a task as it is now."""
+    """One agent's state file. ``open`` before use; one process at a time. ``read`` returns a task as it is now."""
 
     def __init__(self, path: Path, read: Callable[[TaskKey], Record]) -> None:
         self._path, self._read = path, read
         self._connection: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-state")
         self.failing = False
-        self._notes = 0  # so many were taken, and so many of them are on disk
-        self._kept = 0
-        self._pending: dict[TaskKey, _Note] = {}
-        self._under_way: _Write | None = None
-        self._noted = asyncio.Event()
+        self._next = _Batch({})
+        self._in_progress: _Batch | None = None
+        self._changed = asyncio.Event()
 
     async def open(self) -> tuple[Record, ...]:
         """Open or make the file, and read every task in it.
 
         Raises:
-            ConfigError: it is no state file, is damaged, in use by another process or cannot be had.
+            ConfigError: it is not a state file, is damaged, in use by another process or cannot be opened.
         """
         try:
             rows = await self._run(self._open)
@@ -105,59 +97,52 @@ class TaskFile:
         return tuple(record for row in rows if (record := _read(row)) is not None)
 
     def note(self, key: TaskKey) -> None:
-        """Have a task kept as it is when it is written; what it was before, nobody needs any more."""
-        self._note(key, gone=False)
+        """Write a task with the next batch, as it is then."""
+        self._next.tasks[key] = False
+        self._changed.set()
 
     def forget(self, key: TaskKey) -> None:
-        """Have a task removed."""
-        self._note(key, gone=True)
-
-    def _note(self, key: TaskKey, *, gone: bool) -> None:
-        self._notes += 1
-        self._pending[key] = _Note(self._notes, gone)
-        self._noted.set()
+        """Remove a task with the next batch."""
+        self._next.tasks[key] = True
+        self._changed.set()
 
     async def flush(self, key: TaskKey | None = None) -> None:
-        """As ``TaskStorage.flush``. Who waits for the same write goes on in the same moment."""
-        wanted = self._notes if key is None else self._last_note(key)
-        while self._kept < wanted:
-            write = self._under_way or self._begin_write()
-            error = await asyncio.shield(write.done)
-            if error is not None and wanted <= write.upto:
-                raise StateUnwritable("the agent cannot keep its state now") from error
-
-    def _last_note(self, key: TaskKey) -> int:
-        """Which note of a task is not on disk; 0 if none is."""
-        under_way = self._under_way.notes if self._under_way else {}
-        note = self._pending.get(key) or under_way.get(key)
-        return note.number if note else 0
-
-    def _begin_write(self) -> _Write:
-        """Have all that is noted written, whether somebody waits for it or not."""
-        notes, self._pending = self._pending, {}
-        kept = [self._read(key) for key, note in notes.items() if not note.gone]
-        gone = [key for key, note in notes.items() if note.gone]
-        loop = asyncio.get_running_loop()
-        self._under_way = write = _Write(notes, self._notes, loop.create_future())
-        doing = loop.run_in_executor(self._thread, self._write, kept, gone)
-        doing.add_done_callback(lambda doing: self._end_write(write, doing.exception()))
-        return write
-
-    def _end_write(self, write: _Write, error: BaseException | None) -> None:
-        self._under_way = None
-        self.failing = error is not None
-        if error is None:
-            self._kept = write.upto
+        """As ``TaskStorage.flush``. All who wait for the same batch go on in the same moment."""
+        if self._next.has(key):
+            batch = self._next
+            while batch is self._next and self._in_progress is not None:
+                await asyncio.shield(self._in_progress.done)
+            if batch is self._next:
+                self._begin_write()
+        elif self._in_progress is not None and self._in_progress.has(key):
+            batch = self._in_progress
         else:
-            self._pending = {**write.notes, **self._pending}
-            self._noted.set()
-        write.done.set_result(error)
+            return
+        error = await asyncio.shield(batch.done)
+        if error is not None:
+            raise StateUnwritable("the agent cannot keep its state now") from error
+
+    def _begin_write(self) -> None:
+        batch, self._next = self._next, _Batch({})
+        self._in_progress = batch
+        records = [self._read(key) for key, gone in batch.tasks.items() if not gone]
+        removed = [key for key, gone in batch.tasks.items() if gone]
+        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, records, removed)
+        writing.add_done_callback(lambda writing: self._end_write(batch, writing.exception()))
+
+    def _end_write(self, batch: _Batch, error: BaseException | None) -> None:
+        self._in_progress = None
+        self.failing = error is not None
+        if error is not None:
+            self._next.tasks = {**batch.tasks, **self._next.tasks}
+            self._changed.set()
+        batch.done.set_result(error)
 
     async def keep_writing(self) -> None:
-        """Write what nobody waits for, as long as the agent runs."""
+        """Write what no caller waits for, as long as the agent runs."""
         while True:
-            await self._noted.wait()
-            self._noted.clear()
+            await self._changed.wait()
+            self._changed.clear()
             try:
                 await self.flush()
             except StateUnwritable as error:
@@ -165,20 +150,20 @@ class TaskFile:
                 await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
-        """Write what is left and close. Says so if that fails."""
+        """Write the last changes and close. Logs an error if that fails."""
         try:
             await self.flush()
         except StateUnwritable:
-            log.error("%d tasks were not written to %s", len(self._pending), self._path)
+            log.error("%d tasks were not written to %s", len(self._next.tasks), self._path)
         if self._connection is not None:
             await self._run(self._connection.close)
         self._thread.shutdown()
 
     async def _run(self, work: Callable[[], Any]) -> Any:
-        """Do ``work`` on the one thread. A cancel waits for nothing, yet leaves the order of writes as it was."""
-        doing = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        doing.add_done_callback(_hear)
-        return await asyncio.shield(doing)
+        """Run ``work`` on the one thread, to its end even if the caller is cancelled: the order of writes stays."""
+        running = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, whoever has left
+        return await asyncio.shield(running)
 
     # -- on the thread -----------------------------------------------------------------------------
 
@@ -224,12 +209,6 @@ class TaskFile:
         failpoint("agent.after_write")
 
 
-def _hear(doing: asyncio.Future[Any]) -> None:
-    """Take the error of work whose caller left meanwhile: what it wrote is still noted, and tried again."""
-    if not doing.cancelled():
-        doing.exception()
-
-
 def _written(record: Record) -> bytes:
     task = dialect(_NATIVE).encode_reply(GetTask(task_id=record.task_id), record.task)
     return dump(
@@ -248,13 +227,13 @@ def _written(record: Record) -> bytes:
 
 
 def _read(row: Row) -> Record | None:
-    """The record of a row; None, and a line in the log, for one that cannot be understood."""
+    """The record of a row; None, and an error in the log, if it cannot be read."""
     owner, task_id, body = row
     try:
         kept = parse_untrusted(bytes(body), bytes_max=ROW_BYTES_MAX)
         task = dialect(_NATIVE).decode_reply(Operation.GET, kept["task"])
         if not isinstance(task, Task) or task.task_id != task_id:
-            raise WireError("it is no task")
+            raise WireError("it is not a task")
         return Record(
             key=(owner, task_id),
             task=task,

@@ -119,7 +119,7 @@ class Store:
         """Wait until the task is terminal or interrupted, or streams end. Raises TaskNotFound."""
         entry = self.retention.get(key)
         while entry.state not in TERMINAL | INTERRUPTED and not entry.feed.closed:
-            await entry.feed.beyond(len(entry.feed))
+            await entry.feed.news(len(entry.feed))
         return entry.snapshot()
 
     # -- writing -----------------------------------------------------------------------------------

@@ -1,13 +1,12 @@
-"""What a task tells, in order, and its readers: for a stream opened by a send and for one that joins later.
+"""The streams of a task: for a reader that began it by a send, and for one that joins later.
 
-The list of events only grows and a reader keeps a cursor into it, so a slow reader misses nothing and costs no buffer
-of its own. It starts from a frozen snapshot and the place in the feed that belongs to it, so it sees each change after
-that exactly once, suffixes only, and the closing pair however slowly it reads (U22). Knows nothing of HTTP.
+The list of events only grows, and a reader keeps a cursor into it, so a slow reader misses no event and needs no
+buffer. It starts from a frozen snapshot and the snapshot's place in the feed, so it sees each later change exactly
+once, suffixes only, and the closing pair however slowly it reads (U22). Knows nothing of HTTP.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from fleetsim.model.task import INTERRUPTED, Task, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.wire.dialect import Dialect
 from fleetsim.wire.json import dump
-from fleetsim.wire.sse import LONG_CHARS, is_long, json_in_pieces
+from fleetsim.wire.sse import is_long, json_in_pieces
 
 
 class StreamSlots:
@@ -45,9 +44,7 @@ class StreamSlots:
 
 
 class StreamSlot:
-    """One open stream. Taken before its task may exist, so that no task is begun that nobody can follow."""
-
-    __slots__ = ("_key", "_left", "_slots")
+    """One open stream. It is taken before its task may exist, so that no task begins that its sender cannot follow."""
 
     def __init__(self, slots: StreamSlots) -> None:
         self._slots = slots
@@ -55,7 +52,7 @@ class StreamSlot:
         self._left = False
 
     def assign(self, key: TaskKey) -> None:
-        """Name the task the stream is for."""
+        """Name the task of the stream."""
         if self._key is None:
             self._key = key
             self._slots.of[key] += 1
@@ -74,11 +71,11 @@ class StreamSlot:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Watch:
-    """One stream of one task. Whoever is given it must ``close`` it; iterate ``events`` at most once.
+    """One stream of one task. Its owner must ``close`` it; iterate ``events`` at most once.
 
     ``joins_question`` false ends a stream that joins a task while it waits for an answer. ``repeats_artifact``
-    false keeps it from sending again what it has told (``DialectBehaviour``). ``ready`` says that what comes next is
-    there already, another event or the end.
+    false keeps it from sending the same text twice (``DialectBehaviour``). ``ready``: the next event, or the end, is
+    there already.
     """
 
     record: Record
@@ -109,35 +106,29 @@ class Watch:
         if self.record.task.state in INTERRUPTED and not self.joins_question:
             yield _last_status(self.record.task)
             return
-        told = {artifact.artifact_id for artifact in self.task.artifacts}
+        sent = {artifact.artifact_id for artifact in self.task.artifacts}
         cursor, feed = self.record.cursor, self.feed
-        with _Pulse(self.keepalive_s) as pulse:
-            while not (feed.closed and cursor >= len(feed)):
-                if cursor >= len(feed):
-                    await feed.wait(pulse.news())
-                    if cursor >= len(feed):
-                        if not feed.closed:
-                            yield None
-                        continue
-                events, cursor = feed.since(cursor)
-                left = len(events)
-                for event in events:
-                    left -= 1
-                    final = isinstance(event, StatusUpdate) and event.final
-                    self.ready = left > 0 or final
-                    yield self._as_told(event, told) if isinstance(event, ArtifactUpdate) else event
-                    if final:
-                        return
+        while not (feed.closed and cursor >= len(feed)):
+            if not await feed.news(cursor, self.keepalive_s):
+                yield None
+                continue
+            events, cursor = feed.since(cursor)
+            for number, event in enumerate(events, 1):
+                final = isinstance(event, StatusUpdate) and event.final
+                self.ready = number < len(events) or final
+                yield self._first_or_rest(event, sent) if isinstance(event, ArtifactUpdate) else event
+                if final:
+                    return
 
-    def _as_told(self, event: ArtifactUpdate, told: set[str]) -> ArtifactUpdate:
-        """``event`` for a reader who was told of the artifacts in ``told`` by this stream.
+    def _first_or_rest(self, event: ArtifactUpdate, sent: set[str]) -> ArtifactUpdate:
+        """``event`` for a reader to whom this stream has sent the artifacts in ``sent``.
 
         The first piece of an artifact appends to nothing: strict clients refuse it otherwise. An artifact must
         have a part (A2A 1.0 section 5.7), so one to which nothing is added ends with an empty text.
         """
         artifact = event.artifact
-        if artifact.artifact_id not in told:
-            told.add(artifact.artifact_id)
+        if artifact.artifact_id not in sent:
+            sent.add(artifact.artifact_id)
             return replace(event, append=False) if event.append else event
         if isinstance(event, ClosingUpdate) and event.added is not None and not self.repeats_artifact:
             rest = replace(artifact, parts=event.added or (TextPart(text=""),))
@@ -145,41 +136,8 @@ class Watch:
         return event
 
 
-class _Pulse:
-    """Rings when nothing was told for so many seconds: one timer for a whole stream, which looks when it could be."""
-
-    __slots__ = ("_every_s", "_loop", "_news", "_since", "_timer")
-
-    def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
-        self._loop = asyncio.get_running_loop()
-        self._since = self._loop.time()
-        self._news: asyncio.Future[None] | None = None
-
-    def __enter__(self) -> _Pulse:
-        self._timer = self._loop.call_later(self._every_s, self._look)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def news(self) -> asyncio.Future[None]:
-        """What to wait for now."""
-        self._since = self._loop.time()
-        self._news = self._loop.create_future()
-        return self._news
-
-    def _look(self) -> None:
-        due, now = self._since + self._every_s, self._loop.time()
-        if due <= now:
-            due = now + self._every_s
-            if self._news is not None and not self._news.done():
-                self._news.set_result(None)
-        self._timer = self._loop.call_at(due, self._look)
-
-
 def closing_pair(task: Task) -> tuple[TaskEvent, ...]:
-    """What ends the stream of a finished task: each artifact in full, then the final status."""
+    """The last events of a finished task: each artifact in full, then the final status."""
     artifacts = (
         ArtifactUpdate(task_id=task.task_id, context_id=task.context_id, artifact=artifact, last_chunk=True)
         for artifact in task.artifacts
@@ -192,80 +150,28 @@ def _last_status(task: Task) -> StatusUpdate:
 
 
 class EventFrames:
-    """Writes a watch's events as one reader has them: each in the reader's envelope, ``before`` and ``after`` it.
+    """Writes the events of a watch as SSE, each in the reader's envelope: ``before`` and ``after`` it.
 
-    What readers of one dialect are told at the same time is encoded once for all of them. Pieces of an answer differ in
-    their text alone, so that of the next one only the text is written (``_TextTemplate``).
+    Readers of one dialect receive the same events at the same time, so each event is encoded once for all of them.
     """
-
-    __slots__ = ("_after", "_before", "_dialect", "_name", "_shared", "_template")
 
     def __init__(self, dialect: Dialect, watch: Watch, before: bytes, after: bytes) -> None:
         self._dialect, self._name = dialect, dialect.name
         self._before, self._after = b"data: " + before, after + b"\n\n"
         self._shared = watch.feed.shared if watch.feed is not ENDED_FEED else {}
-        self._template: _TextTemplate | None = None
 
     def write(self, event: TaskEvent) -> Iterable[bytes]:
-        """One frame, in pieces if a text in it is long: those are not kept."""
+        """One frame, in pieces if it holds a long text."""
         name = self._dialect.event_name(event)
         opening = self._before if name is None else b"event: %b\n%b" % (name.encode(), self._before)
         place = (self._name, id(event))
         known = self._shared.get(place)
         if known is not None and known[0] is event:
             return (opening + known[1] + self._after,)
-        if isinstance(event, ArtifactUpdate) and _is_short_text(event):
-            written = self._write_text(event)
-        else:
-            value = self._dialect.encode_event(event)
-            if is_long(value):
-                return json_in_pieces(value, opening, self._after)
-            written = dump(value)
+        value = self._dialect.encode_event(event)
+        if is_long(value):
+            return json_in_pieces(value, opening, self._after)
+        written = dump(value)
         if isinstance(event, StatusUpdate | ArtifactUpdate):
             self._shared[place] = (event, written)
         return (opening + written + self._after,)
-
-    def _write_text(self, event: ArtifactUpdate) -> bytes:
-        if self._template is None or not self._template.fits(event):
-            self._template = _TextTemplate(self._dialect, event)
-        return self._template.write(event)
-
-
-_HOLE = "\x00text\x00"
-
-
-class _TextTemplate:
-    """The JSON around the text of an update, for all that are like it but for their text."""
-
-    __slots__ = ("_around", "_dialect", "_like")
-
-    def __init__(self, dialect: Dialect, like: ArtifactUpdate) -> None:
-        self._dialect, self._like = dialect, like
-        hollow = replace(like, artifact=replace(like.artifact, parts=(TextPart(text=_HOLE),)))
-        self._around = dump(dialect.encode_event(hollow)).split(dump(_HOLE))
-
-    def fits(self, event: ArtifactUpdate) -> bool:
-        """Whether ``event``, of the same task, differs in its text alone."""
-        like, artifact, other = self._like, event.artifact, self._like.artifact
-        return (
-            event.append is like.append
-            and event.last_chunk is like.last_chunk
-            and artifact.artifact_id == other.artifact_id
-            and artifact.name == other.name
-            and artifact.description == other.description
-        )
-
-    def write(self, event: ArtifactUpdate) -> bytes:
-        if len(self._around) != 2:  # an id looks like the hole
-            return dump(self._dialect.encode_event(event))
-        before, after = self._around
-        return before + dump(event.artifact.text) + after
-
-
-def _is_short_text(event: ArtifactUpdate) -> bool:
-    """Whether it is a short piece of plain text and nothing else, as nearly every event is."""
-    artifact = event.artifact
-    if len(artifact.parts) != 1 or artifact.metadata or artifact.extensions or event.metadata:
-        return False
-    part = artifact.parts[0]
-    return isinstance(part, TextPart) and len(part.text) < LONG_CHARS and not part.metadata and not part.media_type

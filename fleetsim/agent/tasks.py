@@ -300,18 +300,20 @@ class TaskFeed:
             if not waiting.done():
                 waiting.set_result(None)
 
-    async def beyond(self, cursor: int) -> None:
-        """Wait until there is an event at ``cursor`` or the feed is closed."""
-        while cursor >= len(self._events) and not self.closed:
-            await self.wait(asyncio.get_running_loop().create_future())
-
-    async def wait(self, news: asyncio.Future[None]) -> None:
-        """Wait until something is told, or somebody else rings ``news``."""
-        self._waiting.add(news)
+    async def news(self, cursor: int, seconds: float | None = None) -> bool:
+        """Wait for an event at ``cursor``, or for the feed to close; False if ``seconds`` pass first."""
         try:
-            await news
-        finally:
-            self._waiting.discard(news)
+            async with asyncio.timeout(seconds):
+                while cursor >= len(self._events) and not self.closed:
+                    waiting = asyncio.get_running_loop().create_future()
+                    self._waiting.add(waiting)
+                    try:
+                        await waiting
+                    finally:
+                        self._waiting.discard(waiting)
+        except TimeoutError:
+            return False
+        return True
 
     def since(self, cursor: int) -> tuple[tuple[TaskEvent, ...], int]:
         """The events from ``cursor`` on, adjoining text deltas joined, and the next cursor."""

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from fleetsim.agent.limits import AgentLimits, AtCapacity
+from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.store import Store
-from fleetsim.agent.streams import EventFrames, StreamSlots, Watch, closing_pair
+from fleetsim.agent.streams import StreamSlots, Watch, closing_pair
 from fleetsim.agent.tasks import ANYONE, ClosingUpdate, TaskFeed, TaskKey
-from fleetsim.model.changing import replace
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, Part, TaskState, TextPart
 from fleetsim.runtime.ports import Runtime
-from fleetsim.wire.dialect import dialect
-from fleetsim.wire.json import dump
-from fleetsim.wire.v0_3 import V03
 from tests.agent.rigs import said
 
 # -- a feed --------------------------------------------------------------------------------------------
@@ -54,63 +49,6 @@ def test_pieces_of_text_that_adjoin_are_read_as_one(told: list[Any], read: list[
     assert feed.since(0) == (tuple(read), len(told))
     assert len(feed) == len(told)
     assert feed.since(len(told)) == ((), len(told))
-
-
-async def test_a_reader_waits_at_the_end_and_nowhere_else() -> None:
-    feed = TaskFeed()
-    waiting = [asyncio.ensure_future(feed.beyond(cursor)) for cursor in (0, 1)]
-    await asyncio.sleep(1)
-    assert [reader.done() for reader in waiting] == [False, False]
-    feed.publish([chunk("1")])
-    await asyncio.sleep(1)
-    assert [reader.done() for reader in waiting] == [True, False]
-    assert not feed.closed
-    feed.publish([], closes=True)
-    await asyncio.sleep(1)
-    assert waiting[1].done()
-    feed.publish([])
-    assert feed.closed, "what is closed stays so"
-    assert len(feed) == 1
-
-
-# -- seats ---------------------------------------------------------------------------------------------
-
-
-def test_a_task_and_the_agent_have_so_many_seats() -> None:
-    seats = StreamSlots(AgentLimits(streams_max=3, streams_per_task_max=2))
-    one, other = (ANYONE, "1"), (ANYONE, "2")
-    first, second = seats.take(one), seats.take(one)
-    with pytest.raises(AtCapacity, match="a task may have at most 2"):
-        seats.take(one)
-    third = seats.take()
-    third.assign(other)
-    third.assign(one)
-    with pytest.raises(AtCapacity, match="at most 3 streams"):
-        seats.take()
-    assert seats.total == 3
-    for _ in range(2):
-        third.leave()
-    assert seats.total == 2
-    third = seats.take(other)
-    for seat in (first, second, third):
-        seat.leave()
-    assert seats.total == 0
-    assert [seats.take(one) for _ in range(2)]
-    with pytest.raises(AtCapacity):
-        seats.take(one)
-
-
-def test_a_seat_taken_before_its_task_is_known_is_counted_for_it_once() -> None:
-    seats = StreamSlots(AgentLimits(streams_per_task_max=2))
-    seat = seats.take()
-    for _ in range(3):
-        seat.assign((ANYONE, "1"))
-    second = seats.take((ANYONE, "1"))
-    with pytest.raises(AtCapacity):
-        seats.take((ANYONE, "1"))
-    seat.leave()
-    second.leave()
-    assert [seats.take((ANYONE, "1")) for _ in range(2)]
 
 
 # -- a watch -------------------------------------------------------------------------------------------
@@ -207,115 +145,3 @@ async def test_a_watch_of_a_feed_that_closes_without_a_word_ends(runtime: Runtim
     await asyncio.sleep(1)
     feed.publish([chunk("1")], closes=True)
     assert [type(event) for event in await reading] == [Snapshot, ArtifactUpdate]
-
-
-@pytest.mark.parametrize("readers", [1, 10])
-async def test_what_many_readers_are_told_at_once_is_encoded_once(runtime: Runtime, readers: int) -> None:
-    encoded: list[Any] = []
-
-    class Counting(V03):
-        def encode_event(self, event: Any) -> dict[str, Any]:
-            encoded.append(event)
-            return super().encode_event(event)
-
-    store, key = begun(runtime)
-    store.move(key, TaskState.WORKING)
-    watches = [watching(store, key) for _ in range(readers)]
-    frames = [EventFrames(Counting(), watch, b"<%d " % at, b">") for at, watch in enumerate(watches)]
-
-    async def read_by(at: int) -> list[bytes]:
-        return [b"".join(frames[at].write(event)) async for event in watches[at].events() if event is not None]
-
-    reading = [asyncio.ensure_future(read_by(at)) for at in range(readers)]
-    for letter in "abcd":
-        await asyncio.sleep(1)
-        store.put(key, Artifact(artifact_id=key[1], parts=(TextPart(text=letter),)), append=True, last_chunk=False)
-    await asyncio.sleep(1)
-    store.finish(key, TaskState.COMPLETED)
-    everything = await asyncio.gather(*reading)
-    plain = [
-        [frame.replace(b"data: <%d " % at, b"data: <") for frame in frames] for at, frames in enumerate(everything)
-    ]
-    assert [len(frames) for frames in plain] == [1 + 4 + 2] * readers
-    assert all(frames == plain[0] for frames in plain)
-    own = [
-        event
-        for event in encoded
-        if isinstance(event, Snapshot) or (event.__class__ is ArtifactUpdate and not event.append)
-    ]
-    assert len(own) == 2 * readers, "each reader's snapshot, and its first piece, which appends to nothing"
-    # Whoever comes first to one of the three pieces that append encodes it, and its own later ones by their text alone.
-    assert 1 + 2 <= len(encoded) - len(own) <= min(readers, 3) + 2
-
-
-PLAIN = ArtifactUpdate(task_id="t", context_id="c", artifact=Artifact(artifact_id="a", parts=()), append=True)
-UNLIKE: list[Callable[[ArtifactUpdate], ArtifactUpdate]] = [
-    lambda event: event,
-    lambda event: replace(event, append=False),
-    lambda event: replace(event, last_chunk=True),
-    lambda event: replace(event, metadata={"k": 1}),
-    lambda event: replace(event, artifact=replace(event.artifact, artifact_id="b")),
-    lambda event: replace(event, artifact=replace(event.artifact, name="answer")),
-    lambda event: replace(event, artifact=replace(event.artifact, description="what it is")),
-    lambda event: replace(event, artifact=replace(event.artifact, extensions=("urn:x",))),
-    lambda event: replace(event, artifact=replace(event.artifact, metadata={"k": 1})),
-    lambda event: replace(event, artifact=replace(event.artifact, parts=(TextPart(text="x", media_type="text/html"),))),
-    lambda event: replace(event, artifact=replace(event.artifact, parts=(TextPart(text="x", metadata={"k": 1}),))),
-    lambda event: replace(event, artifact=replace(event.artifact, parts=(DATA,))),
-    lambda event: replace(event, artifact=replace(event.artifact, parts=(DATA, TextPart(text="two")))),
-    lambda event: replace(event, artifact=replace(event.artifact, parts=(TextPart(text="one"), DATA))),
-]
-TEXTS = ("", "one", 'é"\\\n\u2028\ud800\x00', "\x00text\x00", "x" * 70_000)
-
-
-@pytest.mark.parametrize("spoken", ["0.1", "0.3", "1.0"])
-@pytest.mark.parametrize("unlike", UNLIKE)
-@pytest.mark.parametrize("context_id", ["c", "\x00text\x00"])
-def test_a_piece_is_written_as_it_would_be_alone_whatever_went_before(
-    runtime: Runtime, spoken: str, context_id: str, unlike: Callable[[ArtifactUpdate], ArtifactUpdate]
-) -> None:
-    plain = replace(PLAIN, context_id=context_id)
-    pieces = [replace(plain, artifact=replace(PLAIN.artifact, parts=(TextPart(text=text),))) for text in TEXTS]
-    events = [event for piece in pieces for event in (piece, unlike(piece), unlike(piece), piece)]
-    wire = dialect(spoken)
-    frames = EventFrames(wire, watching(*begun(runtime)), b"<", b">")
-    for event in events:
-        name = wire.event_name(event)
-        opening = b"" if name is None else f"event: {name}\n".encode()
-        assert b"".join(frames.write(event)) == opening + b"data: <" + dump(wire.encode_event(event)) + b">\n\n"
-
-
-async def test_what_was_encoded_is_kept_no_longer_than_it_is_told(runtime: Runtime) -> None:
-    store, key = begun(runtime)
-    watch = watching(store, key)
-    frames, events = EventFrames(dialect("0.3"), watch, b"", b""), watch.events()
-    frames.write(await anext(events))  # type: ignore[arg-type]
-    for letter in "abcd":
-        store.put(key, Artifact(artifact_id=key[1], parts=(TextPart(text=letter),)), append=True, last_chunk=False)
-        frames.write(await anext(events))  # type: ignore[arg-type]
-        assert len(watch.feed.shared) == 1
-
-
-async def test_who_reads_a_finished_task_leaves_nothing_behind(runtime: Runtime) -> None:
-    store, key = begun(runtime)
-    store.put(key, Artifact(artifact_id=key[1], parts=(TextPart(text="a"),)), append=True, last_chunk=False)
-    store.finish(key, TaskState.COMPLETED)
-    assert (store.feed(key).closed, len(store.feed(key))) == (True, 0)
-    for _ in range(3):
-        watch = watching(store, key)
-        frames = EventFrames(dialect("0.3"), watch, b"", b"")
-        told = [b"".join(frames.write(event)) async for event in watch.events() if event is not None]
-        assert len(told) == 3
-        assert not store.feed(key).shared
-
-
-def test_a_watch_gives_its_seat_back_once(runtime: Runtime) -> None:
-    store, key = begun(runtime)
-    seats = StreamSlots(AgentLimits())
-    watch = watching(store, key)
-    watch.slot = seats.take(key)
-    seats.take(key)
-    watch.close()
-    watch.close()
-    assert seats.total == 1
-    assert watch.about == f"task {key[1]}"
