@@ -1,8 +1,8 @@
-"""The hub as an A2A agent: one agent in front of the whole fleet, whose skills are the fleet's.
+"""The hub as an A2A agent: one agent in front of the whole fleet, with the fleet's skills.
 
-It is the reference agent's engine with one skill function, which hands each task to the dispatcher and follows what
-becomes of it: text goes on as it comes, a question becomes the task's own, an end becomes the task's end. A task
-carries the correlation id of its request from the moment it is made, so that after a restart each finds the other.
+It uses the reference agent's engine with one skill function, which passes each task to the dispatcher and follows its
+request: text is forwarded as it arrives, a question becomes the task's question, an outcome ends the task. A task
+carries the correlation id of its request from its creation, so that they find each other after a restart.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ from fleetsim.runtime.workers import Workers
 log = logging.getLogger(__name__)
 
 OWNER = "admin"
-"""Whose the tasks are that are made with the hub's own key; no agent can have this name (``agent_keys.RESERVED``)."""
+"""The owner of tasks made with the hub's own key; no agent can have this name (``keys.RESERVED``)."""
 
 CORRELATION_KEY = "correlationId"
 TASK_LIFE_S = 30 * 24 * 3600.0
-"""Requests have limits of their own: this one is for what is left of tasks that nobody will end."""
+"""Requests have their own limits; this one ends tasks that lost their request."""
 
 _OURS = frozenset({"skillHint", "skillId", CORRELATION_KEY, "parentId", "a2a.trace"})
-"""What a caller's metadata says to this hub; the agent behind is told its own."""
+"""Metadata of the caller for this hub; the agent behind the hub gets the hub's values."""
 
 _WRONG = {CAUSE_KEY: Cause.REQUEST_WRONG.value}
 
 _DESCRIPTION_CHARS = 500
 _TURNS_LOOKED_AT = 10
-"""Of a conversation, for one that got to an agent."""
+"""Metadata of a conversation, sent when its request reached an agent."""
 
 
 class KeyringCallers(Authenticator):
-    """Lets in whoever has a key of the hub: its owner, or an agent."""
+    """Accepts the hub's own key and the keys of agents."""
 
     def __init__(self, keyring: Keyring) -> None:
         super().__init__(api_keys={}, bearers={})
@@ -89,10 +89,10 @@ class KeyringCallers(Authenticator):
         return "Bearer"
 
 
-class A2AFace:
-    """The hub's A2A face. ``async with`` takes up its tasks again; without a ``state`` file it has none of before.
+class HubAgent:
+    """The hub's A2A endpoint. ``async with`` resumes its tasks from the ``state`` file, if there is one.
 
-    ``url`` says where the hub is reached now.
+    ``url`` returns the hub's current address.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class A2AFace:
         agent = Agent(
             "fleetsim",
             runtime=runtime,
-            description="A fleet of agents behind one address: each skill is done by an agent that offers it",
+            description="A fleet of agents behind one address: an agent that offers the skill does the work",
             skills=(skill,),
             offers=lambda: _skills_of(broker.views(), proxy),
-            choose=lambda *_: skill,  # what is asked for is looked up by the dispatcher, which knows who offers it now
+            choose=lambda *_: skill,  # the dispatcher selects the agent, because it knows the current offers
             callers=KeyringCallers(keyring),
             path=A2A_PATH,
             rest=False,
@@ -135,7 +135,7 @@ class A2AFace:
         self._card = CardEndpoint(self._as_hub, None, A2A_PATH)
 
     def _as_hub(self, reached: str) -> AgentCard:
-        """The card, which says which hub this is."""
+        """The card, with the hub's id."""
         card = self._engine.card(self._endpoint() or reached)
         extensions = (*card.capabilities.extensions, hub_extension(self._hub_id))
         return replace(card, capabilities=replace(card.capabilities, extensions=extensions))
@@ -152,20 +152,20 @@ class A2AFace:
         return await self._rpc.answer(request, CallGuard(self._engine, request.headers.get(HUBS_HEADER)))
 
     async def agent_card(self, request: Request) -> Response:
-        """The card: every skill of the fleet, as it is now."""
+        """The card, with every skill of the fleet now."""
         response = await self._card.answer(request)
         for name in [name for name in response.headers if name.startswith("access-control-")]:
-            del response.headers[name]  # an agent's card is everybody's, this one is for who has a key
+            del response.headers[name]  # the card of an agent is public; this one requires a key
         response.headers["cache-control"] = f"private, max-age={MAX_AGE_S}"
         return response
 
     async def agent_card_of_before(self, request: Request) -> Response:
-        """The same, at the address of older clients."""
+        """The same, at the path of older clients."""
         return await self.agent_card(request)
 
     # ------------------------------------------------------------------ life
 
-    async def __aenter__(self) -> A2AFace:
+    async def __aenter__(self) -> HubAgent:
         if self._engine.settings.state is not None:
             await self._engine.start()
             self._cancel_again()
@@ -176,12 +176,12 @@ class A2AFace:
         await self._workers.close()
 
     def end_streams(self) -> None:
-        """Let streams and waiting calls end: the hub is about to stop, and open tasks are for its next start."""
+        """End streams and waiting calls before the hub stops; open tasks continue at its next start."""
         if self._engine.started:
             self._engine.store.end_streams()
 
     def _cancel_again(self) -> None:
-        """A task that was over when the hub died may have left its request running."""
+        """Cancel a request whose task had ended when the hub died."""
         store = self._engine.store
         for entry in store.retention:
             cid = str(entry.metadata.get(CORRELATION_KEY))
@@ -190,7 +190,7 @@ class A2AFace:
 
 
 class CallGuard(Interceptor):
-    """One call as it comes in: refused if it came through too many hubs, or says what nobody would hear."""
+    """Check one incoming call: it must not have passed too many hubs, nor continue a task that does not wait."""
 
     def __init__(self, engine: Engine, hubs: str | None) -> None:
         super().__init__(engine.operations)
@@ -200,31 +200,31 @@ class CallGuard(Interceptor):
     async def before(self, call: Call, caller: Caller) -> Call:
         if not isinstance(call, SendMessage):
             return call
-        # The message keeps all of it: it is what is on disk if the hub dies before the dispatcher has the request.
+        # The message keeps the metadata: only the message is on disk if the hub dies before the request is accepted.
         metadata = {**call.message.metadata, **call.metadata}
         try:
             hubs = max(hubs_in(self._hubs), hubs_of(metadata), key=len)
         except ValueError as error:
             raise InvalidParams(str(error)) from None
         if len(hubs) >= HUBS_MAX:
-            raise InvalidParams(f"the request has come through {len(hubs)} hubs: at most {HUBS_MAX} pass one on")
+            raise InvalidParams(f"the request has passed {len(hubs)} hubs; the limit is {HUBS_MAX}")
         self._refuse_unasked(call.message, caller.owner)
         message = replace(call.message, metadata={**metadata, **({HUBS_KEY: list(hubs)} if hubs else {})})
         return replace(call, metadata={}, message=message)
 
     def _refuse_unasked(self, message: Message, owner: str) -> None:
-        """An agent behind a hub is told what it asked for, and nothing between. Sent again, an answer is no news."""
+        """Raise for a message to a task that does not wait. A repeated answer is accepted and has no effect."""
         key = (owner, message.task_id or "")
         store = self._engine.store
         if not store.knows(key) or store.state(key) in TERMINAL | INTERRUPTED:
             return
         said = {earlier.message_id for earlier in store.read(key).task.history}
         if not message.message_id or message.message_id not in said:
-            raise InvalidParams("the task is under way and asks for nothing now")
+            raise InvalidParams("the task is running and has no open question")
 
 
 class FleetProxy:
-    """What does a task's work: the fleet, through the dispatcher. ``engine`` is whose tasks they are."""
+    """Does a task's work with the fleet, through the dispatcher. ``engine`` holds the tasks."""
 
     engine: Engine
 
@@ -249,7 +249,7 @@ class FleetProxy:
             if await self._ledger.request(cid) is None:
                 asked = await self._place_before(task, key, self._request(task, cid))
                 await self._broker.until_read(asked.skill, asked.targets)
-                # Not ended half way: what a cancel finds is a request that was accepted, or one that never will be.
+                # Shielded: a cancel finds a request that was accepted, or one that never will be.
                 refused = await asyncio.shield(self._workers.start(self._submit(asked, key), name=f"submit:{cid}"))
                 if refused is not None:
                     raise refused
@@ -273,7 +273,7 @@ class FleetProxy:
         )
 
     async def _submit(self, request: SkillRequest, key: TaskKey) -> Exception | None:
-        """Have the request accepted; what comes back is how the skill ends if it is not."""
+        """Submit the request; returns the end of the skill if it was refused, else None."""
         principal = Principal(None if key[0] == OWNER else key[0])
         try:
             await self._dispatcher.submit(await self._ownership.stamped(request, principal, given_id=False))
@@ -287,8 +287,8 @@ class FleetProxy:
         return None
 
     async def _place_before(self, task: SkillContext, key: TaskKey, request: SkillRequest) -> SkillRequest:
-        """The request to where the conversation was last: the agent, and the context there, of the caller's own task
-        before in it; as it is where it begins, or goes on with what that agent does not offer.
+        """The request with the agent and the context of the caller's previous task in this conversation. Unchanged for
+        a new conversation, or if that agent does not offer the skill.
         """
         store = self.engine.store
         before = [other for _, other in store.select(key[0], context_id=task.context_id) if other != key]
@@ -306,13 +306,13 @@ class FleetProxy:
         return request
 
     def _cancel_if_over(self, key: TaskKey, cid: str) -> None:
-        """The task was cancelled, or given up: so is its request. A hub that stops leaves both as they are."""
+        """Cancel the request of a cancelled task. While the hub stops, both stay open."""
         store = self.engine.store
         if (not store.knows(key) or store.state(key) in TERMINAL) and self._tracker.track(cid) is not None:
             self._tracker.cancel(cid, by=key[0])
 
     async def _followed(self, task: SkillContext, key: TaskKey, cid: str) -> Outcome:
-        """Tell what is seen of the request until it is over."""
+        """Forward the request's events until its outcome."""
         told = TaskProgress(task, self.engine.store.read(key).task.text)
         answered: set[str] = set()
         unfit: set[str] = set()
@@ -337,10 +337,11 @@ class FleetProxy:
     async def _asked(
         self, task: SkillContext, key: TaskKey, question: Question, heard: Subscription, unfit: set[str]
     ) -> bool:
-        """Ask whoever sent the task, and pass the answer on. False if it is still open, or over without an answer.
+        """Ask the task's sender and forward the answer. False if the question is still open, or closed without an
+        answer.
 
-        It may be answered elsewhere meanwhile, or withdrawn: then the task goes on by itself. ``unfit`` are the
-        messages that were no answer to it.
+        A person may answer it elsewhere, or the agent may withdraw it; then the task continues. ``unfit`` has the
+        messages that did not answer it.
         """
         said = self._said_before(key, question)
         if said is None or said.message_id in unfit:
@@ -367,10 +368,10 @@ class FleetProxy:
             await self._tracker.answer(answer)
         except UnfitAnswer as error:
             unfit.add(said.message_id)
-            await task.status(_in_words(error))  # the question stays open: it is asked again
+            await task.status(_in_words(error))  # the question stays open and is asked again
             return False
         except UnknownTarget:
-            return True  # answered elsewhere in the same moment
+            return True  # a person answered elsewhere at the same moment
         except FleetsimError as error:
             raise SkillFailed(_in_words(error)) from None
         return True
@@ -383,9 +384,9 @@ class FleetProxy:
             await heard.next_batch()
 
     def _said_before(self, key: TaskKey, question: Question) -> Message | None:
-        """The answer that was taken from the caller and had not got to the question when the hub died."""
+        """The caller's answer that had not reached the question when the hub died."""
         history = self.engine.store.read(key).task.history
-        # What was asked before is in the history as ours, and so is this question if its number is how many there are.
+        # Our earlier questions are in the history; this one is, too, if their number equals its number.
         questions = sum(message.role is Role.AGENT for message in history)
         if len(history) < 3 or questions != question.checkpoint or history[-1].role is not Role.USER:
             return None
@@ -394,7 +395,7 @@ class FleetProxy:
     # ------------------------------------------------------------------ the end
 
     async def _ended(self, task: SkillContext, key: TaskKey, outcome: Outcome) -> str | None:
-        """End the task as the request ended, with what it cost and what it made, in the agent's own words."""
+        """End the task with the request's outcome: its text, artifacts and cost."""
         if (used := outcome.usage) is not None or outcome.cost_usd is not None:
             task.use(
                 used.input_tokens if used else 0,
@@ -422,13 +423,13 @@ class FleetProxy:
             try:
                 self.engine.store.finish(key, TaskState.CANCELED, reason=reason)
             except TaskNotFound:
-                log.debug("task %s was let go of before its request was canceled", one_line(key[1], 128))
+                log.debug("task %s was released before its request was canceled", one_line(key[1], 128))
             return None
         raise SkillFailed(reason, metadata=why)
 
 
 class TaskProgress:
-    """What a task's reader was told so far of what its agent says; ``text`` is what that was before."""
+    """The text of the agent that a task's reader has received; ``text`` is the last one."""
 
     def __init__(self, task: SkillContext, text: str) -> None:
         self._task = task
@@ -436,7 +437,7 @@ class TaskProgress:
         self._note = ""
 
     async def of(self, track: Track) -> None:
-        """Tell what is new. A text that is not the last one with more at its end is told whole, when it is final."""
+        """Send the new part. A text that does not continue the last one is sent whole, when it is final."""
         seen = track.task
         if seen is None or seen.terminal:
             return
@@ -451,7 +452,7 @@ class TaskProgress:
 
 
 def _skills_of(views: tuple[AgentView, ...], proxy: FleetProxy) -> Iterator[Skill]:
-    """Every skill that may be asked for now, once, as the card of the first agent that offers it has it."""
+    """Every available skill once, as on the card of the first agent that offers it."""
     offered: dict[str, list[AgentView]] = {}
     for view in views:
         for skill_id in view.skills if view.entry.enabled else ():

@@ -1,4 +1,4 @@
-"""What the hub makes of its agents: how each is called now, where it reaches us, what was noticed about it. Pure."""
+"""Decisions about agents: how to call each, where its webhooks reach the hub, and its condition. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.address import on_this_machine
 from fleetsim.wire.dialect import dialect
 
-NOTED = (
+CONDITION_EVENTS = (
     CardFailed,
     CardFetched,
     CredentialAccepted,
@@ -38,14 +38,14 @@ NOTED = (
     WebhookAccepted,
     WebhooksDegraded,
 )
-"""The events that may change an agent's condition."""
+"""The events that can change an agent's condition."""
 
 
 def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | None) -> str | None:
-    """Where the agent can reach our webhooks; None means polling only.
+    """The base URL of our webhooks for the agent; None means polling only.
 
-    In order: ``external`` agents take ``base_url``; single-label hosts ``internal_base_url``; agents on this
-    machine the hub's own address; everybody else ``base_url`` (Workstacean's order, but for localhost).
+    In order: ``base_url`` for ``external`` agents, ``internal_base_url`` for single-label hosts, the hub's own address
+    for agents on this machine, and ``base_url`` for the others (Workstacean's order, except for localhost).
     """
     host = urlsplit(entry.url).hostname or ""
     if entry.external:
@@ -60,10 +60,10 @@ def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | Non
 def route_of(
     view: AgentView, request: SkillRequest, *, webhooks_at: str | None, limits_s: Mapping[str, float]
 ) -> AgentRoute:
-    """How the agent is called for the request now. An explicit ``push`` in agents.yaml overrules the card's silence.
+    """The way to call the agent for this request. ``push`` in agents.yaml overrides the card.
 
-    ``webhooks_at`` is where the agent's webhooks can reach us, None for polling only. A dialect that demands HTTPS for
-    webhooks is offered no other. ``limits_s`` has the seconds that work may take, by skill.
+    ``webhooks_at`` is the base URL of our webhooks, None for polling only. A dialect that requires HTTPS for webhooks
+    gets no other URL. ``limits_s`` has the time limit of each skill in seconds.
     """
     entry, capabilities = view.entry, view.capabilities
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
@@ -97,18 +97,18 @@ def route_of(
 
 @dataclass(slots=True)
 class AgentNotes:
-    """Agents whose webhooks do not come, and agents that refuse our key, by name; since when."""
+    """When each agent's webhooks stopped and when it refused our key, by its name."""
 
     silent: dict[str, datetime] = field(default_factory=dict)
     auth_refused: dict[str, tuple[datetime, str]] = field(default_factory=dict)
 
     def forget(self, agent: str) -> None:
-        """It is another agent by now, or none, or has another key."""
+        """Drop the notes of an agent that was removed, or has another address or key."""
         self.silent.pop(agent, None)
         self.auth_refused.pop(agent, None)
 
     def take(self, agent: str, event: Event) -> bool:
-        """Remember what one event says of an agent; false if it cannot change the agent's condition or figures."""
+        """Note one event of an agent; false if it changes neither the agent's condition nor its figures."""
         match event:
             case WebhooksDegraded(refused=False):
                 self.silent.setdefault(agent, event.at)
@@ -121,11 +121,11 @@ class AgentNotes:
         return True
 
     def barred(self, away: Collection[str], limiter: AgentLimiter) -> list[str]:
-        """Whose ``condition`` is barred, some of them twice; ``away`` are those who cannot be reached."""
+        """The agents that get no work, with repeats; ``away`` has the unreachable ones."""
         return [*away, *limiter.refusing(), *self.auth_refused]
 
     def condition(self, view: AgentView, limiter: AgentLimiter) -> Condition:
-        """What is known of an agent now, beside its outcomes."""
+        """The agent's condition now, without its outcomes."""
         name, no_way = view.entry.name, view.choice.no_way if view.choice else ""
         refused_since, refused_why = self.auth_refused.get(name, (None, ""))
         return Condition(

@@ -1,4 +1,4 @@
-"""The hub's HTTP face as one ASGI application: its API behind a key, and the webhook door beside it.
+"""The hub's HTTP interface as one ASGI application: its API behind a key, and its webhook endpoint.
 
 ``GET /health`` needs no key. It says that the process lives, and proves with a ``challenge`` that the hub is genuine.
 Everything under ``/api`` answers ``{"success": true, "data": …}`` or ``{"success": false, "error", "code", "hint"}``.
@@ -87,7 +87,7 @@ class Api:
         )
 
     def routes(self) -> list[Route]:
-        """Every route but the webhook's."""
+        """Every route except the webhook's."""
         found = []
         for endpoint in ENDPOINTS:
             if endpoint.who is not Who.TOKEN:
@@ -99,21 +99,21 @@ class Api:
     # ------------------------------------------------------------------ reading
 
     async def alive(self, request: Request) -> Response:
-        """Whether the process answers; with a ``challenge`` also the proof that it is the hub it is taken for."""
+        """Answer that the process lives; with a ``challenge`` also the proof that the hub is genuine."""
         body = {"status": "ok"}
         challenge = request.query_params.get("challenge")
         if challenge is not None:
             if not CHALLENGE.fullmatch(challenge):
-                raise Refusal(400, "BAD_REQUEST", "a challenge has 16 to 128 of A-Za-z0-9_-")
+                raise Refusal(400, "BAD_REQUEST", "a challenge has 16 to 128 characters of A-Za-z0-9_-")
             body["proof"] = prove(self._hub.keys.proof, self._hub.url or "", challenge)
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
     async def liveness(self, request: Request) -> Response:
-        """The same, under the name that orchestrators ask for."""
+        """The same, under the path that orchestrators use."""
         return await self.alive(request)
 
     async def ready(self, _: Request) -> Response:
-        """Whether the hub takes work now; the ledger is asked to write, as it is for each request."""
+        """Whether the hub accepts work now. This tests a write to the ledger, as each request needs one."""
         ready = self._hub.running and self._hub.dispatcher.accepting
         try:
             await self._hub.ledger.require_writable()
@@ -124,12 +124,12 @@ class Api:
         )
 
     async def whoami(self, request: Request) -> Response:
-        """Whose key this is; an agent null is the hub's owner, who also gets what is wrong with the fleet's files."""
+        """The agent of the key; null for the hub's own key, which also gets the problems of the fleet's files."""
         agent = principal_of(request).agent
         return answer({"agent": agent, "rejected": self._hub.rejected() if agent is None else ()})
 
     async def openapi(self, _: Request) -> Response:
-        """This API, for programs."""
+        """This API as an OpenAPI document."""
         return JSONResponse(document(), headers={"Cache-Control": "no-store"})
 
     async def health(self, _: Request) -> Response:
@@ -157,7 +157,7 @@ class Api:
         return answer(found[: number(request, "limit", FOUND_DEFAULT, FOUND_MAX)])
 
     async def tasks(self, request: Request) -> Response:
-        """A page of the requests in flight, and the newest of those that ended in the last day; texts are excerpts."""
+        """A page of the open requests, and the newest outcomes of the last day; texts are excerpts."""
         hub, limit, after = self._hub, number(request, "limit", 50, PAGE_MAX), request.query_params.get("after")
         since = window_start(hub.runtime.clock.now())
         ended = await hub.ledger.outcomes(since=since, limit=max(1, limit)) if limit else ()
@@ -176,7 +176,7 @@ class Api:
         return answer({"open": flying, "openTotal": total, "next": following, "recent": recent})
 
     async def task(self, request: Request) -> Response:
-        """One request; with ``?wait=SECONDS`` once it ended or needs somebody, or the time is up."""
+        """One request; with ``?wait=SECONDS`` after its outcome or question, or after that time."""
         correlation_id = request.path_params["id"]
         await self._ownership.require(principal_of(request), correlation_id)
         wait_s = number(request, "wait", 0, int(WAIT_S_MAX))
@@ -194,7 +194,7 @@ class Api:
         return answer({**record_row(record), "open": True})
 
     async def inbox(self, _: Request) -> Response:
-        """What agents wait for (long questions as excerpts), and work that may still be vetoed."""
+        """Open questions (long ones as excerpts), and requests with an open veto window."""
         hub = self._hub
         questions = [question_row(question, chars_max=EXCERPT_CHARS_MAX) for question in hub.tracker.questions()]
         return answer({"questions": questions, "vetoes": list(hub.desk.vetoes())})
@@ -207,16 +207,16 @@ class Api:
         raise UnknownTarget(f"no question “{one_line(question_id, 64)}” is open")
 
     async def ids(self, request: Request) -> Response:
-        """What ``?prefix=`` may mean: requests, questions, runs of ceremonies, and agents' tasks by their whole id."""
+        """Ids that begin with ``?prefix=``: requests, questions and runs; agents' tasks by their whole id."""
         text = request.query_params.get("prefix", "")
         return answer([known_row(known) for known in await self._hub.ledger.ids(text)] if text else [])
 
     async def channels(self, _: Request) -> Response:
-        """Where people are told of what happens, and how each sink has fared."""
+        """The channels, with the results of each sink."""
         return answer(list(self._hub.channels.rows()))
 
     async def journal(self, request: Request) -> Response:
-        """RecordingLine events after ``?after=SEQ``, oldest first: of all that happened before it was asked for."""
+        """Recorded events after ``?after=SEQ``, oldest first, up to the moment of the call."""
         after = number(request, "after", 0, 2**53)
         limit = number(request, "limit", 200, PAGE_MAX)
         await self._hub.events.settle()
@@ -225,9 +225,9 @@ class Api:
     # ------------------------------------------------------------------ doing
 
     async def request(self, request: Request) -> Response:
-        """Accept work; 202 with one correlation id per agent it goes to. Its events come after ``seq``."""
+        """Accept a request; 202 with one correlation id per agent. Its events come after ``seq``."""
         body = await read_body(request, RequestBody)
-        seq = self._hub.events.recorded_seq  # what comes after it may be numbered anew if the hub is killed
+        seq = self._hub.events.recorded_seq  # after a kill, the hub may use later numbers again
         try:
             asked = replace(body.request(self._hub.runtime.ids.new()), traceparent=traceparent_of(request))
             given = body.correlation_id is not None
@@ -255,7 +255,7 @@ class Api:
         return answer({"correlationId": request.path_params["id"]}, 202)
 
     async def reply(self, request: Request) -> Response:
-        """Answer a question; lands at most once."""
+        """Answer a question, at most once."""
         body = await read_body(request, AnswerBody)
         if body.decision == "answer" and not body.text.strip() and not body.parts:
             raise Refusal(400, "BAD_REQUEST", "text: an answer says something", hint="or reject the question")
@@ -266,7 +266,7 @@ class Api:
         return answer(question_row(question), 202)
 
     async def test_channel(self, request: Request) -> Response:
-        """Send a test notice to each sink of a channel, and wait for what became of it."""
+        """Send a test notice to each sink of a channel, and wait for the results."""
         await read_body(request, EmptyBody)
         return answer(list(await self._hub.channels.test(request.path_params["id"])))
 
@@ -276,7 +276,7 @@ OPENMETRICS = "application/openmetrics-text"
 
 
 class MetricsEndpoint:
-    """The endpoint, and what it shows: one hub's figures."""
+    """The endpoint with one hub's figures."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -285,7 +285,7 @@ class MetricsEndpoint:
         ProcessCollector(registry=self._registry)
 
     async def metrics(self, request: Request) -> Response:
-        """The figures of this moment, in OpenMetrics for who asks for it and else in Prometheus's own text."""
+        """The figures now, as OpenMetrics if the client accepts it, else as Prometheus text."""
         await self._hub.metrics.catch_up()
         kinds = {kind.partition(";")[0].strip() for kind in request.headers.get("accept", "").lower().split(",")}
         headers = {"Cache-Control": "no-store"}
@@ -295,11 +295,11 @@ class MetricsEndpoint:
         return Response(generate_latest(self._registry), media_type=TEXT, headers=headers)
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: names are not looked for before the first scrape."""
+        """Nothing: the registry needs no names before the first scrape."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """Every figure. When a counter was made is left out: it would be a second series beside each."""
+        """Every figure, without the ``_created`` samples, which would double the series."""
         for metric in self._hub.metrics.registry.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
@@ -309,7 +309,7 @@ class MetricsEndpoint:
         yield CounterMetricFamily(
             "fleetsim_events_dropped", "Events that a slow reader did not get.", self._hub.events.dropped
         )
-        unread = "RecordingLine events that the slowest reader has yet to take."
+        unread = "Recorded events that the slowest reader has not read yet."
         yield GaugeMetricFamily("fleetsim_events_unread", unread, self._hub.events.unread)
         build = GaugeMetricFamily("fleetsim_build_info", "The version that runs.", labels=["version"])
         build.add_metric([version("fleetsim")], 1)
@@ -322,17 +322,17 @@ class MetricsEndpoint:
         for (agent, _), count in hub.tracker.places().items():
             flying[agent] += count
         flying.update(dict.fromkeys((view.entry.name for view in views), 0))
-        yield _gauge("tasks_in_flight", "Requests without an end.", "agent", flying)
+        yield _gauge("tasks_in_flight", "Requests without an outcome.", "agent", flying)
         up = {view.entry.name: view.reachable for view in views if view.reachable is not None}
         words = GaugeMetricFamily("fleetsim_agent_health", "1 for the agent's health word.", labels=["agent", "health"])
         for name, word in hub.health_words().items():
             words.add_metric([one_line(name, 64), word.value], 1)
         yield words
-        yield _gauge("agent_up", "1 if the agent's card could be read last, else 0.", "agent", up)
+        yield _gauge("agent_up", "1 if the last read of the agent's card succeeded, else 0.", "agent", up)
         ages = {view.entry.name: (now - view.fetched_at).total_seconds() for view in views if view.fetched_at}
-        yield _gauge("agent_card_age_seconds", "Since the agent's card was read.", "agent", ages)
+        yield _gauge("agent_card_age_seconds", "Seconds since the agent's card was read.", "agent", ages)
         shut = {view.entry.name: hub.limiter.refuses(view.entry.name) for view in views}
-        yield _gauge("breaker_open", "1 while the agent is left alone after failed calls.", "agent", shut)
+        yield _gauge("breaker_open", "1 while the agent gets no calls after failures.", "agent", shut)
 
     def _inbox(self) -> Iterator[Metric]:
         questions = self._hub.tracker.questions()
@@ -341,7 +341,7 @@ class MetricsEndpoint:
         yield _gauge("inbox_waiting", "Open questions.", "agent", waiting)
         now = self._hub.runtime.clock.now()
         oldest = max(((now - question.asked_at).total_seconds() for question in questions), default=0.0)
-        yield GaugeMetricFamily("fleetsim_inbox_oldest_seconds", "How long the oldest of them has waited.", oldest)
+        yield GaugeMetricFamily("fleetsim_inbox_oldest_seconds", "The age of the oldest open question.", oldest)
 
     def _ceremonies(self) -> Iterator[Metric]:
         rows = self._hub.scheduler.rows() if self._hub.scheduler else ()

@@ -37,7 +37,7 @@ from fleetsim.hub.keys import Principal
 
 
 class Who(StrEnum):
-    """Who may do something. The hub's own key may do everything but stand in for the token of a webhook."""
+    """The credential that an endpoint requires. The hub's own key opens all of them except the webhooks."""
 
     ANYONE = "anyone"
     TOKEN = "the token of its task"
@@ -46,8 +46,8 @@ class Who(StrEnum):
 
 
 class ResponseMode(StrEnum):
-    """What a success looks like: in the envelope of the API, bare, as server-sent events, as JSON-RPC, or as
-    Prometheus reads it.
+    """The form of a success: in the envelope of the API, bare, as server-sent events, as JSON-RPC, or as text for
+    Prometheus.
     """
 
     ENVELOPE = "envelope"
@@ -59,10 +59,10 @@ class ResponseMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One method of one path; ``name`` is that of the method that does it.
+    """One HTTP method of one path; ``name`` is the Python method that handles it.
 
-    ``own`` says how far an agent's key goes; what lies beyond is as if it were not there. ``query`` are parameters with
-    their meanings, ``statuses`` how it answers if it is not refused.
+    ``own`` describes what an agent's key reaches; everything else is "not found" for it. ``query`` has the parameters
+    with their meanings, ``statuses`` the codes of success.
     """
 
     method: str
@@ -77,22 +77,22 @@ class Endpoint:
     shape: ResponseMode = ResponseMode.ENVELOPE
 
     def allows(self, principal: Principal) -> bool:
-        """Whether it is for this one at all."""
+        """Whether this key may use the endpoint."""
         return principal.is_admin or self.who in {Who.AGENT, Who.ANYONE}
 
 
 _get, _post = partial(Endpoint, "GET"), partial(Endpoint, "POST")
 
 A2A_PATH = "/a2a"
-_LIMIT = ("limit", "at most so many")
-_WAIT = ("wait", "seconds to wait for its end or its question, at most 60")
+_LIMIT = ("limit", "the largest number of rows")
+_WAIT = ("wait", "seconds to wait for its outcome or question, at most 60")
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     _get(
         "/health",
         "alive",
         Who.ANYONE,
-        "says that the process lives and, asked with a challenge, proves to be the hub it is taken for",
+        "says that the process lives; with a challenge it proves that the hub is genuine",
         query=(("challenge", "16 to 128 of A-Za-z0-9_-"),),
         shape=ResponseMode.BARE,
     ),
@@ -113,7 +113,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         own="all of it",
         shape=ResponseMode.BARE,
     ),
-    _get("/api/whoami", "whoami", Who.AGENT, "says which agent's key this is (null: the hub's own)", own="itself"),
+    _get("/api/whoami", "whoami", Who.AGENT, "returns the agent of the key (null: the hub's own key)", own="itself"),
     _get("/metrics", "metrics", Who.ADMIN, "figures for Prometheus", shape=ResponseMode.FIGURES),
     _get("/api/health", "health", Who.ADMIN, "fleet health"),
     _get("/api/agent-fleet-health", "fleet_health", Who.ADMIN, "the same"),
@@ -153,8 +153,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/api/tasks",
         "tasks",
         Who.ADMIN,
-        "a page of the requests in flight, and the newest that ended",
-        query=(("limit", "at most so many that ended"), ("after", "a request's id: those in flight after it")),
+        "a page of the open requests, and the newest outcomes",
+        query=(("limit", "at most so many that ended"), ("after", "the id of a request: open requests after it")),
     ),
     _get(
         "/api/tasks/{id}",
@@ -168,15 +168,22 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/api/tasks/{id}/cancel",
         "cancel",
         Who.AGENT,
-        "asks for a request to be stopped",
+        "cancels a request",
         EmptyBody,
         own="its own requests",
         statuses=(202,),
     ),
-    _post("/api/tasks/{id}/veto", "veto", Who.ADMIN, "stops work whose veto window is open", VetoBody, statuses=(202,)),
-    _get("/api/ids", "ids", Who.ADMIN, "what an id, or its beginning, may mean", query=(("prefix", "of the id"),)),
-    _get("/api/inbox", "inbox", Who.ADMIN, "open questions, and work that may be vetoed"),
-    _get("/api/inbox/{id}", "question", Who.ADMIN, "one open question, whole"),
+    _post(
+        "/api/tasks/{id}/veto",
+        "veto",
+        Who.ADMIN,
+        "stops a request whose veto window is open",
+        VetoBody,
+        statuses=(202,),
+    ),
+    _get("/api/ids", "ids", Who.ADMIN, "the objects whose ids begin with a prefix", query=(("prefix", "of the id"),)),
+    _get("/api/inbox", "inbox", Who.ADMIN, "open questions, and requests that may be vetoed"),
+    _get("/api/inbox/{id}", "question", Who.ADMIN, "one open question in full"),
     _post("/api/inbox/{id}/answer", "reply", Who.ADMIN, "answers or rejects a question", AnswerBody, statuses=(202,)),
     _get(
         "/api/ceremonies",
@@ -186,12 +193,12 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         own="its own; `?all=true` is refused (401)",
         query=(("all", "true: of all owners"),),
     ),
-    _get("/api/ceremonies/errors", "ceremony_errors", Who.ADMIN, "what is wrong with ceremonies' files"),
+    _get("/api/ceremonies/errors", "ceremony_errors", Who.ADMIN, "the problems of ceremony files"),
     _post(
         "/api/ceremonies/create",
         "create_ceremony",
         Who.AGENT,
-        "makes a ceremony, never over another",
+        "creates a ceremony, never over another",
         CreateCeremonyBody,
         own="in its own name",
     ),
@@ -199,7 +206,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/api/ceremonies/{id}/update",
         "update_ceremony",
         Who.AGENT,
-        "changes what is named of a ceremony",
+        "changes the given keys of a ceremony",
         UpdateCeremonyBody,
         own="its own",
     ),
@@ -208,7 +215,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/api/ceremonies/{id}/run",
         "run_ceremony",
         Who.AGENT,
-        "fires a ceremony now, or says what that would send",
+        "fires a ceremony now, or shows the requests that it would send",
         RunCeremonyBody,
         own="its own",
     ),
@@ -220,14 +227,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         own="its own",
         query=(_LIMIT,),
     ),
-    _get("/api/channels", "channels", Who.ADMIN, "where people are told of what happens, and how each sink has fared"),
+    _get("/api/channels", "channels", Who.ADMIN, "the channels for notices, with the results of each sink"),
     _post("/api/channels/{id}/test", "test_channel", Who.ADMIN, "sends a test notice to a channel's sinks", EmptyBody),
     _get(
         "/api/journal",
         "journal",
         Who.ADMIN,
         "recorded events, oldest first",
-        query=(("after", "the number of an event: those after it"), _LIMIT),
+        query=(("after", "the number of an event: events after it"), _LIMIT),
     ),
     _get(
         "/api/events",
@@ -235,21 +242,21 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Who.AGENT,
         "events as they happen, as server-sent events",
         own="events of its own requests and ceremonies",
-        query=(("after", "the number of an event: those after it first"), ("topic", "a pattern of topics")),
+        query=(("after", "the number of an event: events after it first"), ("topic", "a pattern of topics")),
         shape=ResponseMode.STREAM,
     ),
     _get(
         "/api/agent-health",
         "agent_health",
         Who.ADMIN,
-        "what is known of each agent, as Workstacean says it",
+        "each agent's reachability and card, in Workstacean's form",
         shape=ResponseMode.BARE,
     ),
     _get(
         "/api/outcomes",
         "outcomes",
         Who.ADMIN,
-        "how the requests of the last day ended, as Workstacean says it",
+        "the outcomes of the last day, in Workstacean's form",
         query=(_LIMIT,),
         shape=ResponseMode.BARE,
     ),
@@ -257,7 +264,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/api/a2a/chat",
         "chat",
         Who.AGENT,
-        "says something to an agent, and waits for what it answers or asks",
+        "sends a message to an agent, and waits for its answer or question",
         ChatBody,
         own="in its own name, and on tasks and contexts of its own requests",
     ),
@@ -265,7 +272,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/api/a2a/delegate",
         "delegate",
         Who.AGENT,
-        "asks an agent for work that nobody waits for",
+        "gives an agent work without waiting for it",
         DelegateBody,
         own="in its own name",
     ),
@@ -273,13 +280,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/api/a2a/task/{correlationId}",
         "chat_task",
         Who.AGENT,
-        "what an agent answered or asks, or that it is at work",
+        "an agent's answer, its question, or that it still works",
         own="its own requests",
         query=(_WAIT,),
     ),
-    _get("/api/hitl/pending", "pending", Who.ADMIN, "open questions, as Workstacean's hitl_request"),
-    _post("/api/hitl/respond", "respond", Who.ADMIN, "answers or rejects one", DecisionBody, statuses=(202,)),
-    _get("/api/hitl-queue", "hitl_queue", Who.ADMIN, "how many there are", shape=ResponseMode.BARE),
+    _get("/api/hitl/pending", "pending", Who.ADMIN, "open questions, in the form of Workstacean's hitl_request"),
+    _post("/api/hitl/respond", "respond", Who.ADMIN, "answers or rejects a question", DecisionBody, statuses=(202,)),
+    _get("/api/hitl-queue", "hitl_queue", Who.ADMIN, "the number of open questions", shape=ResponseMode.BARE),
     _post(
         "/publish",
         "publish",
@@ -299,7 +306,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         CARD_PATHS[1],
         "agent_card_of_before",
         Who.AGENT,
-        "the same, at its address before",
+        "the same card, at its former path",
         own="all of it",
         shape=ResponseMode.BARE,
     ),
@@ -307,7 +314,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         A2A_PATH,
         "a2a",
         Who.AGENT,
-        "takes A2A calls, in 1.0, 0.3 and 0.1: the hub as an agent",
+        "receives A2A calls in 1.0, 0.3 and 0.1: the hub as an agent",
         own="in its own name, and its own tasks",
         shape=ResponseMode.JSON_RPC,
     ),
@@ -315,7 +322,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         CALLBACK_PATH + "{taskId:path}",
         "callback",
         Who.TOKEN,
-        "takes an agent's webhook about a task of its own",
+        "receives an agent's webhook about its task",
         statuses=(200, 202),
     ),
 )
@@ -336,12 +343,12 @@ _AT_PLAIN_PATHS = {path: _search(path, ENDPOINTS) for path, pattern in _PATHS.it
 
 
 def endpoints_at(path: str) -> dict[str, Endpoint]:
-    """What can be done at a path, by method; nothing for a path without a row."""
+    """The endpoints of a path by method; empty for an unknown path."""
     return _AT_PLAIN_PATHS.get(path) or _search(path, _OPEN)
 
 
 def path_params(endpoint: Endpoint, path: str) -> dict[str, str]:
-    """What stands in the open places of a path that is the endpoint's."""
+    """The parameters in a path of this endpoint."""
     match = _PATHS[endpoint.path].match(path)
     return match.groupdict() if match else {}
 
@@ -358,12 +365,12 @@ _ID_OF: dict[str, tuple[str, tuple[str, ...]]] = {
         ("update_ceremony", "run_ceremony", "ceremony_runs", "delete_ceremony"),
     ),
 }
-"""Where the answer of an endpoint has the id that others take in their path."""
+"""Where an endpoint's reply holds the id that other endpoints need in their path."""
 
 
 @cache
 def document() -> dict[str, Any]:
-    """The whole document. It is shared: nobody may change it."""
+    """The whole document, cached: do not change it."""
     bodies = list(dict.fromkeys(one.body for one in ENDPOINTS if one.body is not None))
     _, models = models_json_schema(
         [(body, "validation") for body in bodies], ref_template="#/components/schemas/{model}"
@@ -376,7 +383,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "The hub of fleetsim",
             "version": version("fleetsim"),
-            "description": "docs/reference/api.md says more, docs/reference/permissions.md who may do what.",
+            "description": "See docs/reference/api.md, and docs/reference/permissions.md for keys.",
         },
         "paths": paths,
         "security": [{"apiKey": []}, {"bearer": []}],
@@ -411,7 +418,7 @@ _RPC = {
     "required": ["jsonrpc"],
     "properties": {"jsonrpc": {"const": "2.0"}, "id": {}, "result": {}, "error": {"type": "object"}},
 }
-"""An answer by JSON-RPC; a stream of them is text/event-stream."""
+"""A JSON-RPC response; a stream of them is text/event-stream."""
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
@@ -419,10 +426,10 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "operationId": endpoint.name,
         "summary": endpoint.does,
         "description": {
-            Who.ANYONE: "For anybody, without a key.",
-            Who.TOKEN: "For who has the token of the task.",
-            Who.AGENT: f"For the hub's own key; an agent's key: {endpoint.own}.",
-            Who.ADMIN: "For the hub's own key alone.",
+            Who.ANYONE: "Without a key.",
+            Who.TOKEN: "With the token of the task.",
+            Who.AGENT: f"With the hub's own key; with an agent's key: {endpoint.own}.",
+            Who.ADMIN: "Only with the hub's own key.",
         }[endpoint.who],
         "parameters": [
             *(

@@ -1,8 +1,8 @@
-"""In front of the hub's API: who may speak to it, in what form, and how it says no.
+"""The guard in front of the hub's API: keys, hosts, bodies and refusals.
 
-Holds for every route: one Host that is ours (T-31), and for all but liveness and webhooks a key that may do what is
-asked (``endpoints``), no foreign Origin, and JSON bodies of bounded size and time (T-30, T-32). Refusals carry no
-input.
+Every route requires exactly one Host header, which is ours (T-31). All routes except liveness and webhooks also require
+a key with the permission (``endpoints``), no foreign Origin, and JSON bodies of bounded size and time (T-30, T-32).
+Refusals contain no input.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ _STATUS: tuple[tuple[type[FleetsimError], int, str], ...] = (
 
 
 def answer(data: Any, status: int = 200, *, message: str = "") -> Response:
-    """A success, in the envelope of the original's API."""
+    """A success, in the envelope of Workstacean's API."""
     body = {"success": True, "data": to_json(data), **({"message": message} if message else {})}
     return JSONResponse(body, status, {"Cache-Control": "no-store"})
 
 
 def refuse(error: FleetsimError) -> Response:
-    """A failure: what happened, and what next."""
+    """A failure, with its code and the next step."""
     headers = {"Cache-Control": "no-store"}
     if isinstance(error, Refusal):
         status, code = error.status, error.code
@@ -96,7 +96,7 @@ def refuse(error: FleetsimError) -> Response:
 
 
 def handler(handle: Handler) -> Handler:
-    """A handler whose FleetsimErrors become answers."""
+    """A handler that turns FleetsimErrors into replies."""
 
     async def guarded(request: Request) -> Response:
         try:
@@ -118,24 +118,24 @@ async def read_body(request: Request, model: type[M]) -> M:
 
 
 def principal_of(request: Request) -> Principal:
-    """Whose key the guard let the request in with."""
+    """The holder of the request's key, from the guard."""
     principal: Principal = request.scope[_PRINCIPAL]
     return principal
 
 
 def number(request: Request, name: str, default: int, maximum: int) -> int:
-    """A whole number of the query. Raises Refusal."""
+    """A whole number from the query. Raises Refusal."""
     text = request.query_params.get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
-        raise Refusal(400, "BAD_REQUEST", f"{name}: a whole number is wanted")
+        raise Refusal(400, "BAD_REQUEST", f"{name}: must be a whole number")
     return min(int(text), maximum)
 
 
 @lru_cache(16)
 def hosts_of(*urls: str | None) -> frozenset[str]:
-    """Host headers that name one of these addresses; the loopback names stand for each other."""
+    """The Host headers of these addresses; all loopback names are equal."""
     hosts: set[str] = set()
     for url in urls:
         parts = urlsplit(url or "")
@@ -154,14 +154,14 @@ def hosts_of(*urls: str | None) -> frozenset[str]:
 
 
 def judge_host(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str]) -> None:
-    """Raises Refusal unless a request has one Host header, and that is ours (T-31)."""
+    """Raises Refusal unless a request has exactly one Host header, which is ours (T-31)."""
     given = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
     if len(given) != 1 or given[0] not in hosts:
-        raise Refusal(421, "WRONG_HOST", "this is not the host you asked for")
+        raise Refusal(421, "WRONG_HOST", "this host does not serve the name in the Host header")
 
 
 def judge_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str]) -> None:
-    """Raises Refusal if a request comes from a web page that is not ours (T-30)."""
+    """Raises Refusal for a request from a foreign web page (T-30)."""
     for origin in (value.decode("latin-1").lower() for name, value in headers if name == b"origin"):
         scheme, _, host = origin.partition("://")
         if scheme not in {"http", "https"} or host not in hosts:
@@ -169,11 +169,11 @@ def judge_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str])
 
 
 class ApiGuard:
-    """The application of some routes: it lets in whoever may come in, to what has a row in the table of endpoints.
+    """The application of some routes: it checks each request against the table of endpoints.
 
-    What it let in goes to the route of its row at once; to look for that among all of them again would be a twentieth
-    of what a webhook costs. Host headers are ours that name an address of the hub, or are in ``allow_hosts``. A webhook
-    that comes while the hub does not run is told to come again, not taken and lost.
+    A request goes to the route of its row directly, because a second search would take a twentieth of the time of a
+    webhook. A Host header must name an address of the hub or be in ``allow_hosts``. A webhook that arrives while the
+    hub does not run gets 503, so that its sender repeats it.
     """
 
     def __init__(self, routes: Iterable[Route], hub: Hub, *, allow_hosts: Iterable[str] = ()) -> None:
@@ -202,10 +202,10 @@ class ApiGuard:
         hub, settings = self._hub, self._hub.config.settings
         hosts = hosts_of(hub.url, settings.base_url, settings.internal_base_url) | self._allowed
         path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
-        # First of all: a page whose name was made to resolve to this machine asks like one of ours but for the Host.
+        # First, because a page whose name was made to resolve to this machine differs only in its Host header.
         judge_host(headers, hosts)
         if not path.startswith("/"):
-            raise Refusal(421, "WRONG_HOST", "this is not the host you asked for")
+            raise Refusal(421, "WRONG_HOST", "this host does not serve the name in the Host header")
         here = endpoints_at(path)
         endpoint = here.get(method)
         if endpoint is not None and endpoint.who is Who.ANYONE:
@@ -232,20 +232,20 @@ class ApiGuard:
 
 def _unknown(here: Mapping[str, Endpoint]) -> Refusal:
     if not here:
-        return Refusal(404, "NOT_FOUND", "there is nothing at this address")
+        return Refusal(404, "NOT_FOUND", "there is no endpoint at this path")
     allowed = ", ".join(sorted(here))
     return Refusal(405, "METHOD_NOT_ALLOWED", f"this address takes {allowed}", headers={"allow": allowed})
 
 
 WAIT_S_MAX = 60.0
 NEWS = (OutcomeDecided, QuestionAsked, HubStopping)
-"""That a request ended, that it needs somebody, or that nobody will tell."""
+"""A request ended, a request asks, or the hub stops."""
 
 
 async def until_news(hub: Hub, correlation_id: str, wait_s: float) -> None:
-    """Wait until the request ended or needs somebody, if it does not already; ``wait_s`` seconds at most."""
+    """Wait until the request has an outcome or an open question, for at most ``wait_s`` seconds."""
     async with hub.events.subscribe(kinds=NEWS, about=correlation_id) as heard:
-        # Asked after listening began: what happened before is seen here, what happens from now on is heard.
+        # After the subscription: earlier news is visible here, and later news arrives there.
         track = hub.tracker.track(correlation_id)
         if track is None or track.question is not None:
             return
@@ -257,9 +257,9 @@ async def until_news(hub: Hub, correlation_id: str, wait_s: float) -> None:
 
 
 async def submitted(hub: Hub, submit: Callable[[], Awaitable[str]], wait_s: float) -> tuple[str, bool]:
-    """Do ``submit``, which returns a request's id, and wait for news since then: the id, and whether there was any.
+    """Submit a request and wait for its first news; returns its id, and whether news arrived.
 
-    What the request asked before is none: the submission may be the answer to it.
+    An earlier question does not count, because the submission may be its answer.
     """
     async with hub.events.subscribe(kinds=NEWS) as heard:
         correlation_id = await submit()

@@ -1,7 +1,7 @@
-"""The hub: every part of the caller, put together, started and stopped in order.
+"""The hub: all parts of the caller, wired, started and stopped in order.
 
-Constructing is not starting. Entered, it takes up what the ledger remembers, keeps cards, health, ceremonies
-and questions going, and offers its operations to the HTTP API, the command line and the dashboard.
+``async with`` starts it: it resumes the ledger's open requests and keeps cards, health, ceremonies and questions
+current. The HTTP API, the command line and the dashboard use its operations.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
-from fleetsim.hub.a2a import A2AFace
-from fleetsim.hub.agents import NOTED, AgentNotes, callback_base, route_of
+from fleetsim.hub.a2a import HubAgent
+from fleetsim.hub.agents import CONDITION_EVENTS, AgentNotes, callback_base, route_of
 from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
 from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
@@ -75,7 +75,7 @@ _NO_TASK = "fleetsim-credential-check"
 
 
 class Tracing(Protocol):
-    """Tells somebody of requests, runs, calls and webhooks as spans (``hub.tracing`` is one)."""
+    """Reports requests, runs, calls and webhooks as spans (implemented in ``hub.tracing``)."""
 
     def calling(self, record: RequestRecord, operation: Operation, /) -> AbstractContextManager[Mapping[str, str]]:
         """As ``CallObserver``."""
@@ -86,20 +86,19 @@ class Tracing(Protocol):
         ...
 
     def following(self, events: EventLog, ledger: Ledger, /) -> AbstractAsyncContextManager[None]:
-        """While it lasts, requests and runs that end are told."""
+        """Report requests and runs that end within this context."""
         ...
 
 
 class Hub:
-    """A running caller. ``url`` is where its own HTTP face can be reached, None without one (polling only).
+    """A running caller. ``url`` is the address of its HTTP API, None without one (polling only).
 
     Its parts are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` and
     ``ceremonies`` (None without a ceremonies folder), ``desk``, ``channels``, ``receiver``, ``limiter``, ``registry``,
     ``metrics``.
-    ``ceremony_clock`` is what ceremonies go by, if not by the runtime's clock. The hub looks every ``look_every_s``
-    whether a file has changed.
-    ``failed`` is set, and ``failure`` says why, once the ledger failed for good: whoever runs the hub is to end it
-    then.
+    ``ceremony_clock`` replaces the runtime's clock for ceremonies. The hub checks its files for changes every
+    ``look_every_s`` seconds.
+    When the ledger fails for good, the hub sets ``failed`` and the reason in ``failure``; its owner must stop it then.
     """
 
     failure: LedgerBroken | None = None
@@ -190,7 +189,7 @@ class Hub:
             records=ledger,
             observed=None if tracing is None else tracing.webhook,
         )
-        self.a2a = A2AFace(
+        self.a2a = HubAgent(
             runtime,
             dispatcher=self.dispatcher,
             tracker=self.tracker,
@@ -222,23 +221,23 @@ class Hub:
     # ------------------------------------------------------------------ operations
 
     async def submit(self, request: SkillRequest) -> tuple[str, ...]:
-        """Accept a request, durably; one correlation id per agent it goes to. Raises UnknownTarget, NotAccepting."""
+        """Accept a request durably; returns one correlation id per agent. Raises UnknownTarget, NotAccepting."""
         return await self.dispatcher.submit(request)
 
     def snapshot(self) -> HealthSnapshot:
-        """Fleet health at this moment. A word that time alone changed is published now, so that all readers have it."""
+        """Fleet health now. Publishes a health word that changed only by time, so that all readers agree."""
         found = self.health.snapshot(self.runtime.clock.now(), self.conditions())
         self._tell_health()
         return found
 
     def health_words(self) -> Mapping[str, HealthWord]:
-        """The health word of each agent at this moment."""
+        """The health word of each agent now."""
         self.health.prune(self.runtime.clock.now())
         self._tell_health()
         return {name: verdict.word for name, verdict in self._verdicts.items()}
 
     def _tell_health(self, agents: Iterable[str] | None = None) -> None:
-        """Publish the health words that are not those published last, with their reasons; of all agents by default."""
+        """Publish the changed health words with their reasons, by default of all agents."""
         for view in self.broker.views() if agents is None else filter(None, map(self.broker.find, agents)):
             name = view.entry.name
             verdict, known = (
@@ -258,11 +257,11 @@ class Hub:
         return FleetFacts(self.snapshot(), self.health.last_hour(now), working)
 
     def conditions(self) -> dict[str, Condition]:
-        """What is known of each configured agent beside its outcomes."""
+        """The condition of each configured agent, without its outcomes."""
         return {view.entry.name: self._notes.condition(view, self.limiter) for view in self.broker.views()}
 
     def rejected(self) -> tuple[str, ...]:
-        """The problems for which agents.yaml or the file of the agents' keys is not in force as it is now."""
+        """The problems for which the current agents.yaml or agent-keys.yaml is not in force."""
         problem = self.file.problem if self.file is not None else ""
         return (*((problem,) if problem else ()), *sorted(self._key_problems))
 
@@ -287,7 +286,7 @@ class Hub:
         await self._stack.aclose()
 
     async def stop_streams(self) -> None:
-        """Let event streams and waiting readers end; they would hold their connections open."""
+        """End event streams and waiting readers, which would keep their connections open."""
         if not self.closing.is_set():
             self.running = self.dispatcher.accepting = False
             self.closing.set()
@@ -297,7 +296,7 @@ class Hub:
 
     async def _start(self) -> None:
         enter = self._stack.enter_async_context
-        # Numbers go on where the journal ended before anything is published: a reader asks for what came after one.
+        # Continue the journal's numbers before the first event: readers ask for the events after a number.
         last = await self.ledger.last_seq()
         self.events.continue_after(last)
         await enter(Journal(self.events, self.ledger, after_seq=last))
@@ -313,7 +312,7 @@ class Hub:
             )
         )
         await self.read_agent_keys()
-        # Health is whole before work is taken up: what is decided while that happens is folded on top of it.
+        # Fold the recorded outcomes first: outcomes during the recovery must come after them.
         async for page in self.ledger.outcome_facts(since=window_start(self.runtime.clock.now())):
             for outcome in page:
                 self.health.fold(outcome)
@@ -331,7 +330,7 @@ class Hub:
         await enter(self.desk)
         await self._recover()
         await enter(self.a2a)
-        # Only now may agents.yaml change under the work: what was open was taken up as the file was at the start.
+        # Only now may agents.yaml change: open requests were resumed with the file as it was at the start.
         self._workers.start(self._keep_config(), name="config")
         self._workers.start(self._forget_old(), name="old outcomes")
         if self.scheduler is not None:
@@ -341,9 +340,9 @@ class Hub:
         self.events.publish(HubStarted(url=self.url or "", pid=os.getpid()))
 
     async def _recover(self) -> None:
-        """Tell of requests and outcomes that an earlier run could not tell of any more, then go on with its open ones.
+        """Publish the requests and outcomes that an earlier run did not publish, then resume its open requests.
 
-        In this order: what is decided while it is taken up is told by whoever decided it.
+        In this order, because an outcome during the recovery is published by the tracker.
         """
         for record in await self.ledger.untold_requests():
             self.events.publish(RequestAccepted.of(record.request, agent=record.agent, skill=record.skill))
@@ -369,25 +368,25 @@ class Hub:
             self.desk.take_up(record)
 
         without_task: list[RequestRecord] = []
-        async for page in self.ledger.open_pages():  # everybody else has a turn between two of them
+        async for page in self.ledger.open_pages():  # other work runs between two pages
             for record in page:
                 if record.task is None:
                     without_task.append(record)
                 else:
                     take_up(record)
-        # Last, when it is known which tasks are whose: a reply to a send may name another's.
+        # Last, when the owners of tasks are known: the reply to a send may name another request's task.
         for record in without_task:
             take_up(record)
 
     # ------------------------------------------------------------------ agents.yaml
 
     async def reload(self) -> None:
-        """Look at agents.yaml now, and take up what changed in it. What is wrong with it is told once."""
+        """Read agents.yaml if it changed, and apply the changes. A problem is reported once."""
         if self.file is None or not await self.file.poll():
             return
         path, problem = str(self.file.path), self.file.problem
         if problem:
-            log.warning("agents.yaml stays as it was: %s", problem)
+            log.warning("agents.yaml was rejected, the version before stays in force: %s", problem)
             self.events.publish(ConfigRejected(path=path, error=problem))
             return
         change = difference(self.config, self.file.config)
@@ -395,7 +394,7 @@ class Hub:
         warnings = [warning for warning in self.config.warnings if warning not in self._warned]
         self._warned.update(self.config.warnings)
         if change.at_start:
-            warnings.append(f"{', '.join(change.at_start)}: in force from the next start on")
+            warnings.append(f"{', '.join(change.at_start)}: in force after a restart")
         log.info("agents.yaml was read again: %s", change.in_words or "nothing changed")
         for warning in warnings:
             log.warning("%s", warning)
@@ -437,7 +436,7 @@ class Hub:
             await self.broker.release(self.tracker.places())
 
     async def read_agent_keys(self) -> None:
-        """Look at the keys of agents now, and take up what changed. What is wrong with them is told once."""
+        """Read the agents' keys, and apply changes. A problem is reported once."""
         found = self.agent_keys
         if found is None or not await found.poll(entry.name for entry in self.config.agents):
             return
@@ -452,8 +451,10 @@ class Hub:
     # ------------------------------------------------------------------ between parts
 
     async def _follow_events(self) -> None:
-        """What one part's event means for another: a breaker is news for the broker, a webhook for health."""
-        async with self.events.subscribe(kinds=(*NOTED, BreakerOpened, BreakerClosed, OutcomeDecided)) as heard:
+        """Pass events of one part to another: a breaker's to the broker, a webhook's to health."""
+        async with self.events.subscribe(
+            kinds=(*CONDITION_EVENTS, BreakerOpened, BreakerClosed, OutcomeDecided)
+        ) as heard:
             async for batch in heard:
                 changed: dict[str, None] = {}
                 for event in batch:
@@ -472,31 +473,32 @@ class Hub:
                 self._tell_health(changed)
 
     async def _forget_old(self) -> None:
-        """A minute's outcomes at a time: a day of them at once, when somebody looks, would hold everybody up."""
+        """Forget old outcomes each minute; a day of them at once would block the event loop."""
         while True:
             await asyncio.sleep(FORGET_EVERY_S)
             self.health_words()
 
     async def _try_credential(self, agent: str) -> None:
-        """Routing leaves out who refuses our key, so no work would tell when it is taken again.
+        """Test the credential: routing skips an agent that refused our key, so no request would show that it works
+        again.
 
-        Asked for a task that does not exist, an agent that says so has let us in.
+        An agent that replies "no such task" has accepted the key.
         """
         try:
             await self.broker.client(agent).get(_NO_TASK)
         except AuthRefused:
             return
-        except RpcError:  # it looked for the task, so it had taken the key
+        except RpcError:  # it looked for the task, so it accepted the key
             self.events.publish(CredentialAccepted(agent=agent))
         except FleetsimError:
             return
 
-    # ------------------------------------------------------------------ what parts ask each other
+    # ------------------------------------------------------------------ facts for the parts
 
     def _weights(self) -> Mapping[str, float]:
-        """How much work each agent deserves, by the outcomes of a day and of up to a minute more (``_forget_old``).
+        """The routing weight of each agent with outcomes, from those of a day and up to a minute more.
 
-        One without a history is not in it. To forget is work for every agent there is; this is asked for each request.
+        Old outcomes are forgotten in ``_forget_old``, because every request reads the weights.
         """
         weights, barred = self.health.weights(), self._notes.barred(self.broker.away(), self.limiter)
         return {**weights, **dict.fromkeys(barred, 0.0)} if barred else weights
@@ -521,8 +523,10 @@ class Hub:
         return self.registry.judge(unread)
 
     def _ledger_failed(self, error: LedgerBroken) -> None:
-        """Damage, or an error nobody foresaw: no new work, no outcome, and whoever runs the hub is to end it."""
-        log.critical("%s; nothing is recorded any more, and the hub ends. %s", error, error.hint)
+        """The ledger is damaged or failed unexpectedly: accept no work, record no outcome, and let the owner stop the
+        hub.
+        """
+        log.critical("%s; the hub cannot record anything and stops. %s", error, error.hint)
         self.failure = error
         self.events.publish(StorageFailed(reason=str(error)))
         self.tracker.fail(error)
@@ -532,19 +536,19 @@ class Hub:
         return callback_base(self.broker.entry(agent, url), self.config.settings, self.url)
 
     def _hubs_visited(self, record: RequestRecord) -> tuple[str, ...]:
-        """What the next hub must know. An agent learns it only if it is a hub, or stands between hubs."""
+        """The ids of visited hubs, for the next hub. Only hubs, and agents between hubs, receive them."""
         request = record.request
         if record.agent not in self.broker.hubs() and request.source.interface != "a2a":
             return ()
         return (*hubs_of(request.metadata), self.keys.hub_id)
 
     def _came_through(self, request: SkillRequest) -> Collection[str]:
-        """The agents that are hubs which the request has visited; this hub may be an agent of its own."""
+        """The agents that are hubs that the request has visited; this hub may be one of its own agents."""
         if not (hubs := self.broker.hubs()):
             return ()
         try:
             visited = {self.keys.hub_id, *hubs_of(request.metadata)}
-        except ValueError:  # metadata that came by the API is anybody's
+        except ValueError:  # metadata from the API may hold anything
             visited = {self.keys.hub_id}
         return frozenset(name for name, hub in hubs.items() if hub in visited)
 
@@ -555,7 +559,7 @@ class Hub:
 
 
 def _rules_of(settings: FleetSettings) -> Rules:
-    """The limits a request lives by."""
+    """The limits of a request."""
     return Rules(
         poll_interval_s=settings.poll_interval_s,
         task_limit_s=settings.task_limit_s,

@@ -28,17 +28,17 @@ from fleetsim.runtime.yaml import load
 
 API_KEY_HEADER = "x-api-key"
 EPOCHS_KEPT = 2
-"""How many epochs of webhook keys are good at a time."""
+"""The number of valid epochs of webhook keys."""
 KEY = re.compile(r"[\x21-\x7e]{16,512}")
-"""What a key of the API may be: printable ASCII, at least 16 characters. Anything shorter, "" first of all, is none."""
+"""The form of an API key: printable ASCII, at least 16 characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubKeys:
-    """Secrets by value; never shown. ``callback`` maps key epochs to secrets, ``epoch`` is the one in use.
+    """The secrets of a hub; ``repr`` hides them. ``callback`` maps key epochs to secrets, ``epoch`` is the current one.
 
-    ``proof`` is of one run of the hub: who finds the hub through its state directory knows it too, and can have the
-    hub prove itself before it is told the API key.
+    ``proof`` belongs to one run of the hub. A client that reads it in the state directory can make the hub prove itself
+    before it sends the API key.
     """
 
     api_key: str = field(repr=False)
@@ -48,12 +48,12 @@ class HubKeys:
 
     @classmethod
     def fresh(cls, ids: Ids) -> HubKeys:
-        """New secrets, for a hub that keeps no state."""
+        """New secrets, for a hub without a state directory."""
         return cls(api_key=ids.secret(), callback={1: ids.secret().encode()}, proof=ids.secret())
 
     @property
     def hub_id(self) -> str:
-        """The hub's public id, by which other hubs know it again. It tells nothing of the secret it is made of."""
+        """The hub's public id, for other hubs. It does not reveal the secret behind it."""
         secret = self.callback[min(self.callback)]
         return hmac.new(secret, b"fleetsim hub id", hashlib.sha256).hexdigest()[:16]
 
@@ -62,20 +62,20 @@ class HubKeys:
 
 
 def next_epoch(epoch: int, callback: Mapping[int, bytes], ids: Ids) -> tuple[int, dict[int, bytes]]:
-    """A new epoch of webhook keys after ``epoch``, and all that are good then: tokens of the one before stay valid."""
+    """The epoch after ``epoch`` with all valid keys; tokens of the epoch before stay valid."""
     kept = {n: callback[n] for n in sorted(callback)[-(EPOCHS_KEPT - 1) :]}
     return epoch + 1, {**kept, epoch + 1: ids.secret().encode()}
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a request comes from: the agent whose key it carries, or (None) whoever has the hub's own key."""
+    """The holder of a request's key: an agent, or None for the hub's own key."""
 
     agent: str | None = None
 
     @property
     def is_admin(self) -> bool:
-        """Whether it is the hub's owner."""
+        """Whether the request has the hub's own key."""
         return self.agent is None
 
 
@@ -83,7 +83,7 @@ ADMIN = Principal()
 
 
 class Keyring:
-    """Which key is whose. A secret that two hold is nobody's: it would not tell who asks."""
+    """The holders of all keys. A key with two holders is refused, because it does not identify the caller."""
 
     def __init__(self, api_key: str) -> None:
         self._api_key = api_key
@@ -92,7 +92,7 @@ class Keyring:
         self.replace({})
 
     def replace(self, agents: Mapping[str, str]) -> None:
-        """Take these keys of agents in place of all before. ``problems`` says, without a secret, what is refused."""
+        """Replace all keys of agents. ``problems`` names the refused keys without their text."""
         holders: dict[bytes, list[Principal]] = {}
         problems = []
         for principal, key in ((ADMIN, self._api_key), *((Principal(name), key) for name, key in agents.items())):
@@ -103,12 +103,12 @@ class Keyring:
         for shared in holders.values():
             if len(shared) > 1:
                 who = " and ".join(sorted(_named(principal) for principal in shared))
-                problems.append(f"{who} have the same key: it is refused, since it would not tell who asks")
+                problems.append(f"{who} have the same key: it is refused, because it does not identify the caller")
         self._holders = tuple((digest, found[0]) for digest, found in holders.items() if len(found) == 1)
         self.problems = tuple(problems)
 
     def principal(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal | None:
-        """Whose credential was sent, if exactly one was. Every key is compared, each in constant time."""
+        """The holder of the key in these headers, which must have exactly one. Compares every key in constant time."""
         given: list[bytes] = []
         for name, value in headers:
             if name == API_KEY_HEADER.encode():
@@ -139,19 +139,19 @@ NODES_MAX = AGENTS_MAX * 8
 KEY_BYTES_MAX = 1_024
 
 RESERVED = frozenset({"admin", "all", "api", "hitl", "hub", "operator", "system", "user"})
-"""Names that stand for somebody else wherever it is noted who asked, made or decided something."""
+"""Names with another meaning in the records of requesters, creators and deciders."""
 
 
 class AgentKeyEntry(BaseModel):
-    """Where one agent's key is."""
+    """The place of one agent's key."""
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
     env_key: Annotated[str, Pattern(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the name of a variable")] | None = None
-    """The environment variable that holds it: its name, never the key itself. Read when the hub starts."""
+    """The name of the environment variable with the key, never the key itself. Read when the hub starts."""
     key_file: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
-    """A file that holds it and nothing else, which only its owner can read; a relative path starts beside this file.
-    Read again every few seconds."""
+    """A file with only the key, readable by its owner alone; a relative path starts at this file's folder. Read again
+    every few seconds."""
 
     @model_validator(mode="after")
     def _is_in_one_place(self) -> Self:
@@ -166,7 +166,7 @@ class AgentKeysFile(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
     keys: Annotated[dict[str, AgentKeyEntry], Field(max_length=AGENTS_MAX)]
-    """By the name of the agent, which need not stand in agents.yaml."""
+    """Keys by the name of the agent, which need not be in agents.yaml."""
 
     @field_validator("keys")
     @classmethod
@@ -178,9 +178,9 @@ class AgentKeysFile(BaseModel):
 
 
 class AgentKeys:
-    """What agents' keys are now. ``path`` is agent-keys.yaml, None for no such file; it need not be there.
+    """The current keys of agents. ``path`` is agent-keys.yaml, which may be missing, or None.
 
-    ``hide`` is told of every key before anything is said of it, so that no log shows it.
+    ``hide`` receives every key before its first use, so that logs redact it.
     """
 
     def __init__(
@@ -202,15 +202,15 @@ class AgentKeys:
         self.problems: tuple[str, ...] = ()
 
     async def poll(self, agents: Iterable[str]) -> bool:
-        """Look once; True if ``keys`` or ``problems`` changed. Never raises.
+        """Read changes once; True if ``keys`` or ``problems`` changed. Never raises.
 
-        ``agents`` are the names in agents.yaml: the variables of the environment are told by them.
+        ``agents`` has the names in agents.yaml, which identify the variables of the environment.
         """
         before = self.keys, self.problems
         try:
             if self.path is not None and await self._watch.look():
                 self._entries, self._broken = await self._read(self.path), ""
-        except ConfigError as error:  # the entries of before stay
+        except ConfigError as error:  # the entries before the error stay in force
             self._broken = str(error)
         problems = [self._broken] if self._broken else []
         keys = {}
@@ -233,7 +233,9 @@ class AgentKeys:
         return (await self._files.stamp(self.path) or FileStamp(path=self.path, digest=""),)
 
     async def _read(self, path: Path) -> dict[str, AgentKeyEntry]:
-        if await self._files.stamp(path) is None:  # whose entry is gone has no key any more; so without the file nobody
+        if (
+            await self._files.stamp(path) is None
+        ):  # an agent without an entry has no key, so without the file no agent has one
             return {}
         written = load(await self._files.read(path, bytes_max=BYTES_MAX), str(path), nodes_max=NODES_MAX)
         try:
@@ -242,7 +244,7 @@ class AgentKeys:
             raise combine(explain(written, error, AgentKeysFile)) from None
 
     def _variables(self, agents: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """The agents that the environment has keys of, each with its variable."""
+        """The agents with a key in the environment, each with its variable."""
         named: dict[str, list[str]] = {}
         for agent in agents:
             named.setdefault(re.sub(r"[^A-Z0-9]", "_", agent.upper()), []).append(agent)
@@ -253,7 +255,7 @@ class AgentKeys:
                     yield name, variable
 
     async def _key(self, entry: AgentKeyEntry) -> str:
-        """An agent's key. Raises ConfigError if it is not there, or not as it should be."""
+        """An agent's key. Raises ConfigError if it is missing or has the wrong form."""
         if entry.env_key is not None:
             key, where = self._env.get(entry.env_key, ""), f"the environment variable {entry.env_key}"
         else:
@@ -268,7 +270,7 @@ class AgentKeys:
 
 
 def _unfit(name: str) -> str:
-    """Why nobody of that name can have a key; "" if somebody can."""
+    """The reason why an agent of that name cannot have a key; "" if it can."""
     if not re.fullmatch(NAME, name):
         return "an agent's name is 1 to 64 letters, digits, dots, dashes or underscores"
-    return f"the name {name} is not an agent's: the hub notes others by it" if name.lower() in RESERVED else ""
+    return f"the name {name} is reserved" if name.lower() in RESERVED else ""

@@ -1,6 +1,6 @@
-"""Whose a request is: an agent's key reaches what was asked for with it, and nothing else is there for it.
+"""Owners of requests: an agent's key reaches only the requests that were made with it.
 
-The mark is the ``user_id`` of a request's source. It is set here alone, so no body can carry it.
+The owner is the ``user_id`` of a request's source. Only this module sets it, so a body cannot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REMEMBERED = 10_000
 
 
 class Ownership:
-    """Stamps requests with who made them, and says so later."""
+    """Sets the owner of a request, and checks it later."""
 
     def __init__(self, tracker: Tracker, ledger: Ledger) -> None:
         self._tracker = tracker
@@ -28,13 +28,13 @@ class Ownership:
         self._owners: OrderedDict[str, str | None] = OrderedDict()
 
     async def stamped(self, request: SkillRequest, principal: Principal, *, given_id: bool) -> SkillRequest:
-        """The request as this principal makes it: an agent asks in its own name, on what is its own. ``given_id``: its
-        id came with it.
+        """The request with its owner. An agent's request runs in its own name, on its own tasks and contexts.
+        ``given_id``: the body had an id.
 
         Raises:
-            UnknownTarget: it goes on with a task or a context that is of nobody's, or somebody else's, request.
-            Refusal: it comes with an id. A request's id is the context it is in, unless it names another, and so might
-                be that of somebody else's conversation.
+            UnknownTarget: the task or context belongs to no request, or to another owner's.
+            Refusal: the body has an id. The id is also the default context, so it could name another owner's
+                conversation.
         """
         if principal.agent is None:
             return request
@@ -46,7 +46,7 @@ class Ownership:
             if request.context_id is not None:
                 await self._require_context(principal, agent, request.context_id)
         for agent in request.targets:
-            if request.task_id is not None:  # last: nothing is waited for between this look and the dispatcher's
+            if request.task_id is not None:  # last: without a wait between this check and the dispatcher's
                 await self._require_task(principal, agent, request.task_id)
         return replace(
             request,
@@ -56,12 +56,12 @@ class Ownership:
         )
 
     async def require(self, principal: Principal, correlation_id: str) -> None:
-        """Raises UnknownTarget unless the principal may see the request: as if there were none."""
+        """Raises UnknownTarget unless the principal may see the request."""
         if not principal.is_admin and not await self.owns(principal, correlation_id):
             raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
 
     async def owns(self, principal: Principal, correlation_id: str) -> bool:
-        """Whether it is a request that was made with the principal's key."""
+        """Whether the request was made with the principal's key."""
         if correlation_id not in self._owners:
             track = self._tracker.track(correlation_id)
             record = track.record if track is not None else await self._ledger.request(correlation_id)
@@ -90,7 +90,7 @@ class Ownership:
         ]
         newest = found[-1] if found else ended
         if newest is None or not _made_by(newest, principal):
-            hint = "leave contextId out in the first turn; the answer has the one to go on with"
+            hint = "leave contextId out in the first turn; the answer has the id for the next ones"
             raise UnknownTarget(f"no context “{one_line(context_id, 64)}” is known", hint=hint)
 
 

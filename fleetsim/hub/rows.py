@@ -96,7 +96,7 @@ def with_content(row: dict[str, Any], parts: tuple[ListedPart, ...]) -> dict[str
 
 
 def track_row(track: Track, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
-    """One request in flight. While it waits for somebody, ``text`` is what it asks."""
+    """One request in flight. While it has an open question, ``text`` is what it asks."""
     question = track.question
     question_text = shown_text(question.text, chars=question.text_chars, chars_max=chars_max) if question else {}
     return {

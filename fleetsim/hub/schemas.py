@@ -1,7 +1,7 @@
-"""JSON Schemas of what crosses the hub's border, made from the classes that read and write it.
+"""JSON Schemas of the hub's files, API bodies and events, generated from their classes.
 
-``docs/reference/schemas`` holds them as files, and so does the wheel (``fleetsim/shipped/schemas``); ``fleetsim init``
-writes those of the files people edit beside the files it makes, so that editors check as they type.
+They are in ``docs/reference/schemas`` and in the wheel (``fleetsim/shipped/schemas``). ``fleetsim init`` writes the
+schemas of the YAML files beside them, so that editors validate while a person types.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ OPENAPI = "openapi.json"
 
 
 class _Plain(GenerateJsonSchema):
-    """Without titles: pydantic makes them of the keys, and ``Apikeyenv`` tells nobody anything."""
+    """Without pydantic's titles, such as ``Apikeyenv``, which do not help a reader."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
 def file_schemas() -> dict[str, str]:
-    """The schemas of the files that people write: their text by file name."""
+    """The schemas of the files that people write, as text by file name."""
     files: tuple[tuple[str, type[BaseModel], str], ...] = (
         (AGENTS_SCHEMA, AgentsFile, "agents.yaml of fleetsim"),
         (CEREMONY_SCHEMA, CeremonyFile, "A ceremony of fleetsim: ceremonies/*.yaml"),
@@ -51,7 +51,7 @@ def of_file(model: type[BaseModel], title: str) -> str:
 
 
 def schemas() -> dict[str, str]:
-    """The text of every schema by its file name."""
+    """Every schema as text by its file name."""
     bodies = (RequestBody, AnswerBody, VetoBody, ChatBody, DelegateBody, DecisionBody, PublishBody)
     _, schema = models_json_schema([(body, "validation") for body in bodies], schema_generator=_Plain)
     either = [{"$ref": f"#/$defs/{body.__name__}"} for body in bodies]
@@ -91,7 +91,7 @@ class PartNote(BaseModel):
 
 
 def payload_model(kind: type[Event]) -> type[BaseModel]:
-    """What the payload of a class of events holds, as ``to_wire`` writes it."""
+    """The payload of a class of events, as ``to_wire`` writes it."""
     hints = get_type_hints(kind)
     keys: dict[str, Any] = {}
     for member in PAYLOAD_MEMBERS[kind]:
@@ -105,7 +105,7 @@ def payload_model(kind: type[Event]) -> type[BaseModel]:
 
 
 def _of_events() -> str:
-    """The envelope, and for each topic its payload: ``$defs`` has them by the names of the classes."""
+    """The envelope with the payload of each topic; ``$defs`` has the payloads by class name."""
     envelope = {camel(name): (hint, ...) for name, hint in get_type_hints(Event).items() if name in ENVELOPE}
     written = create_model("Event", **envelope, topic=(str, ...), payload=(dict[str, Any], ...))  # type: ignore[call-overload]
     models = [written, *map(payload_model, event_classes())]
@@ -119,7 +119,7 @@ def _of_events() -> str:
 
 
 def _topic(template: str) -> dict[str, str]:
-    """Which topics are of a class; what stands in one for a member is anybody's text."""
+    """The topics of a class of events; the variable parts may be any text."""
     if "{" not in template:
         return {"const": template}
     before, *between = (re.escape(text) for text in re.split(r"(?:\.?{\w+})+", template))

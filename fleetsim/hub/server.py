@@ -1,7 +1,6 @@
-"""A hub on a real socket: bound first, so that it knows its own address, then recovered, then served.
+"""A hub on a real socket: it binds first to know its own address, then recovers, then serves.
 
-Connections that arrive while the hub takes up its memory wait in the backlog; a webhook among them is
-honoured, not lost.
+Connections that arrive during the recovery wait in the backlog, so no webhook is lost.
 """
 
 from __future__ import annotations
@@ -46,15 +45,15 @@ async def running_hub(
     tracing: Tracing | None = None,
     ceremony_clock: Clock | None = None,
 ) -> AsyncIterator[Hub]:
-    """A hub that answers at ``hub.url`` while the context lasts; port 0 picks a free one. A ``listener`` that is bound
-    already stands for ``host`` and ``port``, and is closed here.
+    """Serve a hub at ``hub.url`` within this context; port 0 selects a free one. A bound ``listener`` replaces ``host``
+    and ``port`` and is closed here.
 
-    With ``state`` its keys are kept there and other processes can find it; without, its keys last as long
-    as it does. ``ledger`` is open already. ``file`` is agents.yaml, to be taken up again when it changes. Without
-    ``agent_keys`` no agent has a key.
+    With ``state``, the keys are stored there and other processes can find the hub; without it, the keys are new.
+    ``ledger`` is open. ``file`` is agents.yaml, which is read again when it changes. Without ``agent_keys`` no agent
+    has a key.
 
     Raises:
-        ConfigError: the address cannot be had, is not loopback without ``allow_remote`` (T-32), or the state
+        ConfigError: the address is not available, or not loopback without ``allow_remote`` (T-32), or the state
             is damaged.
     """
     if not allow_remote and not is_loopback(host):
@@ -64,7 +63,7 @@ async def running_hub(
     listener = listener or listen(host, port)
     try:
         near = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
-        url = f"http://{near}:{listener.getsockname()[1]}"  # as agents on this machine reach it
+        url = f"http://{near}:{listener.getsockname()[1]}"  # the address for agents on this machine
         hub = Hub(
             config,
             runtime,
@@ -85,7 +84,7 @@ async def running_hub(
             ServerLimits(),
             listener,
             on_stop=hub.stop_streams,
-            what="the hub's HTTP face",
+            what="the hub's HTTP server",
         )
         async with hub, Watchdog(lambda ms: hub.events.publish(LoopStalled(stalled_ms=ms))), served:
             if state:

@@ -1,7 +1,7 @@
-"""The state directory: where the hub keeps its ledger and keys, and how another process finds the hub.
+"""The state directory: the hub's ledger and keys, and the announcement for other processes.
 
-Everything in it is for its owner alone (0700, 0600; T-32). This is disk work done before the hub starts and
-after it ends, never while it runs.
+Only its owner can read it (0700, 0600; T-32). These functions block on the disk; they run before the hub starts and
+after it ends.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubAddress:
-    """A running hub, as another process on this machine finds it; ``demo``: it is a demo's, and not the person's.
+    """The announcement of a running hub on this machine; ``demo``: the hub of a demo.
 
-    ``proof`` is the secret with which the hub proves to be the one that announced itself (``api.proof.prove``).
+    ``proof`` is the secret with which the hub proves that it wrote the announcement (``api.proof.prove``).
     """
 
     url: str
@@ -49,12 +49,12 @@ class HubAddress:
     proof: str = field(repr=False)
 
     def client(self, runtime: Runtime) -> HubClient:
-        """A client of this hub, and of no other that may have taken its port."""
+        """A client of this hub; it refuses another program on the same port."""
         return HubClient(self.url, api_key=self.api_key, proof=self.proof, runtime=runtime)
 
 
 def state_path(env: Mapping[str, str], given: Path | None = None) -> Path:
-    """Where state is kept: as given, else FLEETSIM_STATE, else the user's XDG state directory."""
+    """The state directory: as given, else FLEETSIM_STATE, else the user's XDG state directory."""
     if given is not None:
         return given
     if env.get("FLEETSIM_STATE"):
@@ -64,7 +64,7 @@ def state_path(env: Mapping[str, str], given: Path | None = None) -> Path:
 
 
 class StateDir:
-    """One state directory. ``open`` makes it; the other methods expect it."""
+    """One state directory. ``open`` creates it; the other methods require it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,11 +81,10 @@ class StateDir:
         return self.path / API_KEY_FILE
 
     def open(self) -> StateDir:
-        """Make the directory, or close it to others, so that it is its owner's only.
+        """Create the directory, or close an existing one to others.
 
         Raises:
-            ConfigError: it cannot be made; or others may write in it, and something is in it already: nobody can tell
-                whose that is, so a person must look.
+            ConfigError: it cannot be created; or others can write in it and it is not empty, so a person must check it.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -95,17 +94,17 @@ class StateDir:
             if mode & 0o077:
                 self.path.chmod(0o700)
                 if any(self.path.iterdir()):
-                    log.warning("%s could be read by others: now it is yours alone", self.path)
+                    log.warning("%s could be read by others; now only its owner can", self.path)
         except OSError as error:
             hint = "choose another directory with --state or FLEETSIM_STATE"
             raise ConfigError(f"{self.path}: {error.strerror}", hint=hint) from None
         return self
 
     def _require_own(self) -> None:
-        """Whoever may write here could have put an announcement here that the API key would be sent to.
+        """Refuse a directory that others can write: they could write an announcement that would receive the API key.
 
         Raises:
-            ConfigError: others can.
+            ConfigError: others can write in the directory.
         """
         try:
             folder = self.path.stat()
@@ -113,28 +112,30 @@ class StateDir:
             return
         if stat.S_IMODE(folder.st_mode) & 0o022 or os.geteuid() not in {0, folder.st_uid}:
             raise ConfigError(
-                f"{self.path}: others can write in it, and what is in it may be theirs",
-                hint=f"see what is there, then `chmod 700 {shlex.quote(str(self.path))}`, or give another --state",
+                f"{self.path}: others can write in it, and may have written its files",
+                hint=f"look at its files, then `chmod 700 {shlex.quote(str(self.path))}`, or give another --state",
             )
 
     def keys(self, ids: Ids) -> HubKeys:
-        """The hub's secrets, made at the first start. Raises ConfigError if a file is damaged."""
+        """The hub's secrets, created at the first start. Raises ConfigError if a file is damaged."""
         api_key = self._secret_file(API_KEY_FILE, lambda: ids.secret()).strip()
         if len(api_key) < 16 or not api_key.isascii():
-            raise ConfigError(f"{self.key_path}: holds no usable key", hint="delete the file to have a new one made")
+            raise ConfigError(
+                f"{self.key_path}: holds no usable key", hint="delete the file, and the hub makes a new one"
+            )
         epoch, callback = self._callback_keys(ids)
         return HubKeys(api_key=api_key, callback=callback, epoch=epoch, proof=ids.secret())
 
     def announce(self, url: str, pid: int, proof: str) -> None:
-        """Let other processes find the hub. The file stays locked until ``withdraw``, or this process's end.
+        """Announce the hub to other processes. The file stays locked until ``withdraw`` or the end of this process.
 
-        A process's number says little: another has it soon after. A lock goes with its process, however that ends.
+        The lock shows that the process lives, however it ends; its number may soon belong to another process.
         """
         announcement = json.dumps({"url": url, "pid": pid, "proof": proof})
         self._announcement = self._write(HUB_FILE, announcement, keep_locked=True)
 
     def withdraw(self, pid: int) -> None:
-        """Take the announcement back, unless another hub has replaced it."""
+        """Remove the announcement, unless another hub has replaced it."""
         with suppress(ConfigError):
             if (self._announced() or {}).get("pid") == pid:
                 with suppress(OSError):
@@ -144,7 +145,7 @@ class StateDir:
             self._announcement = None
 
     def find(self) -> HubAddress | None:
-        """The running hub of this directory; None if there is none (a dead one's announcement is ignored).
+        """The running hub of this directory, or None; the announcement of a dead hub is ignored.
 
         Raises:
             ConfigError: others can write in the directory.
@@ -162,10 +163,10 @@ class StateDir:
 
     @contextmanager
     def announce_demo(self, demo: StateDir, pid: int) -> Iterator[bool]:
-        """Let a verb that finds no hub here find the demo's hub, which keeps its state in ``demo``.
+        """Let verbs without a hub find the demo's hub, whose state is in ``demo``.
 
-        Yields whether verbs find this demo now: they prefer a hub, and the demo that started first. Afterwards all is
-        as before, folders included; a demo that is killed leaves a file that the next demo deletes.
+        Yields whether verbs find this demo: they prefer a hub, then the demo that started first. The exit removes all
+        files and folders again; the next demo deletes the file of a killed one.
         """
         new_folders = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         name = f"{DEMO_FILES[0]}{pid}{DEMO_FILES[1]}"
@@ -184,11 +185,11 @@ class StateDir:
                     folder.rmdir()
 
     def find_demo(self) -> HubAddress | None:
-        """The hub of the earliest demo that still runs and may be used from here; None if none runs."""
+        """The hub of the earliest running demo; None if none runs."""
         return next((hub for _, hub in self._demos() if hub is not None), None)
 
     def _demos(self) -> Iterator[tuple[Path, HubAddress | None]]:
-        """The announcements of demos, the earliest first, each with the hub that it leads to."""
+        """The announcements of demos, the earliest first, each with its hub."""
         with suppress(OSError):
             for path in sorted(self.path.glob("*".join(DEMO_FILES)), key=lambda path: path.stat().st_mtime_ns):
                 hub = None
@@ -216,23 +217,25 @@ class StateDir:
                 raise ValueError("no key of the current epoch")
         except (ValueError, TypeError, KeyError, AttributeError):
             path = self.path / CALLBACK_KEYS_FILE
-            hint = "delete it: new keys are made, and webhooks still on their way will be refused"
+            hint = "delete it: the hub makes new keys, and refuses webhooks that are still on their way"
             raise ConfigError(f"{path}: holds no usable keys", hint=hint) from None
         return epoch, keys
 
     def _secret_file(self, name: str, make: Any) -> str:
-        """The file's text; made, complete and for the owner only, if it is not there."""
+        """The file's text; a missing file is created atomically for its owner only."""
         path = self.path / name
         if not path.exists():
             self._write(name, make())
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise ConfigError(f"{path}: others can read it", hint=f"chmod 600 {path}, or delete it to have a new one")
+            raise ConfigError(
+                f"{path}: others can read it", hint=f"chmod 600 {path}, or delete it, and the hub makes a new one"
+            )
         return _read(path)
 
     def _write(self, name: str, text: str, *, keep_locked: bool = False) -> int | None:
-        """Replace atomically: never a moment with half a file, or with one that others may read.
+        """Replace the file atomically; others can never read it.
 
-        ``keep_locked`` locks it first, and returns the descriptor that holds the lock.
+        ``keep_locked`` locks it first and returns the descriptor with the lock.
         """
         path, temporary = self.path / name, self.path / f".{name}.{os.getpid()}"
         try:
@@ -268,7 +271,7 @@ def _read(path: Path) -> str:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether the process that wrote the file lives."""
+    """Whether the process that wrote the file still lives."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:

@@ -126,7 +126,7 @@ class Tracing:
 
     @asynccontextmanager
     async def following(self, events: EventLog, ledger: Ledger) -> AsyncIterator[None]:
-        """While it lasts, requests and runs that end are told."""
+        """Report requests and runs that end within this context."""
         async with events.subscribe(after_seq=0, kinds=(OutcomeDecided, CeremonyCompleted)) as heard:
             async with Workers("tracing") as workers:
                 workers.start(self._follow(heard, ledger), name="follow")

@@ -59,7 +59,7 @@ _INTERFACE = re.compile(r"[a-z][a-z0-9\-]{0,31}")
 
 
 class WorkstaceanApi:
-    """The endpoints that Workstacean's own clients know."""
+    """The endpoints for Workstacean's clients."""
 
     def __init__(self, hub: Hub, ownership: Ownership) -> None:
         self._hub = hub
@@ -68,7 +68,7 @@ class WorkstaceanApi:
     # ------------------------------------------------------------------ the fleet
 
     async def agent_health(self, _: Request) -> Response:
-        """What is known of each agent's reachability and card."""
+        """Each agent's reachability and card."""
         views = self._hub.broker.views()
         return _bare(
             {
@@ -80,7 +80,7 @@ class WorkstaceanApi:
         )
 
     async def outcomes(self, request: Request) -> Response:
-        """The newest outcomes, and the counts of the last day's; of more than 10,000 only those are counted."""
+        """The newest outcomes, and the counts of the last day's, of at most 10,000."""
         limit = number(request, "limit", RECENT_MAX, RECENT_MAX)
         since = window_start(self._hub.runtime.clock.now())
         found = await self._hub.ledger.outcomes(since=since, limit=COUNTED_MAX)
@@ -100,7 +100,7 @@ class WorkstaceanApi:
     # ------------------------------------------------------------------ agents
 
     async def chat(self, request: Request) -> Response:
-        """Say something to one agent, and wait for what it answers, or asks, or for the time to be up."""
+        """Send a message to one agent, and wait for its answer or question within the time limit."""
         body = await read_body(request, ChatBody)
         wait_s = 0.0 if body.return_immediately else body.wait_ms / 1000
         correlation_id, _ = await submitted(self._hub, lambda: self._submit(body.request, request), wait_s)
@@ -110,14 +110,14 @@ class WorkstaceanApi:
         return answer(row)
 
     async def delegate(self, request: Request) -> Response:
-        """Ask one agent for work."""
+        """Give one agent work."""
         body = await read_body(request, DelegateBody)
         correlation_id = await self._submit(body.request, request)
         told = f"Task delegated to {body.agent} (skill: {body.skill})"
         return answer({"correlationId": correlation_id, "message": told, "pollUrl": POLL_PATH + correlation_id})
 
     async def chat_task(self, request: Request) -> Response:
-        """What came of a request so far."""
+        """The state of a request."""
         correlation_id = request.path_params["correlationId"]
         await self._ownership.require(principal_of(request), correlation_id)
         if wait_s := number(request, "wait", 0, int(WAIT_S_MAX)):
@@ -131,7 +131,7 @@ class WorkstaceanApi:
         return correlation_id
 
     async def _chat_row(self, correlation_id: str, *, agent: str = "") -> dict[str, Any]:
-        """What an agent said last, with what a caller needs to go on."""
+        """An agent's last text, with the ids for the next message."""
         outcome = await self._hub.ledger.outcome(correlation_id)
         if outcome is not None:
             return _ended_row(outcome)
@@ -162,19 +162,19 @@ class WorkstaceanApi:
     # ------------------------------------------------------------------ people
 
     async def pending(self, _: Request) -> Response:
-        """Open questions, each as Workstacean put them on its bus."""
+        """Open questions, in the form that Workstacean published on its bus."""
         return answer([_question_row(question) for question in self._hub.tracker.questions()])
 
     async def hitl_queue(self, _: Request) -> Response:
-        """How many questions are open; none is without somebody who can answer it here."""
+        """The number of open questions; each can be answered here."""
         return _bare({"pendingCount": len(self._hub.tracker.questions()), "unrenderedCount": 0})
 
     async def respond(self, request: Request) -> Response:
-        """Decide about what a request asks now; lands at most once."""
+        """Answer or reject a request's open question, at most once."""
         body = await read_body(request, DecisionBody)
         track = self._hub.tracker.track(body.correlation_id)
         if track is None or track.asking.question is None:
-            raise UnknownTarget(f"no request “{one_line(body.correlation_id, 64)}” waits for somebody")
+            raise UnknownTarget(f"no request “{one_line(body.correlation_id, 64)}” has an open question")
         question_id = track.asking.question.question_id
         try:
             await self._hub.tracker.answer(body.answer(question_id))
@@ -185,7 +185,7 @@ class WorkstaceanApi:
     # ------------------------------------------------------------------ the bus
 
     async def publish(self, request: Request) -> Response:
-        """Take a message of the two kinds that may come from outside: nobody can publish an outcome, or an answer."""
+        """Accept a message of the two kinds that clients may publish; outcomes and answers are refused."""
         body = await read_body(request, PublishBody)
         if inbound := _INBOUND.fullmatch(body.topic):
             payload = read(InboundPayload, body.payload, "payload")
@@ -206,8 +206,8 @@ class WorkstaceanApi:
                 raise Refusal(409, "ID_TAKEN", "a request with this correlationId was accepted before") from None
         if execute := _EXECUTE.fullmatch(body.topic):
             return answer({"runId": await self._hub.require_scheduler().run_now(execute[1])})
-        hint = "message.inbound.* asks for work, ceremony.{id}.execute fires a ceremony"
-        raise Refusal(403, "TOPIC_REFUSED", "nothing is published on this topic from outside", hint=hint)
+        hint = "message.inbound.* makes a request, ceremony.{id}.execute fires a ceremony"
+        raise Refusal(403, "TOPIC_REFUSED", "clients cannot publish on this topic", hint=hint)
 
 
 def _bare(data: dict[str, Any]) -> Response:
@@ -235,7 +235,7 @@ def _said(text: str, chars: int, parts: tuple[ListedPart, ...], parts_total: int
 
 
 def _ended_row(outcome: Outcome) -> dict[str, Any]:
-    """As Workstacean's chat told an end: what went wrong stands where the answer would."""
+    """An outcome as in Workstacean's chat: an error is in the place of the answer."""
     found = {
         "status": "done",
         **_said(
@@ -286,7 +286,7 @@ class CeremonyApi:
         self._ownership = ownership
 
     async def ceremonies(self, request: Request) -> Response:
-        """Ceremonies in force, disabled ones too: an agent's own, or all."""
+        """Valid ceremonies, including disabled ones: an agent's own, or all."""
         principal = principal_of(request)
         if request.query_params.get("all") == "true" and not principal.is_admin:
             raise Refusal(401, "UNAUTHORIZED", "Unauthorized", hint="leave all out to see your own ceremonies")
@@ -296,7 +296,7 @@ class CeremonyApi:
         return answer([ceremony_facts(row) for row in own])
 
     async def ceremony_errors(self, _: Request) -> Response:
-        """What is wrong with files that are not in force as they stand."""
+        """The problems of rejected ceremony files."""
         scheduler = self._hub.scheduler
         return answer(list(scheduler.problems() if scheduler else ()))
 
@@ -311,11 +311,11 @@ class CeremonyApi:
         return self._answer(await self._store().create(values, created_by=by))
 
     async def update_ceremony(self, request: Request) -> Response:
-        """Change what is named, and nothing else; null takes a key out."""
+        """Change only the given keys; null removes a key."""
         body = await read_body(request, UpdateCeremonyBody)
         changes: dict[str, Any] = body.model_dump(by_alias=True, exclude_unset=True)
         changes.pop("createdBy", None)
-        if changes.get("enabled", True) is None:  # a tool that was told nothing of it says null
+        if changes.get("enabled", True) is None:  # tools send null for a value that they were not given
             del changes["enabled"]
         ceremony_id, owner = request.path_params["id"], principal_of(request).agent
         self._require_channel(changes, self._store().get(ceremony_id, owner=owner).ceremony.created_by)
@@ -329,7 +329,7 @@ class CeremonyApi:
         return answer({"id": ceremony_id}, message=f'Ceremony "{one_line(ceremony_id, 128)}" deleted')
 
     async def run_ceremony(self, request: Request) -> Response:
-        """Fire a ceremony now, whatever its schedule says, or say what that would send."""
+        """Fire a ceremony now, or show the requests that it would send."""
         body = await read_body(request, RunCeremonyBody)
         ceremony_id = request.path_params["id"]
         self._require(principal_of(request), ceremony_id)
@@ -341,8 +341,8 @@ class CeremonyApi:
         return answer({"runId": run_id}, message=f'Ceremony "{one_line(ceremony_id, 128)}" triggered')
 
     async def ceremony_runs(self, request: Request) -> Response:
-        """A ceremony's runs, newest first. An agent sees those of which it may see the requests: somebody else may have
-        had the id before.
+        """A ceremony's runs, newest first. An agent sees only runs with its own requests, because another owner may
+        have used the id before.
         """
         principal = principal_of(request)
         self._require(principal, request.path_params["id"])
@@ -353,12 +353,12 @@ class CeremonyApi:
         return principal.is_admin or (bool(run.children) and await self._ownership.owns(principal, run.children[0]))
 
     def _require(self, principal: Principal, ceremony_id: str) -> None:
-        """Raises CeremonyNotFound unless it is the principal's."""
+        """Raises CeremonyNotFound unless the principal owns it."""
         if not principal.is_admin:
             self._store().get(ceremony_id, owner=principal.agent)
 
     def _require_channel(self, values: Mapping[str, Any], owner: str) -> None:
-        """Raises CeremonyInvalid if ceremonies of ``owner`` may not tell people on the channel that is named."""
+        """Raises CeremonyInvalid if ceremonies of ``owner`` may not use the channel."""
         channel = self._hub.config.channels.get(str(values.get("notifyChannel") or ""))
         if channel is not None and (said := channel.refusal(owner)):
             raise CeremonyInvalid("notifyChannel", said)
@@ -371,6 +371,6 @@ class CeremonyApi:
     def _answer(self, stored: StoredCeremony) -> Response:
         rows = self._hub.require_scheduler().rows()
         row = next((row for row in rows if row.ceremony.ceremony_id == stored.ceremony.ceremony_id), None)
-        if row is None:  # somebody removed the file already
+        if row is None:  # the file was removed meanwhile
             raise CeremonyNotFound(f'Ceremony "{stored.ceremony.ceremony_id}" not found')
         return answer(ceremony_facts(row))

@@ -22,7 +22,7 @@ BUDGET = {
     "cli": 6_980,
     "client": 3_373,
     "dashboard": 6_083,
-    "hub": 4_582,
+    "hub": 4487,
     "model": 2_895,
     "pytest_plugin": 528,
     "runtime": 5_506,

@@ -293,7 +293,7 @@ async def test_a_message_to_a_task_that_asks_for_nothing_is_refused_and_not_lost
         agent = client(t)
         task = await begun(agent, message("go", "ponder"))
         await asyncio.sleep(1)
-        with pytest.raises(InvalidParams, match="asks for nothing now"):
+        with pytest.raises(InvalidParams):
             await agent.call(message("more", None, task_id=task.task_id))
 
 

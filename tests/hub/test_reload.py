@@ -319,7 +319,7 @@ async def test_settings_are_taken_up_and_those_that_are_not_say_so() -> None:
         (event,) = t.events("config.reloaded")
         assert event.level is Level.WARN
         assert payload(event)["settings"] == ["poll_interval_s", "cooldowns_s", "skill_limits_s"]
-        assert payload(event)["warnings"] == ["calls_max: in force from the next start on"]
+        assert payload(event)["warnings"] == ["calls_max: in force after a restart"]
         assert t.hub.tracker.rules.poll_interval_s == 7
         await start(t, "c-1", skill="echo")
         with pytest.raises(UnknownTarget, match="cooldown"):
