@@ -29,8 +29,8 @@ from fleetsim.check.raw_dialect import RawDialect, mapping
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.model.task import TERMINAL
-from fleetsim.runtime.ports import IncomingResponse, Limits, Request
-from fleetsim.runtime.sse import SseEvent, StreamLimits, read_events
+from fleetsim.runtime.ports import IncomingResponse, Limits, Request, SseEvent
+from fleetsim.runtime.sse import StreamLimits, read_events
 
 T = TypeVar("T")
 

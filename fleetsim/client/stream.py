@@ -20,7 +20,7 @@ from fleetsim.model.errors import EmptyStream, TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, with_parts, with_text
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus, TextPart
 from fleetsim.model.text import one_line
-from fleetsim.runtime.sse import SseEvent
+from fleetsim.runtime.ports import SseEvent
 from fleetsim.wire.dialect import Dialect
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.jsonrpc import read_response

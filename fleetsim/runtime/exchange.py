@@ -179,7 +179,7 @@ def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 def quieten_libraries() -> None:
     """httpx logs full URLs at INFO, httpcore headers at DEBUG: a secret may be in either."""
-    for name in ("httpx", "httpcore"):
+    for name in ("httpx", "httpcore", "httpx2", "httpcore2"):
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.WARNING)

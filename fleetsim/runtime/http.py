@@ -13,7 +13,7 @@ import socket
 import ssl
 from asyncio import get_running_loop
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -23,7 +23,6 @@ from urllib.parse import quote, urlsplit
 import aiohappyeyeballs
 import idna
 
-from fleetsim import __version__
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import FleetsimError, Unreachable
 from fleetsim.runtime.address import AddressPolicy, blocked
@@ -55,7 +54,6 @@ KEEP_ALIVE_S = 4.0
 """Below the 5 s after which uvicorn and node drop an idle connection, so that a POST seldom meets that race."""
 
 READ_BYTES = 64 * 1024
-HEADERS = {"user-agent": f"fleetsim/{__version__}", "accept-encoding": "identity"}
 
 
 class HttpTransport:
@@ -254,9 +252,16 @@ def _place_of(url: str) -> _Place:
     return _Place(origin, where, host, target)
 
 
+@cache
+def _own_headers() -> Mapping[str, str]:
+    from importlib.metadata import version  # it loads 23 modules, which `--help` does without
+
+    return {"user-agent": f"fleetsim/{version('fleetsim')}", "accept-encoding": "identity"}
+
+
 def _head_of(request: Request, place: _Place) -> bytes:
     """Request line and headers. Raises Unreachable: one would not stay on its line."""
-    fields = {"host": place.host, **HEADERS, **{name.lower(): value for name, value in request.headers.items()}}
+    fields = {"host": place.host, **_own_headers(), **{name.lower(): value for name, value in request.headers.items()}}
     if request.body or request.method not in BODILESS:
         fields["content-length"] = str(len(request.body))
     lines = [f"{name}: {value}\r\n" for name, value in fields.items()]

@@ -1,22 +1,25 @@
-"""A way out that somebody hands in: an ``httpx.AsyncClient``, or a transport for one such as ``httpx.ASGITransport``.
+"""The Transport over a client that a program hands in: an ``AsyncClient`` of httpx or httpx2, or a transport for one.
 
-Under the same promises as our own (deadlines, byte limits, no redirects, no content encodings, the same errors), with
-what the client brings along: its authentication, headers, cookies, proxies and event hooks. It stays its owner's and
-is never closed here. ``httpx.ASGITransport`` hands a stream over only when it has ended. What only our own way out can
-promise: an address policy, a bound on interim responses, and an answer that comes before a large body was taken in.
+It keeps the promises of our own transport: deadlines, byte limits, no redirects, no content encodings, the same
+errors. The client keeps what it brings: authentication, headers, cookies, proxies and event hooks. It stays its
+owner's and is never closed here. httpx-sse decodes streams, from lines that were counted (decision 46).
+``ASGITransport`` hands a stream over only when it has ended. Only our own transport can promise an address policy, a
+bound on interim responses, and an answer that comes before a large body was taken in.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-import httpx
+from httpx_sse import EventSource
 
+from fleetsim.model.changing import replace
 from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, Unreachable
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.body import Room
@@ -38,18 +41,27 @@ from fleetsim.runtime.exchange import (
     unwritable,
     where_of,
 )
-from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Transport
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, SseEvent, Transport
 
-Given: TypeAlias = Transport | httpx.AsyncClient | httpx.AsyncBaseTransport
-"""What may be handed in as a way out."""
+if TYPE_CHECKING:
+    import httpx
+    import httpx2
 
-_FOREIGN = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
+    Client: TypeAlias = httpx.AsyncClient | httpx2.AsyncClient
+    Given: TypeAlias = Transport | Client | httpx.AsyncBaseTransport | httpx2.AsyncBaseTransport
+    """A client or transport that a program may hand in."""
 
 
 def as_transport(given: Given) -> Transport:
-    if isinstance(given, httpx.AsyncBaseTransport):
-        given = httpx.AsyncClient(transport=given, trust_env=False, cookies=_no_cookies())
-    return GivenTransport(given) if isinstance(given, httpx.AsyncClient) else given
+    for name in ("httpx", "httpx2"):
+        library: Any = sys.modules.get(name)  # imported by whoever made the client
+        if library is None:
+            continue
+        if isinstance(given, library.AsyncBaseTransport):
+            given = library.AsyncClient(transport=given, trust_env=False, cookies=_no_cookies())
+        if isinstance(given, library.AsyncClient):
+            return GivenTransport(given, library)
+    return cast(Transport, given)
 
 
 def _no_cookies() -> CookieJar:
@@ -60,9 +72,12 @@ def _no_cookies() -> CookieJar:
 class GivenTransport:
     """The port over somebody's client."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: Client, library: Any) -> None:
+        """``library`` is httpx or httpx2, whichever the client is of."""
         quieten_libraries()
-        self._client = client
+        self._client: Any = client
+        self._library = library
+        self._foreign = library.HTTPError, library.InvalidURL, library.StreamError
 
     def guarded(self, policy: AddressPolicy) -> Transport:
         """Raises ConfigError: whom a client that was handed in dials cannot be held to a policy."""
@@ -83,8 +98,9 @@ class GivenTransport:
         """
         progress = ExchangeProgress(request.limits, tells=False)
         response = await self._send(request, progress)
-        async with aclosing(_chunks(response, progress)) as chunks:
-            yield progress.arriving(response.status_code, headers_of(response.headers.raw), chunks)
+        async with aclosing(self._chunks(response, progress)) as chunks:
+            arriving = progress.arriving(response.status_code, headers_of(response.headers.raw), chunks)
+            yield replace(arriving, decode=_SseDecoder().decode)
 
     async def _send(self, request: Request, progress: ExchangeProgress) -> httpx.Response:
         connect_s = request.limits.connect_s
@@ -107,55 +123,74 @@ class GivenTransport:
                 request.url,
                 headers={**request.headers, "accept-encoding": "identity"},
                 content=request.body or None,
-                timeout=httpx.Timeout(None, connect=connect_s, pool=connect_s),
+                timeout=self._library.Timeout(None, connect=connect_s, pool=connect_s),
                 extensions={"trace": told},
             )
             async with progress.deadline:
-                return await self._client.send(built, stream=True, follow_redirects=False)
+                response: httpx.Response = await self._client.send(built, stream=True, follow_redirects=False)
+                return response
         except TimeoutError as error:
             if not progress.deadline.expired():
                 raise
             raise progress.timed_out() from error
-        except _FOREIGN as error:
-            raise _told(error, progress, connect_s) from error
+        except self._foreign as error:
+            raise self._told(error, progress, connect_s) from error
         except RuntimeError as error:
             if not self._client.is_closed:
                 raise
             raise Unreachable("the HTTP client that was handed in is closed") from error
 
+    async def _chunks(self, response: httpx.Response, progress: ExchangeProgress) -> AsyncGenerator[bytes, None]:
+        """The body as it comes, its errors ours; closing it closes the response."""
+        try:
+            # A response hook of somebody's client may have read it all already; then it is kept whole.
+            async for chunk in response.aiter_bytes() if response.is_stream_consumed else response.aiter_raw():
+                yield chunk
+        except self._foreign as error:
+            raise self._told(error, progress, 0.0) from error
+        finally:
+            with suppress(*self._foreign):
+                await response.aclose()
 
-async def _chunks(response: httpx.Response, progress: ExchangeProgress) -> AsyncGenerator[bytes, None]:
-    """The body as it comes, its errors ours; closing it closes the response."""
-    try:
-        # A response hook of somebody's client may have read it all already; then it is kept whole.
-        async for chunk in response.aiter_bytes() if response.is_stream_consumed else response.aiter_raw():
-            yield chunk
-    except _FOREIGN as error:
-        raise _told(error, progress, 0.0) from error
-    finally:
-        with suppress(*_FOREIGN):
-            await response.aclose()
+    def _told(self, error: Exception, progress: ExchangeProgress, connect_s: float) -> FleetsimError:
+        where, library = progress.where, self._library
+        match error:
+            case library.ConnectTimeout() | library.PoolTimeout():
+                return no_connection(where, connect_s)
+            case library.ConnectError():
+                return _no_connection(error, where)
+            case library.ProxyError():
+                return refused(where, error)
+            case library.UnsupportedProtocol() | library.InvalidURL():
+                return unusable(where)
+            case library.LocalProtocolError():
+                return unwritable(where, error, sent=False)
+            case library.TimeoutException():
+                return TimedOut(f"{where}: no answer in time", sent=True)
+            case library.RemoteProtocolError():
+                return _not_http(error, where)
+            case _:
+                return broken(where)
 
 
-def _told(error: Exception, progress: ExchangeProgress, connect_s: float) -> FleetsimError:
-    where = progress.where
-    match error:
-        case httpx.ConnectTimeout() | httpx.PoolTimeout():
-            return no_connection(where, connect_s)
-        case httpx.ConnectError():
-            return _no_connection(error, where)
-        case httpx.ProxyError():
-            return refused(where, error)
-        case httpx.UnsupportedProtocol() | httpx.InvalidURL():
-            return unusable(where)
-        case httpx.LocalProtocolError():
-            return unwritable(where, error, sent=False)
-        case httpx.TimeoutException():
-            return TimedOut(f"{where}: no answer in time", sent=True)
-        case httpx.RemoteProtocolError():
-            return _not_http(error, where)
-        case _:
-            return broken(where)
+class _SseDecoder:
+    """Makes events of their lines with httpx-sse, which reads them of a response with text."""
+
+    headers: Mapping[str, str] = {"content-type": "text/event-stream"}
+
+    def __init__(self) -> None:
+        self._text = self._id = ""
+
+    def iter_text(self) -> Iterator[str]:
+        yield self._text
+
+    def decode(self, lines: bytes) -> SseEvent | None:
+        """One event; None if it has no data. An id is also that of the events behind it."""
+        self._text = f"id: {self._id}\n{lines.decode('utf-8', 'replace')}\n\n"
+        for event in EventSource(cast(Any, self)).iter_sse():
+            self._id = event.id
+            return SseEvent(event.data, event.event, event.id) if event.data else None
+        return None
 
 
 def _no_connection(error: Exception, where: str) -> FleetsimError:

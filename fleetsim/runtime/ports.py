@@ -9,12 +9,12 @@ simulation where a day takes a second.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fleetsim.model.changing import made_often
 from fleetsim.model.limits import WIRE_BYTES_MAX
@@ -132,13 +132,25 @@ class Reply:
     body: bytes = field(repr=False)
 
 
+class SseEvent(NamedTuple):
+    """One event of a stream. ``event`` is "message" unless the stream named it."""
+
+    data: str
+    event: str = "message"
+    id: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingResponse:
-    """An HTTP response whose body is still arriving. ``chunks`` yields raw bytes as they come."""
+    """An HTTP response whose body is still arriving. ``chunks`` yields raw bytes as they come.
+
+    ``decode`` makes an event of its lines, joined by LF, or None if it has no data; without it our own reader does.
+    """
 
     status: int
     headers: Mapping[str, str]
     chunks: AsyncIterator[bytes]
+    decode: Callable[[bytes], SseEvent | None] | None = None
 
 
 class Transport(Protocol):

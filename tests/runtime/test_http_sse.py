@@ -16,8 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import ConnectionLost, FleetsimError, LimitReached, TimedOut, WireError
-from fleetsim.runtime.ports import IncomingResponse
-from fleetsim.runtime.sse import SseEvent, StreamLimits, read_events
+from fleetsim.runtime.ports import IncomingResponse, SseEvent
+from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.testbed.loop import run
 
 SSE = {"content-type": "text/event-stream"}

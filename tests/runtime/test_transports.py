@@ -27,12 +27,12 @@ from fleetsim.model.errors import (
 )
 from fleetsim.runtime.ports import Limits, Transport
 from tests.runtime.rawserver import Handler, Peer, raw_server
-from tests.runtime.ways_out import FAST, PATIENT, fails, over_httpx, over_ours, post
+from tests.runtime.ways_out import FAST, PATIENT, fails, over_httpx, over_httpx2, over_ours, post
 
 pytestmark = pytest.mark.sockets
 
 
-@pytest.fixture(params=[over_ours, over_httpx], ids=["ours", "httpx"])
+@pytest.fixture(params=[over_ours, over_httpx, over_httpx2], ids=["ours", "httpx", "httpx2"])
 async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
     form: Any = request.param
     async with form() as made:

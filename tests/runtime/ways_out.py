@@ -1,4 +1,4 @@
-"""Both forms of the Transport over sockets, and requests that are sent with them."""
+"""The forms of the Transport over sockets, and requests that are sent with them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import httpx
+import httpx2
 import pytest
 
 from fleetsim.model.errors import FleetsimError
@@ -27,6 +28,12 @@ async def over_ours() -> AsyncIterator[Transport]:
 @asynccontextmanager
 async def over_httpx() -> AsyncIterator[Transport]:
     async with httpx.AsyncHTTPTransport() as given:
+        yield as_transport(given)
+
+
+@asynccontextmanager
+async def over_httpx2() -> AsyncIterator[Transport]:
+    async with httpx2.AsyncHTTPTransport() as given:
         yield as_transport(given)
 
 
