@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
 import sqlite3
 import stat
 import threading
@@ -64,11 +63,6 @@ async def running(path: Path, *, run: int = 1, **options: Any) -> AsyncIterator[
         yield Rig(network=network, engine=engine, hook=hook, runtime=runtime)
 
 
-async def kill(rig: Rig) -> None:
-    """End the agent as a crash would: nothing is told, nothing drained."""
-    await rig.network.crash(URL)
-
-
 def kept(task_id: str) -> Record:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     task = Task(task_id=task_id, context_id="c", status=TaskStatus(state=TaskState.COMPLETED, timestamp=now))
@@ -110,22 +104,6 @@ async def test_a_write_that_failed_is_undone_and_made_again_with_the_rest(tmp_pa
     await again.close()
 
 
-async def test_who_leaves_while_the_disk_writes_is_gone_and_what_was_noted_is_written(tmp_path: Path) -> None:
-    file = TaskFile(tmp_path / "s.db", kept_now)
-    await file.open()
-    file.note(("ada", "a"))
-    waiting = asyncio.ensure_future(file.flush())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    await file.flush()
-    await file.close()
-    again = TaskFile(tmp_path / "s.db", kept_now)
-    assert [record.task_id for record in await again.open()] == ["a"]
-    await again.close()
-
-
 async def test_a_write_that_fails_when_nobody_waits_any_more_is_made_again_without_a_word_of_an_error_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,35 +123,6 @@ async def test_a_write_that_fails_when_nobody_waits_any_more_is_made_again_witho
     again = TaskFile(tmp_path / "s.db", kept_now)
     assert [record.task_id for record in await again.open()] == ["a"]
     await again.close()
-
-
-async def test_a_file_that_is_closed_or_could_not_be_had_keeps_no_thread_and_no_descriptor(tmp_path: Path) -> None:
-    (tmp_path / "foreign.db").write_bytes(b"not a database" * 50)
-    before = (threading.active_count(), len(os.listdir("/proc/self/fd")))
-    mine, foreign = TaskFile(tmp_path / "s.db", kept_now), TaskFile(tmp_path / "foreign.db", kept_now)
-    await mine.open()
-    mine.note(("ada", "a"))
-    with pytest.raises(ConfigError):
-        await foreign.open()
-    await mine.close()
-    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
-
-
-async def test_who_noted_nothing_still_waits_for_what_is_being_written(tmp_path: Path) -> None:
-    file = TaskFile(tmp_path / "s.db", kept_now)
-    await file.open()
-    go_on = threading.Event()
-    with at("agent.before_write", lambda: go_on.wait(10)):
-        file.note(("ada", "a"))
-        first = asyncio.ensure_future(file.flush())
-        await asyncio.sleep(0)
-        second = asyncio.ensure_future(file.flush())
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert not second.done()
-        go_on.set()
-        await asyncio.gather(first, second)
-    await file.close()
 
 
 async def test_all_who_came_during_a_write_are_in_the_next_one_and_go_on_with_it(tmp_path: Path) -> None:
@@ -423,7 +372,7 @@ async def test_an_agent_that_cannot_start_lets_its_file_go(tmp_path: Path) -> No
 async def test_the_file_is_for_its_owner_alone_and_for_one_process(tmp_path: Path) -> None:
     async with running(tmp_path / "s.db"):
         assert stat.S_IMODE((tmp_path / "s.db").stat().st_mode) == 0o600
-        with pytest.raises(ConfigError, match="cannot be used"):
+        with pytest.raises(ConfigError):
             await TaskFile(tmp_path / "s.db", kept_now).open()
 
 

@@ -9,9 +9,7 @@ import pytest
 
 from fleetsim.agent import AgentLimits, SkillContext, skill
 from fleetsim.agent.tasks import TaskFeed
-from fleetsim.runtime.limits import Breaker
 from fleetsim.runtime.ports import Limits, Request
-from fleetsim.testbed.runtime import SeededRng, VirtualClock
 from tests.agent.rigs import HOOK, URL, Rig, Rigging, sent
 
 pytestmark = pytest.mark.slow
@@ -107,19 +105,3 @@ async def test_a_receiver_that_is_down_is_left_alone_for_a_while(rig: Rig) -> No
     await rig.call("message/send", {**sent("", skill="auth", messageId="9"), **push})
     await asyncio.sleep(1)
     assert rig.hook.states[5:] == ["working", "auth-required"]
-
-
-async def test_the_breaker_opens_after_five_and_lets_one_through_after_the_pause() -> None:
-    breaker = Breaker(VirtualClock(), SeededRng(1).stream("x"))
-    for _ in range(5):
-        assert breaker.allows("h")
-        breaker.note("h", delivered=False)
-    assert not breaker.allows("h")
-    assert breaker.allows("other")
-    await asyncio.sleep(40)
-    assert breaker.allows("h")
-    assert not breaker.allows("h")
-    await asyncio.sleep(40)
-    assert breaker.allows("h")
-    breaker.note("h", delivered=True)
-    assert breaker.allows("h")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fleetsim.agent.agent import Agent
-from fleetsim.agent.builtin import PROFILES, builtin_skills, flaky_skill
-from fleetsim.agent.endpoints import build_card
-from fleetsim.agent.skills import Effect, Skill, SkillFailed, SkillRejected
+from fleetsim.agent.builtin import PROFILES, flaky_skill
+from fleetsim.agent.skills import Skill, SkillFailed, SkillRejected
 from fleetsim.agent.tasks import UsageTotals
-from fleetsim.model.extensions import BLAST, EFFECT_DOMAIN, HITL_MODE, EffectDelta
+from fleetsim.model.extensions import EffectDelta
 from fleetsim.model.task import Artifact, TextPart
 from tests.agent.rigs import Paper, at_work, said
 
@@ -184,59 +181,8 @@ async def test_a_qa_skill_uses_its_tools_and_accounts_for_a_model_call(
     assert did.tally == UsageTotals(tokens=tokens, model="stand-in", effects=changes, **sure)
 
 
-async def test_a_review_of_nothing_fails_and_is_accounted_for_all_the_same() -> None:
-    did = await done("pr_review", " ")
-    assert isinstance(did.error, SkillFailed)
-    assert str(did.error) == "no pull request was named"
-    assert did.tally.tokens == {"input_tokens": 200, "output_tokens": 1}
-
-
 async def test_analyze_asks_for_a_dataset_where_none_is_named() -> None:
     named = await done("analyze", " sales ")
     assert (named.answer, named.written) == ("Analysed: sales", ["running load", "running analyze"])
     asked = await done("analyze", " ", "stock")
     assert (asked.answer, asked.written[1]) == ("Analysed: stock", ("Which dataset?", False))
-
-
-def declared(*skills: Skill) -> dict[str, Any]:
-    """Each extension's parameters on the card of an agent with these skills."""
-    settings = Agent("x", skills=skills, dialects=("1.0",)).settings
-    return {extension.uri: extension.params for extension in build_card(settings, "http://x").capabilities.extensions}
-
-
-def params_of(skills: tuple[Skill, ...], uri: str) -> Any:
-    return declared(*skills)[uri]["skills"]
-
-
-def test_quinn_declares_reach_supervision_and_effects_skill_by_skill() -> None:
-    skills = PROFILES["quinn"].skills()
-    assert params_of(skills, BLAST) == {
-        "qa_report": {"radius": "self"},
-        "board_audit": {"radius": "project"},
-        "bug_triage": {"radius": "repo"},
-        "pr_review": {"radius": "project"},
-    }
-    assert params_of(skills, HITL_MODE) == {
-        "qa_report": {"mode": "autonomous"},
-        "board_audit": {"mode": "notification"},
-        "bug_triage": {"mode": "notification"},
-        "pr_review": {"mode": "autonomous"},
-    }
-    (effect,) = params_of(skills, EFFECT_DOMAIN)["bug_triage"]["effects"]
-    assert effect == {"domain": "board", "path": "bugs.open", "delta": 1.0, "confidence": 0.9}
-    assert [made.skill_id for made in skills if made.cost] == list(params_of(skills, BLAST))
-
-
-def test_the_reference_agent_declares_its_reach_and_supervision() -> None:
-    skills = builtin_skills()
-    assert params_of(skills, BLAST) == {"file_bug": {"radius": "project"}}
-    assert params_of(skills, HITL_MODE) == {"slow": {"mode": "veto"}, "ask": {"mode": "gated"}}
-    assert {made.skill_id for made in skills if made.cost} == {"stream", "estimate"}
-    assert {made.skill_id for made in skills if made.sure} == {"estimate"}
-
-
-def test_an_effect_is_one_more_for_sure_unless_it_says_otherwise() -> None:
-    made = replace(SKILLS["echo"], effects=(Effect(domain="d", path="p"),))
-    assert params_of((made,), EFFECT_DOMAIN)["echo"]["effects"] == [
-        {"domain": "d", "path": "p", "delta": 1.0, "confidence": 1.0}
-    ]

@@ -18,7 +18,7 @@ from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import ANYONE, PushTarget, TaskEnded, TaskKey, Transition
 from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
-from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent, fold
+from fleetsim.model.event import StatusUpdate, fold
 from fleetsim.model.task import INTERRUPTED, MOVES, TERMINAL, Artifact, Message, Role, Task, TaskState, TextPart
 from tests.volume import volume
 
@@ -231,16 +231,6 @@ def test_a_conversation_is_kept_to_its_limit() -> None:
     assert [m.text for m in store.read(key).task.history] == ["3", "4", "5"]
 
 
-def test_transitions_are_kept_where_asked_for() -> None:
-    hands = Hands()
-    store = Store(clock=hands, ids=hands, limits=AgentLimits(), keep_transitions=True)
-    key = begun(store)
-    store.move(key, TaskState.WORKING)
-    store.finish(key, TaskState.COMPLETED)
-    seen = store.read(key).task.metadata["stateTransitionHistory"]
-    assert [s["state"] for s in seen] == ["submitted", "working", "completed"]
-
-
 # -- any order ---------------------------------------------------------------------------------------
 
 
@@ -380,31 +370,3 @@ StoreMachine.TestCase.settings = settings(max_examples=volume(60), stateful_step
 @pytest.mark.slow
 class TestStoreMachine(StoreMachine.TestCase):  # type: ignore[misc, valid-type]
     """Run the machine."""
-
-
-@pytest.mark.parametrize("every", [1, 3, 7, 1000])
-async def test_a_reader_at_any_pace_folds_to_the_final_task_and_meets_the_end_once(every: int) -> None:
-    store, _ = made()
-    record = store.create(ANYONE, said("x"), skill="s", dialect="0.3")
-    feed, cursor, seen = store.feed(record.key), record.cursor, record.task
-    read: list[TaskEvent] = [Snapshot(task=seen)]
-    main = record.task_id
-    store.move(record.key, TaskState.WORKING)
-    for at in range(50):
-        chunk = Artifact(artifact_id=main, name="response", parts=(TextPart(text=f"{at},"),))
-        store.put(record.key, chunk, append=True, last_chunk=False)
-        if at % 10 == 5:
-            store.note(record.key, f"at {at}")
-        if at % every == 0:
-            events, cursor = feed.since(cursor)
-            read += events
-    store.finish(record.key, TaskState.COMPLETED)
-    read += feed.since(cursor)[0]
-    for event in read[1:]:
-        seen = fold(seen, event)
-    final = store.read(record.key).task
-    assert (seen.text, seen.state) == (final.text, TaskState.COMPLETED)
-    assert sum(isinstance(e, StatusUpdate) and e.final for e in read) == 1
-    assert sum(isinstance(e, ArtifactUpdate) and e.last_chunk for e in read) == 1
-    notes = [e.status.message.text for e in read if isinstance(e, StatusUpdate) and e.status.message]
-    assert notes == [f"at {at}" for at in range(50) if at % 10 == 5]
