@@ -20,6 +20,10 @@ CONTRACTS = [
 
 PLANTED = {
     "layers import only layers below them": ("fleetsim/wire/sse.py", "import fleetsim.caller.registry"),
+    "no module imports itself over others, types included": (
+        "fleetsim/runtime/ports.py",
+        "if TYPE_CHECKING:\n    import fleetsim.runtime.sse",
+    ),
     "production packages never import the testbed": ("fleetsim/hub/__init__.py", "import fleetsim.testbed.loop"),
     "the reference agent is an example: nobody takes parts from it, generic ones are the runtime's": (
         "fleetsim/hub/keys.py",
