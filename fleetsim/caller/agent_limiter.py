@@ -1,8 +1,8 @@
-"""How much of an agent may be used at once, and when it is left alone.
+"""Limits the calls to each agent, and stops calling an agent that cannot be reached.
 
-An agent has so many slots of its own, and the first call under way to it needs none of those that agents
-share: however many agents hang, one that does not is called at once (reliability F-47). One that cannot be
-reached is not called again until a pause is over (F-01). Polls go out at a pace, however many are due.
+Each agent has a number of slots. Its first call under way needs none of the slots that agents share, so that an agent
+that answers is called at once, however many others hang (reliability F-47). After several failures in a row an agent
+is not called until a pause is over (F-01).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.fleet_events import BreakerClosed, BreakerOpened
 from fleetsim.caller.meter import Meter
 from fleetsim.model.errors import FleetsimError, HttpRefused, NotAccepting, TransportError, Unreachable
-from fleetsim.runtime.ports import Clock, Runtime
+from fleetsim.runtime.ports import Runtime
 
 
 @dataclass(slots=True)
@@ -266,26 +266,3 @@ class CallSlots:
     def _add(self, owner: str) -> None:
         self._free -= bool(self._taken[owner])
         self._taken[owner] += 1
-
-
-POLLS_PER_S, HEADROOM = 400, 1.4
-"""Polls that go out in a second: so many at least, and so many times those that are expected to fall due."""
-
-
-class PollPacer:
-    """Spreads polls that fall due at once, after a restart or on a host that slept (reliability F-42).
-
-    Sends, answers and webhooks do not pass through here: work goes before watching.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._next_at = float("-inf")
-
-    async def turn(self, expected_per_s: float) -> None:
-        """Wait for the turn of one poll; ``expected_per_s`` fall due in a second."""
-        now = self._clock.monotonic()
-        mine = max(self._next_at, now)
-        self._next_at = mine + 1 / max(POLLS_PER_S, HEADROOM * expected_per_s)
-        if mine > now:
-            await asyncio.sleep(mine - now)

@@ -155,13 +155,9 @@ class Executor:
 
         ``breaks``: refuse at once while its breaker is open; ``first``: before polls. Raises Unreachable.
         """
-        return self._limiter.call(
-            record.agent,
-            breaks=breaks,
-            first=first,
-            former=self._former(record),
-            for_s=self._client(record).limits.total_s,
-        )
+        agent, url = record.agent, record.sent_to
+        former, limits = self._clients.former(agent, url), self._clients.client(agent, url).limits
+        return self._limiter.call(agent, breaks=breaks, first=first, former=former, for_s=limits.total_s)
 
     async def as_asked_for(self, record: RequestRecord) -> RequestRecord:
         """A follow-up on a task that nobody here has seen, in the form that the task asks for.

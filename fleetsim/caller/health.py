@@ -38,6 +38,9 @@ OUTCOMES_MAX = 100_000
 """So many outcomes are kept one by one. When there are more, the oldest tenth is counted by the hour."""
 
 
+_NO_OUTCOMES = OutcomeGroup()
+
+
 def window_start(now: datetime) -> datetime:
     """The earliest moment of the last 24 hours: an outcome that ended at it counts at ``now``."""
     return now - WINDOW
@@ -248,7 +251,7 @@ class FleetHealth:
     def snapshot(self, now: datetime, conditions: Mapping[str, Condition] | None = None) -> HealthSnapshot:
         """All figures at ``now``. ``conditions`` names the configured agents, which appear even without outcomes."""
         figures, skills = self.figures(now)
-        known, none = conditions or {}, OutcomeGroup().figures(now.timestamp())
+        known, none = conditions or {}, _NO_OUTCOMES.figures(now.timestamp())
         agents = tuple(
             self._agent(name, known.get(name, Condition()), figures.get(name, none))
             for name in dict.fromkeys([*known, *sorted(figures)])
@@ -283,7 +286,7 @@ class FleetHealth:
 
     def verdict(self, name: str, condition: Condition) -> Verdict:
         """The word of one agent, of all outcomes since the last ``prune``."""
-        return judge(self._agents.get(name) or OutcomeGroup(), condition, self.thresholds)
+        return judge(self._agents.get(name, _NO_OUTCOMES), condition, self.thresholds)
 
     def _system_actors(self) -> tuple[SystemActor, ...]:
         by_actor = defaultdict[str, list[tuple[Ending, int]]](list)

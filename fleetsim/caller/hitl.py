@@ -69,7 +69,7 @@ class HitlDesk:
 
     def veto(self, correlation_id: str, *, by: str = "operator") -> bool:
         """Stop work whose window is open. False if there is none."""
-        if correlation_id not in self._vetoes or self._tracker.track(correlation_id) is None:
+        if correlation_id not in self._vetoes or self._tracker.open_tracks.get(correlation_id) is None:
             return False
         del self._vetoes[correlation_id]
         self._tracker.cancel(correlation_id, by=by)
@@ -80,7 +80,7 @@ class HitlDesk:
         """After a restart: a window stays open for the time it has left, a gate knows what was asked."""
         if record.bound_at is None or record.declared.hitl is None:
             return  # what its agent has not taken yet will be an event like any other
-        if (track := self._tracker.track(record.request.correlation_id)) is not None:
+        if (track := self._tracker.open_tracks.get(record.request.correlation_id)) is not None:
             self._follow(track)
 
     async def __aenter__(self) -> HitlDesk:
@@ -103,7 +103,7 @@ class HitlDesk:
                             self._ended(cid, event)
 
     def _started(self, cid: str) -> None:
-        track = self._tracker.track(cid)
+        track = self._tracker.open_tracks.get(cid)
         if track is None:
             return
         self._follow(track)
@@ -144,7 +144,7 @@ class HitlDesk:
     def _asked(self, cid: str, question_id: str) -> None:
         if cid in self._gates:
             self._gates[cid] = True
-        track = self._tracker.track(cid)
+        track = self._tracker.open_tracks.get(cid)
         question = track.question if track is not None else None
         if track is None or question is None or question.question_id != question_id:
             return
@@ -182,7 +182,7 @@ class HitlDesk:
             why = "no answer in time"
         except FleetsimError as error:
             why = str(error)
-        track = self._tracker.track(question.correlation_id)
+        track = self._tracker.open_tracks.get(question.correlation_id)
         if track is None or track.question != question:
             return  # somebody else was quicker
         self._events.publish(

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
-from fleetsim.caller.agent_limiter import POLLS_PER_S, PollPacer
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet_events import WebhooksDegraded
@@ -79,6 +78,9 @@ LAST_WORDS_S = 3.0
 RECORD_PATIENCE_S = 2.0
 """How long a webhook may wait for what it changed to be on record."""
 
+POLLS_PER_S, POLLS_HEADROOM = 400, 1.4
+"""Polls that go out in a second: so many at least, and so many times those that are expected to fall due."""
+
 LATE_S, LATE_TOLD_EVERY_S = 5.0, 60.0
 """Polls that go out so late are told of, so often."""
 
@@ -135,7 +137,7 @@ class Tracker:
         self._sends: dict[tuple[str, type[Effect]], asyncio.Task[Any]] = {}  # a late send, its stream, an answer
         self._broken: LedgerBroken | None = None
         self._writer = RecordWriter(ledger, events, self._workers, self.open_tracks, self.signal)
-        self._pacer = PollPacer(runtime.clock)
+        self._next_poll_at = float("-inf")
         self._late, self._late_told = late, float("-inf")
         self.push_watch = PushWatch(events)
         self._early = EarlyWebhooks(ledger, early)
@@ -400,6 +402,18 @@ class Tracker:
                 case _:
                     self._reach_out(cid, record, effect)
 
+    async def _poll_turn(self) -> None:
+        """Wait for the turn of one poll, so that polls which fall due at once are spread over time (F-42).
+
+        Sends, answers and webhooks do not wait here: work goes before watching.
+        """
+        now = self._runtime.clock.monotonic()
+        mine = max(self._next_poll_at, now)
+        expected_per_s = len(self.open_tracks) / self.rules.poll_interval_s
+        self._next_poll_at = mine + 1 / max(POLLS_PER_S, POLLS_HEADROOM * expected_per_s)
+        if mine > now:
+            await asyncio.sleep(mine - now)
+
     def _note_lateness(self, track: Track) -> None:
         """A poll goes out now."""
         now = self._runtime.clock.monotonic()
@@ -455,7 +469,7 @@ class Tracker:
                             self.signal(cid, TaskUpdate(event=event, via=UpdateSource.STREAM, began=clock.monotonic()))
                     self.signal(cid, StreamEnded())
                 case Poll():
-                    await self._pacer.turn(len(self.open_tracks) / self.rules.poll_interval_s)
+                    await self._poll_turn()
                     track = self.open_tracks.get(cid)
                     if track is None or track.outcome is not None:  # the request ended while its poll waited
                         return

@@ -165,7 +165,7 @@ class _Messages:
         """``event``, taken note of. A task that completes with no other result was answered by the messages."""
         match event:
             case Snapshot(task=task):
-                self._task = task.task_id, task.context_id, task.state
+                self._task = task.task_id, task.context_id, task.status.state
                 self._has_artifacts = bool(task.artifacts)
                 status = self._answered(task.status)
                 return event if status is task.status else replace(event, task=replace(task, status=status))
@@ -290,7 +290,7 @@ def closes(event: TaskEvent, dialect: Dialect) -> bool:
         case StatusUpdate(status=status, final=final):
             return final or status.state in TERMINAL or (dialect.question_ends_stream and status.state in INTERRUPTED)
         case Snapshot(task=task):
-            return task.terminal
+            return task.status.state in TERMINAL
         case DirectReply():
             return True
         case ArtifactUpdate():

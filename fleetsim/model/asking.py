@@ -62,13 +62,14 @@ def text_of(task: Task) -> tuple[str, int]:
     and then the history, so that partial output never hides the reason. Any other state: the artifacts, then the
     message (seed "A2A Runtime"), and once the task has ended the history. Empty if the agent says nothing.
     """
-    waits = task.state in INTERRUPTED
+    state = task.status.state
+    waits = state in INTERRUPTED
     said = (task.status.message.parts,) if task.status.message is not None else ()
     made = tuple(artifact.parts for artifact in task.artifacts)
     told: tuple[tuple[Part, ...], ...] = ()
-    if task.history and (waits or task.state in TERMINAL):
+    if task.history and (waits or state in TERMINAL):
         told = next(((message.parts,) for message in said_since(task.history) if message.text), ())
-    order = (said, made, told) if waits else (said, told, made) if task.state in UNSUCCESSFUL else (made, said, told)
+    order = (said, made, told) if waits else (said, told, made) if state in UNSUCCESSFUL else (made, said, told)
     for source in order:
         text = "\n".join([words for parts in source if (words := join_text(parts))])
         if text:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleetsim.caller.agent_limiter import POLLS_PER_S, AgentLimiter, CallSlots, PollPacer
+from fleetsim.caller.agent_limiter import AgentLimiter, CallSlots
 from fleetsim.caller.config import AGENTS_MAX
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
@@ -25,7 +25,6 @@ from fleetsim.model.errors import (
 from fleetsim.runtime.http import EXCHANGES_MAX
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import VirtualLoop
-from fleetsim.testbed.runtime import VirtualClock
 
 Move = tuple[str, int]
 
@@ -290,29 +289,6 @@ async def test_work_goes_before_polls_and_each_in_its_order() -> None:
             group.create_task(hold(name, name.startswith("send")))
             await asyncio.sleep(0)
     assert let_in == ["poll 1", "send 1", "send 2", "poll 2", "poll 3"]
-
-
-@pytest.mark.parametrize(("expected_per_s", "per_s"), [(0, POLLS_PER_S), (1_000, 1_400)])
-async def test_polls_due_at_once_go_out_in_order_at_a_pace_that_follows_what_is_expected(
-    expected_per_s: float, per_s: int
-) -> None:
-    pace, at = PollPacer(VirtualClock()), list[float]()
-
-    async def poll() -> None:
-        await pace.turn(expected_per_s)
-        at.append(asyncio.get_running_loop().time())
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(10_000):
-            group.create_task(poll())
-    assert at[0] == 0
-    assert at == sorted(at)
-    assert max(Counter(int(second) for second in at).values()) <= per_s + 1
-    assert at[-1] == pytest.approx(9_999 / per_s)
-    await asyncio.sleep(1)
-    began = asyncio.get_running_loop().time()
-    await poll()
-    assert at[-1] == began, "an idle pace lets a poll go at once"
 
 
 async def test_while_a_probe_is_out_a_poll_that_comes_back_lets_no_second_one_through(runtime: Runtime) -> None:

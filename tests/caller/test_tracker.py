@@ -14,12 +14,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.agent_limiter import POLLS_PER_S
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.ledger import LedgerBroken, RequestRecord
 from fleetsim.caller.signals import LOOK_WITHIN_S
 from fleetsim.caller.track import Rules, Timer
-from fleetsim.caller.tracker import Tracker
+from fleetsim.caller.tracker import POLLS_PER_S, Tracker
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.event import Snapshot

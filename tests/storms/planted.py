@@ -221,10 +221,10 @@ DEFECTS = (
     Planted(
         "F-42",
         "polls that are due at once go out at once",
-        "caller/agent_limiter.py",
-        "POLLS_PER_S, HEADROOM = 400, 1.4",
-        "POLLS_PER_S, HEADROOM = 400_000, 1.4",
-        f"{FAULTS} tests/caller/test_agent_limiter.py -k due",
+        "caller/tracker.py",
+        "POLLS_PER_S, POLLS_HEADROOM = 400, 1.4",
+        "POLLS_PER_S, POLLS_HEADROOM = 400_000, 1.4",
+        f"{FAULTS} -k due",
     ),
     Planted(
         "F-43",
