@@ -110,17 +110,6 @@ class _Former:
     unused_since: float | None = None
 
 
-def reconcile(
-    previous: Collection[str], pinned: Collection[str], current: Collection[str]
-) -> tuple[frozenset[str], frozenset[str]]:
-    """(skills to add, skills to remove) when a card that listed ``previous`` now lists ``current``.
-
-    Pinned names come from agents.yaml: a card neither adds nor removes them.
-    """
-    kept = frozenset(pinned)
-    return frozenset(current) - frozenset(previous) - kept, frozenset(previous) - frozenset(current) - kept
-
-
 class CardBroker:
     """Knows every configured agent. ``async with`` starts one worker per enabled agent."""
 
@@ -562,12 +551,8 @@ class CardBroker:
 
 def _with_card(view: AgentView, card: AgentCard, choice: Choice) -> AgentView:
     """The view with another card: pinned skills first and always, then the card's."""
-    previous = {s.skill_id for s in view.card.skills} if view.card else set[str]()
-    current = [s.skill_id for s in card.skills if s.skill_id][:SKILLS_MAX]
-    add, remove = reconcile(previous, view.entry.skill_names, current)
-    kept = [skill for skill in view.skills if skill not in remove]
-    added = [skill for skill in current if skill in add and skill not in kept]
-    return replace(view, card=card, choice=choice, skills=tuple(dict.fromkeys([*kept, *added])))
+    skills = [skill.skill_id for skill in card.skills if skill.skill_id][:SKILLS_MAX]
+    return replace(view, card=card, choice=choice, skills=tuple(dict.fromkeys([*view.entry.skill_names, *skills])))
 
 
 def changes(before: AgentCard | None, now: AgentCard | None) -> list[str]:

@@ -14,7 +14,6 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.model.errors import (
-    ConnectionLost,
     FleetsimError,
     HttpRefused,
     InvalidParams,
@@ -81,19 +80,6 @@ async def test_a_probe_that_fails_keeps_the_breaker_open_for_another_pause(runti
         async with g.call("a"):
             raise AssertionError("it was let through")
     assert topics(events) == ["agent.breaker.opened"]
-
-
-async def test_after_each_probe_that_fails_another_is_let_through_in_time(runtime: Runtime) -> None:
-    g, events = limiter(runtime)
-    for _ in range(5):
-        await fail(g, TimedOut("silent"))
-    for _ in range(3):
-        await asyncio.sleep(37)
-        await fail(g, TimedOut("still silent"))
-    await asyncio.sleep(37)
-    async with g.call("a"):
-        pass
-    assert topics(events) == ["agent.breaker.opened", "agent.breaker.closed"]
 
 
 @pytest.mark.parametrize("error", [InvalidParams("no"), HttpRefused("not here", status=404)])
@@ -347,33 +333,6 @@ async def test_an_open_breaker_says_whose_it_is_why_since_when_and_for_how_long(
     ]
 
 
-@pytest.mark.parametrize(
-    ("between", "counted"),
-    [
-        (HttpRefused("broken", status=500), 3),
-        (HttpRefused("broken", status=503), 3),
-        (HttpRefused("not yours", status=499), 1),
-        (ConnectionLost("gone"), 3),
-        (NotAccepting("the disk is full"), 2),
-        (None, 1),
-    ],
-    ids=repr,
-)
-async def test_what_lies_between_two_failures_counts_clears_or_says_nothing(
-    runtime: Runtime, between: FleetsimError | None, counted: int
-) -> None:
-    for failures_max, opens in ((counted, True), (counted + 1, False)):
-        g, _ = limiter(runtime, breaker_failures=failures_max)
-        await fail(g, Unreachable("refused"))
-        if between is None:
-            async with g.call("a", breaks=False):
-                pass
-        else:
-            await fail(g, between, breaks=False)
-        await fail(g, Unreachable("refused"), breaks=False)
-        assert g.refuses("a") is opens
-
-
 async def test_our_own_trouble_opens_no_breaker(runtime: Runtime) -> None:
     g, events = limiter(runtime, breaker_failures=1)
     await fail(g, NotAccepting("the disk is full"))
@@ -439,37 +398,9 @@ async def test_calls_to_an_agents_former_address_have_slots_of_their_own(runtime
     assert len(inside) == 5
 
 
-async def test_sends_are_let_in_before_polls_of_now_and_of_before(runtime: Runtime) -> None:
-    g, _ = limiter(runtime, calls_per_agent_max=1)
-    for former in (False, True):
-        let_in: list[str] = []
-
-        async def call(name: str, let_in: list[str] = let_in, *, former: bool = former, **how: bool) -> None:
-            async with g.call("a", former=former, **how):
-                let_in.append(name)
-                await asyncio.sleep(1)
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(call("busy"))
-            await asyncio.sleep(0.5)
-            group.create_task(call("poll", first=False))
-            await asyncio.sleep(0.1)
-            group.create_task(call("send"))
-        assert let_in == ["busy", "send", "poll"]
-
-
 async def test_an_agent_in_debt_is_called_later_than_another(runtime: Runtime) -> None:
     g, _ = limiter(runtime)
     g.meter.account("a").charge(1.05)
     for agent in ("b", "a"):
         async with g.call(agent):
             assert asyncio.get_running_loop().time() == pytest.approx(0 if agent == "b" else 4.0)
-
-
-async def test_a_breaker_without_a_pause_tries_again_at_once_one_call_at_a_time(runtime: Runtime) -> None:
-    g, events = limiter(runtime, breaker_failures=1, breaker_pause_s=0)
-    await fail(g, Unreachable("refused"))
-    assert not g.refuses("a")
-    async with g.call("a"):
-        assert g.refuses("a")
-    assert topics(events) == ["agent.breaker.opened", "agent.breaker.closed"]

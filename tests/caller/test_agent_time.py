@@ -12,7 +12,7 @@ from fleetsim.caller.track import Now
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, UpdateSource
-from tests.caller.steps import START, Hand, status, task
+from tests.caller.steps import START, Hand, task
 
 W, C, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.INPUT_REQUIRED  # noqa: E741
 
@@ -71,13 +71,6 @@ def test_the_agents_time_goes_on_where_it_dropped_its_own_question() -> None:
     hand = at(asking(), 20).hear(task(W), UpdateSource.POLL)
     at(hand, 50).hear(task(C, "done"), UpdateSource.POLL)
     assert took(hand) == (50, 40)
-
-
-def test_polls_owed_after_the_end_are_not_the_agents_time() -> None:
-    hand = at(Hand.begun(push=True).tell(Left()), 1).tell(Replied(reply=task(W), began=0.0))
-    at(hand, 5).hear(status(C, final=True), UpdateSource.PUSH)
-    at(hand, 45).hear(task(C, "all of it"), UpdateSource.POLL)
-    assert took(hand) == (45, 5)
 
 
 def test_an_unanswered_question_leaves_only_the_time_before_it() -> None:

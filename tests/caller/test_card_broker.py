@@ -8,14 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fleetsim.caller.cards import CardBroker, reconcile
+from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
@@ -92,15 +90,6 @@ class Ground:
 @pytest.fixture
 def ground(runtime: Runtime, network: MemoryNetwork) -> Ground:
     return Ground(runtime, network)
-
-
-@given(*(st.frozensets(st.sampled_from("abcdef")) for _ in range(3)))
-def test_reconciling_never_prunes_a_pinned_skill_and_follows_the_card_for_the_rest(
-    previous: frozenset[str], pinned: frozenset[str], current: frozenset[str]
-) -> None:
-    add, remove = reconcile(previous, pinned, current)
-    assert not (remove | add) & pinned
-    assert (pinned | previous | add) - remove == pinned | current
 
 
 async def test_a_card_is_fetched_at_once_and_then_every_ten_minutes_give_or_take_a_tenth(ground: Ground) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.cards import AgentView, CardBroker, changes
+from fleetsim.caller.cards import CardBroker, changes
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
@@ -97,30 +97,6 @@ async def test_work_where_an_agent_was_goes_on_as_its_entry_of_then_says(
     async with Place(runtime, network, replace(ENTRY, timeout_s=7.0)).broker as broker:
         broker.apply(FleetConfig(agents=agents))
         assert broker.entry("quinn", URL).timeout_s == 7.0
-
-
-async def test_the_client_of_an_entry_before_is_closed_after_a_minute_and_once(place: Place) -> None:
-    async with place.broker as broker:
-        await asyncio.sleep(100)
-        before = place.made[0]
-        broker.apply(FleetConfig(agents=(replace(ENTRY, tags=("blue",)),)))
-        for wait_s, closed in ((0, False), (59, False), (1, True)):
-            await asyncio.sleep(wait_s)
-            await broker.release([])
-            assert before.closed is closed
-        for _ in range(3):
-            await asyncio.sleep(60)
-            await broker.release([])
-        assert [client.closings for client in place.made] == [1, 0]
-    assert all(client.closed for client in place.made)
-
-
-async def test_whoever_leaves_closes_every_client_there_was(place: Place) -> None:
-    async with place.broker as broker:
-        broker.apply(FleetConfig(agents=(MOVED,)))
-        broker.client("quinn", URL)
-    assert len(place.made) == 3
-    assert all(client.closed for client in place.made)
 
 
 async def test_a_card_is_asked_for_where_it_was_and_looked_for_everywhere_once_an_hour(place: Place) -> None:
@@ -271,13 +247,3 @@ def test_what_differs_between_two_cards_is_said_in_words(now: AgentCard, said: l
     back = [word.replace(" on", " off") if word.endswith(" on") else word for word in said if "skill" not in word]
     assert [word for word in changes(now, CARD) if "skill" not in word] == back
     assert changes(None, now) == changes(now, None) == []
-
-
-def test_before_the_first_card_an_agent_streams_as_agents_yaml_says() -> None:
-    for streaming in (True, False):
-        view = AgentView(entry=replace(ENTRY, streaming=streaming))
-        assert view.capabilities == Capabilities(streaming=streaming)
-        assert not replace(view, stale_reason="away").stale
-        assert replace(view, card=CARD).capabilities == CARD.capabilities
-    assert AgentView(entry=ENTRY, card=CARD, stale_reason="away").stale
-    assert not AgentView(entry=ENTRY, card=CARD).stale

@@ -79,13 +79,6 @@ async def test_files_that_are_gone_are_told_once_and_are_new_when_they_come_back
     assert await folder.watch.look() == Changes(changed=(A,))
 
 
-@pytest.mark.parametrize(
-    ("changes", "any_"), [(Changes(), False), (Changes(changed=(A,)), True), (Changes(gone=(A,)), True)]
-)
-def test_changes_are_true_if_there_are_any(changes: Changes, any_: bool) -> None:
-    assert bool(changes) is any_
-
-
 def test_a_file_that_settled_is_in_force_within_five_seconds() -> None:
     assert LOOK_EVERY_S + 2 * SETTLE_S <= 5
 
@@ -159,9 +152,3 @@ async def test_a_file_that_is_replaced_by_way_of_none_is_never_missing() -> None
     assert file.problem == ""
     assert await file.poll()
     assert file.config.agents[0].url == "http://b"
-
-
-async def test_a_problem_without_a_hint_stands_by_itself() -> None:
-    _, file = held("agents:\n  - {name: a}\n")
-    await file.poll()
-    assert file.problem == "agents.yaml:2:5: 'url' is missing"

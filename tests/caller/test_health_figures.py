@@ -133,14 +133,6 @@ def _actor(name: str, kept: Sequence[Outcome]) -> SystemActor:
     )
 
 
-def test_nothing_done_is_no_figure_but_a_trend_of_nothing() -> None:
-    assert FleetHealth().total.figures(NOW.timestamp()) == OutcomeStats(trend=EMPTY)
-    nothing = OutcomeStats()
-    assert {
-        getattr(nothing, name) for name in OutcomeStats.__slots__ if isinstance(getattr(nothing, name), int | float)
-    } == {0}
-
-
 # ---------------------------------------------------------------------- the fleet
 
 
@@ -323,19 +315,6 @@ TOKENS = Usage(
     cache_read_input_tokens=3_000_000,
     cache_creation_input_tokens=4_000_000,
 )
-
-
-@pytest.mark.parametrize(
-    ("rate", "usd"),
-    [
-        (Rate(input_usd=8, output_usd=16), 8 + 32 + 3 * 0.8 + 4 * 10),
-        (Rate(input_usd=8, output_usd=16, cache_read_usd=1), 8 + 32 + 3 + 4 * 10),
-        (Rate(input_usd=8, output_usd=16, cache_write_usd=2), 8 + 32 + 3 * 0.8 + 4 * 2),
-        (Rate(input_usd=8, output_usd=16, cache_read_usd=0, cache_write_usd=0), 8 + 32),
-    ],
-)
-def test_tokens_of_each_kind_have_their_price(rate: Rate, usd: float) -> None:
-    assert rate.price(TOKENS) == pytest.approx(usd)
 
 
 @pytest.mark.parametrize(

@@ -196,50 +196,6 @@ def account(step_s: float = 0.0, limits: MeterLimits = NO_CREDIT) -> Account:
     return Account(virtual_runtime(work=CountedWork(step_s)), limits)
 
 
-@pytest.mark.parametrize(
-    ("work_s", "events", "owed_s"), [(1.0, 0, 2.0), (0.0, 1, 0.1), (1.0, 1, 2.0), (1.0, 30, 3.0), (0.0, 0, 0.0)]
-)
-async def test_what_is_owed_is_the_longer_of_work_and_events(work_s: float, events: int, owed_s: float) -> None:
-    found = account()
-    found.charge(work_s, events)
-    assert found.debt_s() == pytest.approx(owed_s)
-    await asyncio.sleep(owed_s / 2)
-    assert found.debt_s() == pytest.approx(owed_s / 2), "time pays"
-
-
-async def test_work_is_no_event() -> None:
-    found = account()
-    found.charge(0.0)
-    assert found.debt_s() == 0.0
-
-
-@pytest.mark.parametrize(("charged_s", "owed_s"), [(1e-6, 0.0), (2e-6, 2e-6), (0.5, 0.5)])
-async def test_less_than_any_timer_can_wait_is_not_owed(charged_s: float, owed_s: float) -> None:
-    found = account(limits=MeterLimits(work_per_s=1.0, work_ahead_s=0.0))
-    found.charge(charged_s)
-    assert found.debt_s() == owed_s
-
-
-@pytest.mark.parametrize(
-    ("work_s", "events", "ends"), [(0.0009, 15, False), (0.001, 0, True), (0.0, 16, True), (0.0, 15, False)]
-)
-async def test_a_turn_ends_with_its_last_event_or_its_share_of_work(work_s: float, events: int, ends: bool) -> None:
-    found = account()
-    found.charge(work_s, events)
-    assert (await found.turn() > 0) is ends
-    assert (found.debt_s() == 0) is ends, "within a turn there is no waiting"
-
-
-async def test_a_turn_that_ended_is_followed_by_a_whole_one() -> None:
-    found = account()
-    found.charge(0.0009)
-    waited = [await found.turn(1) for _ in range(48)]
-    assert [n for n, seconds in enumerate(waited) if seconds] == [15, 31, 47]
-    assert sum(waited) == pytest.approx(4.8) == asyncio.get_running_loop().time()
-    found.charge(0.0009)
-    assert await found.turn() == 0.0, "what was worked in the turns before is paid"
-
-
 async def test_while_an_agent_runs_ahead_others_have_half_of_the_time() -> None:
     found = account(limits=LIMITS)
 
@@ -280,68 +236,6 @@ async def test_large_documents_of_one_agent_are_parsed_one_at_a_time_once_the_on
     await asyncio.gather(read(), read())
     least_s = 0.25 / NO_CREDIT.work_per_s
     assert min(later - sooner for sooner, later in pairwise(parsed)) >= least_s
-
-
-async def test_what_others_had_since_is_no_part_of_a_turn() -> None:
-    found = account(limits=LIMITS)
-    for _ in range(10):
-        found.charge(LIMITS.turn_s * 0.6)
-        assert await found.turn() == 0.0
-        await asyncio.sleep(2 * LIMITS.turn_s)
-
-
-async def test_others_have_a_turn_even_if_nothing_is_owed() -> None:
-    found, turns = account(limits=LIMITS), 0
-
-    async def other() -> None:
-        nonlocal turns
-        turns += 1
-
-    task = asyncio.ensure_future(other())
-    assert await found.turn() == 0.0
-    assert turns == 0
-    await found.paid()
-    assert turns == 1
-    await task
-
-
-async def test_what_is_paid_is_paid_one_after_the_other() -> None:
-    found, done = account(), list[tuple[str, float]]()
-
-    async def pay(name: str, then_s: float) -> None:
-        found.charge(0.5)
-        await found.paid()
-        done.append((name, round(asyncio.get_running_loop().time(), 3)))
-        found.charge(then_s)
-
-    await asyncio.gather(pay("first", 5.0), pay("second", 0.0))
-    assert done == [("first", 1.0), ("second", 12.0)]
-
-
-async def test_a_stretch_of_work_is_charged_as_it_goes_on_and_not_after_its_end() -> None:
-    found = account(step_s=1.0)
-    assert await found.turn() == 0.0, "nobody has begun"
-    found.begin()
-    assert await found.turn() == 2.0
-    assert await found.turn() == 2.0
-    found.end()
-    assert found.debt_s() == 2.0
-    found.end()
-    assert found.debt_s() == 2.0, "what others did meanwhile is theirs"
-
-
-async def test_the_account_of_an_agent_is_one_and_begins_with_credit_and_no_more() -> None:
-    found = meter()
-    assert found.account("a") is found.account("a")
-    await asyncio.sleep(60)
-    fresh = found.account("b")
-    fresh.charge(LIMITS.work_ahead_s, round(LIMITS.events_ahead))
-    assert fresh.debt_s() == 0.0
-    fresh.charge(LIMITS.work_per_s)
-    assert fresh.debt_s() == pytest.approx(1.0)
-    mine = Meter(virtual_runtime(), NO_CREDIT).account("a")
-    mine.charge(1.0)
-    assert mine.debt_s() == 2.0
 
 
 async def test_charged_work_that_is_given_up_before_its_end_is_tidied_up() -> None:

@@ -132,10 +132,6 @@ def test_a_call_that_failed_for_good_says_what_ended_its_request(error: Fleetsim
     assert cause_of(error) is cause
 
 
-def test_a_reason_in_the_agents_words_has_500_characters() -> None:
-    assert len(ended(task(F, said="x" * 900)).reason) == 500
-
-
 def test_effects_that_are_not_kept_are_warned_of() -> None:
     deltas = [{"domain": "d", "path": f"p{n}", "op": "set", "value": n} for n in range(DELTAS_MAX + 2)]
     part = DataPart(data={"deltas": deltas}, metadata={"mimeType": WORLDSTATE_DELTA_TYPE})

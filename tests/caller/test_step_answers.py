@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fleetsim.caller.events import Level
@@ -12,11 +10,8 @@ from fleetsim.caller.signals import (
     Cancel,
     CancelAsked,
     CancelFailed,
-    CancelReplied,
     Close,
     Due,
-    Left,
-    Poll,
     Publish,
     Replied,
     ResolveQuestion,
@@ -41,10 +36,9 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
     WireError,
 )
-from fleetsim.model.event import DirectReply
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, UpdateSource
-from tests.caller.steps import Hand, message, published, status, task
+from tests.caller.steps import Hand, published, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
 WHICH = task(I, said="which?", said_id="q1")
@@ -139,23 +133,6 @@ def test_an_answer_that_was_taken_is_settled_and_looked_after_in_a_second() -> N
     assert hand.next_look == 1.0
 
 
-def test_a_reply_to_an_answer_that_is_no_news_has_the_task_looked_at_in_a_second() -> None:
-    hand = answered().at(25.0).tell(Resumed(reply=task(S), began=20.0))
-    assert ([payload["why"] for _, _, payload in hand.said], hand.next_look) == (["the task has moved on since"], 1.0)
-
-
-def test_a_message_for_an_answer_has_the_task_looked_at_now() -> None:
-    hand = answered().at(25.0).tell(Resumed(reply=message("noted"), began=20.0))
-    assert not hand.outcomes
-    assert hand.tell(Due()).effects == (Poll(),)
-
-
-def test_a_question_in_the_reply_to_an_answer_is_watched_slowly() -> None:
-    hand = answered().at(25.0).tell(Resumed(reply=task(I, said="sure?", said_id="q2"), began=20.0))
-    assert hand.track.asking.question is not None
-    assert hand.next_look == 60.0
-
-
 def test_after_an_answer_a_stream_that_is_closed_is_joined_at_once() -> None:
     hand = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM).hear(WHICH, UpdateSource.STREAM)
     for _ in range(3):
@@ -167,52 +144,11 @@ def test_after_an_answer_a_stream_that_is_closed_is_joined_at_once() -> None:
     assert hand.track.streaming.joining
 
 
-def test_after_an_answer_a_stream_that_broke_too_often_may_break_as_often_again() -> None:
-    hand = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM)
-    for _ in range(4):
-        hand.track.timers.pop(Timer.REJOIN, None)
-        hand.tell(StreamEnded())
-    assert hand.due(Timer.REJOIN) is None, "it broke too often"
-    answered(hand.hear(WHICH, UpdateSource.POLL)).at(25.0).tell(Resumed(reply=task(W), began=20.0)).tell(Due())
-    assert hand.asked_for(Subscribe) == [Subscribe()]
-    hand.tell(StreamEnded())
-    assert hand.due(Timer.REJOIN) == 25.5
-
-
-def test_after_an_answer_that_ends_the_task_nothing_is_joined_or_looked_at() -> None:
-    hand = answered().at(25.0).tell(Resumed(reply=task(C, "merged"), began=20.0))
-    assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "merged")]
-    assert hand.track.timers == {}
-
-
-def test_how_often_an_answer_failed_says_how_long_it_waits_and_starts_anew_with_the_next_question() -> None:
-    hand = answered()
-    for attempt, wait in enumerate((0.5, 1.5, 4.5, 15.0, 15.0), 1):
-        hand.tell(ResumeFailed(error=Unreachable("down")))
-        assert hand.effects == (retry("down", attempt + 1, wait),)
-        assert hand.due(Timer.RESUME) == hand.mono + wait
-        assert (hand.track.turn_from, hand.track.record.agent_since) == (None, None)
-        given = hand.track.asking.answer
-        assert given is not None
-        hand.at(hand.mono + wait).tell(Due())
-        assert hand.asked_for(Resume) == [Resume(answer=given)]
-    hand.tell(Resumed(reply=task(I, said="sure?", said_id="q2"), began=hand.mono))
-    hand.tell(Answered(answer=answer_to(hand))).tell(ResumeFailed(error=Unreachable("down")))
-    assert hand.effects == (retry("down", 2, 0.5),)
-
-
 def test_an_agent_whose_reply_to_an_answer_is_broken_is_asked_what_became_of_it() -> None:
     hand = answered().tell(ResumeFailed(error=WireError("not JSON")))
     assert hand.outcomes == []
     assert hand.due(Timer.POLL) == hand.mono
     assert hand.track.asking.answer is None
-
-
-def test_an_answer_is_never_sent_again_without_any_pause() -> None:
-    hand = answered()
-    hand.jitter = 0.0
-    hand.tell(ResumeFailed(error=Unreachable("down")))
-    assert hand.due(Timer.RESUME) == hand.mono + 0.05
 
 
 @pytest.mark.parametrize(
@@ -323,22 +259,6 @@ def test_a_task_is_asked_to_stop_once_however_often_somebody_wants_it() -> None:
     assert hand.due(Timer.CANCEL) == 40.0
 
 
-def test_a_task_that_is_still_at_work_after_a_cancel_is_looked_at_in_a_second() -> None:
-    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(20.0).tell(Due()).hear(task(W), UpdateSource.POLL)
-    hand.tell(CancelAsked()).tell(CancelReplied(task=task(W, "stopping"), began=20.0))
-    assert hand.track.task is not None
-    assert hand.track.task.text == "stopping"
-    assert hand.next_look == 1.0
-
-
-def test_a_task_that_ended_at_the_cancel_is_at_its_end() -> None:
-    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).tell(CancelAsked())
-    hand.tell(CancelReplied(task=task(TaskState.CANCELED), began=0.0))
-    assert [o.kind for o in hand.outcomes] == [OutcomeKind.CANCELED]
-    assert hand.outcomes[0].via is UpdateSource.REPLY
-    assert hand.track.timers == {}
-
-
 def test_a_cancel_that_fails_is_told_and_the_true_state_read_now() -> None:
     hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).tell(CancelAsked())
     hand.at(0.5).tell(CancelFailed(error=TaskNotCancelable("it is over")))
@@ -358,26 +278,3 @@ def test_a_cancel_nobody_confirmed_ends_with_those_words() -> None:
 
 
 # ------------------------------------------------------------------ after the end
-
-
-@pytest.mark.parametrize(
-    ("late", "told"),
-    [
-        (task(W), "working"),
-        (status(C), "completed"),
-        (DirectReply(message=message("late")), "completed"),
-    ],
-)
-def test_what_is_heard_after_the_end_is_told_as_stale_and_changes_nothing(late: Any, told: str) -> None:
-    hand = Hand.sent().tell(Replied(reply=task(C, "done"), began=0.0))
-    ended = hand.track
-    hand.hear(late, UpdateSource.PUSH)
-    payload = {"state": told, "via": "push", "why": "already ended"}
-    assert hand.said == [("agent.skill.stale", Level.DEBUG, payload)]
-    assert hand.track == ended
-
-
-def test_no_other_signal_after_the_end_is_told_at_all() -> None:
-    hand = Hand.sent().tell(Replied(reply=task(C, "done"), began=0.0))
-    for signal in (Due(), Left(), CancelAsked(), SendFailed(error=Unreachable("down")), StreamEnded()):
-        assert hand.tell(signal).effects == ()

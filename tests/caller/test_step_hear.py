@@ -20,7 +20,6 @@ from fleetsim.caller.signals import (
     Due,
     Found,
     Left,
-    Poll,
     PollFailed,
     Publish,
     PushRegistered,
@@ -38,12 +37,9 @@ from fleetsim.model.errors import (
     EmptyStream,
     FleetsimError,
     HttpRefused,
-    InternalError,
     InvalidParams,
     LimitReached,
     MethodNotFound,
-    RpcError,
-    TaskNotFound,
     TimedOut,
     Unreachable,
     WireError,
@@ -60,7 +56,6 @@ W, C, F, S, I = (  # noqa: E741
     TaskState.SUBMITTED,
     TaskState.INPUT_REQUIRED,
 )
-WHICH = task(I, said="which?", said_id="q1")
 
 
 def of(kept: RequestRecord, rules: Rules | None = None, *, jitter: float = 0.5, mono: float = 0.0) -> Hand:
@@ -115,11 +110,6 @@ def test_the_first_news_binds_the_task_is_told_and_put_on_record() -> None:
     assert (kept.taken_at, kept.applied_at, kept.via, hand.next_look) == (5.0, 5.0, UpdateSource.REPLY, 1.0)
 
 
-def test_a_webhook_that_binds_what_had_not_left_makes_it_the_agents_turn() -> None:
-    hand = Hand.begun(push=True).tell(SendFailed(error=TimedOut("silent"))).at(5.0).hear(status(W), UpdateSource.PUSH)
-    assert hand.track.turn_from == 5.0
-
-
 def test_a_task_that_is_found_after_a_stream_without_a_word_is_followed_like_any_other() -> None:
     hand = Hand.sent(streaming=True).tell(SendFailed(error=EmptyStream())).tell(Found(task=task(W)))
     assert (hand.track.sending.silent, hand.due(Timer.GIVE_UP), hand.due(Timer.LOOK_UP)) == (
@@ -158,23 +148,6 @@ def test_a_webhook_turned_away_before_the_reply_owes_a_look_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("jitter", "interval", "first"),
-    [(0.5, 30.0, 15.0), (1.0, 30.0, 30.0), (0.0, 30.0, 0.5), (0.0, 0.2, 0.2), (0.5, 4.0, 2.0)],
-)
-def test_looks_at_streams_for_safetys_sake_are_spread_over_the_interval(
-    jitter: float, interval: float, first: float
-) -> None:
-    hand = of(record(streaming=True), Rules(poll_interval_s=interval), jitter=jitter).at(3.0)
-    assert hand.hear(task(W), UpdateSource.STREAM).next_look == pytest.approx(first)
-
-
-@pytest.mark.parametrize(("jitter", "first"), [(0.0, 0.9), (0.5, 1.0), (1.0, 1.1)])
-def test_first_looks_come_after_about_a_second(jitter: float, first: float) -> None:
-    hand = of(record(), jitter=jitter).tell(Replied(reply=task(W), began=0.0))
-    assert hand.next_look == pytest.approx(first)
-
-
-@pytest.mark.parametrize(
     ("context", "told", "kept"),
     [
         ({}, "theirs", "theirs"),
@@ -197,25 +170,6 @@ def test_a_task_without_a_context_is_in_the_one_that_was_made_for_it(
 # ------------------------------------------------------------------ applied, told, put on record
 
 
-def test_a_good_poll_wipes_out_what_the_failed_ones_left() -> None:
-    hand = bound()
-    for error in (Unreachable("down"), InvalidParams("no"), TaskNotFound()):
-        polling(hand, hand.mono + 70.0).tell(PollFailed(error=error))
-    worn = hand.track.polling
-    assert (worn.count, worn.failed, worn.refusals, worn.misses) == (3, 1, ("InvalidParams ",), 1)
-    assert worn.trouble == str(TaskNotFound())
-    fresh = polling(hand, hand.mono + 70.0).hear(task(W), UpdateSource.POLL).track.polling
-    assert (fresh.count, fresh.failed, fresh.refusals, fresh.misses, fresh.trouble) == (4, 0, (), 0, "")
-    assert fresh.began is None
-
-
-def test_webhooks_are_counted() -> None:
-    assert (
-        bound(push=True).hear(status(W), UpdateSource.PUSH).hear(status(W), UpdateSource.PUSH).track.pushing.received
-        == 2
-    )
-
-
 @pytest.mark.parametrize(
     ("before", "event", "via", "effects"),
     [
@@ -230,11 +184,6 @@ def test_what_moved_is_told_and_a_new_state_put_on_record(
 ) -> None:
     hand = polling(bound(before), 20.0)
     assert hand.hear(event, via).effects == effects
-
-
-def test_a_question_that_is_shown_again_is_put_on_record_again() -> None:
-    hand = bound().hear(WHICH, UpdateSource.POLL).at(60.0).hear(WHICH, UpdateSource.POLL)
-    assert hand.effects == (Save(),)
 
 
 @pytest.mark.parametrize(
@@ -293,13 +242,6 @@ def test_a_webhook_of_another_task_is_told_as_stale() -> None:
     assert hand.said == [("agent.skill.stale", Level.DEBUG, told)]
 
 
-def test_a_message_of_another_task_is_stale_and_one_that_names_none_is_of_this() -> None:
-    theirs = DirectReply(message=replace(message("theirs"), task_id="t-2"))
-    assert stale(bound(push=True).hear(theirs, UpdateSource.PUSH)) == "it names another task"
-    assert stale(bound().hear(theirs, UpdateSource.STREAM)) == "it names another task"
-    assert stale(bound(push=True).hear(DirectReply(message=message("ours")), UpdateSource.PUSH)) == ""
-
-
 @pytest.mark.parametrize(
     ("hand", "event", "via", "why"),
     [
@@ -318,11 +260,6 @@ def test_what_cannot_be_news_any_more_is_stale(
     hand: Callable[[], Hand], event: Task | TaskEvent, via: UpdateSource, why: str
 ) -> None:
     assert stale(hand().hear(event, via)) == why
-
-
-def test_a_stale_end_of_no_state_is_told_without_one() -> None:
-    hand = bound(W).hear(chunk("b"), UpdateSource.PUSH)
-    assert [(p["state"], p["via"]) for _, _, p in hand.said] == [(None, "push")]
 
 
 @pytest.mark.parametrize(
@@ -346,24 +283,6 @@ def test_a_poll_asked_for_before_the_last_news_still_tells_the_end() -> None:
     assert [o.text for o in hand.outcomes] == ["done"]
 
 
-def test_a_stale_poll_is_made_again_in_a_second() -> None:
-    hand = polling(bound(), 20.0).hear(task(S), UpdateSource.POLL)
-    assert (stale(hand), hand.next_look) == ("the task has moved on since", 1.0)
-    pushed = polling(bound(push=True), 20.0).hear(status(S), UpdateSource.PUSH)
-    assert (stale(pushed), pushed.next_look) == ("the task has moved on since", None)
-
-
-def test_a_look_that_lags_behind_the_end_is_one_of_those_that_are_owed() -> None:
-    hand = bound(push=True).hear(status(C), UpdateSource.PUSH)
-    for left, wait in ((5, 1.0), (4, 3.0), (3, 9.0), (2, 27.0), (1, 30.0)):
-        polling(hand, hand.mono + (hand.next_look or 0.0)).hear(task(W), UpdateSource.POLL)
-        assert stale(hand) == "the task has ended"
-        assert (hand.track.ending.polls_owed, hand.next_look) == (left, wait)
-    polling(hand, hand.mono + 30.0).hear(task(W), UpdateSource.POLL)
-    said = "the agent said completed, and its result could not be confirmed: its record of the task lags behind"
-    assert [(o.kind, o.reason) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, said)]
-
-
 def test_a_piece_that_could_not_be_placed_leaves_its_artifact_incomplete() -> None:
     hand = bound(push=True).hear(named("a"), UpdateSource.PUSH).hear(named("b"), UpdateSource.PUSH)
     hand.hear(named("b", append=True), UpdateSource.PUSH)
@@ -374,24 +293,6 @@ def test_a_webhook_that_names_no_task_binds_none() -> None:
     hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent")))
     assert stale(hand.hear(replace(status(W), task_id=""), UpdateSource.PUSH)) == "a webhook without a task id"
     assert hand.track.task is None
-
-
-@pytest.mark.parametrize("via", [UpdateSource.PUSH, UpdateSource.STREAM])
-def test_a_wordless_status_that_may_be_older_takes_back_nothing_that_was_said_at_work(via: UpdateSource) -> None:
-    hand = of(record(streaming=True)).hear(task(W), UpdateSource.STREAM).hear(status(W, "step 1"), UpdateSource.STREAM)
-
-    def said() -> str | None:
-        words = hand.track.task.status.message if hand.track.task is not None else None
-        return None if words is None else words.text
-
-    hand.hear(status(W), via)
-    assert said() == "step 1"
-    hand.hear(status(W, "step 2"), via)
-    assert said() == "step 2"
-    hand.hear(task(W), UpdateSource.POLL)
-    assert said() is None, "a poll tells how it stands now"
-    hand.hear(status(I), UpdateSource.STREAM)
-    assert said() is None
 
 
 # ------------------------------------------------------------------ the past of a follow-up
@@ -441,14 +342,6 @@ def test_a_message_in_a_webhook_binds_the_task_in_the_context_it_names() -> None
     assert hand.track.task.context_id == "theirs"
 
 
-def test_webhooks_that_waited_for_the_reply_are_heard_once() -> None:
-    hand = Hand.sent(push=True).hear(status(W, "at it"), UpdateSource.PUSH).tell(Replied(reply=task(S), began=0.0))
-    assert hand.track.task is not None
-    assert (hand.track.task.state, hand.track.sending.early) == (W, ())
-    ended = Hand.sent(push=True).hear(status(W), UpdateSource.PUSH).tell(Replied(reply=task(C, "done"), began=0.0))
-    assert [o.text for o in ended.outcomes] == ["done"]
-
-
 # ------------------------------------------------------------------ the end, whole or not
 
 
@@ -458,12 +351,6 @@ def test_an_end_in_words_alone_stops_the_clocks_and_owes_six_looks_the_first_now
     assert not hand.track.timers.keys() & {Timer.CANCEL, Timer.RESUME}
     assert hand.next_look == 0.0
     assert not hand.outcomes
-
-
-def test_an_end_that_is_told_twice_owes_no_more() -> None:
-    hand = polling(bound(push=True).hear(status(C), UpdateSource.PUSH), 1.0).tell(PollFailed(error=Unreachable("down")))
-    assert hand.track.ending.polls_owed == 5
-    assert hand.hear(status(C), UpdateSource.PUSH).track.ending.polls_owed == 5
 
 
 def test_all_pieces_must_be_whole() -> None:
@@ -515,36 +402,6 @@ def test_a_task_seen_at_work_is_not_known_whole_and_fills_the_gap() -> None:
 # ------------------------------------------------------------------ watched
 
 
-def test_news_that_comes_during_a_look_has_the_next_one_due_and_later_news_leaves_it() -> None:
-    hand = polling(bound(push=True), 20.0).at(21.0).hear(status(W), UpdateSource.PUSH)
-    assert hand.next_look == 60.0
-    hand.jitter = 0.0
-    assert hand.at(22.0).hear(status(W), UpdateSource.PUSH).next_look == 59.0
-
-
-@pytest.mark.parametrize(("jitter", "slowly"), [(0.0, 54.0), (0.5, 60.0), (1.0, 66.0)])
-def test_while_a_person_thinks_the_task_is_looked_at_every_two_intervals(jitter: float, slowly: float) -> None:
-    hand = polling(bound(), 20.0)
-    hand.jitter = jitter
-    assert hand.hear(WHICH, UpdateSource.POLL).next_look == pytest.approx(slowly)
-
-
-@pytest.mark.parametrize(("at", "registers"), [(24.9, False), (25.0, True)])
-def test_a_webhook_that_may_have_been_overlooked_is_registered_after_half_an_interval(
-    at: float, registers: bool
-) -> None:
-    hand = Hand.sent(push=True).at(10.0).tell(Replied(reply=task(W), began=0.0))
-    polling(hand, at).hear(task(W), UpdateSource.POLL)
-    assert hand.asked_for(RegisterPush) == ([RegisterPush()] if registers else [])
-    assert hand.track.pushing.registered is registers
-
-
-def test_a_webhook_that_came_needs_no_registration_nor_does_one_nobody_wants() -> None:
-    came = polling(bound(push=True).hear(status(W), UpdateSource.PUSH), 25.0).hear(task(W), UpdateSource.POLL)
-    unwanted = polling(bound(), 25.0).hear(task(W), UpdateSource.POLL)
-    assert came.asked_for(RegisterPush) + unwanted.asked_for(RegisterPush) == []
-
-
 def test_a_registered_webhook_is_told_and_the_task_looked_at_now() -> None:
     hand = bound(push=True).tell(PushRegistered())
     assert hand.effects == (published(topic="agent.push.registered"),)
@@ -558,16 +415,6 @@ def test_a_webhook_that_is_not_taken_is_told_and_put_on_record() -> None:
     assert not hand.track.record.push
 
 
-def test_a_look_says_when_it_began() -> None:
-    hand = bound().at(1.0).tell(Due())
-    assert hand.effects == (Poll(),)
-    assert (hand.due(Timer.POLL), hand.track.polling.began, hand.track.polling.looked_at) == (
-        None,
-        1.0,
-        1.0,
-    )
-
-
 def test_a_webhook_turned_away_while_the_reply_is_lost_hastens_the_search_and_never_delays_it() -> None:
     hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent")))
     assert hand.at(10.0).tell(TurnedAway()).due(Timer.LOOK_UP) == 11.0
@@ -577,43 +424,6 @@ def test_a_webhook_turned_away_while_the_reply_is_lost_hastens_the_search_and_ne
 
 
 # ------------------------------------------------------------------ looks that fail
-
-
-@pytest.mark.parametrize(
-    ("error", "waits"),
-    [
-        (Unreachable("down"), [30.0, 60.0, 60.0]),
-        (HttpRefused("busy", status=503), [30.0, 60.0, 60.0]),
-        (HttpRefused("broken", status=500), [30.0, 60.0, 60.0]),
-        (HttpRefused("busy", status=503, retry_after_s=45.0), [45.0, 60.0, 60.0]),
-        (HttpRefused("busy", status=503, retry_after_s=5.0), [30.0, 60.0, 60.0]),
-        (HttpRefused("busy", status=503, retry_after_s=500.0), [60.0, 60.0, 60.0]),
-        (RpcError("overloaded", code=-32050), [30.0, 60.0, 60.0]),
-        (InternalError("boom"), [30.0, 60.0, 60.0]),
-        (WireError("HTML"), [30.0, 30.0]),
-        (InvalidParams("no"), [5.0, 5.0]),
-        (HttpRefused("bad request", status=400), [5.0, 5.0]),
-        (HttpRefused("no", status=404), [5.0]),
-        (HttpRefused("no", status=405), [5.0]),
-        (HttpRefused("no", status=410), [5.0]),
-        (AuthRefused("no", status=403), [5.0]),
-        (TaskNotFound(), [5.0, 5.0, 5.0]),
-    ],
-    ids=lambda value: f"{type(value).__name__}-{getattr(value, 'status', '')}" if isinstance(value, Exception) else "",
-)
-def test_how_soon_a_look_that_failed_is_made_again(error: FleetsimError, waits: list[float]) -> None:
-    hand = bound()
-    for count, wait in enumerate(waits, 1):
-        polling(hand, hand.mono + (hand.next_look or 0.0)).tell(PollFailed(error=error))
-        assert (hand.next_look, hand.track.polling.trouble, hand.track.polling.count) == (wait, str(error), count)
-        assert not hand.outcomes
-        assert hand.track.polling.stopped is None
-
-
-def test_how_long_an_agent_may_ask_for_is_two_minutes_where_the_interval_is_long() -> None:
-    hand = of(record(), Rules(poll_interval_s=100.0)).tell(Replied(reply=task(W), began=0.0))
-    polling(hand, 1.0).tell(PollFailed(error=HttpRefused("busy", status=503, retry_after_s=500.0)))
-    assert hand.next_look == 120.0
 
 
 @pytest.mark.parametrize(
@@ -636,40 +446,6 @@ def test_the_third_refusal_that_is_alike_ends_it_with_what_was_said(
     assert (outcome.kind, outcome.cause, outcome.reason) == (kind, cause, reason)
     told = published(topic="agent.poll.stopped", level=Level.WARN, payload={"why": reason, "answers": 3})
     assert hand.effects == (told, Close(outcome=outcome))
-
-
-@pytest.mark.parametrize("first_s", [1.0, 3.0])
-def test_of_two_looks_wished_for_while_one_is_under_way_the_sooner_is_made(first_s: float) -> None:
-    hand = polling(bound(), 20.0)
-    for wish_s in (first_s, 4.0 - first_s):
-        polls = hand.track.polling
-        hand.track.polling = replace(polls, looked_at=hand.mono + wish_s - hand.rules.lost_confirm_s)
-        hand.tell(TurnedAway())
-    assert hand.next_look == 1.0
-
-
-def test_after_the_last_refusal_a_look_that_was_wished_for_meanwhile_is_not_made() -> None:
-    hand = bound(push=True)
-    for _ in range(3):
-        polling(hand, hand.mono + (hand.next_look or 0.0)).tell(TurnedAway())
-        hand.tell(PollFailed(error=InvalidParams("no")))
-    assert hand.track.polling.stopped is not None
-    assert hand.due(Timer.POLL) is None
-
-
-def test_what_the_last_look_brought_is_kept_up_to_500_characters() -> None:
-    hand = polling(bound(), 1.0).tell(PollFailed(error=Unreachable("x" * 900)))
-    assert len(hand.track.polling.trouble) == 500
-
-
-@pytest.mark.parametrize(("at", "young"), [(59.9, True), (60.0, False)])
-def test_a_task_is_young_for_a_minute_from_when_it_was_accepted(at: float, young: bool) -> None:
-    hand = of(record(), mono=50.0).tell(Replied(reply=task(W), began=50.0))
-    polling(hand, 50.0 + at - 5.0).tell(PollFailed(error=TaskNotFound("gone")))
-    polling(hand, 50.0 + at).tell(PollFailed(error=TaskNotFound("gone")))
-    assert bool(hand.outcomes) is not young
-    if not young:
-        assert hand.outcomes[0].reason == "the agent no longer knows the task: gone"
 
 
 def test_a_key_that_is_refused_at_a_look_is_told_and_the_task_lost() -> None:

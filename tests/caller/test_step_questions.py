@@ -19,7 +19,6 @@ from fleetsim.caller.signals import (
     Save,
 )
 from fleetsim.caller.step import new_track
-from fleetsim.caller.step.asking import OVER_MAX
 from fleetsim.caller.track import Now, Timer
 from fleetsim.model.asking import key_of
 from fleetsim.model.errors import ConnectionLost
@@ -96,23 +95,6 @@ def test_a_question_is_not_asked_again_while_its_answer_is_on_its_way() -> None:
     assert (hand.asked_for(Ask), hand.next_look) == ([], 1.0)
 
 
-def test_a_question_left_without_its_words_is_looked_at_after_an_interval() -> None:
-    hand = answer(asking(asks("which?", "q1", at=True))).tell(Resumed(reply=task(W), began=10.0)).at(20.0)
-    hand.wait(0.0).hear(asks(at=True), UpdateSource.POLL)
-    assert (hand.asked_for(Ask), hand.next_look) == ([], 30.0)
-
-
-@pytest.mark.parametrize(("after_s", "next_look"), [(1.0, 1.0), (20.0, 10.0), (50.0, 25.0), (59.9, 29.95)])
-def test_a_status_the_agent_has_not_set_anew_is_looked_at_ever_more_seldom_and_asks_nothing(
-    after_s: float, next_look: float
-) -> None:
-    still = asks("which?", "q1", at=True)
-    hand = answer(asking(still)).tell(Resumed(reply=task(W), began=10.0)).at(10.0 + after_s)
-    hand.wait(0.0).hear(still, UpdateSource.POLL)
-    assert hand.asked_for(Ask) == []
-    assert hand.next_look == pytest.approx(next_look)
-
-
 def test_a_status_that_stays_for_a_minute_after_its_answer_asks_again() -> None:
     still = asks("which?", "q1", at=True)
     hand = answer(asking(still)).tell(Resumed(reply=task(W), began=10.0)).at(70.0)
@@ -152,26 +134,6 @@ def test_a_question_at_the_end_of_a_limit_the_caller_set_leaves_no_time_at_all()
     kept = replace(kept, request=replace(kept.request, timeout_s=20.0))
     hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered()).tell(Replied(reply=task(S), began=0.0))
     assert hand.at(21.0).hear(WHICH, UpdateSource.POLL).track.asking.left_s == 0.0
-
-
-def test_of_many_questions_the_last_32_are_remembered_and_one_that_is_over_twice_once() -> None:
-    hand = asking()
-    for number in range(40):
-        hand.at(hand.mono + 1.0).hear(task(W), UpdateSource.POLL)
-        hand.at(hand.mono + 1.0).hear(task(I, said=f"next {number}?"), UpdateSource.POLL)
-    answer(hand)
-    over = hand.track.record.over
-    assert (len(over), OVER_MAX) == (32, 32)
-    assert over[-1] == key_of(task(I, said="next 39?"))
-    hand.tell(Resumed(reply=task(W), began=hand.mono)).at(hand.mono + 1.0)
-    answer(hand.hear(task(I, said="next 39?"), UpdateSource.POLL))
-    assert hand.track.record.over == over
-
-
-def test_a_question_that_is_over_twice_in_a_row_is_remembered_once() -> None:
-    hand = answer(asking()).tell(Resumed(reply=task(W), began=10.0)).at(20.0)
-    answer(hand.hear(WHICH, UpdateSource.POLL))
-    assert hand.track.record.over == (key_of(WHICH),)
 
 
 def test_the_reply_to_a_cancel_does_not_clear_up_whether_an_answer_arrived() -> None:

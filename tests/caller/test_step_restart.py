@@ -24,13 +24,11 @@ from fleetsim.caller.signals import (
     Replied,
     ResolveQuestion,
     Resume,
-    Resumed,
     Send,
     SendFailed,
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules, Timer
-from fleetsim.model.asking import key_of
 from fleetsim.model.errors import MethodNotFound, TimedOut, Unreachable
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Task, TaskState
@@ -173,16 +171,6 @@ def test_a_question_whose_task_moved_on_before_the_restart_is_withdrawn_by_whate
         ResolveQuestion(question_id=question_of(before).question_id, state="withdrawn")
     ]
     assert len(hand.asked_for(Ask)) == 1
-
-
-def test_a_question_that_waits_with_nobody_asked_is_left_to_a_poll_and_remembered_once() -> None:
-    kept = replace(bound(WHICH), over=("earlier",), over_at=START)
-    hand = again(kept, after_s=20.0)
-    assert hand.track.asking.answered_at == 20.0
-    assert (hand.track.record.over, hand.track.record.over_at) == (("earlier", key_of(WHICH)), None)
-    known = replace(bound(WHICH), over=(key_of(WHICH),), over_at=START)
-    assert again(known, after_s=20.0).effects == ()
-    assert again(known, after_s=20.0).track.record.over == (key_of(WHICH),)
 
 
 def test_a_rejection_on_record_cancels_after_a_restart() -> None:
@@ -358,22 +346,6 @@ def test_work_in_a_webhook_that_outran_the_reply_expires_as_a_task_at_the_limit(
 # ------------------------------------------------------------------ nobody was looking
 
 
-def test_nothing_is_done_before_its_time() -> None:
-    for hand in (Hand.sent(), polling(Hand.sent()), asking().tell(Due())):
-        before = hand.track
-        assert hand.tell(Due()).effects == ()
-        assert hand.track == before
-
-
-@pytest.mark.parametrize(("late_s", "ends"), [(1.0, True), (1.01, False)])
-def test_only_more_than_a_second_of_not_looking_is_excused(late_s: float, ends: bool) -> None:
-    hand = Hand.sent().wait(15)
-    hand.at(hand.track.timers[Timer.DEADLINE] + late_s).tell(Due())
-    assert bool(hand.outcomes) is ends
-    if not ends:
-        assert (hand.track.timers[Timer.DEADLINE], hand.effects) == (hand.mono + 5.0, ())
-
-
 def test_a_question_that_lapsed_while_nobody_looked_has_five_seconds_and_is_looked_at() -> None:
     hand = asking()
     hand.at(90_000.0).tell(Due())
@@ -385,37 +357,12 @@ def test_a_question_that_lapsed_while_nobody_looked_has_five_seconds_and_is_look
     assert [o.cause for o in hand.outcomes] == [Cause.UNANSWERED]
 
 
-def test_the_limit_stands_still_for_a_question_even_if_nobody_looked() -> None:
-    hand = asking()
-    left_s = hand.track.asking.left_s
-    hand.at(50_000.0).tell(Due())
-    assert (hand.due(Timer.DEADLINE), hand.track.asking.left_s) == (None, left_s)
-
-
 def test_a_cancel_that_lapsed_while_nobody_looked_has_five_seconds_and_a_look() -> None:
     hand = Hand.sent().tell(Replied(reply=task(W), began=0.0)).tell(CancelAsked()).at(100.0).tell(Due())
     assert hand.effects == (Poll(),)
     assert hand.due(Timer.CANCEL) == 105.0
     hand.wait(5.0)
     assert [o.cause for o in hand.outcomes] == [Cause.CANCEL_UNCONFIRMED]
-
-
-def test_a_look_that_took_too_long_is_followed_by_another_at_once() -> None:
-    hand = polling(Hand.sent()).tell(CancelAsked()).at(100.0).tell(Due())
-    assert (hand.effects, hand.next_look) == ((), 0.0)
-
-
-def test_a_search_that_lapsed_while_nobody_looked_is_made_at_once() -> None:
-    hand = Hand.sent().tell(SendFailed(error=TimedOut("silent"))).at(500.0).tell(Due())
-    assert hand.effects == (LookUpTask(),)
-    assert (hand.due(Timer.GIVE_UP), hand.due(Timer.LOOK_UP)) == (505.0, None)
-
-
-def test_what_was_not_due_keeps_its_time_though_nobody_looked() -> None:
-    hand = Hand.sent().tell(Replied(reply=task(W), began=0.0)).at(10.0).tell(CancelAsked()).at(30.0).tell(Due())
-    assert (hand.track.timers[Timer.DEADLINE], hand.due(Timer.CANCEL)) == (3_600.0, 40.0)
-    lost = Hand.sent().tell(SendFailed(error=TimedOut("silent"))).at(40.0).tell(Due())
-    assert (lost.due(Timer.GIVE_UP), lost.due(Timer.POLL)) == (60.0, None)
 
 
 # ------------------------------------------------------------------ reminders
@@ -437,25 +384,3 @@ def test_an_answer_leaves_the_time_that_was_left_when_it_was_asked_and_a_minute_
     late = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(3_590.0).hear(WHICH, UpdateSource.POLL)
     late.at(5_000.0).tell(Answered(answer=answer_to(question_of(late))))
     assert late.track.timers[Timer.DEADLINE] == 5_060.0
-
-
-def test_a_second_question_in_the_same_pause_takes_nothing_of_what_was_left() -> None:
-    hand = asking().at(1_000.0).hear(task(I, said="sure?", said_id="q2"), UpdateSource.POLL)
-    hand.at(2_000.0).tell(Answered(answer=answer_to(question_of(hand))))
-    hand.tell(Resumed(reply=task(W), began=2_000.0))
-    assert hand.track.timers[Timer.DEADLINE] == 2_000.0 + 3_590.0
-
-
-@pytest.mark.parametrize(
-    ("over", "remembered", "kept"),
-    [(("q",), ("q",), True), (("p", "q"), ("p", "q"), True), (("q", "p"), ("q", "p", "q"), False), ((), ("q",), False)],
-)
-def test_only_another_question_than_the_last_forgets_when_that_was_over(
-    over: tuple[str, ...], remembered: tuple[str, ...], kept: bool
-) -> None:
-    key = key_of(WHICH)
-    keys = {"q": key, "p": "another"}
-    held = replace(bound(WHICH), over=tuple(keys[one] for one in over), over_at=START)
-    found = again(held).track.record
-    assert found.over == tuple(keys[one] for one in remembered)
-    assert found.over_at == (START if kept else None)

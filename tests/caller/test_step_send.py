@@ -15,26 +15,21 @@ from fleetsim.caller.signals import (
     CancelAsked,
     Close,
     Due,
-    Effect,
     Found,
     Left,
     LookUpTask,
-    Poll,
     Publish,
     Replied,
     Save,
     Send,
     SendFailed,
     StreamEnded,
-    Subscribe,
 )
 from fleetsim.caller.step import new_track
-from fleetsim.caller.track import Now, Rules, Timer
+from fleetsim.caller.track import Now, Timer
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
-    ConnectionLost,
-    EmptyStream,
     FleetsimError,
     HttpRefused,
     InternalError,
@@ -84,12 +79,6 @@ def test_a_request_goes_out_in_the_form_its_record_names(streaming: bool) -> Non
     assert hand.tell(Left()).track.turn_from == 0.0
 
 
-def test_what_the_agent_took_is_not_in_the_air_any_more() -> None:
-    assert not Hand.sent().tell(Replied(reply=task(W), began=0.0)).track.sending.in_air
-    streamed = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM).track
-    assert (streamed.sending.in_air, streamed.streaming.open, streamed.streaming.joining) == (False, True, False)
-
-
 def test_an_answer_that_leaves_is_not_recorded_as_a_send() -> None:
     hand = Hand.sent().tell(Replied(reply=task(W), began=0.0)).tell(Left())
     assert hand.track.record.phase is Phase.ACCEPTED
@@ -123,26 +112,6 @@ def test_a_pause_is_chances_but_never_none_nor_less_than_the_agent_asks(
     assert hand.due(Timer.RETRY) == waits
 
 
-def test_a_pause_is_told_to_a_tenth_of_a_second() -> None:
-    hand = Hand.sent()
-    hand.jitter = 0.33
-    hand.tell(SendFailed(error=Unreachable("refused")))
-    assert hand.effects == (Save(), retry("refused", 2, 0.3))
-
-
-def test_an_agent_is_waited_for_two_minutes_at_most_before_the_next_try() -> None:
-    hand = Hand.sent().tell(SendFailed(error=HttpRefused("busy", status=503, retry_after_s=1e9)))
-    assert hand.due(Timer.RETRY) == 120.0
-
-
-@pytest.mark.parametrize("error", [MethodNotFound("no stream"), UnsupportedOperation("no stream")])
-def test_a_stream_that_is_refused_becomes_a_plain_send_at_once(error: FleetsimError) -> None:
-    hand = Hand.sent(streaming=True).tell(SendFailed(error=error))
-    told = retry(f"no streaming after all, sending plainly: {error}", level=Level.INFO)
-    assert hand.effects == (told, Send(stream=False))
-    assert hand.track.turn_from is None
-
-
 def test_a_webhook_that_is_refused_is_left_out_of_the_same_send() -> None:
     hand = Hand.sent(push=True).tell(SendFailed(error=InvalidParams("no private addresses")))
     assert hand.asked_for(Send) == [Send(stream=False)]
@@ -161,12 +130,6 @@ def told_of_webhooks(hand: Hand) -> list[Level]:
     """The levels of the events that tell of a refused webhook."""
     told = (effect.event for effect in hand.effects if isinstance(effect, Publish))
     return [event.level for event in told if isinstance(event, WebhooksDegraded)]
-
-
-def test_on_this_machine_a_refused_webhook_is_no_warning() -> None:
-    hand = of(replace(record(push=True), url="http://127.0.0.1:9000/a2a"))
-    hand.tell(SendFailed(error=InvalidParams("a loopback address")))
-    assert told_of_webhooks(hand.tell(Replied(reply=task(W), began=0.0))) == [Level.INFO]
 
 
 @pytest.mark.parametrize(
@@ -200,11 +163,6 @@ def test_a_stream_and_a_webhook_that_one_code_may_mean_are_left_out_one_after_th
     assert (named.asked_for(Send), named.track.record.push) == ([Send(stream=True)], False)
 
 
-def test_a_webhook_that_is_registered_later_is_not_what_a_send_is_refused_for() -> None:
-    hand = of(replace(record(push=True), register_push=True)).tell(SendFailed(error=InvalidParams("no text")))
-    assert [o.kind for o in hand.outcomes] == [OutcomeKind.UNDELIVERABLE]
-
-
 def test_the_other_dialect_is_tried_in_those_words_and_never_as_a_stream() -> None:
     hand = of(replace(record(), other=OTHER)).tell(SendFailed(error=MethodNotFound("what?")))
     assert hand.effects == (
@@ -218,13 +176,6 @@ def test_a_send_that_a_webhook_outran_is_told_to_have_arrived() -> None:
     hand = Hand.sent(push=True).hear(task(W), UpdateSource.PUSH).tell(SendFailed(error=TimedOut("silent")))
     assert hand.effects[-1] == retry("the task is known already: silent", level=Level.INFO)
     assert hand.track.task is not None
-
-
-def test_a_refused_key_is_final_where_nothing_is_repeated() -> None:
-    hand = Hand.sent()
-    hand.rules = replace(hand.rules, retry_waits_s=())
-    hand.tell(SendFailed(error=AuthRefused("no", status=401)))
-    assert [(o.kind, o.cause) for o in hand.outcomes] == [(OutcomeKind.UNDELIVERABLE, Cause.CREDENTIAL_REFUSED)]
 
 
 # ------------------------------------------------------------------ refused for good
@@ -311,38 +262,6 @@ def test_a_lost_reply_is_looked_for_now_and_once_more_before_it_is_given_up() ->
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.UNKNOWN]
 
 
-def test_which_try_was_lost_is_told() -> None:
-    hand = Hand.sent().tell(SendFailed(error=Unreachable("down"))).wait(1).tell(SendFailed(error=TimedOut("silent")))
-    told = retry("no task in the answer, looking for it: silent", attempt=2, seconds=60)
-    assert hand.effects == (told, LookUpTask())
-
-
-def test_what_came_instead_of_a_reply_is_kept_up_to_400_characters() -> None:
-    hand = lost(HttpRefused("x" * 600, status=500))
-    assert len(hand.track.sending.lost) == 400
-    assert hand.track.sending.lost.startswith("x" * 399)
-
-
-def test_after_a_stream_without_a_word_the_second_look_is_five_seconds_later() -> None:
-    hand = lost(EmptyStream(), streaming=True)
-    assert hand.due(Timer.LOOK_UP) == 10.0
-    assert not hand.tell(Found(task=None)).outcomes
-    hand.at(10.0).tell(Due())
-    assert hand.effects == (LookUpTask(),)
-    hand.tell(Found(task=None))
-    (outcome,) = hand.outcomes
-    said = "the agent ended the stream without a word; its task was not found: it may have run"
-    assert (outcome.kind, outcome.cause, outcome.reason) == (OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL, said)
-
-
-def test_a_look_that_fails_is_repeated_in_five_seconds_only_after_a_stream_without_a_word() -> None:
-    failed = Found(task=None, error=Unreachable("restarting"))
-    silent = lost(EmptyStream(), streaming=True).at(7.0).tell(failed)
-    assert (silent.due(Timer.LOOK_UP), silent.track.polling.trouble) == (12.0, "restarting")
-    plain = lost().at(7.0).tell(failed)
-    assert (plain.due(Timer.LOOK_UP), plain.track.polling.trouble) == (35.0, "restarting")
-
-
 def test_a_task_that_is_found_is_bound_and_told() -> None:
     hand = lost().at(6.0).tell(Found(task=task(W)))
     assert hand.effects[:2] == (Save(), retry("found the task whose reply was lost", level=Level.INFO))
@@ -355,20 +274,6 @@ def test_a_task_that_is_found_is_bound_and_told() -> None:
     assert (kept.via, kept.turn_from) == (UpdateSource.POLL, 0.0)
 
 
-def test_a_search_that_comes_back_after_the_webhook_is_not_needed() -> None:
-    hand = lost(push=True).hear(status(W), UpdateSource.PUSH)
-    before = hand.track
-    assert hand.tell(Found(task=task(C, "done"))).effects == ()
-    assert hand.track == before
-
-
-def test_a_search_nobody_asked_for_changes_nothing() -> None:
-    hand = Hand.sent()
-    before = hand.track
-    assert hand.tell(Found(task=None, possible=False)).effects == ()
-    assert hand.track == before
-
-
 def test_a_follow_ups_task_is_found_only_if_it_tells_of_the_message() -> None:
     stands = task(C, "of before")
     hand = of(follow_up()).tell(SendFailed(error=TimedOut("silent"))).tell(Found(task=stands))
@@ -376,20 +281,6 @@ def test_a_follow_ups_task_is_found_only_if_it_tells_of_the_message() -> None:
     took = replace(stands, history=(replace(message("more"), message_id="m-1"),))
     hand.tell(Found(task=took))
     assert hand.track.task is not None
-
-
-@pytest.mark.parametrize(("push", "due"), [(True, 305.0), (False, None)])
-def test_where_no_search_is_possible_a_webhook_has_ten_intervals(push: bool, due: float | None) -> None:
-    hand = lost(push=push).tell(Found(task=None, possible=False))
-    assert (None if hand.outcomes else hand.due(Timer.GIVE_UP)) == due
-    if push:
-        hand.at(20.0).tell(Found(task=None, possible=False))
-        assert hand.due(Timer.GIVE_UP) == due, "counted from the first look"
-
-
-def test_after_a_stream_without_a_word_no_webhook_is_given_longer() -> None:
-    hand = lost(EmptyStream(), streaming=True, push=True).tell(Found(task=None, possible=False))
-    assert hand.due(Timer.GIVE_UP) == 65.0
 
 
 # ------------------------------------------------------------------ streams that end
@@ -420,17 +311,6 @@ def test_a_stream_that_ended_is_joined_again_ever_later_and_three_times_at_most(
     assert (hand.due(Timer.REJOIN), hand.track.streaming.joining) == (None, False)
 
 
-def test_where_more_tries_than_pauses_are_allowed_the_last_pause_stays() -> None:
-    hand = streamed()
-    hand.rules = Rules(resubscribes_max=5)
-    waits = []
-    for _ in range(6):
-        hand.tell(StreamEnded())
-        due = hand.track.timers.pop(Timer.REJOIN, None)
-        waits.append(due and due - hand.mono)
-    assert waits == [0.5, 1.5, 4.5, 4.5, 4.5, None]
-
-
 def test_a_stream_that_may_not_be_joined_again_leaves_a_gap_that_is_looked_at() -> None:
     hand = streamed(rejoin=False).tell(StreamEnded())
     assert (hand.due(Timer.REJOIN), hand.track.streaming.gap, hand.next_look) == (None, True, 1.0)
@@ -454,12 +334,6 @@ def test_a_stream_that_may_not_be_joined_since_its_task_has_ended_has_it_looked_
     assert (hand.due(Timer.REJOIN), hand.next_look) == (None, 0.0)
 
 
-def test_why_a_stream_broke_is_told_in_500_characters() -> None:
-    hand = streamed().tell(StreamEnded(error=ConnectionLost("x" * 900)))
-    ((topic, _, payload),) = hand.said
-    assert (topic, len(payload["why"])) == ("agent.stream.broken", 500)
-
-
 def test_the_end_of_a_stream_is_expected_while_a_question_is_open_or_the_task_has_ended() -> None:
     asking = streamed().hear(task(I, said="which?"), UpdateSource.STREAM).tell(StreamEnded())
     ended = streamed().hear(status(C), UpdateSource.STREAM).tell(StreamEnded())
@@ -469,19 +343,3 @@ def test_the_end_of_a_stream_is_expected_while_a_question_is_open_or_the_task_ha
             False,
             False,
         )
-
-
-def test_a_stream_that_ended_before_any_task_is_one_without_a_word() -> None:
-    hand = Hand.sent(streaming=True).tell(StreamEnded())
-    assert hand.track.sending.silent
-    assert hand.asked_for(LookUpTask)
-    cut = Hand.sent(streaming=True).tell(StreamEnded(error=ConnectionLost("cut")))
-    assert (cut.track.sending.silent, cut.track.sending.lost) == (False, "cut")
-
-
-def test_a_stream_is_joined_and_the_task_polled_at_their_own_times() -> None:
-    hand = streamed().tell(StreamEnded()).wait(0.5)
-    assert hand.effects == (Subscribe(),)
-    hand.wait(0.5)
-    expected: tuple[Effect, ...] = (Poll(),)
-    assert hand.effects == expected

@@ -29,7 +29,6 @@ from fleetsim.caller.signals import (
     SendFailed,
     StreamEnded,
     Subscribe,
-    TurnedAway,
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules, Timer
@@ -144,24 +143,6 @@ def test_an_address_without_the_task_is_asked_once_more(code: int) -> None:
     assert not hand.outcomes
     assert look(hand, gone)
     assert [(o.kind, o.cause) for o in hand.outcomes] == [(OutcomeKind.LOST, Cause.TASK_GONE)]
-
-
-def test_different_refusals_are_not_the_same_answer_three_times() -> None:
-    hand = bound()
-    for error in (InvalidParams("x"), WireError("HTML"), InvalidParams("x"), Unreachable("down"), WireError("HTML")):
-        assert look(hand, error)
-    assert hand.track.polling.stopped is None
-    look(hand, InvalidParams("x"))
-    assert [o.kind for o in hand.outcomes] == [OutcomeKind.LOST]
-
-
-def test_one_good_look_forgets_the_refusals_before_it() -> None:
-    hand = bound()
-    for _ in range(10):
-        look(hand, WireError("HTML"))
-        look(hand, WireError("HTML"))
-        hand.wait(40).hear(task(W), UpdateSource.POLL)
-    assert not hand.outcomes
 
 
 def test_while_a_stream_is_open_polling_ends_and_the_request_goes_on() -> None:
@@ -315,19 +296,6 @@ def test_a_lost_reply_that_nothing_can_find_is_given_up_at_once() -> None:
     assert [(o.kind, o.blame) for o in hand.outcomes] == [(OutcomeKind.UNKNOWN, Blame.NETWORK)]
 
 
-def test_a_confirmation_that_came_a_moment_too_soon_is_not_asked_for_at_once() -> None:
-    hand = Hand.sent()
-    hand.tell(Replied(reply=task(W), began=0.0)).wait(1.2)
-    hand.tell(PollFailed(error=TaskNotFound())).wait(5)
-    at = hand.mono
-    hand.track = replace(
-        hand.track, polling=replace(hand.track.polling, missed_at=at - 4.6)
-    )  # another answer had it looked at sooner
-    hand.tell(PollFailed(error=TaskNotFound()))
-    assert hand.next_look is not None
-    assert hand.next_look >= 1.0
-
-
 def lost(**kind: bool) -> Hand:
     return Hand.sent(**kind).tell(SendFailed(error=TimedOut("silent")))
 
@@ -345,27 +313,6 @@ def test_a_webhook_of_a_long_task_is_waited_for_where_nobody_can_look() -> None:
         if hand.asked_for(LookUpTask):
             hand.tell(Found(task=None, possible=False))
     assert [(o.kind, o.duration_ms) for o in hand.outcomes] == [(OutcomeKind.UNKNOWN, 300_000)]
-
-
-@pytest.mark.parametrize(
-    ("push", "found", "why"),
-    [
-        (False, Found(task=None, possible=False), "offers no way to look for its task, and sends us no webhooks"),
-        (True, Found(task=None, possible=False), "offers no way to look for its task, and no webhook told of it"),
-        (True, Found(task=None), "asked for its task 2 times, shows none that is surely it"),
-        (True, Found(task=None, error=Unreachable("it is down")), "could not be asked for its task: it is down"),
-    ],
-)
-def test_a_reply_that_was_never_found_says_why_it_could_not_be(push: bool, found: Found, why: str) -> None:
-    hand = lost(push=push).tell(found)
-    for _ in range(12):
-        hand.wait(30)
-        if hand.asked_for(LookUpTask):
-            hand.tell(found)
-    (outcome,) = hand.outcomes
-    assert outcome.kind is OutcomeKind.UNKNOWN
-    assert why in outcome.reason
-    assert outcome.reason.endswith("it may have run")
 
 
 # ------------------------------------------------------------------ first looks
@@ -390,13 +337,6 @@ def test_a_task_is_first_looked_at_after_a_second_and_then_ever_more_seldom() ->
     assert all(26 <= gap <= 34 for gap in late)
 
 
-def test_a_short_interval_is_kept_from_the_first_look_on() -> None:
-    hand = Hand(track=new_track(record(), Now(0.0, START)), rules=Rules(poll_interval_s=0.2))
-    hand.tell(Recovered()).tell(Replied(reply=task(W), began=0.0))
-    hand.wait(0.25)
-    assert hand.asked_for(Poll)
-
-
 def test_after_an_answer_the_next_looks_are_soon_again() -> None:
     hand = bound()
     looks(hand, 300)
@@ -412,11 +352,6 @@ def test_after_a_restart_old_tasks_are_looked_at_once_and_then_at_their_interval
     kept = replace(record(), phase=Phase.ACCEPTED, task=task(W))
     hand = Hand(track=new_track(kept, Now(0.0, START + timedelta(seconds=600)))).tell(Recovered())
     assert len(looks(hand, 60)) <= 3
-
-
-def test_while_a_stream_tells_nobody_hurries_to_look() -> None:
-    hand = Hand.begun(streaming=True).hear(task(W), UpdateSource.STREAM)
-    assert len(looks(hand, 20)) <= 1
 
 
 # ------------------------------------------------------------------ limits a caller sets
@@ -473,40 +408,9 @@ def test_after_a_restart_tasks_are_looked_at_one_by_one_within_four_seconds() ->
     assert wakes == [0.0, 1.5, 4.0]
 
 
-def test_the_time_between_two_tries_is_not_the_agents() -> None:
-    hand = Hand.sent()
-    assert hand.track.record.agent_since is not None
-    hand.mono = 3.0
-    hand.tell(SendFailed(error=Unreachable("down")))
-    assert (hand.track.record.agent_since, hand.track.turn_from) == (None, None)
-    assert hand.track.record.phase is Phase.INTENT
-
-
 @pytest.mark.parametrize(("hours", "turn_s"), [(0.0, 0.0), (0.5, 1_800.0), (10.0, 3_600.0), (-1.0, 0.0)])
 def test_the_agents_time_goes_on_over_a_restart_and_a_clock_that_jumped_adds_no_more_than_the_limit(
     hours: float, turn_s: float
 ) -> None:
     kept = replace(record(limit_s=3_600), phase=Phase.ACCEPTED, task=task(W), agent_since=START)
     assert new_track(kept, Now(50.0, START + timedelta(hours=hours))).turn_from == 50.0 - turn_s
-
-
-def test_a_webhook_that_was_turned_away_owes_a_look_in_a_second() -> None:
-    hand = Hand.begun(push=True).tell(Replied(reply=task(W), began=0.0))
-    hand.wait(16)
-    hand.hear(task(W), UpdateSource.POLL).wait(14)
-    hand.tell(TurnedAway())
-    assert hand.due(Timer.POLL) == hand.mono + 1.0
-    hand.wait(1.0).hear(task(W), UpdateSource.POLL).tell(TurnedAway())
-    assert hand.due(Timer.POLL) == hand.mono + 5.0, "a flood of webhooks makes no flood of looks"
-
-
-def test_while_something_else_tells_a_task_is_looked_at_every_two_intervals_and_else_sooner() -> None:
-    streamed = Hand.begun(streaming=True).hear(task(W), UpdateSource.STREAM)
-    pushed = Hand.begun(push=True).tell(Replied(reply=task(W), began=0.0)).hear(task(W), UpdateSource.PUSH)
-    alone = Hand.begun().tell(Replied(reply=task(W), began=0.0))
-    due = []
-    for hand in (streamed, pushed, alone):
-        assert len(hand.wait(16).asked_for(Poll)) == 1
-        hand.hear(task(W), UpdateSource.POLL)
-        due.append(hand.next_look)
-    assert due == [60.0, 60.0, 16.0]  # as long again as it has run

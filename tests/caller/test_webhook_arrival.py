@@ -12,7 +12,6 @@ from fleetsim.caller.ledger import EarlyWebhook
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.webhook_arrival import EarlyLimits, EarlyWebhooks
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import outcome, record, webhook
 
@@ -21,9 +20,6 @@ SMALL = EarlyLimits(per_request_max=3, per_agent_max=5, per_agent_bytes_max=100,
 
 def early(request: str, size: int = 1, *, agent: str = "a") -> EarlyWebhook:
     return replace(webhook(request, agent=agent), body_bytes=size)
-
-
-OTHER = early("d-1", agent="b")
 
 
 @pytest.mark.parametrize(
@@ -139,33 +135,3 @@ async def test_at_any_time_there_is_room_for_what_the_limits_leave_beside_the_ke
                 await room.keep(one)
             refused += 1
     assert min(refused, taken) > 30
-
-
-async def _full(kept: list[EarlyWebhook], one_more: EarlyWebhook) -> str:
-    """Which limit keeps one more out; empty if none does."""
-    room = EarlyWebhooks(Fickle())  # type: ignore[arg-type]
-    room.take_over(kept)
-    try:
-        await room.keep(one_more)
-    except NotAccepting as error:
-        return str(error).rpartition("(")[2].rstrip(")")
-    return ""
-
-
-@pytest.mark.parametrize(
-    ("kept", "one_more", "reached"),
-    [
-        ([early("c-1")] * 16, early("c-1"), "per_request_max"),
-        ([early(f"c-{n}") for n in range(1_000)], early("c-x"), "per_agent_max"),
-        ([early("c-1", 2 * WIRE_BYTES_MAX)], early("c-2", 1), "per_agent_bytes_max"),
-        ([early(f"{n}", agent=f"{n}") for n in range(10_000)], early("c-1"), "webhooks_max"),
-        ([early(a, WIRE_BYTES_MAX, agent=a) for a in "bcde"], early("c-1", 1), "bytes_max"),
-    ],
-)
-async def test_by_default_one_of_the_largest_fits_beside_another_and_so_many_small_ones(
-    kept: list[EarlyWebhook], one_more: EarlyWebhook, reached: str
-) -> None:
-    assert await _full(kept, one_more) == reached
-    large = kept[-1].body_bytes > 1
-    less = [*kept[:-1], replace(kept[-1], body_bytes=kept[-1].body_bytes - 1)] if large else kept[:-1]
-    assert await _full(less, one_more) == ""

@@ -21,7 +21,7 @@ WORDS = """
     host interface internals job journal keys labels layout lifespan
     limiter limits line link listener lock look
     mark marks member meter metrics migration mode mount note notes notice
-    notifier now observer operations options origin overlap pacer page palette pane pattern percentiles period
+    notifier now observer operations options origin overlap page palette pane pattern percentiles period
     phase pipeline place plan policy polling principal problem profile program progress prompt protocol proxy
     pushing query rate rates reader receiver registry report response retention role room route rows rule rules
     scheduler screen sender server service settings severity sink size slots snapshot source spec stamp stats
