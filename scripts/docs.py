@@ -25,7 +25,7 @@ from fleetsim.caller.meter import MeterLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.step import machine
 from fleetsim.caller.track import Rules
-from fleetsim.caller.webhook_arrival import EarlyLimits
+from fleetsim.caller.webhooks import EarlyLimits
 from fleetsim.check.requirement import NEEDS, ONCE
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.cli.exit_codes import Exit

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import RequestAccepted, RequestRefused
-from fleetsim.caller.follow_up import follow_up
 from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord
 from fleetsim.caller.registry import CardReader
 from fleetsim.caller.skill_policy import SkillPolicy
+from fleetsim.caller.track import follow_up
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.changing import made_often, replace
 from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, UnknownTarget

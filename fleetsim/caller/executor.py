@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.caller.webhooks import CALLBACK_PATH, CallbackTokens
 from fleetsim.client import AgentClient
 from fleetsim.model.call import (
     Call,
@@ -53,8 +53,6 @@ from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import Reply, dialect
 
 T = TypeVar("T")
-
-CALLBACK_PATH = "/api/a2a/callback/"
 
 
 class Clients(Protocol):

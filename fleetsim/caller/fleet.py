@@ -15,8 +15,7 @@ from pydantic_core import CoreSchema
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.channels.channel import Channel, ChannelIds
 from fleetsim.caller.health import Thresholds
-from fleetsim.caller.rates import BUILT_IN, Rate, Rates
-from fleetsim.caller.track import Rules
+from fleetsim.caller.track import BUILT_IN, Rate, Rates, Rules
 from fleetsim.client.credential import Credential, Scheme
 from fleetsim.runtime.explain import DECLARED
 from fleetsim.wire.dialect import DIALECTS

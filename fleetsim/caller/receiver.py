@@ -20,13 +20,12 @@ from starlette.routing import Route
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level, UpdateIgnored
-from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
 from fleetsim.caller.ledger import Ledger, RequestRecord
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.step.following import state_of, task_id_of
-from fleetsim.caller.tokens import CallbackTokens, TokenClaims
 from fleetsim.caller.tracker import Tracker
+from fleetsim.caller.webhooks import CALLBACK_PATH, CallbackTokens, TokenClaims
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import WIRE_BYTES_MAX

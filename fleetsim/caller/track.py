@@ -6,18 +6,83 @@ reach it and what it can ask for. Nothing here waits, sends or reads a clock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from hashlib import sha256
+from typing import Annotated, ClassVar, TypeAlias
+
+from pydantic import ConfigDict, Field
 
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.rates import Rates
-from fleetsim.model.changing import made_often
-from fleetsim.model.event import TaskEvent
+from fleetsim.model.asking import text_of
+from fleetsim.model.changing import made_often, replace
+from fleetsim.model.event import Snapshot, TaskEvent
+from fleetsim.model.extensions import Usage
 from fleetsim.model.limits import TEXT_CHARS_MAX
-from fleetsim.model.task import Task
-from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, UpdateSource
+from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
+from fleetsim.model.work import KIND_OF_STATE, Answer, Cause, Outcome, OutcomeKind, Question, UpdateSource
+from fleetsim.runtime.explain import DECLARED
 from fleetsim.runtime.retry import DELAYS_S, LOST_CONFIRM_S, RETRY_AFTER_MAX_S, YOUNG_S
+
+# ------------------------------------------------------------------ what tokens cost, when an agent does not say
+
+Usd: TypeAlias = Annotated[float, Field(ge=0, le=1e6, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """US dollars per million tokens. Cache reads and writes default to the usual share of the input price."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    input_usd: Usd
+    """Input."""
+    output_usd: Usd
+    """Output."""
+    cache_read_usd: Usd | None = None
+    """Input read from a cache."""
+    cache_write_usd: Usd | None = None
+    """Input written to a cache."""
+
+    def price(self, usage: Usage) -> float:
+        """US dollars for ``usage``."""
+        read = self.input_usd * 0.1 if self.cache_read_usd is None else self.cache_read_usd
+        write = self.input_usd * 1.25 if self.cache_write_usd is None else self.cache_write_usd
+        total = usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd
+        total += usage.cache_read_input_tokens * read + usage.cache_creation_input_tokens * write
+        return total / 1e6
+
+
+DEFAULT = "default"
+BUILT_IN: Mapping[str, Rate] = {
+    "claude-opus-4-6": Rate(input_usd=15, output_usd=75),
+    "claude-sonnet-4-6": Rate(input_usd=3, output_usd=15),
+    "claude-haiku-4-5": Rate(input_usd=0.25, output_usd=1.25),
+    "gpt-4o": Rate(input_usd=2.5, output_usd=10),
+    "gpt-4o-mini": Rate(input_usd=0.15, output_usd=0.6),
+    DEFAULT: Rate(input_usd=3, output_usd=15),
+}
+"""Workstacean's table. A model's longest known prefix counts, so dated names find their rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """The table in force. ``by_model`` must have ``default``."""
+
+    by_model: Mapping[str, Rate] = field(default_factory=lambda: BUILT_IN)
+
+    def rate(self, model: str | None) -> Rate:
+        """The rate of ``model``: its own, else that of its longest listed prefix, else the default."""
+        known = [name for name in self.by_model if model and model.startswith(name)]
+        return self.by_model[max(known, key=len, default=DEFAULT)]
+
+    def estimate(self, usage: Usage | None, model: str | None) -> float | None:
+        """US dollars for tokens whose cost the agent did not report; None without tokens."""
+        return self.rate(model).price(usage) if usage else None
+
+
+# ------------------------------------------------------------------ tracks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,3 +305,59 @@ class Track:
     def correlation_id(self) -> str:
         """The request's id."""
         return self.record.request.correlation_id
+
+
+# ------------------------------------------------------------------ follow-ups
+#
+# A follow-up is one more message on a task that its agent has already. An agent that takes the message may still show
+# the task as it stood before (ended, or waiting), in its reply or at the start of its stream. That is not the answer:
+# only a poll that began afterwards is believed about it.
+
+_DIGEST_CHARS = 24
+
+
+def follow_up(record: RequestRecord, last: Outcome | None, last_record: RequestRecord | None) -> RequestRecord:
+    """The follow-up with what is known of its task's past: its context, and how it stood.
+
+    ``last`` is the newest outcome of the same task and ``last_record`` its request. Without them the agent
+    finds the context by the task.
+    """
+    if last is None:
+        return record
+    context = record.request.context_id or last.context_id or None
+    return replace(record, request=replace(record.request, context_id=context), earlier=_earlier(last, last_record))
+
+
+def _earlier(last: Outcome, record: RequestRecord | None) -> str:
+    state = next((state for state, kind in KIND_OF_STATE.items() if kind is last.kind), None)
+    if state is not None:
+        return _digest(state, last.text)
+    return how_it_stands(record.task) if record is not None and record.task is not None else ""
+
+
+def how_it_stands(task: Task) -> str:
+    """A digest of a task that does nothing by itself (ended, or waiting); the empty string for any other."""
+    return _digest(task.state, text_of(task)[0]) if task.terminal or task.state in INTERRUPTED else ""
+
+
+def _digest(state: TaskState, text: str) -> str:
+    return sha256(f"{state.value}\0{text}".encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARS]
+
+
+def shows_the_past(record: RequestRecord, event: TaskEvent) -> bool:
+    """Whether an event shows a follow-up's task exactly as it stood before the message."""
+    return isinstance(event, Snapshot) and record.earlier != "" and how_it_stands(event.task) == record.earlier
+
+
+def just_taken(event: TaskEvent) -> TaskEvent:
+    """The past, read for what it says of the present: the message was taken, and nothing has moved yet."""
+    assert isinstance(event, Snapshot)
+    return Snapshot(task=replace(event.task, status=TaskStatus(state=TaskState.SUBMITTED)))
+
+
+def shows_the_message(record: RequestRecord, task: Task) -> bool:
+    """Whether a task tells that the message arrived, its own reply being lost."""
+    if any(message.message_id == record.message_id for message in task.history):
+        return True
+    stands = how_it_stands(task)
+    return stands == "" or (record.earlier != "" and stands != record.earlier)

@@ -53,7 +53,7 @@ from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
-from fleetsim.caller.webhook_arrival import EarlyLimits, EarlyWebhooks, PushWatch
+from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks, PushWatch
 from fleetsim.model.asking import check_answer
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import (

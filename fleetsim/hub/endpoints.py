@@ -32,7 +32,7 @@ from fleetsim.api.bodies import (
     UpdateCeremonyBody,
     VetoBody,
 )
-from fleetsim.caller.executor import CALLBACK_PATH
+from fleetsim.caller.webhooks import CALLBACK_PATH
 from fleetsim.hub.keys import Principal
 
 

@@ -20,7 +20,7 @@ from pydantic.alias_generators import to_camel
 
 from fleetsim.caller.config import NAME
 from fleetsim.caller.file_watch import FileWatch
-from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.explain import Pattern, combine, explain
 from fleetsim.runtime.ports import Files, FileStamp, Ids

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from fleetsim.caller.config import NAME
-from fleetsim.caller.executor import CALLBACK_PATH
+from fleetsim.caller.webhooks import CALLBACK_PATH
 from fleetsim.runtime.explain import Pattern
 from fleetsim.runtime.ports import Request
 from fleetsim.sim.quantities import Share, Span, When, in_words

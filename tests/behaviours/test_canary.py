@@ -23,7 +23,7 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.event_wire import from_wire
-from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.cli.logs import HIDDEN
 from fleetsim.client import AgentClient, Credential
 from fleetsim.dashboard.screenshot import take

@@ -22,9 +22,9 @@ from fleetsim.caller.ledger import Ledger, RequestRecord
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.skill_policy import SkillPolicy
-from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
+from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.client import AgentClient
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import Task

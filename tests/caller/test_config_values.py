@@ -20,7 +20,7 @@ from fleetsim.caller.fleet import (
     difference,
 )
 from fleetsim.caller.health import Thresholds
-from fleetsim.caller.rates import BUILT_IN, Rate, Rates
+from fleetsim.caller.track import BUILT_IN, Rate, Rates
 from fleetsim.client.credential import Credential
 from fleetsim.model.errors import ConfigError
 

@@ -19,7 +19,7 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.tokens import CallbackTokens, TokenClaims
+from fleetsim.caller.webhooks import CallbackTokens, TokenClaims
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import ConfigError, FleetsimError, Unreachable, WireError
 from fleetsim.model.hops import HUBS_HEADER, HUBS_KEY

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetsim.caller.health import Condition, FleetHealth, HealthWord, Thresholds
-from fleetsim.caller.rates import BUILT_IN, Rate, Rates
+from fleetsim.caller.track import BUILT_IN, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.work import Cause, Outcome, OutcomeKind

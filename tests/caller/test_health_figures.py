@@ -12,7 +12,7 @@ import pytest
 
 from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, SystemActor, Thresholds
 from fleetsim.caller.outcome_stats import OutcomeStats, RecentFailure, TrendBucket
-from fleetsim.caller.rates import BUILT_IN, DEFAULT, Rate, Rates
+from fleetsim.caller.track import BUILT_IN, DEFAULT, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource

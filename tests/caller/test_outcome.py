@@ -10,11 +10,10 @@ import pytest
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level, OutcomeDecided
-from fleetsim.caller.follow_up import follow_up, how_it_stands, shows_the_message, shows_the_past
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.step import new_track
 from fleetsim.caller.step.ending import cause_of, outcome_of
-from fleetsim.caller.track import Now, Track
+from fleetsim.caller.track import Now, Track, follow_up, how_it_stands, shows_the_message, shows_the_past
 from fleetsim.model.errors import (
     AuthRefused,
     Blame,

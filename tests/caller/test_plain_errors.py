@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from fleetsim.caller.config import AgentFile, parse_fleet
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.health import Thresholds
-from fleetsim.caller.rates import Rate
+from fleetsim.caller.track import Rate
 from fleetsim.ceremony.file import CeremonyFile, parse_ceremony
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load

@@ -10,7 +10,7 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.track import Pushing
-from fleetsim.caller.webhook_arrival import SILENT_AFTER, PushWatch
+from fleetsim.caller.webhooks import SILENT_AFTER, PushWatch
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind, UpdateSource
 from fleetsim.runtime.ports import Runtime

@@ -15,8 +15,8 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
-from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.caller.track import Rules
+from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.work import OutcomeKind

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.events import Level
-from fleetsim.caller.follow_up import how_it_stands
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.signals import (
     Begin,
@@ -31,7 +30,7 @@ from fleetsim.caller.signals import (
     TurnedAway,
 )
 from fleetsim.caller.step import new_track
-from fleetsim.caller.track import Now, Rules, Timer
+from fleetsim.caller.track import Now, Rules, Timer, how_it_stands
 from fleetsim.model.errors import (
     AuthRefused,
     EmptyStream,

@@ -8,7 +8,6 @@ import pytest
 
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import WebhooksDegraded
-from fleetsim.caller.follow_up import how_it_stands
 from fleetsim.caller.ledger import OtherWay, Phase, RequestRecord
 from fleetsim.caller.signals import (
     Begin,
@@ -26,7 +25,7 @@ from fleetsim.caller.signals import (
     StreamEnded,
 )
 from fleetsim.caller.step import new_track
-from fleetsim.caller.track import Now, Timer
+from fleetsim.caller.track import Now, Timer, how_it_stands
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,

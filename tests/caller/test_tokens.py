@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from fleetsim.caller.tokens import CallbackTokens, TokenClaims
+from fleetsim.caller.webhooks import CallbackTokens, TokenClaims
 
 OLD, NEW = b"a" * 32, b"b" * 32
 TOKENS = CallbackTokens({1: OLD, 2: NEW}, current=2)

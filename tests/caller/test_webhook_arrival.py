@@ -10,7 +10,7 @@ import pytest
 
 from fleetsim.caller.ledger import EarlyWebhook
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.caller.webhook_arrival import EarlyLimits, EarlyWebhooks
+from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import outcome, record, webhook

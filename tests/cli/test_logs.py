@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.cli import dashboard
 from fleetsim.cli.logs import HIDDEN, SafeFormatter
 from fleetsim.model.text import escape, neutralise

@@ -14,7 +14,7 @@ import httpx
 from starlette.requests import Request
 
 from fleetsim.caller.receiver import given_token
-from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.errors import BlockedAddress
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.runtime.address import AddressPolicy, parse_address, parse_webhook_url

@@ -32,7 +32,7 @@ PLANTED = {
     "there is one guarded server": ("fleetsim/agent/guard.py", "import uvicorn"),
     "model and wire reach nothing outside": ("fleetsim/model/text.py", "import random"),
     "the deciding modules are pure: no loop, clock, chance, socket or screen, near or far": (
-        "fleetsim/caller/follow_up.py",
+        "fleetsim/caller/track.py",
         "import fleetsim.runtime.workers",
     ),
     "a dialect is imported only by wire.dialect": ("fleetsim/client/__init__.py", "import fleetsim.wire.v0_3"),

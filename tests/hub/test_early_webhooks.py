@@ -14,8 +14,7 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.ledger import EarlyWebhook
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.caller.tokens import CallbackTokens
-from fleetsim.caller.webhook_arrival import EarlyLimits
+from fleetsim.caller.webhooks import CallbackTokens, EarlyLimits
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest

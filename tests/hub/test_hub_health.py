@@ -12,7 +12,7 @@ from fleetsim.agent import SkillContext
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import EPOCH
 from fleetsim.caller.health import AgentHealth, HealthWord
-from fleetsim.caller.rates import BUILT_IN, Rate, Rates
+from fleetsim.caller.track import BUILT_IN, Rate, Rates
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest
 from fleetsim.testbed.faults import Latency, Match, Status
 from tests.bench.walks import Walk

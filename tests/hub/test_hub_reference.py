@@ -11,7 +11,7 @@ from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.health import FleetHealth, HealthWord
 from fleetsim.caller.jsonable import camel
 from fleetsim.caller.outcome_stats import OutcomeStats
-from fleetsim.caller.rates import BUILT_IN
+from fleetsim.caller.track import BUILT_IN
 from fleetsim.ceremony.file import CeremonyFile
 from fleetsim.hub.api import Api
 from fleetsim.hub.hub import Hub

@@ -6,8 +6,8 @@ import asyncio
 import random
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.track import Rules
+from fleetsim.caller.webhooks import CALLBACK_PATH
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import Answer, OutcomeKind
 from fleetsim.testbed import faults

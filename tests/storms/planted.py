@@ -141,7 +141,7 @@ DEFECTS = (
     Planted(
         "U11",
         "a token proves nothing by itself",
-        "caller/tokens.py",
+        "caller/webhooks.py",
         "epoch not in self._keys or not hmac.compare_digest(signature_bytes, self._mac(epoch, claims))",
         "epoch not in self._keys",
         "tests/caller/test_receiver.py",

@@ -74,7 +74,7 @@ class RequestRecord:
     inside the send. ``bound_at`` is when the agent's first word bound it to a task. ``answers`` counts the answers
     the agent took, ``over`` names the questions that are over, the last one last, and ``over_at`` is when the agent
     set the status with the last one in its message; ``message_id`` stays the same over every retry of the first send.
-    ``earlier`` is, of a follow-up, how its task stood before (``caller/follow_up.py``); ``warnings`` are for whoever
+    ``earlier`` is, of a follow-up, how its task stood before (``caller/track.py``); ``warnings`` are for whoever
     asked. ``shortened``: the caller asked for less time than is configured. ``rejected``: it is canceled because
     somebody rejected the agent's question.
     ``agent_s`` are the seconds the agent has had it so far, and ``agent_since`` is since when it has it again; None

@@ -15,7 +15,6 @@ from fleetsim.caller.events import (
     UpdateIgnored,
 )
 from fleetsim.caller.fleet_events import CredentialRefused, WebhookRegistered
-from fleetsim.caller.follow_up import just_taken, shows_the_past
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import (
     CancelReplied,
@@ -32,7 +31,7 @@ from fleetsim.caller.signals import (
 from fleetsim.caller.step import asking
 from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.step.ending import cancel_once, close
-from fleetsim.caller.track import StopReason, TaskUpdate, Timer
+from fleetsim.caller.track import StopReason, TaskUpdate, Timer, just_taken, shows_the_past
 from fleetsim.model.asking import key_of, text_of
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import (

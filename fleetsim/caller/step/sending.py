@@ -9,7 +9,6 @@ import re
 
 from fleetsim.caller.events import Level, StreamBroken
 from fleetsim.caller.fleet_events import CredentialRefused
-from fleetsim.caller.follow_up import shows_the_message
 from fleetsim.caller.ledger import OtherWay, Phase
 from fleetsim.caller.signals import (
     Begin,
@@ -27,7 +26,7 @@ from fleetsim.caller.step import asking
 from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.step.ending import cancel_once, cause_of, close, give_up
 from fleetsim.caller.step.following import TROUBLE_MAX, hear_early, recall, task_update
-from fleetsim.caller.track import TaskUpdate, Timer, Track
+from fleetsim.caller.track import TaskUpdate, Timer, Track, shows_the_message
 from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,

@@ -19,9 +19,9 @@ from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
-from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
+from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.client import AgentClient, Credential
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.work import Outcome, SkillRequest

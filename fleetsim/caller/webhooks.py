@@ -1,9 +1,17 @@
-"""Webhooks that come before the reply to their send, and agents whose webhooks do not come."""
+"""Webhooks: the tokens that prove them, those that arrive before the reply to their send, and agents that send none.
+
+A token carries a key epoch, the agent and our request id, and an HMAC-SHA256 over the three under the key of that epoch
+(reliability T-10), so that a forged one is recognized without a lookup. Two epochs are valid at a time: keys can be
+rotated while tasks run. A token may say that its webhooks are signed; the signing secret is derived from the same keys.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fleetsim.caller.event_log import EventLog
@@ -13,6 +21,82 @@ from fleetsim.caller.track import Track
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
+
+CALLBACK_PATH = "/api/a2a/callback/"
+
+_DOMAIN = b"fleetsim callback v1\0"
+_SIGNING_DOMAIN = b"fleetsim callback signature v1\0"
+_SIGNED = "signed"
+TOKEN_CHARS_MAX = 2_048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenClaims:
+    """What a verified token says. ``signed``: its webhooks count only with a signature."""
+
+    epoch: int
+    agent: str
+    correlation_id: str
+    signed: bool
+
+
+class CallbackTokens:
+    """Mints and verifies tokens. ``keys`` maps key epochs to secrets; ``current`` is the one to mint with."""
+
+    def __init__(self, keys: Mapping[int, bytes], *, current: int) -> None:
+        if current not in keys:
+            raise ValueError(f"no callback key of epoch {current}")
+        self._keys = dict(keys)
+        self.current = current
+
+    def mint(self, agent: str, correlation_id: str, *, epoch: int | None = None, signed: bool = False) -> str:
+        """A token for one request to one agent."""
+        claims = _claims_bytes(self._known(epoch), agent, correlation_id, signed)
+        return f"{_b64(claims)}.{_b64(self._mac(self._known(epoch), claims))}"
+
+    def signing_secret(self, agent: str, correlation_id: str, *, epoch: int | None = None) -> bytes:
+        """What the webhooks of one request are signed with."""
+        epoch = self._known(epoch)
+        return hmac.new(
+            self._keys[epoch], _SIGNING_DOMAIN + _claims_bytes(epoch, agent, correlation_id, True), hashlib.sha256
+        ).digest()
+
+    def verify(self, token: str) -> TokenClaims | None:
+        """What the token says if it is ours, None otherwise. Never raises, whatever the text."""
+        if len(token) > TOKEN_CHARS_MAX:
+            return None
+        body, _, signature = token.partition(".")
+        try:
+            claims, signature_bytes = _unb64(body), _unb64(signature)
+            epoch_text, agent, correlation_id, *marks = claims.decode().split("\0")
+            epoch = int(epoch_text)
+        except ValueError:
+            return None
+        if epoch not in self._keys or not hmac.compare_digest(signature_bytes, self._mac(epoch, claims)):
+            return None
+        return TokenClaims(epoch=epoch, agent=agent, correlation_id=correlation_id, signed=marks == [_SIGNED])
+
+    def _known(self, epoch: int | None) -> int:
+        return self.current if epoch is None or epoch not in self._keys else epoch
+
+    def _mac(self, epoch: int, claims: bytes) -> bytes:
+        return hmac.new(self._keys[epoch], _DOMAIN + claims, hashlib.sha256).digest()
+
+
+def _claims_bytes(epoch: int, agent: str, correlation_id: str, signed: bool) -> bytes:
+    return "\0".join((str(epoch), agent, correlation_id, *([_SIGNED] if signed else []))).encode()
+
+
+def _b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _unb64(text: str) -> bytes:
+    data = base64.urlsafe_b64decode(text + "==")
+    if _b64(data) != text:
+        raise ValueError("not the canonical spelling")
+    return data
+
 
 SILENT_AFTER = 3
 """So many tasks in a row that polling had to end although a webhook was registered."""
