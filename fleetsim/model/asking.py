@@ -62,8 +62,7 @@ def text_of(task: Task) -> tuple[str, int]:
     and then the history, so that partial output never hides the reason. Any other state: the artifacts, then the
     message (seed "A2A Runtime"), and once the task has ended the history. Empty if the agent says nothing.
     """
-    state = task.status.state
-    waits = state in INTERRUPTED
+    waits = (state := task.status.state) in INTERRUPTED
     said = (task.status.message.parts,) if task.status.message is not None else ()
     made = tuple(artifact.parts for artifact in task.artifacts)
     told: tuple[tuple[Part, ...], ...] = ()
