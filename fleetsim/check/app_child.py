@@ -189,7 +189,7 @@ def _required(parameter: inspect.Parameter) -> bool:
 
 def store(spec: str) -> object:
     """The store that was named; None without a name. Raises CannotRun."""
-    from fleetsim.check.internals import is_store
+    from fleetsim.check.agent_under_test import is_store
 
     if not spec:
         return None
@@ -219,7 +219,7 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def _serve(parent: ParentLine, job: dict[str, Any], stop: list[Callable[[], None]]) -> None:
-    from fleetsim.check.internals import AgentLog, capturing_logs, let_info_through
+    from fleetsim.check.agent_under_test import AgentLog, capturing_logs, let_info_through
 
     class SentToParent(AgentLog):
         def add(self, line: str) -> None:
@@ -292,8 +292,7 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
 
     threading.Thread.start = tell_of_thread  # type: ignore[method-assign, assignment]
 
-    from fleetsim.check.agent_under_test import Hint, Options, Target
-    from fleetsim.check.internals import AgentLog, LocalInternals
+    from fleetsim.check.agent_under_test import AgentLog, Hint, LocalInternals, Options, Target
     from fleetsim.check.runner import run_check
     from fleetsim.check.sections import REQUIREMENTS
     from fleetsim.testbed.loop import VirtualLoop

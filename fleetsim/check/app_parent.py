@@ -21,9 +21,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fleetsim.check.agent_under_test import Options, Target
+from fleetsim.check.agent_under_test import AgentLog, Options, Target
 from fleetsim.check.evidence import Verdict
-from fleetsim.check.internals import AgentLog
 from fleetsim.check.listener import Listener
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Requirement

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from fleetsim.check.agent_under_test import Hint, Options, Target
-from fleetsim.check.internals import AgentLog, LocalInternals, capturing_logs
+from fleetsim.check.agent_under_test import AgentLog, Hint, LocalInternals, Options, Target, capturing_logs
 from fleetsim.check.listener import Listener, Sink
 from fleetsim.check.report import Report
 from fleetsim.check.requirement import Requirement

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.check.agent_under_test import Hint, Options, Target
+from fleetsim.check.agent_under_test import Hint, Options, Target, holds
 from fleetsim.check.app_parent import AppSpec, check_app_process
 from fleetsim.check.evidence import Verdict
-from fleetsim.check.internals import holds
 from fleetsim.check.listener import socket_listener
 from fleetsim.check.report import Report
 from fleetsim.check.runner import select

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from fleetsim.check.requirement import Requirement, declared
 from fleetsim.check.sections import (  # noqa: F401 - what they hold is declared by importing them
     card,
-    credentials,
     envelope,
     extensions,
     hygiene,
