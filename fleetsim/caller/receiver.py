@@ -196,7 +196,7 @@ class CallbackReceiver:
             if len(reading) > limits.reading_max:
                 reading.popleft().reschedule(self._clock.monotonic())
             with self._room.document(bearer.agent) as document:
-                return await self._bodies.read(request, deadline=deadline, fits=document.fits)
+                return await self._bodies.read(request, deadline=deadline, fits=document.try_reserve)
         except Refusal as refusal:
             if refusal.status == 429:
                 return _too_many(1)

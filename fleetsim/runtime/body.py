@@ -24,22 +24,22 @@ AGAIN_S = 0.25
 STEPS = 8
 """So often on the way to a deadline it is looked whether we are late."""
 
-PUT_OFF_MAX = 10
+EXTENSION_MAX = 10
 """A loop that is late for ever does not make a peer that is gone wait for ever: ten times the time it had."""
 
 
 class Deadline:
-    """A deadline for somebody else, put off by as long as the loop was late; ``put_off_s`` says how long that was.
+    """A deadline for somebody else, put off by as long as the loop was late; ``extended_s`` says how long that was.
 
     ``at`` None is no deadline. As a context it is an ``asyncio.timeout_at``: leaving raises TimeoutError if it passed.
     Where nobody's task is to be cancelled it is started with what it calls then.
     """
 
     _step_s: float
-    _put_off_max_s: float
+    _extended_max_s: float
 
     def __init__(self, at: float | None) -> None:
-        self.put_off_s = 0.0
+        self.extended_s = 0.0
         self.at = at
         self._loop = asyncio.get_running_loop()
         self._expire: Callable[[], object] | None = None
@@ -87,7 +87,7 @@ class Deadline:
         now = self._loop.time()
         left_s = max(0.0, at - now)
         self._step_s = left_s / STEPS
-        self._put_off_max_s = self.put_off_s + PUT_OFF_MAX * left_s
+        self._extended_max_s = self.extended_s + EXTENSION_MAX * left_s
         self._arm(now)
 
     def _arm(self, now: float) -> None:
@@ -98,9 +98,9 @@ class Deadline:
     def _look(self, due: float) -> None:
         assert self.at is not None
         now = self._loop.time()
-        if now - due > LATE_S and self.put_off_s < self._put_off_max_s:
+        if now - due > LATE_S and self.extended_s < self._extended_max_s:
             late_s = max(now - due, AGAIN_S)
-            self.put_off_s += late_s
+            self.extended_s += late_s
             self.at += late_s
         if self.at > now:
             self._arm(now)
@@ -183,13 +183,13 @@ class BodyPlace:
     ) -> None:
         self._leave()
 
-    def fits(self, size: int) -> bool:
+    def try_reserve(self, size: int) -> bool:
         """Whether so much of it may be held now."""
         if size > SMALL_BYTES and self.since is None and self._room.take(self._owner):
             self.since = asyncio.get_running_loop().time()
         return size <= SMALL_BYTES or self.since is not None
 
-    async def grow(self, size: int) -> float:
+    async def reserve(self, size: int) -> float:
         """Wait until so much of it may be held. Returns the seconds waited, for which its sender is not to blame."""
         if size <= SMALL_BYTES:
             self._leave()  # the next one of a stream

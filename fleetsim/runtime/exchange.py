@@ -135,7 +135,7 @@ class ExchangeProgress:
         """No later than the whole may take; how late we ourselves were, the peer is not to pay for."""
         if self._end_at is None:
             return at
-        end_at = self._end_at + self.deadline.put_off_s
+        end_at = self._end_at + self.deadline.extended_s
         return end_at if at is None else min(at, end_at)
 
 
@@ -224,7 +224,7 @@ class BoundedChunks(AsyncIterator[bytes]):
         self._where = where
         self._received = 0
 
-    def pardon(self, seconds: float) -> None:
+    def extend(self, seconds: float) -> None:
         """It was we who did not read for so long."""
         if self._deadline is not None:
             self._deadline += seconds
@@ -240,7 +240,7 @@ class BoundedChunks(AsyncIterator[bytes]):
                 if not waiting.expired():
                     raise
                 raise incomplete(self._where, self._limits) from None
-            self._deadline += waiting.put_off_s
+            self._deadline += waiting.extended_s
         self._received += len(chunk)
         if self._received > self._limits.body_bytes_max:
             raise too_large(self._where, self._limits)
@@ -257,11 +257,11 @@ async def read_whole(chunks: AsyncIterator[bytes], room: Room, *, owner: str, tu
     with room.document(owner) as document:
         async for chunk in chunks:
             body += chunk
-            waited_s = await document.grow(len(body))
+            waited_s = await document.reserve(len(body))
             if turns is not None and len(body) > LARGE_JSON_BYTES:
                 waited_s += await turns.turn()
             if isinstance(chunks, BoundedChunks):
-                chunks.pardon(waited_s)
+                chunks.extend(waited_s)
         if turns is not None and len(body) > LARGE_JSON_BYTES:
             await turns.paid()
         return bytes(body)
@@ -327,8 +327,8 @@ def not_http(where: str) -> FleetsimError:
 def reason_of(cause: BaseException) -> str:
     """What the operating system or OpenSSL says, in lower case."""
     if isinstance(cause, ssl.SSLError):  # whose errno is OpenSSL's, not the system's
-        said = getattr(cause, "verify_message", None) or cause.reason or "handshake failed"
-        return one_line(str(said).replace("_", " ").lower(), 160)
+        reason = getattr(cause, "verify_message", None) or cause.reason or "handshake failed"
+        return one_line(str(reason).replace("_", " ").lower(), 160)
     number = getattr(cause, "errno", None)
     if isinstance(number, int) and number in errno.errorcode:
         return os.strerror(number).lower()

@@ -70,8 +70,8 @@ _PLAIN_WORDS = {
 def nearest(key: str, valid: Iterable[str]) -> str | None:
     """The valid key somebody probably meant, or None. Case, ``-`` and ``_`` count little."""
     by_folded = {_fold(name): name for name in valid}
-    found = difflib.get_close_matches(_fold(key), by_folded, n=1, cutoff=0.6)
-    return by_folded[found[0]] if found else None
+    near = difflib.get_close_matches(_fold(key), by_folded, n=1, cutoff=0.6)
+    return by_folded[near[0]] if near else None
 
 
 def _fold(key: str) -> str:
@@ -97,15 +97,15 @@ def explain(document: YamlDocument, error: ValidationError, model: type[BaseMode
 
     ``model`` lends its keys to hints.
     """
-    problems = [(_real_path(document, dict(found)), dict(found)) for found in error.errors()]
-    problems = _merged([found for found in problems if not _beaten(found, problems)])
-    problems.sort(key=lambda found: document.place(found[0], key=True))
+    problems = [(_real_path(document, dict(problem)), dict(problem)) for problem in error.errors()]
+    problems = _merged([problem for problem in problems if not _beaten(problem, problems)])
+    problems.sort(key=lambda problem: document.place(problem[0], key=True))
     return tuple(_one(document, problem, path, model) for path, problem in problems[:PROBLEMS_MAX])
 
 
-def _beaten(found: tuple[Path, dict[str, Any]], others: list[tuple[Path, dict[str, Any]]]) -> bool:
+def _beaten(one: tuple[Path, dict[str, Any]], others: list[tuple[Path, dict[str, Any]]]) -> bool:
     """Whether a wrong type is only the other branch of a union, of which another problem tells more."""
-    path, problem = found
+    path, problem = one
     return _is_type(problem) and any(
         other[: len(path)] == path and (len(other) > len(path) or not _is_type(told)) for other, told in others
     )
@@ -186,8 +186,8 @@ def in_words(problem: Mapping[str, Any]) -> str:
         case "extra_forbidden" | "unexpected_keyword_argument":
             return "is not known here"
         case "value_error" | "assertion_error":
-            said = one_line(str(ctx.get("error") or "cannot be used here"), 200)
-            return said[:1].lower() + said[1:]
+            reason = one_line(str(ctx.get("error") or "cannot be used here"), 200)
+            return reason[:1].lower() + reason[1:]
         case "literal_error":
             return f"must be {ctx['expected']}"
         case "union_tag_invalid":
@@ -232,8 +232,8 @@ def _shown(path: Path, value: Any, problem: Mapping[str, Any]) -> str:
         return ""
     if any(isinstance(step, str) and _SECRETIVE.search(step) for step in path):
         return ""
-    said = _URL.sub(r"\g<origin>…", str(value).lower() if isinstance(value, bool) else str(value))
-    text = one_line(said, 40)
+    shown = _URL.sub(r"\g<origin>…", str(value).lower() if isinstance(value, bool) else str(value))
+    text = one_line(shown, 40)
     return f", not {text!r}" if isinstance(value, str) else f", not {text}"
 
 
@@ -249,13 +249,13 @@ def _tags(model: type[BaseModel], path: Path) -> tuple[str, ...]:
 
 def _parts_at(model: type[BaseModel], path: Path) -> list[dict[str, Any]]:
     schema = model.model_json_schema()
-    found = list(_alternatives(schema, schema))
+    parts = list(_alternatives(schema, schema))
     for step in path:
-        inside = [part.get("items" if isinstance(step, int) else "additionalProperties") for part in found]
-        inside += [part["properties"].get(step) for part in found if "properties" in part]
-        inside += [other for part in found for other in part.get("patternProperties", {}).values()]
-        found = [other for part in inside if isinstance(part, dict) for other in _alternatives(part, schema)]
-    return found
+        inside = [part.get("items" if isinstance(step, int) else "additionalProperties") for part in parts]
+        inside += [part["properties"].get(step) for part in parts if "properties" in part]
+        inside += [other for part in parts for other in part.get("patternProperties", {}).values()]
+        parts = [other for part in inside if isinstance(part, dict) for other in _alternatives(part, schema)]
+    return parts
 
 
 def _alternatives(part: dict[str, Any], schema: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -99,10 +99,10 @@ def _listing(folder: Path, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
 def _folders(folder: Path) -> tuple[Path, ...]:
     try:
         with os.scandir(folder) as entries:
-            found = [e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
+            names = [e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
     except OSError:
         return ()
-    return tuple(folder / name for name in sorted(found))
+    return tuple(folder / name for name in sorted(names))
 
 
 def _stamp(path: Path) -> FileStamp | None:
@@ -213,12 +213,12 @@ def safe_name(name: str | None, otherwise: str) -> str:
     hide a file, make it an option or a home folder, not a device of Windows, and not too long; its suffix stays.
     """
     last = re.split(r"[/\\]", name or "")[-1][-4 * NAME_BYTES_MAX :]
-    found = _NEVER.sub("", one_line(last, 4 * NAME_BYTES_MAX)).lstrip(" .-~").rstrip(" .")
-    if not found:
+    name_left = _NEVER.sub("", one_line(last, 4 * NAME_BYTES_MAX)).lstrip(" .-~").rstrip(" .")
+    if not name_left:
         return otherwise
-    if _RESERVED.fullmatch(found.split(".")[0].rstrip()):
-        found = f"_{found}"
-    stem, suffix = _split(found)
+    if _RESERVED.fullmatch(name_left.split(".")[0].rstrip()):
+        name_left = f"_{name_left}"
+    stem, suffix = _split(name_left)
     cut = stem.encode()[: NAME_BYTES_MAX - len(suffix.encode())].decode(errors="ignore")
     return cut.rstrip(" .") + suffix
 

@@ -54,13 +54,13 @@ class ArrivingResponse(AsyncIterator[bytes]):
         self._waiter: asyncio.Future[None] | None = None
 
     @property
-    def heard(self) -> bool:
+    def ready(self) -> bool:
         """Whether there is what was waited for."""
         return self.complete or self.error is not None or (bool(self.status) and not self.whole)
 
     async def head(self) -> None:
         """Wait for the head, or for a whole response. Raises what went wrong instead."""
-        while not self.heard:
+        while not self.ready:
             await self.more()
         if self.error is not None:
             raise self.error
@@ -123,9 +123,9 @@ class Connection(asyncio.BufferedProtocol):
         response = self._response
         assert response is not None
         for start in range(0, len(body), PIECE_BYTES):
-            while self._choked and not response.heard:
+            while self._choked and not response.ready:
                 await response.more()
-            if response.heard:
+            if response.ready:
                 return
             self._transport.write(body[start : start + PIECE_BYTES])
         self._unsent = False
@@ -245,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         response.status = status
         response.complete = response.bodiless or status == SWITCHED
         self._keeps = not response.complete and self._parser.should_keep_alive()
-        if response.heard:
+        if response.ready:
             response.wake()
 
     def on_body(self, body: bytes) -> None:

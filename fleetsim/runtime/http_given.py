@@ -105,7 +105,7 @@ class GivenTransport:
     async def _send(self, request: Request, progress: ExchangeProgress) -> httpx.Response:
         connect_s = request.limits.connect_s
 
-        async def told(event: str, _: object) -> None:
+        async def trace(event: str, _: object) -> None:
             """httpcore says how far it has come; other transports say nothing."""
             if event == "connection.connect_tcp.started":
                 progress.connecting()
@@ -124,7 +124,7 @@ class GivenTransport:
                 headers={**request.headers, "accept-encoding": "identity"},
                 content=request.body or None,
                 timeout=self._library.Timeout(None, connect=connect_s, pool=connect_s),
-                extensions={"trace": told},
+                extensions={"trace": trace},
             )
             async with progress.deadline:
                 response: httpx.Response = await self._client.send(built, stream=True, follow_redirects=False)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 _TRACEPARENT = TRACEPARENT.encode()
 
-WHOLE = "fleetsim.whole"
+BODY_COMPLETE = "fleetsim.whole"
 """ASGI extension of our servers: called, it says whether all of the body is there, so that nobody waits for it."""
 
 
@@ -42,8 +42,8 @@ def too_large(bytes_max: int) -> Refusal:
 
 def traceparent_of(request: Request) -> str:
     """The place in a trace that a caller names (W3C Trace Context section 3.2.2); empty if it names none, or two."""
-    told = [value for name, value in request.scope["headers"] if name == _TRACEPARENT]
-    place = read_traceparent(told[0].decode("latin-1")) if len(told) == 1 else None
+    values = [value for name, value in request.scope["headers"] if name == _TRACEPARENT]
+    place = read_traceparent(values[0].decode("latin-1")) if len(values) == 1 else None
     return "" if place is None else str(place)
 
 
@@ -95,7 +95,7 @@ class BodyReader:
 
 def _is_whole(request: Request) -> bool:
     """Whether the body is there already, as most are: a deadline would be half of what reading it costs."""
-    whole = request.scope.get("extensions", {}).get(WHOLE)
+    whole = request.scope.get("extensions", {}).get(BODY_COMPLETE)
     return whole is not None and bool(whole())
 
 

@@ -96,9 +96,9 @@ def _result(status: int | None, talk: _Talk, seconds: float) -> ProgramResult:
     if status == 0:
         return ProgramResult(status=0)
     lines = talk.output.decode("utf-8", "replace").strip().splitlines()
-    said = f": {one_line(lines[-1], _SAID_CHARS)}" if lines else ""
+    last_line = f": {one_line(lines[-1], _SAID_CHARS)}" if lines else ""
     how = f"ended with {status}" if status > 0 else f"ended by signal {-status}"
-    return ProgramResult(status=status, reason=how + said)
+    return ProgramResult(status=status, reason=how + last_line)
 
 
 def desktop_program(title: str, text: str, *, platform: str = sys.platform) -> Program:

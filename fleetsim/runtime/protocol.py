@@ -23,7 +23,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
-from fleetsim.runtime.inbound import ABORT, WHOLE
+from fleetsim.runtime.inbound import ABORT, BODY_COMPLETE
 from fleetsim.runtime.limits import Connections
 
 LINGER_S = 2.0
@@ -139,7 +139,7 @@ class _Exchange:
             self._connection.transport.close()
             raise
         finally:
-            self.scope["extensions"].pop(WHOLE, None)  # it holds us: what is in a cycle waits for the collector
+            self.scope["extensions"].pop(BODY_COMPLETE, None)  # it holds us: what is in a cycle waits for the collector
         if self.started or self.gone:
             self._connection.transport.close()
             return
@@ -402,7 +402,7 @@ class GuardedProtocol(asyncio.Protocol):
         exchange = _Exchange(self, scope, keep_alive=keep_alive, expects=expects, more=self._in_body)
         self._exchange = exchange
         self._connections.asks(self)
-        exchange.scope["extensions"][WHOLE] = exchange.whole
+        exchange.scope["extensions"][BODY_COMPLETE] = exchange.whole
         task = self.loop.create_task(exchange.run(self._app))
         self.state.tasks.add(task)
         task.add_done_callback(self.state.tasks.discard)

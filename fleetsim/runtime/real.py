@@ -132,14 +132,14 @@ class SystemResolver:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._limit_s):
-                found = await loop.run_in_executor(
+                answers = await loop.run_in_executor(
                     self._pool, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 )
         except TimeoutError as error:
             raise Unreachable(f"{shown}: the name was not resolved within {self._limit_s:g} s") from error
         except (OSError, UnicodeError) as error:
             raise Unreachable(f"{shown}: the name does not resolve") from error
-        return tuple(dict.fromkeys(str(info[4][0]) for info in found))
+        return tuple(dict.fromkeys(str(info[4][0]) for info in answers))
 
     def close(self) -> None:
         """Let the threads go; a lookup under way is left to end by itself."""

@@ -180,19 +180,19 @@ async def read_events(
             for at in range(0, len(chunk), size):
                 events = reader.read(chunk[at : at + size])
                 if reader.held > SMALL_BYTES or document.since is not None:
-                    wait.pardon(await document.grow(reader.held))
+                    wait.extend(await document.reserve(reader.held))
                 for event in events:
                     if len(event.data) > LARGE_JSON_BYTES:
                         if turns is not None:  # it is parsed at once, when the work before it is paid for
-                            wait.pardon(await turns.paid())
+                            wait.extend(await turns.paid())
                     elif event.data.strip() == "[DONE]":
                         return
                     wait.note_event()
                     yield event
                     if turns is not None:
-                        wait.pardon(await turns.turn(1))
+                        wait.extend(await turns.turn(1))
                 if turns is not None and not events:  # each event had a turn
-                    wait.pardon(await turns.turn())
+                    wait.extend(await turns.turn())
 
 
 class _StreamWait:
@@ -224,7 +224,7 @@ class _StreamWait:
         if self.events > self._limits.events_max:
             raise LimitReached(f"the stream has more than {self._limits.events_max} events")
 
-    def pardon(self, waited_s: float) -> None:
+    def extend(self, waited_s: float) -> None:
         """We did not read for so long: no time that the sender was silent."""
         self._began += waited_s
         self._last_event += waited_s

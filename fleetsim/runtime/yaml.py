@@ -117,14 +117,14 @@ def load(
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
-        said = one_line(error.problem or error.context or "not YAML", 160)
+        problem = one_line(error.problem or error.context or "not YAML", 160)
         lines = decoded.splitlines()
         line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
         until = line[: mark.column + 1] if mark is not None else ""
         hint = "indent with spaces, not tabs" if "\t" in until else None
         if hint is None and (special := [c for c in until[-2:] if c in _SPECIAL]):
-            said, hint = f"an unquoted value cannot begin with {special[0]}", _QUOTE
-        raise ConfigError(f"{source}:{place}: {said}", hint=hint) from error
+            problem, hint = f"an unquoted value cannot begin with {special[0]}", _QUOTE
+        raise ConfigError(f"{source}:{place}: {problem}", hint=hint) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}:1:1: {one_line(str(error), 160)}") from error
     return YamlDocument(source=source, value=builder.value, places=builder.places, keys=builder.keys)
@@ -321,14 +321,14 @@ def _expand(
             return "${"
         if not names.fullmatch(name):
             raise document.error(path, f"the variable {one_line(name, 60)} may not be used here")
-        found = env.get(name)
-        if found is None or (not found and default is not None):
-            found = default
-        if found is None:
+        value = env.get(name)
+        if value is None or (not value and default is not None):
+            value = default
+        if value is None:
             error = document.error(path, f"the environment variable {name} is not set", hint=f"export {name}=…")
             missing.append(MissingVariable(path=path, name=name, error=error))
             return match[0]
-        return found
+        return value
 
     expanded = _REFERENCE.sub(one, text)
     if len(expanded) > VALUE_CHARACTERS_MAX:

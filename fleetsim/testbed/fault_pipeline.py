@@ -40,7 +40,7 @@ class FaultPipeline:
         self._where = where
 
     @property
-    def calm(self) -> bool:
+    def faultless(self) -> bool:
         """Whether nothing happens on the way."""
         return not self._faults
 

@@ -256,8 +256,8 @@ class EditStart(Fault):
 
     def on_start(self, moment: Moment, start: Start) -> OnStart:
         headers = {**start.headers, **self.headers}
-        kept = {name: value for name, value in headers.items() if value is not None}
-        return (Start(start.status if self.status is None else self.status, kept),)
+        headers_left = {name: value for name, value in headers.items() if value is not None}
+        return (Start(start.status if self.status is None else self.status, headers_left),)
 
 
 def wrong_content_type(content_type: str = "text/plain") -> EditStart:

@@ -196,9 +196,13 @@ class FaultProxy:
         except OSError:
             raise Unreachable(f"{self._target}: connection refused") from None
         path = request.url.removeprefix(str(self._target))
-        kept = [(name, value) for name, value in headers if name.lower() not in _HOP_HEADERS]
+        passed_on = [(name, value) for name, value in headers if name.lower() not in _HOP_HEADERS]
         host = f"{self._target.host}:{self._target.port}"
-        lines = [f"{request.method} {path} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in kept)]
+        lines = [
+            f"{request.method} {path} HTTP/1.1",
+            f"Host: {host}",
+            *(f"{name}: {value}" for name, value in passed_on),
+        ]
         lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
         writer.write("\r\n".join(lines).encode("latin-1") + body)
         await writer.drain()

@@ -14,7 +14,7 @@ from fleetsim.model.errors import TimedOut, Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import SMALL_BYTES
 from fleetsim.runtime.exchange import BoundedChunks, Origin, check_head, origin_of
-from fleetsim.runtime.inbound import WHOLE
+from fleetsim.runtime.inbound import BODY_COMPLETE
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.asgi import AsgiCall, Mount, Scope
@@ -93,7 +93,7 @@ class SimulatedExchange:
         if self._policy is not None:
             self._policy.require(origin.host, origin.port, addresses)
         self.seen.address = addresses[0]
-        if self._pipeline.calm and (mount := self._network.mount_at(origin, addresses)).started:
+        if self._pipeline.faultless and (mount := self._network.mount_at(origin, addresses)).started:
             return mount  # nothing was waited for, so that nothing needs a limit
         limit_s = self._within(self._request.limits.connect_s)
         try:
@@ -110,7 +110,7 @@ class SimulatedExchange:
     async def converse(self, mount: Mount, scope: Scope, owner: Workers) -> Start:
         """Deliver the request and wait for the response's start. ``owner`` keeps the request's copies."""
         limit_s = self._within(self._request.limits.first_byte_s)
-        if self._pipeline.calm:
+        if self._pipeline.faultless:
             self._call = mount.call(scope, self._request.body, where=self._where)
             head = await self._call.head_within(limit_s)
             if head is None:
@@ -147,7 +147,7 @@ class SimulatedExchange:
 
     def whole(self) -> bytes | None:
         """The body, if all of it is there, takes no room and meets no weather; None if it is to be waited for."""
-        if self._call is None or not self._pipeline.calm:
+        if self._call is None or not self._pipeline.faultless:
             return None
         return self._call.whole(min(SMALL_BYTES, self._request.limits.body_bytes_max))
 
@@ -205,7 +205,7 @@ def http_scope(request: Request, mount: Mount, *, client: tuple[str, int], spec_
         "client": client,
         "server": (mount.origin.host, mount.origin.port),
         "state": dict(mount.lifespan.state) if mount.lifespan else {},
-        "extensions": {WHOLE: _there},
+        "extensions": {BODY_COMPLETE: _there},
     }
 
 

@@ -31,17 +31,17 @@ def read_card(value: Any) -> AgentCard:
         raise WireError("not an agent card: an object with a name and skills, url or interfaces is expected")
     if _CURRENT_MARKS & value.keys():
         value = camel_case(value)
-    provider, said = _object(value, "provider"), _object(value, "capabilities")
-    extended = said.get("extendedAgentCard") is True or value.get("supportsAuthenticatedExtendedCard") is True
+    provider, capabilities = _object(value, "provider"), _object(value, "capabilities")
+    extended = capabilities.get("extendedAgentCard") is True or value.get("supportsAuthenticatedExtendedCard") is True
     return AgentCard(
         name=_text(value, "name"),
         description=_text(value, "description"),
         version=_text(value, "version"),
         interfaces=_interfaces(value),
         capabilities=Capabilities(
-            streaming=said.get("streaming") is True,
-            push_notifications=said.get("pushNotifications") is True,
-            state_transition_history=said.get("stateTransitionHistory") is True,
+            streaming=capabilities.get("streaming") is True,
+            push_notifications=capabilities.get("pushNotifications") is True,
+            state_transition_history=capabilities.get("stateTransitionHistory") is True,
             extended_card=extended,
             extensions=tuple(
                 AgentExtension(
@@ -50,7 +50,7 @@ def read_card(value: Any) -> AgentCard:
                     required=item.get("required") is True,
                     params=_object(item, "params"),
                 )
-                for item in _objects(said, "extensions")
+                for item in _objects(capabilities, "extensions")
                 if (uri := _text(item, "uri", URL_CHARS_MAX))
             ),
         ),
@@ -91,16 +91,16 @@ def _objects(obj: JsonObject, name: str) -> Iterator[JsonObject]:
 def _interfaces(card: JsonObject) -> tuple[AgentInterface, ...]:
     """``supportedInterfaces`` first, then the 0.3 members; each address, binding and version once."""
     version = _text(card, "protocolVersion", 64) or "0.3.0"
-    found: dict[tuple[str, str, str], AgentInterface] = {}
-    for url, binding, said, tenant in _addresses(card):
+    interfaces: dict[tuple[str, str, str], AgentInterface] = {}
+    for url, binding, spoken, tenant in _addresses(card):
         if not url or len(url) > URL_CHARS_MAX:
             continue
         interface = AgentInterface(
-            url=url, binding=binding or "JSONRPC", protocol_version=said or version, tenant=tenant or None
+            url=url, binding=binding or "JSONRPC", protocol_version=spoken or version, tenant=tenant or None
         )
         key = (url, interface.binding.upper(), major_minor(interface.protocol_version))
-        found.setdefault(key, interface)
-    return tuple(found.values())
+        interfaces.setdefault(key, interface)
+    return tuple(interfaces.values())
 
 
 def _addresses(card: JsonObject) -> Iterator[tuple[str, str, str, str]]:
@@ -120,11 +120,11 @@ def major_minor(version: str) -> str:
 
 def _skills(card: JsonObject) -> tuple[AgentSkill, ...]:
     """The first of each id."""
-    found: dict[str, AgentSkill] = {}
+    skills: dict[str, AgentSkill] = {}
     for item in _objects(card, "skills"):
         skill_id = _text(item, "id", ID_CHARS_MAX) or _text(item, "name", ID_CHARS_MAX)
-        if skill_id and skill_id not in found:
-            found[skill_id] = AgentSkill(
+        if skill_id and skill_id not in skills:
+            skills[skill_id] = AgentSkill(
                 skill_id=skill_id,
                 name=_text(item, "name") or skill_id,
                 description=_text(item, "description"),
@@ -133,7 +133,7 @@ def _skills(card: JsonObject) -> tuple[AgentSkill, ...]:
                 input_modes=_texts(item, "inputModes"),
                 output_modes=_texts(item, "outputModes"),
             )
-    return tuple(found.values())
+    return tuple(skills.values())
 
 
 def write_card(card: AgentCard, *, older: bool | None = None, current: bool | None = None) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def write_card(card: AgentCard, *, older: bool | None = None, current: bool | No
     offered = [item for item in card.interfaces if not is_current(item)]
     older = bool(offered or not card.interfaces) if older is None else older
     current = len(offered) < len(card.interfaces) if current is None else current
-    said, written = card.capabilities, dict[str, Any]()
+    capabilities, written = card.capabilities, dict[str, Any]()
     if older and offered:  # 0.3.0 sections 5.5 and 5.6: one address, and all of them again as additional ones
         numbers = offered[0].protocol_version.split(".")
         written = {
@@ -171,10 +171,10 @@ def write_card(card: AgentCard, *, older: bool | None = None, current: bool | No
         "version": card.version,
         **written,
         "capabilities": {
-            "streaming": said.streaming,
-            "pushNotifications": said.push_notifications,
-            **({"stateTransitionHistory": said.state_transition_history} if older else {}),
-            **({"extendedAgentCard": said.extended_card} if current else {}),
+            "streaming": capabilities.streaming,
+            "pushNotifications": capabilities.push_notifications,
+            **({"stateTransitionHistory": capabilities.state_transition_history} if older else {}),
+            **({"extendedAgentCard": capabilities.extended_card} if current else {}),
             **present(
                 extensions=[
                     {
@@ -183,7 +183,7 @@ def write_card(card: AgentCard, *, older: bool | None = None, current: bool | No
                         "required": item.required,
                         **present(params=dict(item.params)),
                     }
-                    for item in said.extensions
+                    for item in capabilities.extensions
                 ]
             ),
         },
@@ -197,7 +197,7 @@ def write_card(card: AgentCard, *, older: bool | None = None, current: bool | No
             documentationUrl=card.documentation_url,
             iconUrl=card.icon_url,
         ),
-        **({"supportsAuthenticatedExtendedCard": said.extended_card} if older else {}),
+        **({"supportsAuthenticatedExtendedCard": capabilities.extended_card} if older else {}),
         **write_schemes(card.security_schemes, older=older, current=current),
         **write_requirements(card.security, older=older, current=current),
     }
@@ -242,8 +242,8 @@ def read_schemes(value: Any) -> dict[str, Any]:
     """Schemes by name, in the 0.3 shape whatever shape they came in; unreadable ones are left out."""
     if not isinstance(value, Mapping):
         return {}
-    found = {str(name): _read_scheme(scheme) for name, scheme in list(value.items())[:SCHEMES_MAX]}
-    return {name: scheme for name, scheme in found.items() if scheme}
+    schemes = {str(name): _read_scheme(scheme) for name, scheme in list(value.items())[:SCHEMES_MAX]}
+    return {name: scheme for name, scheme in schemes.items() if scheme}
 
 
 def _read_scheme(value: Any) -> dict[str, Any] | None:
@@ -262,14 +262,14 @@ def _read_scheme(value: Any) -> dict[str, Any] | None:
 def read_requirements(card: JsonObject) -> tuple[JsonObject, ...]:
     """What a caller must show, as 0.3 writes it: alternatives, each a map of scheme name to scopes."""
     value = card.get("security") or card.get("securityRequirements")
-    found = []
+    alternatives = []
     for item in value[:SCHEMES_MAX] if isinstance(value, list) else ():
         if not isinstance(item, Mapping):
             continue
         schemes = item.get("schemes")
         named = schemes if isinstance(schemes, Mapping) else item
-        found.append({str(name): _scopes(scopes) for name, scopes in list(named.items())[:SCHEMES_MAX]})
-    return tuple(found)
+        alternatives.append({str(name): _scopes(scopes) for name, scopes in list(named.items())[:SCHEMES_MAX]})
+    return tuple(alternatives)
 
 
 def _scopes(value: Any) -> list[str]:

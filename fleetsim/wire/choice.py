@@ -51,10 +51,10 @@ class Choice:
         """The other dialect after all, with a warning that says so; this one where there is no other."""
         if self.other is None:
             return self
-        told = disagreement(self.other.dialect_name)
+        warning = disagreement(self.other.dialect_name)
         return replace(
             self.other,
-            warnings=(*self.other.warnings, told),
+            warnings=(*self.other.warnings, warning),
             other=replace(self, other=None),
             instead_of=self.dialect_name,
         )
@@ -62,8 +62,8 @@ class Choice:
 
 def disagreement(spoken: str) -> str:
     """The warning about an agent that speaks another dialect than its card says."""
-    said = other_dialect(spoken)
-    return f"its card reads as A2A {said}, which the agent does not know: called in {spoken}; the card should say so"
+    other = other_dialect(spoken)
+    return f"its card reads as A2A {other}, which the agent does not know: called in {spoken}; the card should say so"
 
 
 def no_way(card: AgentCard) -> str:
@@ -133,10 +133,10 @@ def is_mounted(configured_url: str, found_at: str) -> bool:
 
 def lies_below(url: str, path: str) -> bool:
     """Whether the path of ``url`` is ``path`` or below it, be its origin what it may; no detour by ``..`` counts."""
-    found = _split(url)
-    if found is None or not _PATH_CHARS.issuperset(found.path) or {".", ".."} & set(unquote(found.path).split("/")):
+    parts = _split(url)
+    if parts is None or not _PATH_CHARS.issuperset(parts.path) or {".", ".."} & set(unquote(parts.path).split("/")):
         return False
-    return f"{found.path.rstrip('/')}/".startswith(f"{path.rstrip('/')}/")
+    return f"{parts.path.rstrip('/')}/".startswith(f"{path.rstrip('/')}/")
 
 
 def _usable(card: AgentCard, warnings: list[str]) -> list[AgentInterface]:
@@ -161,11 +161,11 @@ def _dialect_of(interface: AgentInterface) -> str:
 def _split(url: str) -> SplitResult | None:
     """The address in pieces, or None if it is no plain http(s) address."""
     try:
-        found = urlsplit(url)
-        usable = found.scheme in _PORTS and bool(found.hostname) and found.port != 0
+        parts = urlsplit(url)
+        usable = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return None
-    return found if usable else None
+    return parts if usable else None
 
 
 @lru_cache(maxsize=1024)  # asked several times for each call
@@ -182,20 +182,22 @@ def _address(
     base: SplitResult, picked: AgentInterface | None, warnings: list[str], *, inside: bool, rpc_url: str
 ) -> str:
     origin = f"{base.scheme}://{base.netloc}"
-    said = _split(picked.url) if picked else None
+    parts = _split(picked.url) if picked else None
     if picked is not None and origin_of(picked.url) != origin_of(base.geturl()):
-        shown = f" {said.scheme}://{one_line(said.netloc.rpartition('@')[2], 120)}" if said else " something unreadable"
+        shown = (
+            f" {parts.scheme}://{one_line(parts.netloc.rpartition('@')[2], 120)}" if parts else " something unreadable"
+        )
         warnings.append(f"the card advertises{shown}, which is not the configured address; using {base.netloc}")
     if rpc_url:
         return rpc_url
     query = f"?{base.query}" if base.query else ""
-    if inside and said is not None:
-        return origin + said.path + query
+    if inside and parts is not None:
+        return origin + parts.path + query
     if base.path not in {"", "/"}:
         return origin + base.path + query
-    if said is None:
+    if parts is None:
         return origin + DEFAULT_PATH
-    if not _PATH_CHARS.issuperset(said.path):
+    if not _PATH_CHARS.issuperset(parts.path):
         warnings.append(f"the card's path is not a plain one; using {DEFAULT_PATH}")
         return origin + DEFAULT_PATH
-    return origin + (said.path or "/")
+    return origin + (parts.path or "/")

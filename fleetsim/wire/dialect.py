@@ -58,10 +58,10 @@ UNSAID = next(known.name for known in DIALECTS.values() if known.guessed and not
 
 def dialect(name: str) -> Dialect:
     """The dialect of that name. Raises ConfigError if there is none."""
-    found = DIALECTS.get(name)
-    if found is None:
+    known = DIALECTS.get(name)
+    if known is None:
         raise ConfigError(f"no such A2A dialect; there are {', '.join(DIALECTS)}")
-    return found
+    return known
 
 
 def dialect_of_version(version: str) -> str:
@@ -101,10 +101,10 @@ def served(method: str, params: JsonObject, version_header: str | None, offered:
         MethodNotFound: none of them has that method.
         VersionNotSupported: as ``for_request``, or the method is older than all that is offered.
     """
-    found = for_request(method, params, version_header)
-    if found.name in offered:
-        return found
-    older = older_namesake(found, method, offered)
+    spoken = for_request(method, params, version_header)
+    if spoken.name in offered:
+        return spoken
+    older = older_namesake(spoken, method, offered)
     if older is not None:
         return older
     if all(DIALECTS[name].says_version for name in offered):
@@ -116,7 +116,7 @@ def older_namesake(dialect: Dialect, method: str, offered: Collection[str]) -> D
     """An older dialect of ``offered`` with a method of that name too: 0.1 has some of 0.3's."""
     names = [*DIALECTS]
     older = (DIALECTS[name] for name in names[names.index(dialect.name) + 1 :] if name in offered)
-    return next((found for found in older if found in _BY_METHOD.get(method, ())), None)
+    return next((other for other in older if other in _BY_METHOD.get(method, ())), None)
 
 
 def advertised(offered: Collection[str]) -> list[str]:

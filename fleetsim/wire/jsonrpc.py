@@ -145,10 +145,10 @@ def read_response(data: Any, *, expect_id: RequestId, dialect_name: str | None =
         raise WireError("the answer's id is not the request's")
     if problem is None:
         return obj.get("result")
-    told = mapping(problem, "error")
-    code, said = told.get("code"), told.get("message")
+    error_object = mapping(problem, "error")
+    code, message = error_object.get("code"), error_object.get("message")
     if isinstance(code, bool) or not isinstance(code, int) or abs(code) >= 2**31:
         raise WireError("error.code must be an integer")
     own = dialect_name is not None and code in DIALECTS[dialect_name].own_codes
     kind = RpcError if own else RPC_ERRORS.get(code, RpcError)
-    raise kind(one_line(said) if isinstance(said, str) else None, data=told.get("data"), code=code)
+    raise kind(one_line(message) if isinstance(message, str) else None, data=error_object.get("data"), code=code)

@@ -173,8 +173,8 @@ def read_time(value: Any) -> datetime | None:
     if not isinstance(value, str) or len(value) > 64:
         return None
     try:
-        found = datetime.fromisoformat(value)
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        time = datetime.fromisoformat(value)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
@@ -220,18 +220,18 @@ def _has_snake(value: Any) -> bool:
 
 def _camel_case(value: Any) -> Any:
     if isinstance(value, Mapping):
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for name, item in value.items():
             if "_" in name and _SNAKE.fullmatch(name):
                 name = _NEXT.sub(lambda letter: letter[1].upper(), name)
-            if name in found:
+            if name in members:
                 raise WireError(f"{one_line(name, 80)} is there in two spellings")
             if name in NAMED and isinstance(item, Mapping):
                 item = {key: _camel_case(inner) for key, inner in item.items()}
             elif name not in OPAQUE:
                 item = _camel_case(item)
-            found[name] = item
-        return found
+            members[name] = item
+        return members
     if isinstance(value, list | tuple):
         return [_camel_case(item) for item in value]
     return value
@@ -248,12 +248,12 @@ The convention of a2a-sdk 1.x, whose 0.3 side reads and writes it.
 
 def read_part(value: Any) -> Part:
     obj = mapping(value, "part")
-    said, tag = obj.get("text"), obj.get("kind", obj.get("type"))
-    if isinstance(said, str) and len(obj) == (1 if tag is None else 2):  # a text and nothing else, as most are
-        return TextPart(text=said)
+    words, tag = obj.get("text"), obj.get("kind", obj.get("type"))
+    if isinstance(words, str) and len(obj) == (1 if tag is None else 2):  # a text and nothing else, as most are
+        return TextPart(text=words)
     meta = metadata(obj)
     media_type = text(obj, "mediaType", "mimeType")
-    if said is not None or (tag == "text" and "text" not in obj):
+    if words is not None or (tag == "text" and "text" not in obj):
         return TextPart(text=text(obj, "text") or "", media_type=media_type, metadata=meta)
     if obj.get("file") is not None:
         return _read_file(mapping(obj["file"], "file"), media_type, meta)
@@ -329,12 +329,12 @@ def read_artifact(value: Any, position: int = 0) -> Artifact:
 def read_artifacts(obj: JsonObject) -> tuple[Artifact, ...]:
     """The ``artifacts`` list, and a lone ``artifact`` the list does not hold."""
     listed = sequence(obj.get("artifacts"), "artifacts")
-    found = tuple([read_artifact(value, at) for at, value in enumerate(listed)])
+    artifacts = tuple([read_artifact(value, at) for at, value in enumerate(listed)])
     if obj.get("artifact") is not None:
         lone = read_artifact(obj["artifact"])
-        if lone.artifact_id not in {artifact.artifact_id for artifact in found}:
-            found = (*found, lone)
-    return found
+        if lone.artifact_id not in {artifact.artifact_id for artifact in artifacts}:
+            artifacts = (*artifacts, lone)
+    return artifacts
 
 
 # -- tasks and events ---------------------------------------------------------------------------------------------
@@ -368,9 +368,9 @@ def read_task(value: Any) -> Task:
     for value in sequence(obj.get("history"), "history"):
         entry = mapping(value, "history entry")
         # One of the 0.1 documents keeps statuses here, of which the messages are kept.
-        said = entry.get("message") if "state" in entry else entry
-        if said is not None:
-            history.append(read_message(said))
+        message = entry.get("message") if "state" in entry else entry
+        if message is not None:
+            history.append(read_message(message))
     return Task(
         task_id=task_id,
         context_id=context_id,

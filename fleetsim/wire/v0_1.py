@@ -21,15 +21,15 @@ _STATES = {TaskState.REJECTED: "failed", TaskState.AUTH_REQUIRED: "input-require
 
 def _past(task: Task) -> list[TaskStatus]:
     """The statuses a task has had; none where nobody kept them."""
-    kept = task.metadata.get(reading.TRANSITIONS)
-    if not isinstance(kept, list | tuple) or not all(isinstance(item, Mapping) for item in kept):
+    statuses = task.metadata.get(reading.TRANSITIONS)
+    if not isinstance(statuses, list | tuple) or not all(isinstance(item, Mapping) for item in statuses):
         return []
     return [
         TaskStatus(
             state=reading.read_state(item["state"]) if isinstance(item.get("state"), str) else TaskState.UNKNOWN,
             timestamp=reading.read_time(item.get("timestamp")),
         )
-        for item in kept
+        for item in statuses
     ]
 
 

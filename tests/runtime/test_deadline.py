@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from fleetsim.model.errors import TimedOut
-from fleetsim.runtime.body import AGAIN_S, PUT_OFF_MAX, Deadline
+from fleetsim.runtime.body import AGAIN_S, EXTENSION_MAX, Deadline
 from fleetsim.runtime.exchange import BoundedChunks, deadline_of
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
@@ -92,7 +92,7 @@ async def test_an_agent_that_says_nothing_is_given_up_though_we_are_late_again_a
                 await asyncio.sleep(60)
     finally:
         busy.cancel()
-    assert loop.time() - began <= 0.1 * (PUT_OFF_MAX + 1) + AGAIN_S + 0.1
+    assert loop.time() - began <= 0.1 * (EXTENSION_MAX + 1) + AGAIN_S + 0.1
 
 
 async def test_a_deadline_on_time_is_to_the_moment() -> None:
@@ -107,7 +107,7 @@ async def test_a_deadline_on_time_is_to_the_moment() -> None:
 
     with pytest.raises(TimeoutError):
         await wait()
-    assert (loop.time(), deadline.expired(), deadline.put_off_s) == (7.0, True, 0.0)
+    assert (loop.time(), deadline.expired(), deadline.extended_s) == (7.0, True, 0.0)
     async with Deadline(None):
         await asyncio.sleep(86_400)
     with pytest.raises(TimeoutError):
@@ -142,20 +142,20 @@ async def put_off(total_s: float, *late_s: float) -> tuple[float, float | None]:
         async with deadline:
             await asyncio.sleep(3_600)
     except TimeoutError:
-        return deadline.put_off_s, loop.time() - began
-    return deadline.put_off_s, None
+        return deadline.extended_s, loop.time() - began
+    return deadline.extended_s, None
 
 
 @pytest.mark.parametrize(
-    ("late_s", "put_off_s"),
+    ("late_s", "extended_s"),
     [((0.04,), 0.0), ((0.06,), 0.25), ((0.2,), 0.25), ((0.75,), 0.75), ((5.0,), 5.0), ((0.06, 0.5), 0.75)],
 )
 async def test_a_deadline_is_put_off_by_as_long_as_the_loop_was_late(
-    late_s: tuple[float, ...], put_off_s: float
+    late_s: tuple[float, ...], extended_s: float
 ) -> None:
     found_s, passed_at = await put_off(8, *late_s)
-    assert found_s == pytest.approx(put_off_s, abs=0.001)
-    assert passed_at == pytest.approx(8 + put_off_s, abs=0.001)
+    assert found_s == pytest.approx(extended_s, abs=0.001)
+    assert passed_at == pytest.approx(8 + extended_s, abs=0.001)
 
 
 async def test_a_deadline_is_put_off_no_more_once_ten_times_its_time_was_given() -> None:
@@ -169,11 +169,11 @@ async def test_a_deadline_moved_on_may_be_put_off_anew() -> None:
     async with Deadline(loop.time() + 1) as deadline:
         loop.hold_up(10.5)
         await asyncio.sleep(0.01)
-        assert deadline.put_off_s == pytest.approx(10.375, abs=0.01)
+        assert deadline.extended_s == pytest.approx(10.375, abs=0.01)
         deadline.reschedule(loop.time() + 1)
         loop.hold_up(5)
         await asyncio.sleep(0.01)
-        assert deadline.put_off_s == pytest.approx(15.25, abs=0.01)
+        assert deadline.extended_s == pytest.approx(15.25, abs=0.01)
         deadline.reschedule(None)
         await asyncio.sleep(1_000)
     assert not deadline.expired()

@@ -122,10 +122,10 @@ async def test_a_body_has_its_whole_time_and_what_we_waited_besides() -> None:
     assert caught.value.sent
     patient = bounded(b"1", 9.0, b"2", 9.0, b"3", limits=limits)
     assert await anext(patient) == b"1"
-    patient.pardon(9)
+    patient.extend(9)
     assert [chunk async for chunk in patient] == [b"2", b"3"]
     endless = bounded(b"1", 100_000.0, b"2", limits=Limits(total_s=None))
-    endless.pardon(1)
+    endless.extend(1)
     assert [chunk async for chunk in endless] == [b"1", b"2"]
 
 
@@ -193,7 +193,7 @@ async def test_an_answer_that_has_begun_has_what_is_left_of_the_whole_time() -> 
     await asyncio.sleep(19)
     assert progress.late(answering=True) is None
     assert progress.deadline.at == 20.0
-    progress.deadline.put_off_s = 0.5  # we ourselves were late
+    progress.deadline.extended_s = 0.5  # we ourselves were late
     await asyncio.sleep(1.25)
     assert progress.late(answering=True) is None
     assert progress.deadline.at == 20.5

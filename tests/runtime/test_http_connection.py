@@ -66,10 +66,10 @@ async def test_so_much_of_a_body_is_taken_in_before_it_is_read(whole: bool, most
     asked.comes(OK % 1_000_000)
     asked.comes(b"x" * (most - 1))
     asked.comes(b"x")
-    assert (asked.wire.reading, asked.response.heard) == (True, not whole)
+    assert (asked.wire.reading, asked.response.ready) == (True, not whole)
     asked.comes(b"x")
     asked.comes(b"x")
-    assert (asked.wire.reading, asked.wire.pauses, asked.response.heard) == (False, 1, True)
+    assert (asked.wire.reading, asked.wire.pauses, asked.response.ready) == (False, 1, True)
     assert len(asked.response.take()) == most + 2
     assert asked.wire.reading
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from fleetsim.runtime.inbound import WHOLE
+from fleetsim.runtime.inbound import BODY_COMPLETE
 from tests.runtime.line import HEAD, MOMENT_S, Line, guests, site
 
 NEXT = HEAD % b"0"
@@ -53,7 +53,7 @@ async def test_an_application_is_told_of_a_request_as_asgi_says() -> None:
     line = Line(guests(), reader, state={"a": 1})
     await line.send(b"GET /a%20b?c=%20d HTTP/1.1\r\nHost: x\r\nX: Y\r\n\r\n")
     scope = dict(reader.scope)
-    assert scope.pop("extensions")[WHOLE]() is True
+    assert scope.pop("extensions")[BODY_COMPLETE]() is True
     assert scope == {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -75,7 +75,7 @@ async def test_a_body_is_said_to_be_whole_once_all_of_it_is_there() -> None:
     reader = Reader()
     line = Line(guests(), reader)
     await line.send(CHUNKED % b"" + b"2\r\nhi\r\n")
-    whole = reader.scope["extensions"][WHOLE]
+    whole = reader.scope["extensions"][BODY_COMPLETE]
     assert whole() is False
     await line.send(b"0\r\n\r\n")
     assert whole() is True

@@ -191,20 +191,20 @@ async def test_who_gives_up_waiting_leaves_its_place_to_the_next() -> None:
 async def test_a_document_takes_its_place_once_and_gives_it_back_when_it_is_small_again() -> None:
     room = Room(places=1)
     with room.document("a") as document:
-        assert document.fits(SMALL_BYTES)
+        assert document.try_reserve(SMALL_BYTES)
         assert document.since is None
         await asyncio.sleep(7)
-        assert document.fits(SMALL_BYTES + 1)
+        assert document.try_reserve(SMALL_BYTES + 1)
         assert document.since == 7
-        assert document.fits(SMALL_BYTES + 2)
-        assert not room.document("b").fits(SMALL_BYTES + 1)
-        assert await document.grow(SMALL_BYTES + 3) == 0
+        assert document.try_reserve(SMALL_BYTES + 2)
+        assert not room.document("b").try_reserve(SMALL_BYTES + 1)
+        assert await document.reserve(SMALL_BYTES + 3) == 0
         assert document.since == 7
-        assert await document.grow(SMALL_BYTES) == 0
+        assert await document.reserve(SMALL_BYTES) == 0
         assert document.since is None
         assert room.take("b")
         asyncio.get_running_loop().call_later(5, room.leave, "b")
-        assert await document.grow(SMALL_BYTES + 1) == 5
+        assert await document.reserve(SMALL_BYTES + 1) == 5
         assert document.since == 12
     assert room.take("c")
 
