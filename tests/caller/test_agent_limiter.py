@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from fleetsim.caller.agent_limiter import AgentLimiter, CallSlots
 from fleetsim.caller.config import AGENTS_MAX
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.model.errors import (
     FleetsimError,
@@ -291,46 +289,6 @@ async def test_while_a_probe_is_out_a_poll_that_comes_back_lets_no_second_one_th
 
 
 # ---------------------------------------------------------------------- what is told of a breaker
-
-
-async def test_an_open_breaker_says_whose_it_is_why_since_when_and_for_how_long(runtime: Runtime) -> None:
-    g, events = limiter(runtime, breaker_failures=2, breaker_pause_s=10)
-    await asyncio.sleep(60)
-    assert (g.opened_at("a"), g.refuses("a")) == (None, False)
-    await fail(g, Unreachable("the first"))
-    assert (g.opened_at("a"), g.refuses("a")) == (None, False)
-    await fail(g, Unreachable("the second"))
-    opened_at, opened_s = runtime.clock.now(), asyncio.get_running_loop().time()
-    (opened,) = events.recent()
-    told = payload(opened)
-    pause_s = told.pop("retryInSeconds")
-    assert (opened.agent, opened.level, told) == ("a", Level.WARN, {"failures": 2, "reason": "the second"})
-    assert 8 <= pause_s <= 12
-    assert pause_s == round(pause_s, 1)
-    await asyncio.sleep(4)
-    with pytest.raises(Unreachable) as refused:
-        async with g.call("a"):
-            raise AssertionError("it was let through")
-    left_s = int(str(refused.value).removeprefix("a failed 2 times in a row and is left alone for ").split()[0])
-    assert left_s == pytest.approx(pause_s - 4, abs=0.6)
-    await asyncio.sleep(opened_s + pause_s - 0.06 - asyncio.get_running_loop().time())
-    assert g.refuses("a")
-    await asyncio.sleep(0.12)
-    assert not g.refuses("a")
-    await fail(g, Unreachable("the third"))
-    assert g.refuses("a")
-    assert g.opened_at("a") == opened_at, "it has been open all the while"
-    await asyncio.sleep(13)
-    async with g.call("a"):
-        assert g.refuses("a"), "one call is trying it again"
-        with pytest.raises(Unreachable, match=r"^a failed 3 times in a row and is left alone for 0 s more$"):
-            async with g.call("a"):
-                raise AssertionError("a second probe")
-    assert (g.opened_at("a"), g.refuses("a")) == (None, False)
-    assert [(event.topic, event.agent, event.level) for event in events.recent()] == [
-        ("agent.breaker.opened", "a", Level.WARN),
-        ("agent.breaker.closed", "a", Level.INFO),
-    ]
 
 
 async def test_our_own_trouble_opens_no_breaker(runtime: Runtime) -> None:

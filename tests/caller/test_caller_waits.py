@@ -6,14 +6,13 @@ import asyncio
 
 import pytest
 
-from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.track import Rules
 from fleetsim.client import ClientLimits
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import OutcomeKind
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match
-from tests.caller.fleet import HUB, Fleet, fleet
+from tests.caller.fleet import Fleet, fleet
 from tests.caller.test_caller_faults import SCOUT, Counting
 
 GET = {"0.1": "tasks/get", "0.3": "tasks/get", "1.0": "GetTask"}
@@ -41,32 +40,6 @@ async def test_a_task_too_large_to_read_is_fetched_three_times_and_ends_with_the
         assert f"{BODY_BYTES_MAX} bytes" in outcome.reason.replace(",", "")
         assert (calls(f, GET[dialect]), len(f.topics("agent.poll.stopped"))) == (3, 1)
         assert now(f) < 20
-
-
-@dialects
-async def test_a_task_too_large_to_read_is_still_told_by_webhook(dialect: str) -> None:
-    async with fleet(Counting().agent, dialect=dialect, streaming=False) as f:
-        f.network.fault(HUGE, Match(origin=SCOUT, rpc_method=GET[dialect]))
-        outcome = await f.outcome("scout", "hi", skill="slow")
-        assert outcome.kind is OutcomeKind.COMPLETED
-        assert calls(f, GET[dialect]) <= 3
-
-
-TOO_LARGE = faults.EditRequest(edit=lambda body: body + b" " * ReceiverLimits().body_bytes_max)
-
-
-@pytest.mark.slow
-@dialects
-async def test_a_webhook_that_was_refused_ends_nothing(dialect: str) -> None:
-    """The task is polled to its end; and where polling has stopped too, it stays open to its deadline."""
-    async with fleet(Counting().agent, dialect=dialect, streaming=False) as f:
-        f.network.fault(TOO_LARGE, Match(origin=HUB))
-        outcome = await f.outcome("scout", "hi", skill="slow")
-        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "at last")
-        f.network.fault(HUGE, Match(origin=SCOUT, rpc_method=GET[dialect]))
-        outcome = await f.outcome("scout", "hi", skill="slow")
-        assert outcome.kind is OutcomeKind.EXPIRED
-        assert "cannot be read" in outcome.reason
 
 
 @dialects

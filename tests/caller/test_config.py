@@ -106,35 +106,6 @@ def test_no_secret_is_in_the_values() -> None:
     assert "canary-1" not in repr(parse_fleet(SEED, env=ENV))
 
 
-def test_every_key_is_taken() -> None:
-    config = parse(
-        ONE + "    auth: {scheme: bearer, credentialsEnv: A_TOKEN}\n    apiKeyEnv: IGNORED\n"
-        "    headers: {X-Team: blue}\n    streaming: true\n    push: set\n    external: true\n    timeoutMs: 1500\n"
-        "    wire: 1.0\n    enabled: true\n    tags: [x]\n    discordBotTokenEnvKey: D\n    subscribesTo: [a.b]\n"
-        "fleet:\n  poll_interval_s: 2\n  cooldowns_s: {bug_triage: 30}\n  skill_limits_s: {slow: 7200}\n"
-        "  base_url: http://hub:3000\n  retry_waits_s: [1, 2]\n  health: {p95_limit_ms: 9000}\n"
-        "  rates: {mine: {input_usd: 1, output_usd: 2}}\n",
-        A_TOKEN="t",
-    )
-    entry = config.agents[0]
-    assert entry.auth == AuthEntry(scheme="bearer", env="A_TOKEN")
-    assert (dict(entry.headers), entry.streaming, entry.push, entry.external) == ({"X-Team": "blue"}, True, "set", True)
-    assert (entry.timeout_s, entry.wire, entry.tags) == (1.5, "1.0", ("x",))
-    settings = config.settings
-    assert settings.poll_interval_s == 2
-    assert settings.cooldowns_s == {"bug_triage": 30}
-    assert settings.base_url == "http://hub:3000"
-    assert list(settings.retry_waits_s) == [1, 2]
-    assert settings.health.p95_limit_ms == 9_000
-    assert settings.rates.rate("mine-2").output_usd == 2
-    assert settings.rates.rate("gpt-4o").output_usd == 10
-
-
-def test_an_auth_block_without_a_scheme_means_an_api_key() -> None:
-    config = parse(ONE + "    auth: {credentialsEnv: A_KEY}\n", A_KEY="k")
-    assert config.agents[0].auth == AuthEntry(scheme="apiKey", env="A_KEY")
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -199,20 +170,6 @@ def test_a_missing_credential_disables_that_agent_with_a_warning_and_the_others_
     assert "export AVA_API_KEY=…" in warning
 
 
-def test_strict_a_missing_credential_is_an_error_that_names_the_variable() -> None:
-    env = {k: v for k, v in ENV.items() if k != "AVA_API_KEY"}
-    with pytest.raises(ConfigError, match=r"agents.yaml:11:16: the environment variable AVA_API_KEY"):
-        parse_fleet(SEED, env=env, strict=True)
-
-
-def test_a_disabled_agent_only_warns_about_its_variables() -> None:
-    config = parse(
-        "agents:\n  - name: a\n    url: ${NOWHERE_URL}/a2a\n    apiKeyEnv: NO_KEY\n    enabled: false\n",
-    )
-    assert [w.split("variable ")[1].split()[0].strip(",") for w in config.warnings] == ["NOWHERE_URL", "NO_KEY"]
-    assert config.enabled == ()
-
-
 def test_a_default_stands_in_for_an_unset_variable() -> None:
     assert parse(ONE.replace("http://h", "${H_URL:-http://d:1}")).agents[0].url == "http://d:1/a2a"
 
@@ -260,12 +217,6 @@ async def test_a_file_is_read_through_the_port(tmp_path: Path) -> None:
         await load_fleet(tmp_path / "keyed.yaml", files=files, env={}, strict=True)
     with pytest.raises(ConfigError):
         await load_fleet(tmp_path / "missing.yaml", files=files, env={})
-
-
-def test_an_address_pinned_elsewhere_is_told_with_what_to_do() -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse(f"{ONE}    rpcUrl: http://other/a2a\n")
-    assert "the credential belongs to one origin" in str(caught.value.hint)
 
 
 def test_pinned_addresses_are_at_the_origin_of_the_agent_and_filled_in_like_it() -> None:

@@ -21,7 +21,6 @@ from fleetsim.caller.fleet import (
 )
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.track import BUILT_IN, Rate, Rates
-from fleetsim.client.credential import Credential
 from fleetsim.model.errors import ConfigError
 
 ONE = "agents:\n  - name: a\n    url: http://h/a2a\n"
@@ -135,10 +134,6 @@ def test_the_credential_is_that_of_auth_before_the_api_key_and_hmac_sends_none(
     assert (entry.auth, entry.enabled, entry.disabled_why) == (auth, True, "")
 
 
-def test_the_client_is_told_where_the_secret_is_and_how_to_send_it() -> None:
-    assert AuthEntry(scheme="bearer", env="V").credential() == Credential(scheme="bearer", env="V")
-
-
 def test_who_relies_on_hmac_is_told_that_it_sends_nothing_and_nobody_else_is() -> None:
     config = parse(
         "agents:\n  - {name: a, url: 'http://h', auth: {scheme: bearer, credentialsEnv: V}}\n"
@@ -171,28 +166,7 @@ def test_only_enabled_agents_without_a_credential_are_an_error_when_strict() -> 
     assert parse("agents:\n" + entries, strict=True, B="x", C="x", D="x").warnings == (off,)
 
 
-def test_a_name_that_can_be_no_variable_is_told_at_its_place_once() -> None:
-    for keys, place in (
-        ("apiKeyEnv: sk-1\n", "4:16: 'apiKeyEnv' must be"),
-        ("auth: {credentialsEnv: sk-1}\n", "4:28: 'credentialsEnv' must be"),
-    ):
-        (found,) = problems(f"{ONE}    {keys}")
-        assert found.startswith(f"agents.yaml:{place} the name of an environment variable, never the secret itself")
-
-
 # ---------------------------------------------------------------------- references
-
-
-def test_unset_references_of_enabled_agents_and_the_fleet_are_errors_and_all_of_them_are_told() -> None:
-    text = (
-        "agents:\n  - {name: a, url: '${A}', enabled: false}\n  - {name: b, url: '${B}'}\n"
-        "  - {name: c, url: '${C}', rpcUrl: '${D}', cardUrl: '${E}'}\n"
-        "fleet: {base_url: '${F}', internal_base_url: '${G}'}\n"
-    )
-    found = problems(text)
-    assert [line.split("variable ")[1][0] for line in found] == list("BCDEFG"), "and nothing said twice"
-    (warning,) = parse(text, **dict.fromkeys("BCDEFG", "http://h")).warnings
-    assert "variable A is not set" in warning
 
 
 def test_of_a_disabled_agent_every_unset_reference_is_a_doubt() -> None:
@@ -204,33 +178,10 @@ def test_of_a_disabled_agent_every_unset_reference_is_a_doubt() -> None:
     assert [line.split("variable ")[1][0] for line in found] == ["B", "C"]
 
 
-def test_a_pinned_address_is_checked_where_the_other_waits_for_its_variable() -> None:
-    entry = "agents:\n  - name: a\n    url: http://h\n    rpcUrl: {}\n    cardUrl: {}\n"
-    found = problems(entry.format("http://${UNSET}", "http://other/card"))
-    assert [line.split(": ")[1].split()[0] for line in found] == ["the", "cardUrl"]
-    found = problems(entry.format("http://other/rpc", "http://${UNSET}"))
-    assert [line.split(": ")[1].split()[0] for line in found] == ["the", "rpcUrl"]
-
-
 @pytest.mark.parametrize("key", ["base_url", "internal_base_url"])
 def test_both_addresses_of_the_hub_are_checked_and_named_by_their_keys(key: str) -> None:
     (found,) = problems(f"{ONE}fleet: {{{key}: 'ftp://x'}}\n")
     assert f"'{key}' must be http:// or https://" in found
-
-
-@pytest.mark.parametrize(
-    ("written", "line"),
-    [
-        ("agents:\n  - name: a\n    url: ''\n", 3),
-        (f"{ONE}    rpcUrl: ''\n", 4),
-        (f"{ONE}    cardUrl: ''\n", 4),
-        (f"{ONE}fleet:\n  base_url: ''\n", 5),
-    ],
-)
-def test_an_address_that_is_empty_is_none(written: str, line: int) -> None:
-    (found,) = problems(written)
-    assert found.startswith(f"agents.yaml:{line}:")
-    assert "must be plain ASCII without spaces" in found
 
 
 def test_every_address_and_variable_name_is_filled_in() -> None:
@@ -244,14 +195,6 @@ def test_every_address_and_variable_name_is_filled_in() -> None:
     assert entry.address == ("http://host/a2a", "http://host/rpc", "http://host/card")
     assert (entry.headers, entry.auth) == ({"X-A": "host"}, AuthEntry(scheme="apiKey", env="V"))
     assert (config.settings.base_url, config.settings.internal_base_url) == ("http://host:1", "http://host:2")
-
-
-@pytest.mark.parametrize("key", ["apiKeyEnv: V", "auth: {credentialsEnv: V}"])
-def test_what_one_agent_names_as_its_credential_is_filled_in_for_no_other(key: str) -> None:
-    text = f"agents:\n  - {{name: a, url: 'http://h', {key}}}\n  - {{name: b, url: 'http://h/${{OTHER}}${{V}}'}}\n"
-    (found,) = problems(text, V="canary", OTHER="o")
-    assert "the variable V holds a credential and is never filled in" in found
-    assert parse(text.replace("${V}", ""), V="canary", OTHER="o").agents[1].url == "http://h/o"
 
 
 # ---------------------------------------------------------------------- headers and names
@@ -339,9 +282,3 @@ def test_a_setting_that_differs_is_told_and_whether_it_waits_for_the_next_start(
     at_start = key in {"calls_max", "calls_per_agent_max", "rates", "health"}
     assert found == (FleetChange(at_start=(key,)) if at_start else FleetChange(settings=(key,)))
     assert (key in AT_START) is at_start
-
-
-def test_a_change_is_one_line_and_nothing_is_said_of_what_stayed() -> None:
-    assert FleetChange().in_words == ""
-    change = FleetChange(added=("a", "b"), paused=("c",), at_start=("rates",))
-    assert change.in_words == "added: a, b; paused: c; at start: rates"

@@ -268,17 +268,6 @@ async def test_a_skill_cools_down_at_each_agent_by_itself_and_to_the_second() ->
         await d.refused(UnknownTarget, asked("c-7"))
 
 
-async def test_skills_without_a_cooldown_may_be_asked_at_once_again() -> None:
-    async with door() as d:
-        for n in range(3):
-            await d.dispatcher.submit(asked(f"c-{n}"))
-        d.dispatcher.cooldowns_s = {"echo": 30.0}
-        await d.dispatcher.submit(asked("c-3"))
-        await d.refused(UnknownTarget, asked("c-4"))
-        d.dispatcher.cooldowns_s = {}
-        await d.dispatcher.submit(asked("c-5"))
-
-
 async def test_of_two_requests_at_once_the_second_is_refused() -> None:
     async with door(cooldowns_s={"echo": 30.0}) as d:
         both = await asyncio.gather(*(d.dispatcher.submit(asked(f"c-{n}")) for n in range(2)), return_exceptions=True)
@@ -308,19 +297,6 @@ async def test_what_the_ledger_did_not_take_cools_nothing_down(error: FleetsimEr
         d.disk.takes = True
         await d.refused(UnknownTarget, asked("c-4", targets=("ava",)))
         await d.dispatcher.submit(asked("c-5"))
-
-
-async def test_what_is_not_taken_a_second_time_cools_down_from_the_first_time_on() -> None:
-    async with door(cooldowns_s={"echo": 30.0}) as d:
-        await d.dispatcher.submit(asked())
-        await asyncio.sleep(20)
-        d.dispatcher.cooldowns_s = {"echo": 15.0}
-        d.disk.takes = False
-        assert await d.dispatcher.submit_run([asked("c-2")], d.run("c-2")) is False
-        d.disk.takes = True
-        d.dispatcher.cooldowns_s = {"echo": 30.0}
-        refusal, _ = await d.refused(UnknownTarget, asked("c-3"))
-        assert str(refusal).endswith("in 10.0 s")
 
 
 # ---------------------------------------------------------------------- runs and follow-ups

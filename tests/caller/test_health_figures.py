@@ -12,7 +12,6 @@ import pytest
 
 from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, SystemActor, Thresholds
 from fleetsim.caller.outcome_stats import OutcomeStats, RecentFailure, TrendBucket
-from fleetsim.caller.track import BUILT_IN, DEFAULT, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
@@ -153,13 +152,6 @@ def test_a_snapshot_says_when_it_was_taken_in_utc_and_how_far_it_looks_back() ->
     flat = folded(outcome(1, skill="s")).snapshot(NOW).to_json()
     assert flat["skills"][0]["totalOutcomes"] == flat["agents"][0]["totalOutcomes"] == 1
     assert "figures" not in {*flat["skills"][0], *flat["agents"][0]}
-
-
-def test_the_worst_failure_rate_of_the_last_hour_is_that_of_one_agent() -> None:
-    health = folded(
-        outcome(1, success=False), outcome(2), outcome(3, agent="ava"), outcome(4, agent="zoe", success=False)
-    )
-    assert health.snapshot(NOW).max_failure_rate_1h == 1.0
 
 
 def test_only_skills_that_agents_failed_at_are_orphaned() -> None:
@@ -308,29 +300,3 @@ def test_only_outcomes_of_the_agent_make_it_slow() -> None:
 
 
 # ---------------------------------------------------------------------- prices
-
-TOKENS = Usage(
-    input_tokens=1_000_000,
-    output_tokens=2_000_000,
-    cache_read_input_tokens=3_000_000,
-    cache_creation_input_tokens=4_000_000,
-)
-
-
-@pytest.mark.parametrize(
-    ("model", "rate"),
-    [
-        ("claude-opus-4-6", Rate(input_usd=15, output_usd=75)),
-        ("claude-sonnet-4-6-20260101", Rate(input_usd=3, output_usd=15)),
-        ("claude-haiku-4-5", Rate(input_usd=0.25, output_usd=1.25)),
-        ("gpt-4o-2024-08-06", Rate(input_usd=2.5, output_usd=10)),
-        ("gpt-4o-mini-x", Rate(input_usd=0.15, output_usd=0.6)),
-        ("gpt-4", Rate(input_usd=3, output_usd=15)),
-        ("", Rate(input_usd=3, output_usd=15)),
-        (None, Rate(input_usd=3, output_usd=15)),
-    ],
-)
-def test_a_models_longest_known_prefix_has_its_rate(model: str | None, rate: Rate) -> None:
-    assert Rates().rate(model) == rate
-    assert list(BUILT_IN)[-1] == DEFAULT
-    assert Rates().estimate(TOKENS, model) == rate.price(TOKENS)

@@ -10,7 +10,6 @@ from fleetsim.caller.cards import AgentView
 from fleetsim.caller.fleet import AgentEntry
 from fleetsim.caller.health import Condition
 from fleetsim.caller.skill_search import (
-    FOUND_MAX,
     FoundSkill,
     SkillQuery,
     expected_success,
@@ -137,17 +136,6 @@ def test_effects_that_make_no_sense_count_as_not_declared(wrong: Any) -> None:
     assert (row.effects, row.confidence) == ((), None)
 
 
-def test_odd_numbers_of_an_effect_are_bounded() -> None:
-    odd = [{"domain": "d", "path": "p", "delta": 1e300, "confidence": 7}, {"domain": "d", "path": "p", "delta": True}]
-    (row,) = found(SkillQuery(domain="d"), view("ava", skill("x"), effects={"x": odd}))
-    assert (row.confidence, row.effects[0].delta, row.effects[1].delta) == (1.0, 1e12, None)
-
-
 def test_a_skill_of_agents_yaml_is_found_before_any_card_was_read() -> None:
     agent = AgentView(entry=AgentEntry(name="ava", url="http://ava.example"), skills=("pinned",))
     assert names(found(SkillQuery(text="pinned"), agent)) == ["ava/pinned"]
-
-
-def test_the_list_is_bounded() -> None:
-    many = view("ava", *(skill(f"s{n}") for n in range(FOUND_MAX + 50)))
-    assert len(found(SkillQuery(), many)) == FOUND_MAX

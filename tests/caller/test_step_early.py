@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -14,7 +13,6 @@ from fleetsim.caller.signals import (
     Poll,
     PollFailed,
     Recovered,
-    Replied,
     Save,
     Send,
     SendFailed,
@@ -99,12 +97,6 @@ def test_a_kept_webhook_keeps_a_request_from_being_sent_again() -> None:
     assert not hand.asked_for(Send)
 
 
-def test_a_kept_webhook_that_names_no_task_changes_nothing() -> None:
-    nameless = replace(status(W), task_id="")
-    assert recovered(sending(), nameless).asked_for(LookUpTask)
-    assert recovered(replace(sending(), phase=Phase.INTENT), nameless).asked_for(Send)
-
-
 def test_a_kept_webhook_ends_a_bound_task_whole_without_a_poll() -> None:
     hand = recovered(bound(C, "all of it"), DONE)
     (outcome,) = hand.outcomes
@@ -142,23 +134,6 @@ def test_a_webhook_turned_away_while_the_reply_is_lost_has_the_task_looked_for()
     hand.tell(TurnedAway())
     hand.wait(5.1)
     assert hand.asked_for(LookUpTask)
-
-
-def test_looks_owed_to_webhooks_are_seconds_apart() -> None:
-    hand = Hand.begun(push=True)
-    hand.tell(Replied(reply=task(W), began=0.0))
-    for _ in range(20):  # a young task is looked at often anyway
-        hand.wait(31)
-        hand.hear(task(W), UpdateSource.POLL)
-    began, looks = hand.mono, []
-    for _ in range(40):
-        hand.tell(TurnedAway())
-        hand.wait(0.5)
-        if hand.asked_for(Poll):
-            looks.append(hand.mono)
-            hand.hear(task(W), UpdateSource.POLL)
-    assert looks[0] <= began + 5.0
-    assert all(later - earlier >= 4.9 for earlier, later in pairwise(looks))
 
 
 def test_an_answer_in_doubt_that_no_poll_can_clear_up_does_not_hold_the_request() -> None:

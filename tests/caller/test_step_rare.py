@@ -12,10 +12,7 @@ from fleetsim.caller.signals import (
     Ask,
     Cancel,
     CancelAsked,
-    CancelFailed,
-    Poll,
     PollFailed,
-    PushRegistered,
     Recovered,
     Replied,
     ResolveQuestion,
@@ -31,8 +28,6 @@ from fleetsim.model.errors import (
     InternalError,
     InvalidParams,
     MethodNotFound,
-    TaskNotCancelable,
-    TaskNotFound,
     Unreachable,
     WireError,
 )
@@ -107,35 +102,6 @@ def test_a_cancelled_send_that_an_agent_answered_badly_is_not_called_unsent(
 ) -> None:
     hand = Hand.begun().tell(CancelAsked()).tell(SendFailed(error=error))
     assert [o.kind for o in hand.outcomes] == [kind]
-
-
-def test_a_poll_hurried_by_other_news_does_not_confirm_that_the_task_is_lost() -> None:
-    hand = bound()
-    hand.mono = 100.0
-    hand.wait(1).tell(CancelAsked()).tell(CancelFailed(error=TaskNotCancelable()))
-    hand.tell(PollFailed(error=TaskNotFound())).wait(0)
-    assert hand.asked_for(Poll)
-    hand.tell(PollFailed(error=TaskNotFound()))
-    assert not hand.outcomes
-    hand.wait(5).tell(PollFailed(error=TaskNotFound()))
-    assert [o.kind for o in hand.outcomes] == [OutcomeKind.LOST]
-
-
-def test_polls_that_never_arrived_do_not_count_as_answers_that_cannot_be_read() -> None:
-    hand = bound()
-    for error in (Unreachable("down"), Unreachable("down"), WireError("HTML"), WireError("HTML")):
-        hand.wait(70).tell(PollFailed(error=error))
-    assert not hand.outcomes
-    hand.wait(70).tell(PollFailed(error=WireError("HTML"))).tell(PushRegistered(error=MethodNotFound()))
-    assert [o.kind for o in hand.outcomes] == [OutcomeKind.PROTOCOL_ERROR]
-
-
-def test_webhooks_that_repeat_an_open_question_never_postpone_the_next_look() -> None:
-    hand, polls = asking(), 0
-    for _ in range(13):
-        hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
-        polls += len(hand.wait(10).asked_for(Poll))
-    assert polls
 
 
 def test_a_late_webhook_does_not_reopen_a_question_that_the_agent_went_on_from() -> None:

@@ -18,18 +18,15 @@ from fleetsim.caller.signals import (
     Due,
     LookUpTask,
     Poll,
-    PollFailed,
     Publish,
     Recovered,
     Replied,
     ResolveQuestion,
     Resume,
     Send,
-    SendFailed,
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules, Timer
-from fleetsim.model.errors import MethodNotFound, TimedOut, Unreachable
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Task, TaskState
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, UpdateSource
@@ -276,55 +273,10 @@ def polling(hand: Hand) -> Hand:
     return hand.tell(Replied(reply=task(W), began=0.0)).at(1.0).tell(Due())
 
 
-LIMIT = "the time limit of 3600 s passed before the agent "
-
-
-@pytest.mark.parametrize("shortened", [False, True])
-@pytest.mark.parametrize(
-    ("hand", "cause", "reason", "stops"),
-    [
-        (lambda: Hand.begun(), Cause.NEVER_SENT, "could be reached", False),
-        (lambda: Hand.sent(), Cause.REPLY_LOST, "told of a task: it may have run", False),
-        (lambda: polling(Hand.sent()), Cause.TASK_DEADLINE, "ended the task", True),
-        (
-            lambda: polling(Hand.sent()).tell(PollFailed(error=Unreachable("down"))).at(2.0).wait(60),
-            *(Cause.TASK_DEADLINE, "ended the task; the last look at it: down", True),
-        ),
-    ],
-    ids=["waiting", "in the air", "at work", "unreachable"],
-)
-def test_a_limit_that_passes_says_what_the_request_was_at(
-    hand: object, cause: Cause, reason: str, stops: bool, shortened: bool
-) -> None:
-    assert callable(hand)
-    ended: Hand = at_limit(hand(), shortened=shortened)
-    (outcome,) = ended.outcomes
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.EXPIRED, LIMIT + reason)
-    assert outcome.cause is (Cause.CALLER_DEADLINE if shortened else cause)
-    assert ended.effects == (*([Cancel()] if stops else []), Close(outcome=outcome))
-
-
 def test_a_limit_that_passes_after_a_cancel_is_a_cancel_nobody_confirmed() -> None:
     hand = polling(Hand.sent())
     hand.wait(3_590).tell(CancelAsked())
     assert [o.cause for o in at_limit(hand).outcomes] == [Cause.CANCEL_UNCONFIRMED]
-
-
-def test_what_came_instead_of_a_reply_is_told_with_the_limit() -> None:
-    hand = Hand(track=new_track(record(limit_s=20), Now(0.0, START))).tell(Recovered())
-    hand.track = replace(hand.track, record=replace(hand.track.record, phase=Phase.SENDING))
-    hand.tell(SendFailed(error=TimedOut("silent"))).wait(20)
-    (outcome,) = hand.outcomes
-    said = "the time limit of 20 s passed before the agent told of a task: it may have run; what came instead: silent"
-    assert (outcome.cause, outcome.reason) == (Cause.REPLY_LOST, said)
-
-
-def test_polling_that_was_given_up_is_told_with_the_limit() -> None:
-    hand = Hand.sent(push=True).tell(Replied(reply=task(W), began=0.0))
-    while hand.track.polling.stopped is None:
-        hand.wait(31).tell(PollFailed(error=MethodNotFound("no")))
-    (outcome,) = at_limit(hand).outcomes
-    assert outcome.reason == LIMIT + "ended the task; the last look at it: the agent offers no way to follow a task: no"
 
 
 def test_a_question_in_a_webhook_that_outran_the_reply_is_asked_once_the_reply_is_overdue() -> None:

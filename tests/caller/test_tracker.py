@@ -22,8 +22,6 @@ from fleetsim.caller.tracker import POLLS_PER_S, Tracker
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.event import Snapshot
-from fleetsim.model.limits import TEXT_CHARS_MAX, TooMuchText
-from fleetsim.model.parts import TooManyParts
 from fleetsim.model.task import Artifact, TaskState, TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, UpdateSource
 from fleetsim.testbed.faults import CutAfter, LoseReply, Match, SlowStart, Stall, Status
@@ -173,25 +171,6 @@ async def test_the_time_an_answer_takes_to_be_taken_is_the_agents_and_a_persons_
         outcome = await f.tracker.wait(cid)
         assert outcome.agent_ms is not None
         assert 5_000 <= outcome.agent_ms < 12_000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (Answer(question_id="", text="x" * (TEXT_CHARS_MAX + 1)), TooMuchText),
-        (Answer(question_id="", text="x", metadata={f"k{n}": "x" * 1_000 for n in range(100_000)}), TooManyParts),
-    ],
-    ids=["text", "metadata"],
-)
-async def test_an_answer_that_is_too_large_leaves_the_question_open(answer: Answer, error: type[Exception]) -> None:
-    async with fleet(asker(), streaming=False) as f:
-        await f.ask("scout", "hi", skill="ask")
-        await asyncio.sleep(5)
-        (question,) = f.tracker.questions()
-        with pytest.raises(error):
-            await f.tracker.answer(replace(answer, question_id=question.question_id))
-        assert f.tracker.questions() == (question,)
 
 
 # ------------------------------------------------------------------ agents that answer without a task

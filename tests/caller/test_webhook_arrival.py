@@ -13,45 +13,13 @@ from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import outcome, record, webhook
+from tests.caller.ledgers import record, webhook
 
 SMALL = EarlyLimits(per_request_max=3, per_agent_max=5, per_agent_bytes_max=100, webhooks_max=7, bytes_max=150)
 
 
 def early(request: str, size: int = 1, *, agent: str = "a") -> EarlyWebhook:
     return replace(webhook(request, agent=agent), body_bytes=size)
-
-
-@pytest.mark.parametrize(
-    ("kept", "one_more", "reached"),
-    [
-        ([early("c-1")] * 3, early("c-1"), "per_request_max"),
-        ([early("c-1")] * 3 + [early("c-2")] * 2, early("c-3"), "per_agent_max"),
-        ([early("c-1", 60)], early("c-2", 41), "per_agent_bytes_max"),
-        (
-            [early("c-1")] * 3 + [early("c-2")] * 2 + [early("d-1", agent="b")] * 2,
-            early("d-1", agent="b"),
-            "webhooks_max",
-        ),
-        ([early("c-1", 100), early("d-1", 50, agent="b")], early("d-2", 1, agent="b"), "bytes_max"),
-    ],
-)
-async def test_what_there_is_no_room_for_is_not_kept_until_there_is(
-    runtime: Runtime, kept: list[EarlyWebhook], one_more: EarlyWebhook, reached: str
-) -> None:
-    async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
-        await ledger.accept([record(name) for name in ("c-1", "c-2", "c-3", "d-1", "d-2")])
-        room = EarlyWebhooks(ledger, SMALL)
-        for one in kept:
-            await room.keep(one)
-        with pytest.raises(NotAccepting, match=rf"\({reached}\)$"):
-            await room.keep(one_more)
-        assert await ledger.early_webhooks() == tuple(kept)
-        over = kept[0].correlation_id
-        await ledger.close(outcome(over))
-        room.forget(over)
-        if one_more.correlation_id != over:
-            await room.keep(one_more)
 
 
 async def test_what_an_earlier_run_kept_counts(runtime: Runtime) -> None:
