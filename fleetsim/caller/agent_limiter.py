@@ -62,7 +62,7 @@ class AgentLimiter:
         return state.probing or state.open_until > self._runtime.clock.monotonic()
 
     def refusing(self) -> list[str]:
-        """The agents that ``refuses`` is true of."""
+        """The agents for which ``refuses`` is true."""
         return [name for name in self._open if self.refuses(name)]
 
     def opened_at(self, agent: str) -> datetime | None:
@@ -109,7 +109,7 @@ class AgentLimiter:
 
     # Not ``runtime.limits.Breaker``, which lets a try through by the clock: a call of ours may take longer than the
     # pause, and a second one must not come behind it; it is held by a context, which ends the try however it ends. The
-    # two have a count and a moment in common, and neither who closes it, who is told, nor what is a failure.
+    # two share a count and a moment, but differ in what closes them, what counts as a failure, and what they publish.
     def _admit(self, agent: str, state: _AgentState) -> bool:
         if state.open_until is None:
             return False
@@ -222,7 +222,7 @@ class CallSlots:
         self._waiting: dict[str, tuple[_Queue, _Queue]] = {}
 
     async def take(self, owner: str, *, first: bool) -> None:
-        """Take a slot, once there is one. Whoever has it owes a ``give``."""
+        """Wait for a slot and take it. Each ``take`` needs a ``give``."""
         if self._fits(owner):
             self._add(owner)
             return

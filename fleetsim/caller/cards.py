@@ -60,7 +60,7 @@ _FROM_LAST_RUN = "kept from an earlier run, not fetched since"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentView:
-    """What is known of an agent at one moment.
+    """The state of an agent as the hub knows it.
 
     ``reachable`` is None until somebody tried. ``stale_reason`` says why ``card`` is older than it should
     be, or why there is none; empty when all is well. ``skills`` are what may be asked for now.
@@ -92,8 +92,8 @@ class AgentView:
 
 
 @dataclass(slots=True)
-class _Desk:
-    """One agent's client, view and alarm."""
+class _AgentState:
+    """One agent's client and view. ``wake`` has its card read now."""
 
     client: AgentClient
     view: AgentView
@@ -103,7 +103,7 @@ class _Desk:
 
 @dataclass(slots=True)
 class _Former:
-    """A place where an agent was, and who calls it for the work that is still there."""
+    """An earlier address of an agent, and the client for the work that is still there."""
 
     entry: AgentEntry
     client: AgentClient
@@ -129,15 +129,15 @@ class CardBroker:
         self._rng = runtime.rng.stream("cards")
         self._workers = Workers("cards")
         self._make = client_factory or self._client_for
-        self._desks = {
-            entry.name: _Desk(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
+        self._states = {
+            entry.name: _AgentState(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
             for entry in config.agents
         }
         self._offers: Mapping[str, Collection[str]] | None = None
         self._hubs: Mapping[str, str] | None = None
         self._disabled: Mapping[str, str] | None = None
         self._away: frozenset[str] | None = None
-        self._unread: dict[str, _Desk] = {}
+        self._unread: dict[str, _AgentState] = {}
         self._was_read = asyncio.Event()
         self._former: dict[tuple[str, tuple[str, str, int] | None], _Former] = {}
         self._replaced: list[tuple[float, AgentClient]] = []
@@ -145,21 +145,21 @@ class CardBroker:
     # ------------------------------------------------------------------ reading
 
     def view(self, agent: str) -> AgentView:
-        """What is known of an agent. Raises UnknownTarget."""
-        return self._desk(agent).view
+        """The state of an agent. Raises UnknownTarget."""
+        return self._state(agent).view
 
     def hubs(self) -> Mapping[str, str]:
         """The agents that are hubs, by name, each with its id. Asked for with each request."""
         if self._hubs is None:
-            self._hubs = {name: hub for name, desk in self._desks.items() if (hub := hub_of(desk.view.card))}
+            self._hubs = {name: hub for name, state in self._states.items() if (hub := hub_of(state.view.card))}
         return self._hubs
 
     def find(self, agent: str) -> AgentView | None:
         """The same; None for an agent that is not in the fleet."""
-        return None if (desk := self._desks.get(agent)) is None else desk.view
+        return None if (state := self._states.get(agent)) is None else state.view
 
     def views(self) -> tuple[AgentView, ...]:
-        return tuple([desk.view for desk in self._desks.values()])
+        return tuple([state.view for state in self._states.values()])
 
     def client(self, agent: str, url: str = "") -> AgentClient:
         """Who calls an agent, for work that is at the origin of ``url`` if one is given.
@@ -167,42 +167,42 @@ class CardBroker:
         That is the agent's one client while it is there; else one that calls only that origin and has no
         credential. Raises UnknownTarget.
         """
-        return self._former_at(agent, url).client if self.former(agent, url) else self._desk(agent).client
+        return self._former_at(agent, url).client if self.former(agent, url) else self._state(agent).client
 
     def entry(self, agent: str, url: str = "") -> AgentEntry:
         """The agent as agents.yaml has it, or had it when it was at the origin of ``url``. Raises UnknownTarget."""
-        return self._former_at(agent, url).entry if self.former(agent, url) else self._desk(agent).view.entry
+        return self._former_at(agent, url).entry if self.former(agent, url) else self._state(agent).view.entry
 
     def former(self, agent: str, url: str) -> bool:
         """Whether work at the origin of ``url`` is at a place where the agent is not any more, or of nobody's now."""
-        desk = self._desks.get(agent)
-        return bool(url) and (desk is None or origin_of(url) != origin_of(desk.view.entry.url))
+        state = self._states.get(agent)
+        return bool(url) and (state is None or origin_of(url) != origin_of(state.view.entry.url))
 
     def card(self, agent: str) -> AgentCard | None:
         """The card in use, None if there never was one. Raises UnknownTarget."""
-        return self._desk(agent).view.card
+        return self._state(agent).view.card
 
     def choice(self, agent: str) -> Choice | None:
         """How the agent is called, None before the first card. Raises UnknownTarget."""
-        return self._desk(agent).view.choice
+        return self._state(agent).view.choice
 
     def offers(self) -> Mapping[str, Collection[str]]:
-        """What each enabled agent may be asked for now, for the registry: one and the same until that changes."""
+        """The skills of each enabled agent now, for the registry; the same object until they change."""
         if self._offers is None:
-            self._offers = {name: desk.view.skills for name, desk in self._desks.items() if desk.view.entry.enabled}
+            self._offers = {name: state.view.skills for name, state in self._states.items() if state.view.entry.enabled}
         return self._offers
 
     def disabled(self) -> Mapping[str, str]:
-        """Why each of the other agents takes no work now."""
+        """Why each of the other agents takes no work, by name."""
         if self._disabled is None:
-            entries = (desk.view.entry for desk in self._desks.values())
+            entries = (state.view.entry for state in self._states.values())
             self._disabled = {entry.name: entry.takes_no_work for entry in entries if not entry.enabled}
         return self._disabled
 
     def away(self) -> Collection[str]:
-        """Who cannot be reached now."""
+        """The agents that cannot be reached now."""
         if self._away is None:
-            self._away = frozenset(name for name, desk in self._desks.items() if desk.view.reachable is False)
+            self._away = frozenset(name for name, state in self._states.items() if state.view.reachable is False)
         return self._away
 
     # ------------------------------------------------------------------ first reads
@@ -220,9 +220,11 @@ class CardBroker:
         elif targets:
             asked = [self._unread[name] for name in targets if name in self._unread]
         else:
-            offering = [desk for desk in self._desks.values() if desk.view.entry.enabled and skill in desk.view.skills]
-            asked = [desk for desk in offering or self._unread.values() if desk.view.tried_at is None]
-        return any(desk.view.card is None or not (skill is None or skill in desk.view.skills) for desk in asked)
+            offering = [
+                state for state in self._states.values() if state.view.entry.enabled and skill in state.view.skills
+            ]
+            asked = [state for state in offering or self._unread.values() if state.view.tried_at is None]
+        return any(state.view.card is None or not (skill is None or skill in state.view.skills) for state in asked)
 
     async def until_read(self, skill: str | None, targets: Sequence[str]) -> None:
         """Wait until no such card is left: each first read ends by its own deadline, the wait after 10 s."""
@@ -234,19 +236,21 @@ class CardBroker:
                     await self._was_read.wait()
 
     def stop_waiting(self) -> None:
-        """Let nobody wait for cards any more: the hub closes."""
+        """End every wait for a card: the hub closes."""
         self._unread = {}
         self._wake_waiting()
 
     def _find_unread(self) -> None:
-        """Follow who there is: work waits for nobody who is gone or disabled."""
+        """List the enabled agents whose card was not read yet: work waits for no other."""
         self._unread = {
-            name: desk for name, desk in self._desks.items() if desk.view.entry.enabled and desk.view.tried_at is None
+            name: state
+            for name, state in self._states.items()
+            if state.view.entry.enabled and state.view.tried_at is None
         }
         self._wake_waiting()
 
-    def _was_tried(self, desk: _Desk) -> None:
-        if self._unread.pop(desk.view.entry.name, None) is not None:
+    def _was_tried(self, state: _AgentState) -> None:
+        if self._unread.pop(state.view.entry.name, None) is not None:
             self._wake_waiting()
 
     def _wake_waiting(self) -> None:
@@ -256,21 +260,21 @@ class CardBroker:
     # ------------------------------------------------------------------ fetching
 
     def hurry(self, agent: str) -> None:
-        """Have a card fetched now rather than when it is due, if there is such an agent."""
-        if agent in self._desks:
-            self._desks[agent].wake.set()
+        """Fetch an agent's card now instead of at its next time. An unknown agent is ignored."""
+        if agent in self._states:
+            self._states[agent].wake.set()
 
     def speaks(self, agent: str, url: str, dialect: str) -> None:
         """The agent at the origin of ``url`` took work in this dialect though its card reads as another: new work is
         sent so from the next reading of the card on, which is now."""
-        desk = self._desks.get(agent)
-        if desk is not None and not self.former(agent, url) and desk.client.spoken != dialect:
-            desk.client.speak(dialect)
-            desk.wake.set()
+        state = self._states.get(agent)
+        if state is not None and not self.former(agent, url) and state.client.spoken != dialect:
+            state.client.speak(dialect)
+            state.wake.set()
 
     def uncallable(self, agent: str, url: str) -> str:
         """Why work of an agent at ``url`` cannot be gone on with after a restart; empty if it can."""
-        if agent not in self._desks:
+        if agent not in self._states:
             return f"agents.yaml has no agent “{agent}” any more"
         auth = self.entry(agent, url).auth
         try:
@@ -290,30 +294,30 @@ class CardBroker:
             with suppress(FleetsimError):
                 await left.client.discover(refresh=True)
             return AgentView(entry=left.entry, card=left.client.card)
-        return await self._refresh(self._desk(agent))
+        return await self._refresh(self._state(agent))
 
-    async def _refresh(self, desk: _Desk, *, where_found: bool = False) -> AgentView:
+    async def _refresh(self, state: _AgentState, *, where_found: bool = False) -> AgentView:
         began = self._runtime.clock.monotonic()
         try:
-            card = await desk.client.discover(refresh=True, where_found=where_found)
+            card = await state.client.discover(refresh=True, where_found=where_found)
         except FleetsimError as error:
-            if self._in_force(desk):
-                self._failed(desk, error)
-            return desk.view
-        if self._in_force(desk):
-            await self._fetched(desk, card, round((self._runtime.clock.monotonic() - began) * 1000))
-        return desk.view
+            if self._in_force(state):
+                self._failed(state, error)
+            return state.view
+        if self._in_force(state):
+            await self._fetched(state, card, round((self._runtime.clock.monotonic() - began) * 1000))
+        return state.view
 
     async def __aenter__(self) -> CardBroker:
         await self._remember()
         self._find_unread()
-        for desk in self._desks.values():
-            self._attend(desk)
+        for state in self._states.values():
+            self._attend(state)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._workers.close()
-        clients = [desk.client for desk in self._desks.values()]
+        clients = [state.client for state in self._states.values()]
         clients += [left.client for left in self._former.values()]
         for client in clients + [client for _, client in self._replaced]:
             await client.aclose()
@@ -326,40 +330,40 @@ class CardBroker:
         new, old_ones = config.settings, self._settings
         rebuild = (new.connect_s, new.call_s) != (old_ones.connect_s, old_ones.call_s)
         self._settings = config.settings
-        before, self._desks = self._desks, {}
+        before, self._states = self._states, {}
         for entry in config.agents:
             old = before.pop(entry.name, None)
             if old is not None and old.view.entry == entry and not rebuild:
-                self._desks[entry.name] = old
+                self._states[entry.name] = old
                 continue
-            self._desks[entry.name] = desk = self._successor(entry, old)
-            self._attend(desk)
+            self._states[entry.name] = state = self._successor(entry, old)
+            self._attend(state)
         for old in before.values():
             self._dismiss(old)
         self._offers = self._disabled = self._away = self._hubs = None
         self._find_unread()
 
-    def _successor(self, entry: AgentEntry, old: _Desk | None) -> _Desk:
-        """The desk of a new or changed entry. At the same address what its card said holds until the next one."""
-        desk = _Desk(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
+    def _successor(self, entry: AgentEntry, old: _AgentState | None) -> _AgentState:
+        """The state of a new or changed entry. At the same address what its card said holds until the next one."""
+        state = _AgentState(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
         if old is None:
-            return desk
+            return state
         self._dismiss(old, moved_to=entry.url)
         view = old.view
         if view.entry.address == entry.address:
             seen = replace(view, entry=entry, card=None, choice=None, skills=entry.skill_names)
-            desk.client.speak(old.client.spoken)
+            state.client.speak(old.client.spoken)
             if view.card is not None:
-                seen = _with_card(seen, view.card, desk.client.adopt(view.card, old.client.card_at))
-            desk.view = seen
-        return desk
+                seen = _with_card(seen, view.card, state.client.adopt(view.card, old.client.card_at))
+            state.view = seen
+        return state
 
-    def _dismiss(self, desk: _Desk, *, moved_to: str = "") -> None:
+    def _dismiss(self, state: _AgentState, *, moved_to: str = "") -> None:
         """An entry that is in force no more; where it was is kept if the agent is not there any more."""
-        if desk.worker is not None:
-            desk.worker.cancel()
-        self._replaced.append((self._runtime.clock.monotonic(), desk.client))
-        entry = desk.view.entry
+        if state.worker is not None:
+            state.worker.cancel()
+        self._replaced.append((self._runtime.clock.monotonic(), state.client))
+        entry = state.view.entry
         if origin_of(entry.url) != origin_of(moved_to):
             self._leave(entry)
 
@@ -383,33 +387,33 @@ class CardBroker:
         for client in due:
             await client.aclose()
 
-    def _attend(self, desk: _Desk) -> None:
-        if desk.view.entry.enabled:
-            desk.worker = self._workers.start(self._keep_fresh(desk), name=desk.view.entry.name)
+    def _attend(self, state: _AgentState) -> None:
+        if state.view.entry.enabled:
+            state.worker = self._workers.start(self._keep_fresh(state), name=state.view.entry.name)
 
-    async def _keep_fresh(self, desk: _Desk) -> None:
+    async def _keep_fresh(self, state: _AgentState) -> None:
         clock, searched_at = self._runtime.clock, float("-inf")
         while True:
-            woken = desk.wake.is_set()
-            desk.wake.clear()
-            where_found = not woken and not desk.view.failures and clock.monotonic() < searched_at + SEARCH_EVERY_S
+            woken = state.wake.is_set()
+            state.wake.clear()
+            where_found = not woken and not state.view.failures and clock.monotonic() < searched_at + SEARCH_EVERY_S
             if not where_found:
                 searched_at = clock.monotonic()
-            if failures := (await self._refresh(desk, where_found=where_found)).failures:
+            if failures := (await self._refresh(state, where_found=where_found)).failures:
                 pause_s = RETRY_WAITS_S[min(failures, len(RETRY_WAITS_S)) - 1]
             else:
                 pause_s = self._settings.card_refresh_s * self._rng.uniform(1 - REFRESH_JITTER, 1 + REFRESH_JITTER)
             try:
                 async with asyncio.timeout(pause_s):
-                    await desk.wake.wait()
+                    await state.wake.wait()
             except TimeoutError:
                 continue
 
-    async def _fetched(self, desk: _Desk, card: AgentCard, latency_ms: int) -> None:
-        before = desk.view
+    async def _fetched(self, state: _AgentState, card: AgentCard, latency_ms: int) -> None:
+        before = state.view
         now = self._runtime.clock.now()
         view = replace(
-            _with_card(before, card, await desk.client.choice()),
+            _with_card(before, card, await state.client.choice()),
             reachable=True,
             stale_reason="",
             fetched_at=now,
@@ -418,17 +422,17 @@ class CardBroker:
             failures=0,
             unreachable_since=None,
         )
-        self._see(desk, view)
+        self._see(state, view)
         self._say_fetched(before, view)
-        self._was_tried(desk)
+        self._was_tried(state)
         if self._ledger is not None and (before.card != card or before.choice != view.choice):
             snapshot = CardSnapshot(
                 agent=before.entry.name,
                 url=before.entry.url,
                 fetched_at=now,
                 card=write_card(card),
-                found_at=desk.client.card_at,
-                spoken=desk.client.spoken,
+                found_at=state.client.card_at,
+                spoken=state.client.spoken,
             )
             try:
                 await self._ledger.save_card(snapshot)
@@ -455,9 +459,9 @@ class CardBroker:
             )
         )
 
-    def _failed(self, desk: _Desk, error: FleetsimError) -> None:
-        """Keep the last good card and say so; the same trouble again is worth only a debug line."""
-        view = desk.view
+    def _failed(self, state: _AgentState, error: FleetsimError) -> None:
+        """Keep the last good card and publish the failure. The same failure again is a debug event."""
+        view = state.view
         reason = one_line(f"{error}{f' ({error.hint})' if error.hint else ''}", 300)
         answered = isinstance(error, AuthRefused | WireError) or (isinstance(error, HttpRefused) and error.status < 500)
         usable = view.card is not None or bool(view.entry.skills)
@@ -470,7 +474,7 @@ class CardBroker:
             tried_at=now,
             failures=view.failures + 1,
         )
-        self._see(desk, seen)
+        self._see(state, seen)
         self._events.publish(
             CardFailed(
                 level=Level.DEBUG if view.failures and view.stale_reason == reason else Level.WARN,
@@ -479,36 +483,36 @@ class CardBroker:
                 stale=view.card is not None,
             )
         )
-        self._was_tried(desk)
+        self._was_tried(state)
 
     # ------------------------------------------------------------------ parts
 
-    def _see(self, desk: _Desk, view: AgentView) -> None:
-        """What is known now. Its skills, and whether it can be reached, are asked for with each request."""
-        if desk.view.skills != view.skills:
+    def _see(self, state: _AgentState, view: AgentView) -> None:
+        """Replace the state of an agent, and drop the tables that were made of the old one."""
+        if state.view.skills != view.skills:
             self._offers = None
-        if desk.view.card is not view.card:
+        if state.view.card is not view.card:
             self._hubs = None
-        if desk.view.reachable is not view.reachable:
+        if state.view.reachable is not view.reachable:
             self._away = None
-        desk.view = view
+        state.view = view
 
-    def _in_force(self, desk: _Desk) -> bool:
+    def _in_force(self, state: _AgentState) -> bool:
         """Whether agents.yaml still has this entry: the answer to a question asked under another is not news."""
-        return self._desks.get(desk.view.entry.name) is desk
+        return self._states.get(state.view.entry.name) is state
 
-    def _desk(self, agent: str) -> _Desk:
+    def _state(self, agent: str) -> _AgentState:
         try:
-            return self._desks[agent]
+            return self._states[agent]
         except KeyError:
             raise UnknownTarget(f"there is no agent “{one_line(agent, 64)}”") from None
 
     def _former_at(self, agent: str, url: str) -> _Former:
-        """Where work of an agent still is though the agent is not."""
+        """The earlier address of an agent, where some of its work still is."""
         key = (agent, origin_of(url))
         if key not in self._former:
-            desk = self._desks.get(agent)
-            there = replace(desk.view.entry, url=url, rpc_url=None, card_url=None) if desk is not None else None
+            state = self._states.get(agent)
+            there = replace(state.view.entry, url=url, rpc_url=None, card_url=None) if state is not None else None
             self._leave(there or AgentEntry(name=agent, url=url))
         return self._former[key]
 
@@ -534,19 +538,19 @@ class CardBroker:
     async def _remember(self) -> None:
         """Take up the cards of an earlier run, for agents whose address is still the same."""
         for snapshot in await self._ledger.cards() if self._ledger is not None else ():
-            desk = self._desks.get(snapshot.agent)
-            if desk is None:
+            state = self._states.get(snapshot.agent)
+            if state is None:
                 continue
-            entry = desk.view.entry
+            entry = state.view.entry
             if entry.url != snapshot.url or entry.card_url not in {None, snapshot.found_at}:
                 continue
             try:
                 card = read_card(snapshot.card)
-                desk.client.speak(snapshot.spoken)
-                view = _with_card(desk.view, card, desk.client.adopt(card, snapshot.found_at))
+                state.client.speak(snapshot.spoken)
+                view = _with_card(state.view, card, state.client.adopt(card, snapshot.found_at))
             except FleetsimError:
                 continue
-            self._see(desk, replace(view, fetched_at=snapshot.fetched_at, stale_reason=_FROM_LAST_RUN))
+            self._see(state, replace(view, fetched_at=snapshot.fetched_at, stale_reason=_FROM_LAST_RUN))
 
 
 def _with_card(view: AgentView, card: AgentCard, choice: Choice) -> AgentView:
@@ -556,7 +560,7 @@ def _with_card(view: AgentView, card: AgentCard, choice: Choice) -> AgentView:
 
 
 def changes(before: AgentCard | None, now: AgentCard | None) -> list[str]:
-    """What differs between two cards, in words; empty for the first card and for equal ones."""
+    """The differences between two cards, in words; empty for the first card and for equal cards."""
     if before is None or now is None or before == now:
         return []
     old, new = {s.skill_id for s in before.skills}, {s.skill_id for s in now.skills}

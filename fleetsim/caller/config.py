@@ -36,7 +36,7 @@ from fleetsim.runtime.yaml import MissingVariable, Path, YamlDocument, interpola
 AGENTS_MAX = 1_000
 AGENTS_BYTES_MAX = AGENTS_MAX * 2 * 1024
 AGENTS_NODES_MAX = AGENTS_MAX * 100
-"""The size of agents.yaml: room for so many agents with every key of theirs, some 800 bytes and 60 values each."""
+"""The size of agents.yaml: room for that many agents with all keys, some 800 bytes and 60 values each."""
 
 CHANNELS_MAX = 100
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}"
@@ -84,7 +84,7 @@ class AgentFile(_File):
     name: Annotated[
         str, Pattern(rf"(?!{ALL}$){NAME}", f"1 to 64 letters, digits, dots, dashes or underscores, and not “{ALL}”")
     ]
-    """What targets and the command line call it; unique."""
+    """The name that targets and the command line use; unique."""
     url: Annotated[str, Field(max_length=2_000)]
     """Where it is: its base, also that of an agent mounted below a path, or its endpoint. No password in it; ${VAR} and
     ${VAR:-default} are filled in."""
@@ -137,7 +137,7 @@ class AgentFile(_File):
 
     @property
     def credential(self) -> tuple[Path, AuthEntry] | None:
-        """What proves who we are, and where its variable is named; ``auth`` wins over ``apiKeyEnv``."""
+        """The credential, and the key that names its variable; ``auth`` wins over ``apiKeyEnv``."""
         if self.auth is not None:
             if self.auth.scheme == "hmac":
                 return None
@@ -158,7 +158,7 @@ class AgentsFile(_File):
         dict[Annotated[str, Pattern(ID.pattern, ID_RULE)], ChannelFile],
         Field(max_length=CHANNELS_MAX, json_schema_extra=_or_nothing),
     ] = {}
-    """Where people are told of what happens: {id: channel}. Ceremonies name one as notifyChannel."""
+    """Channels on which the hub notifies people: {id: channel}. Ceremonies name one as notifyChannel."""
 
     @field_validator("agents", "channels", mode="before")
     @classmethod
@@ -249,7 +249,7 @@ class FleetFile:
         return (self.config, self.problem) != before
 
     async def _listing(self) -> tuple[FileStamp, ...]:
-        """The one file; that it is missing is told as a content of its own, once it stays so."""
+        """The one file. A missing file is a change like any other, once it stays missing."""
         return (await self._files.stamp(self.path) or FileStamp(path=self.path, digest=""),)
 
 
@@ -318,7 +318,7 @@ def _without_effect(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigE
 
 
 def _bad_telling(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
-    """Who is to be told of what on channels that are not there, and what is wrong with a link."""
+    """Settings that name a missing channel, and mistakes in a link."""
     named: list[tuple[Path, str]] = [
         *((("fleet", "question_channels", at), name) for at, name in enumerate(file.fleet.question_channels)),
         *((("fleet", "alerts", "channels", at), name) for at, name in enumerate(file.fleet.alerts.channels)),
@@ -341,7 +341,7 @@ def _clashes(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
 
 
 def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[ConfigError]:
-    """What types alone do not catch in one entry."""
+    """Mistakes in one entry that its types alone do not show."""
     unusable = list(_bad_address(written, (*path, "url"), agent.url))
     yield from unusable
     if not unusable:
@@ -363,7 +363,7 @@ def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[C
 
 
 def _bad_address(written: YamlDocument, path: Path, url: str | None, **pinned: str | None) -> Iterator[ConfigError]:
-    """What is wrong with an address, or with one that is pinned at its origin; what is not filled in is not judged."""
+    """Mistakes in an address, or in a pinned one of the same origin. An address with an unset variable is skipped."""
     if url is None or any(text is None or "${" in text for text in (url, *pinned.values())):
         return
     try:

@@ -1,7 +1,7 @@
 """The executor carries one call to one agent and brings back its answer (Workstacean's A2AExecutor).
 
-It knows how a request looks on the wire: trace headers, metadata, the webhook inside the send. It decides
-nothing: errors go to ``step`` as they are.
+It builds the parts of a request that are the same for every dialect: trace headers, metadata and the webhook of a
+send. It passes errors to ``step`` unchanged.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ T = TypeVar("T")
 
 
 class Clients(Protocol):
-    """Where the executor gets an agent's client from: the card broker."""
+    """Gives the executor an agent's client: the card broker."""
 
     def client(self, agent: str, url: str = "") -> AgentClient:
-        """Who calls the agent for work that is at the origin of ``url``; "" is wherever the agent is now."""
+        """The client for work that is at the origin of ``url``; "" is the agent's current address."""
         ...
 
     def former(self, agent: str, url: str) -> bool:
@@ -71,12 +71,12 @@ class Clients(Protocol):
         ...
 
     async def refresh(self, agent: str, url: str = "") -> object:
-        """Fetch the card of who is called again, for whoever uses it; a failure leaves the last one."""
+        """Fetch the card of the called agent again; after a failure the last card stays."""
         ...
 
 
 class CallbackBase(Protocol):
-    """Says where an agent's webhooks should come to."""
+    """Reports the address for an agent's webhooks."""
 
     def __call__(self, agent: str, url: str, /) -> str | None:
         """The address for an agent whose work was sent to ``url``; None for polling only."""
@@ -92,7 +92,7 @@ class VisitedHubs(Protocol):
 
 
 class SignedWebhooks(Protocol):
-    """Says whose webhooks must be signed."""
+    """Reports which agents must sign their webhooks."""
 
     def __call__(self, agent: str, url: str, /) -> bool:
         """Whether those of an agent whose work was sent to ``url`` must be."""
@@ -100,10 +100,10 @@ class SignedWebhooks(Protocol):
 
 
 class CallObserver(Protocol):
-    """Hears of every call to an agent while it is under way."""
+    """Observes each call to an agent, from start to end."""
 
     def __call__(self, record: RequestRecord, operation: Operation, /) -> AbstractContextManager[Mapping[str, str]]:
-        """Entered before the call, with what further headers are to go with it; left with its error, if any."""
+        """Entered before the call, with further headers for it; left with its error, if any."""
         ...
 
 
@@ -160,7 +160,7 @@ class Executor:
     async def as_asked_for(self, record: RequestRecord) -> RequestRecord:
         """A follow-up on a task that nobody here has seen, in the form that the task asks for.
 
-        A task that cannot be looked at may take the message all the same: it goes out as it is.
+        If the task cannot be read, the message goes out unchanged: the agent may still take it.
         """
         request = record.request
         if request.task_id is None or record.earlier:
@@ -278,7 +278,7 @@ class Executor:
 
     @contextmanager
     def _without_credential(self, record: RequestRecord) -> Iterator[None]:
-        """A refusal from where an agent was before is no news of its key: none was sent, and none will be.
+        """A refusal from an earlier address of an agent says nothing about its key: none is sent there.
 
         Raises:
             ConfigError: instead of AuthRefused.
@@ -336,8 +336,11 @@ class Executor:
         return headers
 
     def _metadata(self, record: RequestRecord) -> Mapping[str, Any]:
-        """What goes beside every message. The trace names the skill the agent is told, or none: a name that is ours
-        alone (``chat``, under which the request is booked) would be a skill the agent does not have."""
+        """The metadata of every message.
+
+        The trace names the skill only if the agent receives it as a hint: a name of the hub alone, such as ``chat``,
+        would be a skill that the agent does not have.
+        """
         request = record.request
         hint = record.skill if record.hint is None else record.hint
         ours: dict[str, Any] = {"skillHint": hint} if hint else {}
@@ -378,7 +381,7 @@ def _bound(record: RequestRecord) -> Task:
 
 def _task(reply: object) -> Task:
     if not isinstance(reply, Task):
-        raise WireError("the agent answered with something that is no task")
+        raise WireError("the agent replied with something other than a task")
     return reply
 
 

@@ -1,6 +1,6 @@
 """Which files changed since they were read last: told by content, and only once they have settled.
 
-Used for every file that is taken up while the hub runs (ceremonies, agents.yaml). Knows nothing of what is in them.
+Used for every file that the hub reads again while it runs (ceremonies, agents.yaml). The contents do not matter here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FileWatch:
         self._looked = False
 
     async def look(self) -> Changes:
-        """What changed since the look before; at the first one everything is new. Raises what ``listing`` raises."""
+        """The changes since the last look; the first look reports every file. Raises the errors of ``listing``."""
         first, self._looked = not self._looked, True
         listed = await self._list()
         new = {path for path, digest in listed.items() if self._seen.get(path) != digest}
@@ -53,7 +53,7 @@ class FileWatch:
         return Changes(changed=tuple(sorted(new)), gone=gone)
 
     def note(self, path: Path, stamp: FileStamp | None) -> None:
-        """What somebody else has read, or seen to be gone, is no change any more."""
+        """Do not report a file that somebody else has read, or whose removal is known."""
         self._seen.pop(path, None)
         if stamp is not None:
             self._seen[path] = stamp.digest

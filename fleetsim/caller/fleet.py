@@ -24,7 +24,7 @@ PushMode: TypeAlias = Literal["auto", "inline", "set", "off"]
 """How webhooks are registered: inside the send, by a call of its own, as the card and dialect suggest, or not."""
 
 Expiry: TypeAlias = Literal["cancel", "leave"]
-"""What becomes of the agent's task when nobody answered its question in time."""
+"""What the hub does with the agent's task after its question expired."""
 
 if TYPE_CHECKING:
     Wire: TypeAlias = str
@@ -45,7 +45,7 @@ class AuthEntry:
     env: str
 
     def credential(self) -> Credential:
-        """What the client sends; the variable is read at every request."""
+        """The credential that the client sends; its variable is read at every request."""
         return Credential(scheme=self.scheme, env=self.env)
 
 
@@ -120,7 +120,7 @@ class FleetSettings:
 
     __pydantic_config__: ClassVar[ConfigDict] = DECLARED
     poll_interval_s: Annotated[float, Field(ge=0.2, le=3_600, strict=True)] = _RULES.poll_interval_s
-    """How often a task is looked at when nothing else tells of it; a young one sooner: after 1 s, 2 s, 4 s …"""
+    """The interval of polls while a task has no stream and no webhook; a young task is polled after 1 s, 2 s, 4 s …"""
     card_refresh_s: Annotated[float, Field(ge=1, le=DAY_S, strict=True)] = 600.0
     """How often cards are read again, give or take a tenth: where they were, and once an hour wherever one may be."""
     task_limit_s: Seconds = _RULES.task_limit_s
@@ -128,13 +128,13 @@ class FleetSettings:
     question_ttl_s: Seconds = _RULES.question_ttl_s
     """How long an agent's question waits for a person."""
     question_expiry: Expiry = "cancel" if _RULES.question_expiry_cancels else "leave"
-    """What then becomes of the agent's task: cancel it, or leave it as it is."""
+    """Whether the agent's task is then canceled or left as it is."""
     question_channels: ChannelIds = ()
-    """Channels on which people are told of questions."""
+    """Channels on which the hub notifies people of questions."""
     question_link: Annotated[str, Field(max_length=500)] = ""
-    """A link for those who are told, to where they may answer; {questionId} and {correlationId} are filled in."""
+    """A link in these notices, to where people answer; {questionId} and {correlationId} are filled in."""
     connect_s: Annotated[float, Field(gt=0, le=600, strict=True)] = 3.0
-    """How long it may take to connect to an agent."""
+    """The longest time to connect to an agent."""
     call_s: Annotated[float, Field(gt=0, le=600, strict=True)] = _RULES.call_s
     """How long an agent without timeoutMs may take to answer a call other than a send: its card, a poll, a cancel. A
     send that takes longer gives its slot to the next call; the hub reads its reply until the request's own limit."""
@@ -162,7 +162,7 @@ class FleetSettings:
     health: Thresholds = field(default_factory=Thresholds)
     """Where its words change: up, degraded, down."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
-    """When people are told that something is wrong, and on which channels."""
+    """When the hub alerts people, and on which channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +190,7 @@ AT_START = frozenset({"calls_max", "calls_per_agent_max", "rates", "health"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetChange:
-    """What differs between two versions of agents.yaml: agents by name, settings by key.
+    """The differences between two versions of agents.yaml: agents by name, settings by key.
 
     ``changed`` names agents that differ in more than whether they take work; ``settings`` has ``channels`` too if any
     differs; ``at_start`` are settings that count only from the next start on.

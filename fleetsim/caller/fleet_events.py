@@ -1,4 +1,4 @@
-"""What can happen to a fleet and its hub, one class for each happening: ceremonies, agents and their cards, webhooks,
+"""The events of a fleet and its hub, one class each: ceremonies, agents and their cards, webhooks,
 alerts, notices, configuration, the hub itself.
 
 As ``events`` has it for a request and its task, whose words these are too.

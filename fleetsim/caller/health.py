@@ -1,7 +1,7 @@
 """Fleet health: outcomes of the last 24 hours, folded one by one, read at any moment. Pure.
 
 The numbers are Workstacean's, each defined in docs/reference/health.md, its faults repaired: an outcome counts once per
-correlation id and for the agent that did the work; whoever asked is counted beside it; success rate and latency are
+correlation id and for the agent that did the work; the requester is counted beside it; success rate and latency are
 over outcomes the agent answers for. The newest 100,000 outcomes are kept one by one, older ones as sums by the hour.
 """
 
@@ -35,7 +35,7 @@ from fleetsim.model.work import Cause, Outcome
 from fleetsim.runtime.explain import DECLARED
 
 OUTCOMES_MAX = 100_000
-"""So many outcomes are kept one by one. When there are more, the oldest tenth is counted by the hour."""
+"""Outcomes that are kept one by one. Beyond them the oldest tenth is counted by the hour."""
 
 
 _NO_OUTCOMES = OutcomeGroup()
@@ -77,7 +77,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What is known of an agent now, beside its outcomes. ``reachable`` None: nobody has tried yet.
+    """The state of an agent, beside its outcomes. ``reachable`` None: the hub has not called it yet.
 
     ``unreachable_why``, ``refused_why`` and ``paused_why`` are the reasons, if known. The moments are when each was
     first noticed.
@@ -124,7 +124,7 @@ class SkillHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemActor:
-    """Whoever asked for work, and how it went. ``failure_count``: failures of agents; ``beside_counts``: the rest."""
+    """A requester and its outcomes. ``failure_count``: failures of agents; ``beside_counts``: the rest."""
 
     system_actor: str
     total_outcomes: int
@@ -230,7 +230,7 @@ class FleetHealth:
             self.total.skills += group.skills
 
     def weights(self) -> Mapping[str, float]:
-        """What the registry shares work by, of all outcomes since the last ``prune``.
+        """The weights by which the registry distributes work, of all outcomes since the last ``prune``.
 
         It is read for each request, so only agents with new outcomes are weighed again. An agent without an outcome
         that it answers for is not in it.
@@ -245,7 +245,7 @@ class FleetHealth:
         return self._weights
 
     def last_hour(self, now: datetime) -> dict[str, FailureRate]:
-        """What each agent answered for in the last hour."""
+        """The outcomes of the last hour that each agent answers for."""
         return {name: group.last_hour(now.timestamp()) for name, group in self._agents.items()}
 
     def snapshot(self, now: datetime, conditions: Mapping[str, Condition] | None = None) -> HealthSnapshot:

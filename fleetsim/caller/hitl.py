@@ -1,13 +1,13 @@
-"""The desk for questions: who is asked, and what a card's hitl-mode-v1 declaration means in practice.
+"""Questions to people: decides who is asked, and applies a card's hitl-mode-v1 declaration.
 
-* ``autonomous``: nobody is told. ``notification``: a note is published when the work starts.
+* ``autonomous``: no notice. ``notification``: a note is published when the work starts.
 * ``veto``: the work starts at once and a person may stop it within the window (60 s unless declared).
 * ``gated`` and ``compound``: a person decides, never another agent; an agent that ends without having asked
   is called out.
 
 A question goes first to the agent that dispatched the work, if there is one and the card does not name the
 operator as reviewer; a blank, failed or late reply leaves it with the person (the question stays open all
-the while, and whoever answers first wins).
+the while, and the first answer wins).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Veto:
     expires_at: datetime
 
 
-class HitlDesk:
+class HitlMonitor:
     """Watches the events and does what the declarations ask for. Use as ``async with``."""
 
     def __init__(self, runtime: Runtime, tracker: Tracker, dispatcher: Dispatcher, events: EventLog) -> None:
@@ -83,7 +83,7 @@ class HitlDesk:
         if (track := self._tracker.open_tracks.get(record.request.correlation_id)) is not None:
             self._follow(track)
 
-    async def __aenter__(self) -> HitlDesk:
+    async def __aenter__(self) -> HitlMonitor:
         self._workers.start(self._watch(self._events.subscribe(kinds=_WATCHED)), name="watch")
         return self
 

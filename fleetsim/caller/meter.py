@@ -1,8 +1,8 @@
-"""What one agent may take of the hub's only processor: its work is timed, and who took too much waits.
+"""Limits the processor time that the hub spends on one agent.
 
-Everything done on an agent's behalf is charged to its account: reading its bytes, deciding, telling. An agent in
-debt is not refused anything: its streams are read on later, so that TCP slows it down; its next call leaves later;
-its webhooks are asked to come again. All others go on meanwhile. Knows nothing of what the work is.
+The time of all work for an agent is charged to its account: reading its bytes, deciding, notifying. While an agent is
+in debt, the hub reads its streams later, so that TCP slows it down, sends its next call later, and answers its
+webhooks with 429. Other agents do not wait.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fleetsim.runtime.ports import Runtime
 T = TypeVar("T")
 
 _CLOCK_S = 1e-6
-"""Less than any timer can wait."""
+"""Shorter than any timer can wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterLimits:
-    """One agent's processor seconds in a second, and events in a second; each may run ahead by so much.
+    """One agent's processor seconds and events in a second; some of both (``…_ahead…``) may be used in advance.
 
-    ``turn_s`` of work or ``turn_events`` at a stretch, then everybody else has a turn: after so much work one as long.
-    Past them nothing is refused but webhooks (429): streams are read later, calls leave later. A large document is
+    After ``turn_s`` of work or ``turn_events`` at a stretch other agents have a turn, as long as that work.
+    Beyond the limits only webhooks are refused (429): streams are read later, calls leave later. A large document is
     parsed at once, when the work before it is paid for.
     """
 
@@ -38,7 +38,7 @@ class MeterLimits:
 
 
 class Account:
-    """One agent's. Time in seconds; what it ran ahead is paid by waiting."""
+    """The account of one agent, in seconds. Time used in advance is paid by waiting."""
 
     def __init__(self, runtime: Runtime, limits: MeterLimits) -> None:
         self._clock, self._work, self._limits = runtime.clock, runtime.work, limits
@@ -49,7 +49,7 @@ class Account:
         self._paying = asyncio.Lock()
 
     def charge(self, work_s: float, events: int = 0) -> None:
-        """Work was done, and so many events were read."""
+        """Charge seconds of work and a number of events."""
         others_s = self._settle() - work_s
         self._work_s -= work_s
         self._events -= events
@@ -59,17 +59,17 @@ class Account:
         self._turn_events += events
 
     def begin(self) -> None:
-        """Work for the agent goes on from now, until ``end``; what was done of it so far is charged at each turn."""
+        """Start to measure work for the agent, until ``end``; each turn charges the part that is done."""
         self._at_work_since = self._work.mark()
 
     def end(self) -> None:
-        """Nobody works for the agent any more."""
+        """Stop to measure, and charge the work."""
         if self._at_work_since is not None:
             self.charge(self._work.since_s(self._at_work_since))
             self._at_work_since = None
 
     def debt_s(self) -> float:
-        """How long until all is paid; 0 while there is credit."""
+        """The seconds until the debt is paid; 0 while there is credit."""
         self._settle()
         limits = self._limits
         owed_s = max(-self._work_s / limits.work_per_s, -self._events / limits.events_per_s)
@@ -84,10 +84,10 @@ class Account:
         return passed
 
     async def turn(self, events: int = 0) -> float:
-        """So many events were read. At the end of a turn let the others have theirs, and wait out the debt.
+        """Charge events that were read. At the end of a turn, let others have theirs and wait until the debt is paid.
 
-        Within a turn there is no waiting: a timer for each event of a stream would cost more than the event. Returns
-        the seconds waited, which are nobody's silence.
+        Within a turn it does not wait: a timer for each event of a stream would cost more than the event. Returns the
+        seconds waited, which do not count as silence of the agent.
         """
         work_s = 0.0
         if self._at_work_since is not None:
@@ -98,9 +98,9 @@ class Account:
         return await self.paid()
 
     async def paid(self) -> float:
-        """Wait out the debt; others have a turn in any case, after a long one as long as it was.
+        """Wait until the debt is paid. Others have a turn in any case; after a long turn theirs is as long.
 
-        However much the agent has going on, one of it goes on at a time. Returns the seconds waited.
+        Only one piece of the agent's work goes on at a time. Returns the seconds waited.
         """
         began = self._clock.monotonic()
         turn_s, self._turn_s, self._turn_events = self._turn_s, 0.0, 0
@@ -123,7 +123,7 @@ class Meter:
         return self._accounts[agent]
 
     def charged(self, agent: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """``work``, each stretch of which is charged to the agent, whatever part of the program is at it."""
+        """``work``, with the time of each stretch between two waits charged to the agent."""
         return _Charged(work, self.account(agent))
 
 

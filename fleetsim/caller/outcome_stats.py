@@ -34,7 +34,7 @@ CONFIDENT_AT = 0.8
 """An agent that reports at least this confidence was sure: its failures at this confidence are counted apart."""
 
 EXACT_MAX = 1_000
-"""Quantiles of up to so many durations are exact; those of more are right to half a hundredth."""
+"""Quantiles are exact up to this number of durations; beyond it their error is at most half a hundredth."""
 
 _CLASS_WIDTH = log(1.01)
 _HOUR_S = 3_600
@@ -133,7 +133,7 @@ class FailureRate(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How an outcome ended and who asked for it: few combinations occur, so sums are kept for each."""
+    """The kind, cause and requester of an outcome. Few combinations occur, so each has its own sums."""
 
     kind: OutcomeKind
     via: UpdateSource

@@ -1,4 +1,4 @@
-"""Where webhooks come in: verify, then hand the news to the tracker, nothing else (Workstacean's callback route).
+"""Receives webhooks: verifies them and passes their news to the tracker (Workstacean's callback route).
 
 A token is checked from itself before anything is looked up; wrong, missing and unknown look alike from
 outside (reliability T-10 to T-14). A token that says so counts only with a signature.
@@ -46,12 +46,12 @@ SEEN_S = 2 * TOLERANCE_S
 
 SEEN_MAX = 50_000
 _TURNED_AWAY = frozenset({408, 413, 429, 503})
-"""What we say to a genuine webhook that we do not take, and that may not come again."""
+"""Statuses for a genuine webhook that is not taken, and that its agent may not repeat."""
 
 _TAKEN, _EARLY = (JSONResponse({"success": True}, status) for status in (200, 202))
 
 READING_S = 8e-9
-"""What a byte costs before we see it, in the HTTP server: about a millisecond for 128 KiB."""
+"""The HTTP server's time for one byte of a body: about a millisecond for 128 KiB."""
 
 
 @lru_cache(64)  # a flood of webhooks asks for the same one hundreds of times a second
@@ -78,7 +78,7 @@ class ReceiverLimits:
 
 
 class WebhookObserver(Protocol):
-    """Hears of every genuine webhook while it is taken."""
+    """Observes each genuine webhook, from start to end."""
 
     def __call__(self, record: RequestRecord, traceparent: str, /) -> AbstractContextManager[None]:
         """Entered before it is taken, with the webhook's own header of that name."""
@@ -135,7 +135,7 @@ class CallbackReceiver:
         return response
 
     async def _later(self, agent: str, debt_s: float) -> Response:
-        """Too much from one agent: it is told to come again, and that takes a while, for some do not wait."""
+        """Refuse a webhook of an agent over its limit, after a pause: some agents repeat at once."""
         after_s = max(1, math.ceil(debt_s))
         if self._held[agent] >= self._limits.held_max:
             return _too_many(after_s, closes=True)
@@ -176,17 +176,17 @@ class CallbackReceiver:
         return response
 
     def _remember(self, correlation_id: str, signed_id: str) -> None:
-        """A copy of a webhook that was taken is thanked for and read no further."""
+        """Remember a signed webhook that was taken: its copies get a 200 and are not read."""
         now = self._clock.monotonic()
         self._seen[correlation_id, signed_id] = now + SEEN_S
         while self._seen and (len(self._seen) > SEEN_MAX or next(iter(self._seen.values())) <= now):
             self._seen.popitem(last=False)
 
     async def _body(self, request: Request, bearer: TokenClaims) -> bytes | Response:
-        """The body, of so many of an agent at once: with one more, the time of the one that came first is over.
+        """Read the body. With one body more than ``reading_max`` of the same agent, the oldest one is cut off.
 
         A body that comes slowly holds a connection and what came of it. If the next one were refused instead,
-        whoever has one token could turn away the webhooks of all other tasks of that agent.
+        the owner of one token could block the webhooks of all other tasks of that agent.
         """
         limits = self._limits
         reading = self._reading.setdefault(bearer.agent, deque())
@@ -210,7 +210,7 @@ class CallbackReceiver:
                 )
             return JSONResponse({"success": False, "error": errors[refusal.status]}, refusal.status)
         finally:
-            with suppress(ValueError):  # its time was over for another's sake
+            with suppress(ValueError):  # it was cut off for a newer one
                 reading.remove(deadline)
             if not reading:
                 self._reading.pop(bearer.agent, None)
@@ -251,7 +251,7 @@ class CallbackReceiver:
         return _EARLY if early else _TAKEN
 
     def _compare(self, outcome: Outcome, state: str) -> None:
-        """A webhook after the end changes nothing; one that contradicts it is told (F-17)."""
+        """Publish a webhook that contradicts the outcome; it changes nothing (F-17)."""
         if outcome.kind in KIND_OF_STATE.values() and outcome.kind.value != state:
             self._events.publish(
                 UpdateIgnored(

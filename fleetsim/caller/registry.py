@@ -1,4 +1,4 @@
-"""Who gets a request: targets and skills to agent names. Pure; knows no card, no network, no clock.
+"""Resolves the targets and the skill of a request to agent names. Pure.
 
 Unlike in Workstacean, an unknown target is an error and never another agent, ``all`` means all, and several
 targets are several children.
@@ -16,7 +16,7 @@ from fleetsim.model.work import ALL
 from fleetsim.runtime.ports import Rng
 
 Judge: TypeAlias = Callable[[str, str], str]
-"""What is wrong with asking a target for a skill, in a sentence; empty if nothing."""
+"""The reason why a target cannot be asked for a skill, in a sentence; empty if it can."""
 
 _Fleet: TypeAlias = tuple[Mapping[str, Collection[str]], frozenset[str], Mapping[str, str]]
 
@@ -24,11 +24,11 @@ _NAMES_SHOWN = 12
 
 
 class CameThrough(UnknownTarget):
-    """Only hubs that the request has come through could take it: it would go in a circle."""
+    """Only hubs that the request has already passed could take it, which would be a loop."""
 
 
 class CardReader(Protocol):
-    """Reads agents' cards: before a card was looked at, nobody can say what its agent offers."""
+    """Reads agents' cards. The skills of an agent are known once its card was read."""
 
     def reading(self, skill: str | None, targets: Sequence[str], /) -> bool:
         """Whether a card is being read for the first time that may change who such a request goes to, or how."""
@@ -58,7 +58,7 @@ class Registry:
         self._disabled = disabled
         self._judged: tuple[_Fleet, Judge] | None = None
         self._offered: Mapping[str, Collection[str]] = {}
-        self._by_skill: dict[str, tuple[str, ...]] = {}  # who has it, as long as the fleet offers the same
+        self._by_skill: dict[str, tuple[str, ...]] = {}  # the agents with a skill, valid for one ``_offered``
         self._offers = offers
         self._weights = weights
         self._chance = rng.stream("registry").random
@@ -83,7 +83,7 @@ class Registry:
         if skill is None or targets:
             disabled = self._disabled()
             return resolve(skill, targets, offers=offers, weights={}, chance=self._chance, disabled=disabled)
-        # As most requests come: who has the skill is not looked for in the whole fleet each time.
+        # Most requests come this way, so the agents with a skill are not searched each time.
         if offers is not self._offered:
             self._offered, self._by_skill = offers, {}
         if skill not in self._by_skill:
@@ -155,7 +155,7 @@ def judge(
 
 
 def weight(success_rate: float | None, cost_per_success_usd: float) -> float:
-    """How much work an agent deserves: its success rate, less the more a success costs; 1.0 without data."""
+    """An agent's share of work: its success rate, divided by 1 plus the cost of a success; 1.0 without data."""
     return 1.0 if success_rate is None else success_rate / (1.0 + cost_per_success_usd)
 
 
@@ -192,7 +192,7 @@ def _lacks(name: str, skill: str, offers: Mapping[str, Collection[str]]) -> Unkn
 
 
 def nearest_of(word: str, known: Collection[str]) -> str:
-    """What the person may have meant."""
+    """A hint with the name that is closest to ``word``."""
     close = get_close_matches(word[:64], list(known), n=1)
     if close:
         return f"did you mean “{one_line(close[0], 64)}”?"

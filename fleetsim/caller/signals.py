@@ -1,4 +1,4 @@
-"""What can reach a track, and what a track can ask for."""
+"""The signals that a track receives, and the effects that it requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_WITHIN_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Start: nothing has been sent."""
+    """Start a new request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class CancelFailed:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Time has passed."""
+    """A timer of the track expired."""
 
 
 Signal: TypeAlias = (
@@ -242,7 +242,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """An event about this request; who it is about is filled in."""
+    """An event about this request; the tracker fills in its agent, skill and ids."""
 
     event: Event
 

@@ -1,4 +1,4 @@
-"""What a card declares of one skill, read once when work is dispatched; later cards change new work only. Pure.
+"""The declarations of a card about one skill, read once at dispatch; later cards change new work only. Pure.
 
 hitl-mode-v1 says how much a person has to do with the skill, effect-domain-v1 which effects it promises. Where the
 agent chooses the skill itself, any of them may come, so what is declared of all of them counts together.
@@ -37,7 +37,7 @@ PERSON_ONLY = frozenset({HitlMode.GATED, HitlMode.COMPOUND})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitlRule:
-    """What a card declares of people for one skill; ``veto_window_s`` in seconds."""
+    """The human part of one skill, as its card declares it; ``veto_window_s`` in seconds."""
 
     mode: HitlMode
     veto_window_s: float = VETO_WINDOW_S
@@ -51,7 +51,7 @@ class HitlRule:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PromisedEffect:
-    """Where a skill says it will change the world."""
+    """An effect that a skill promises: a domain and a path in it."""
 
     domain: str
     path: str
@@ -73,7 +73,7 @@ class SkillPolicy:
 
 
 def read_declared(card: AgentCard | None, skill: str | None) -> SkillPolicy:
-    """What the card says of the skill, bounded; what makes no sense counts as not said.
+    """The declarations of a card about a skill, bounded; malformed ones are ignored.
 
     Without a skill the strictest rule of the card's skills counts, and every effect one of them promises.
     """
@@ -130,7 +130,7 @@ def _promised(found: Iterable[DeclaredEffect]) -> tuple[PromisedEffect, ...]:
 def undeclared_effects(promised: SkillPolicy, outcome: Outcome) -> list[str]:
     """Where declared and observed effects of successful work differ, in words; empty if none were declared.
 
-    Of work whose skill the agent chose nothing is missed: who knows which of its promises it was to keep.
+    If the agent chose the skill, no effect counts as missing: the skill that it chose is not known.
     """
     if promised.effects is None or not outcome.success:
         return []

@@ -32,7 +32,7 @@ DIRECTIONS = ("increase", "decrease")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillQuery:
-    """What to look for; an empty field matches everything. One effect of a skill must match all three of an effect.
+    """A search; an empty field matches everything. One effect of a skill must match all three fields of an effect.
 
     ``path`` also matches the paths below it: ``bugs`` matches ``bugs.open``. ``direction`` is one of ``DIRECTIONS``.
     """

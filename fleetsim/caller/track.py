@@ -1,7 +1,7 @@
-"""A track: everything the caller believes about one request between acceptance and outcome.
+"""A track: the state of one request between its acceptance and its outcome.
 
-``step.step(track, signal, now, rules)`` is the one decision about it (``step.machine`` draws it), ``signals`` what can
-reach it and what it can ask for. Nothing here waits, sends or reads a clock.
+``step.step(track, signal, now, rules)`` is the one decision about it (``step.machine`` draws it), ``signals`` holds its
+inputs and effects. This module does not wait, send or read a clock.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The limits a track lives by, in seconds and counts, and what tokens cost. agents.yaml may set some of them."""
+    """The limits of a track, in seconds and counts, and the prices of tokens. agents.yaml may set some of them."""
 
     poll_interval_s: float = 30.0
     task_limit_s: float = 3_600.0
@@ -120,7 +120,7 @@ class Now:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskUpdate:
-    """The agent said something about the task. ``began`` is when the request that brought it was started."""
+    """News of the task from the agent. ``began`` is when the request that brought it started."""
 
     event: TaskEvent
     via: UpdateSource
@@ -128,7 +128,7 @@ class TaskUpdate:
 
 
 class Timer(StrEnum):
-    """What falls due, in order of weight: of what is due in the same moment the first is done first."""
+    """The timers of a request. If several expire at once, they run in this order."""
 
     QUESTION = "question"
     REMINDER = "reminder"
@@ -173,7 +173,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReason:
-    """Why a task is not polled any more, and how its request ends unless something else tells of it."""
+    """Why a task is not polled any more, and how its request ends if no stream or webhook reports another end."""
 
     kind: OutcomeKind
     cause: Cause
@@ -182,7 +182,7 @@ class StopReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polling:
-    """Looking at the task from time to time.
+    """The polls of a task.
 
     ``began``: since when a poll is in the air; ``next_at``: when to poll again, if that was decided meanwhile.
     ``failed`` counts, in a row, polls that what may pass kept from bringing the task. ``refusals`` names, since the
@@ -317,7 +317,7 @@ _DIGEST_CHARS = 24
 
 
 def follow_up(record: RequestRecord, last: Outcome | None, last_record: RequestRecord | None) -> RequestRecord:
-    """The follow-up with what is known of its task's past: its context, and how it stood.
+    """The follow-up with the context of its task, and the state that the task was last seen in.
 
     ``last`` is the newest outcome of the same task and ``last_record`` its request. Without them the agent
     finds the context by the task.
@@ -350,7 +350,7 @@ def shows_the_past(record: RequestRecord, event: TaskEvent) -> bool:
 
 
 def just_taken(event: TaskEvent) -> TaskEvent:
-    """The past, read for what it says of the present: the message was taken, and nothing has moved yet."""
+    """A snapshot of the past as a sign that the agent took the message: the task is submitted."""
     assert isinstance(event, Snapshot)
     return Snapshot(task=replace(event.task, status=TaskStatus(state=TaskState.SUBMITTED)))
 

@@ -1,4 +1,4 @@
-"""The tracker drives every track: it feeds signals to ``step`` and carries the effects out.
+"""The tracker drives every track: it passes signals to ``step`` and carries out the effects.
 
 ``step`` decides everything. Signals are applied one at a time, without waiting; whatever waits (a send, a poll, a
 commit) runs as a named worker and ends in a signal.
@@ -76,30 +76,30 @@ from fleetsim.runtime.workers import Workers
 LAST_WORDS_S = 3.0
 """How long closing waits for replies in the air, and a stream may go on after its request has ended."""
 RECORD_PATIENCE_S = 2.0
-"""How long a webhook may wait for what it changed to be on record."""
+"""The longest that a webhook's reply waits until the ledger has recorded its changes."""
 
 POLLS_PER_S, POLLS_HEADROOM = 400, 1.4
-"""Polls that go out in a second: so many at least, and so many times those that are expected to fall due."""
+"""The pace of polls: 400 a second, or 1.4 times the expected number if that is more."""
 
 LATE_S, LATE_TOLD_EVERY_S = 5.0, 60.0
-"""Polls that go out so late are told of, so often."""
+"""The hub logs polls that go out later than 5 s, at most once a minute."""
 
 log = logging.getLogger(__name__)
 
 
 class OutcomeListener(Protocol):
-    """Whoever is told of every outcome."""
+    """Is notified of every outcome."""
 
     def __call__(self, outcome: Outcome, /) -> object:
-        """Take one outcome, just decided. What is returned is for others."""
+        """Take one outcome, just decided. The result is ignored."""
         ...
 
 
 class LatenessListener(Protocol):
-    """Whoever is told how late polls go out."""
+    """Is notified how late each poll goes out."""
 
     def __call__(self, seconds: float, /) -> object:
-        """Take one poll's, which goes out now."""
+        """Take the lateness of a poll that goes out now."""
         ...
 
 
@@ -255,7 +255,7 @@ class Tracker:
         self.signal(correlation_id, CancelAsked(by=by))
 
     def fail(self, error: LedgerBroken) -> None:
-        """Nothing can be recorded any more: whoever waits for an outcome gets the error."""
+        """The ledger cannot record any more: every caller that waits for an outcome gets the error."""
         self._broken = error
         for correlation_id in list(self._waiters):
             self._resolve(correlation_id, error)
@@ -304,11 +304,11 @@ class Tracker:
         return False
 
     def turned_away(self, correlation_id: str) -> None:
-        """A webhook of this request was not taken: what it would have told is owed a look."""
+        """A webhook of this request was not taken: poll the task, since its news may be lost."""
         self.signal(correlation_id, TurnedAway())
 
     async def _recorded(self, correlation_id: str) -> None:
-        """Return once all that is believed of a request now is on record.
+        """Return once the ledger has recorded the current state of a request.
 
         Raises:
             NotAccepting: the storage does not take it yet; it is kept in memory and tried again.
@@ -440,7 +440,7 @@ class Tracker:
     async def _call(self, cid: str, record: RequestRecord, effect: Effect) -> None:
         """Carry out an effect that reaches out to the agent.
 
-        Whatever goes wrong ends in a signal: a request must never wait for one that nobody sends.
+        Every failure ends in a signal: a request must never wait for a signal that does not come.
         """
         executor, clock = self._executor, self._runtime.clock
         began, silent = clock.monotonic(), True
@@ -503,9 +503,9 @@ class Tracker:
             self.signal(cid, failed(effect, unforeseen, silent))
 
     async def _record_departure(self, cid: str, record: RequestRecord) -> None:
-        """Nothing leaves before it is on record that it may have left; what waits for its turn has not.
+        """Record that the request may have left, before a byte leaves. A request that waits for its slot has not left.
 
-        The track knows first, so that nothing written about the request from here on says otherwise.
+        The track changes first, so that every later record of the request agrees.
         """
         self.signal(cid, Left())
         track = self.open_tracks.get(cid)
@@ -515,7 +515,7 @@ class Tracker:
     # ------------------------------------------------------------------ the end of a request
 
     async def _close(self, track: Track, outcome: Outcome) -> None:
-        """Decide, durably, then tell. Only the call that decided tells anybody (I-01, I-04)."""
+        """Record the outcome, then notify. Only the call that decided notifies (I-01, I-04)."""
         failpoint("before_close")
         try:
             decided = await self._writer.close(outcome)
@@ -560,7 +560,7 @@ class Tracker:
             waiter.set_result(outcome)
         else:
             waiter.set_exception(outcome)
-            waiter.exception()  # whoever waited may have gone: it is no lost error then
+            waiter.exception()  # marks the error as retrieved: the caller that waited may be gone
 
     # ------------------------------------------------------------------ life
 
@@ -568,7 +568,7 @@ class Tracker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._ending = True  # what is heard from here on is recorded, and makes nothing fall due any more
+        self._ending = True  # news that arrives from here on is recorded, and sets no timer
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -579,7 +579,7 @@ class Tracker:
         await self._writer.flush()
 
     async def _last_words(self) -> None:
-        """Let what is in the air land: a reply thrown away now would end as unknown after the restart (F-46)."""
+        """Wait for replies under way: without its reply a request would end as unknown after the restart (F-46)."""
         for _ in range(round(LAST_WORDS_S / 0.05)):
             flying = (
                 t

@@ -32,7 +32,7 @@ TOKEN_CHARS_MAX = 2_048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenClaims:
-    """What a verified token says. ``signed``: its webhooks count only with a signature."""
+    """The contents of a verified token. ``signed``: its webhooks count only with a signature."""
 
     epoch: int
     agent: str
@@ -55,14 +55,14 @@ class CallbackTokens:
         return f"{_b64(claims)}.{_b64(self._mac(self._known(epoch), claims))}"
 
     def signing_secret(self, agent: str, correlation_id: str, *, epoch: int | None = None) -> bytes:
-        """What the webhooks of one request are signed with."""
+        """The secret that signs the webhooks of one request."""
         epoch = self._known(epoch)
         return hmac.new(
             self._keys[epoch], _SIGNING_DOMAIN + _claims_bytes(epoch, agent, correlation_id, True), hashlib.sha256
         ).digest()
 
     def verify(self, token: str) -> TokenClaims | None:
-        """What the token says if it is ours, None otherwise. Never raises, whatever the text."""
+        """The claims of a token that this hub made; None for any other text. Never raises."""
         if len(token) > TOKEN_CHARS_MAX:
             return None
         body, _, signature = token.partition(".")
@@ -99,7 +99,7 @@ def _unb64(text: str) -> bytes:
 
 
 SILENT_AFTER = 3
-"""So many tasks in a row that polling had to end although a webhook was registered."""
+"""After this many tasks in a row that only polling ended, although a webhook was registered, an agent is marked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +121,8 @@ class EarlyWebhooks:
     """Webhooks that overtook the reply to their send: on record before they are acknowledged, and within limits.
 
     The token says which request they mean, and no task is bound yet. An agent that got a 2xx sends them no second
-    time, so they are kept in the ledger until their request ends, whatever becomes of this process meanwhile. What
-    there is no room for is not acknowledged.
+    time, so they stay in the ledger until their request ends, also over a restart. A webhook beyond the limits is not
+    acknowledged.
     """
 
     def __init__(self, ledger: Ledger, limits: EarlyLimits | None = None) -> None:
@@ -136,7 +136,7 @@ class EarlyWebhooks:
         """Put it on record until its request ends.
 
         Raises:
-            NotAccepting: there is no room for it, or the storage does not take it. It is not kept then.
+            NotAccepting: a limit is reached, or the storage refuses it. Then it is not kept.
         """
         self._require_room(webhook)
         self._add(webhook)
@@ -153,12 +153,12 @@ class EarlyWebhooks:
             raise
 
     def take_over(self, webhooks: Iterable[EarlyWebhook]) -> None:
-        """What an earlier run kept counts too, be it over a limit or not."""
+        """Count the webhooks that an earlier run kept, even beyond the limits."""
         for webhook in webhooks:
             self._add(webhook)
 
     def forget(self, correlation_id: str) -> None:
-        """The request has its outcome, and the ledger nothing more of it."""
+        """Drop the webhooks of a request that has ended."""
         for agent, size in self._sizes.pop(correlation_id, ()):
             self._count[agent] -= 1
             self._bytes[agent] -= size
@@ -182,7 +182,7 @@ class EarlyWebhooks:
 
 
 class PushWatch:
-    """Notices agents whose webhooks do not arrive (reliability F-38): silence alone proves nothing, three times does.
+    """Marks agents whose webhooks do not arrive (reliability F-38): three in a row that are missing, not one.
 
     Counts, per agent, ends that only a poll brought. One webhook that does arrive clears the count. ``refusing`` are
     the agents that refused a webhook: they are offered none until they are another agent, or their card changes.

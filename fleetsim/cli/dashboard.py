@@ -49,7 +49,7 @@ class HubControls(Controls):
         await self._hub.tracker.answer(Answer(question_id=question_id, text="", decision=Decision.REJECT))
 
     async def veto(self, correlation_id: str) -> None:
-        if not self._hub.desk.veto(correlation_id):
+        if not self._hub.hitl.veto(correlation_id):
             raise UnknownTarget("its window is closed by now", hint="x cancels a task at any time")
 
     async def cancel(self, correlation_id: str) -> None:

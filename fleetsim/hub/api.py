@@ -197,7 +197,7 @@ class Api:
         """Open questions (long ones as excerpts), and requests with an open veto window."""
         hub = self._hub
         questions = [question_row(question, chars_max=EXCERPT_CHARS_MAX) for question in hub.tracker.questions()]
-        return answer({"questions": questions, "vetoes": list(hub.desk.vetoes())})
+        return answer({"questions": questions, "vetoes": list(hub.hitl.vetoes())})
 
     async def question(self, request: Request) -> Response:
         question_id = request.path_params["id"]
@@ -250,7 +250,7 @@ class Api:
 
     async def veto(self, request: Request) -> Response:
         body = await read_body(request, VetoBody)
-        if not self._hub.desk.veto(request.path_params["id"], by=body.by):
+        if not self._hub.hitl.veto(request.path_params["id"], by=body.by):
             raise Refusal(409, "NO_VETO", "there is no open veto window for this request")
         return answer({"correlationId": request.path_params["id"]}, 202)
 

@@ -44,7 +44,7 @@ from fleetsim.caller.fleet_events import (
     StorageFailed,
 )
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, HealthWord, Verdict, window_start
-from fleetsim.caller.hitl import HitlDesk
+from fleetsim.caller.hitl import HitlMonitor
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
 from fleetsim.caller.receiver import CallbackReceiver
@@ -178,7 +178,7 @@ class Hub:
             token_epoch=lambda: tokens.current,
             came_through=self._came_through,
         )
-        self.desk = HitlDesk(runtime, self.tracker, self.dispatcher, self.events)
+        self.hitl = HitlMonitor(runtime, self.tracker, self.dispatcher, self.events)
         self.receiver = CallbackReceiver(
             tokens,
             self.tracker,
@@ -327,7 +327,7 @@ class Hub:
         )
         await enter(self.broker)
         await enter(self.tracker)
-        await enter(self.desk)
+        await enter(self.hitl)
         await self._recover()
         await enter(self.a2a)
         # Only now may agents.yaml change: open requests were resumed with the file as it was at the start.
@@ -365,7 +365,7 @@ class Hub:
                 early=early.get(cid, ()),
                 uncallable=self.broker.uncallable(record.agent, record.sent_to),
             )
-            self.desk.take_up(record)
+            self.hitl.take_up(record)
 
         without_task: list[RequestRecord] = []
         async for page in self.ledger.open_pages():  # other work runs between two pages

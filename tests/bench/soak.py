@@ -106,7 +106,7 @@ def files_of(pid: int) -> int:
 
 def held_by(hub: Hub) -> dict[str, int]:
     """What must not grow, in the hub's process: whatever its parts keep a number of, by the name they have for it."""
-    parts = (hub.desk, hub.receiver, hub.events)
+    parts = (hub.hitl, hub.receiver, hub.events)
     return {
         **hub.tracker.kept(),
         **{f"{type(p).__name__}{name}": len(v) for p in parts for name, v in vars(p).items() if isinstance(v, Sized)},

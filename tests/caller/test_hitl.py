@@ -12,7 +12,7 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.event_wire import payload
-from fleetsim.caller.hitl import DISPATCHER_PATIENCE_S, HitlDesk
+from fleetsim.caller.hitl import DISPATCHER_PATIENCE_S, HitlMonitor
 from fleetsim.caller.skill_policy import (
     VETO_WINDOW_MAX_S,
     VETO_WINDOW_S,
@@ -75,7 +75,7 @@ class Scene:
     """A caller with a desk."""
 
     f: Fleet
-    desk: HitlDesk
+    desk: HitlMonitor
 
     async def start(self, skill: str = "deploy", *, dispatcher: str | None = None, wait_s: float = 8.0) -> str:
         cid = await self.f.ask("scout", "go", skill=skill, dispatcher_agent=dispatcher)
@@ -100,9 +100,9 @@ async def scene(
         yield Scene(f, desk)
 
 
-def desk_of(f: Fleet) -> HitlDesk:
+def desk_of(f: Fleet) -> HitlMonitor:
     """A desk for the caller as it is now."""
-    return HitlDesk(f.runtime, f.tracker, f.dispatcher, f.events)
+    return HitlMonitor(f.runtime, f.tracker, f.dispatcher, f.events)
 
 
 # -- what a card says ---------------------------------------------------------------------------------

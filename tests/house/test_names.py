@@ -20,7 +20,7 @@ WORDS = """
     forger formatter frame grid group guard health hint
     host interface internals job journal keys labels layout lifespan
     limiter limits line link listener lock look
-    mark marks member meter metrics migration mode mount note notes notice
+    mark marks member meter metrics migration mode monitor mount note notes notice
     notifier now observer operations options origin overlap page palette pane pattern percentiles period
     phase pipeline place plan policy polling principal problem profile program progress prompt protocol proxy
     pushing query rate rates reader receiver registry report response retention role room route rows rule rules

@@ -125,7 +125,7 @@ async def test_a_skill_that_needs_a_persons_word_is_held_from_the_first_moment()
     async with town(agent, door=SlowCards(2), agents_yaml=yaml) as t:
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="go", skill="deploy", targets=("quinn",)))
         await asyncio.sleep(1)
-        assert [veto.correlation_id for veto in t.hub.desk.vetoes()] == ["c-1"]
+        assert [veto.correlation_id for veto in t.hub.hitl.vetoes()] == ["c-1"]
 
 
 async def test_a_skill_that_an_agent_has_since_the_hub_was_down_is_asked_for_at_once() -> None:

@@ -189,22 +189,22 @@ async def test_a_gate_still_counts_after_a_restart_what_was_asked_before_it() ->
 async def test_a_veto_window_outlives_the_hub_for_the_time_it_has_left() -> None:
     async with town(careful("veto"), entries={"quinn": POLLED}) as t:
         await start(t, "deploy")
-        (window,) = t.hub.desk.vetoes()
+        (window,) = t.hub.hitl.vetoes()
         await asyncio.sleep(20)
         await t.restart()
-        assert t.hub.desk.vetoes() == (window,)
+        assert t.hub.hitl.vetoes() == (window,)
         await asyncio.sleep(30)
-        assert t.hub.desk.vetoes() == (window,)
+        assert t.hub.hitl.vetoes() == (window,)
         await asyncio.sleep(15)
-        assert t.hub.desk.vetoes() == ()
+        assert t.hub.hitl.vetoes() == ()
         await t.restart()
-        assert t.hub.desk.vetoes() == (), "it is over, whoever was there to see it"
-        assert not t.hub.desk.veto("c-1")
+        assert t.hub.hitl.vetoes() == (), "it is over, whoever was there to see it"
+        assert not t.hub.hitl.veto("c-1")
 
 
 async def test_work_may_still_be_vetoed_after_a_restart() -> None:
     async with town(careful("veto"), entries={"quinn": POLLED}) as t:
         await start(t, "deploy")
         await t.restart()
-        assert t.hub.desk.veto("c-1", by="ada")
+        assert t.hub.hitl.veto("c-1", by="ada")
         assert (await t.hub.tracker.wait("c-1")).kind is OutcomeKind.CANCELED

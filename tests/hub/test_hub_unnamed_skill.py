@@ -234,7 +234,7 @@ async def test_unnamed_work_of_an_agent_with_a_veto_can_be_stopped() -> None:
         await asyncio.sleep(1)
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", targets=("quinn",)))
         await asyncio.sleep(5)
-        assert [veto.correlation_id for veto in t.hub.desk.vetoes()] == ["c-1"]
+        assert [veto.correlation_id for veto in t.hub.hitl.vetoes()] == ["c-1"]
         await t.remote.veto("c-1")
         assert (await t.hub.tracker.wait("c-1")).kind is OutcomeKind.CANCELED
 

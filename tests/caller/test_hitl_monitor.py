@@ -11,7 +11,7 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
-from fleetsim.caller.hitl import HitlDesk, Veto
+from fleetsim.caller.hitl import HitlMonitor, Veto
 from fleetsim.caller.skill_policy import HitlMode, HitlRule, SkillPolicy
 from fleetsim.model.work import Answer, OutcomeKind, SkillRequest
 from fleetsim.testbed.runtime import VirtualClock
@@ -138,7 +138,7 @@ async def test_work_that_ended_in_this_moment_is_not_vetoed_and_its_window_is_to
 # -- after a restart ----------------------------------------------------------------------------------
 
 
-async def restarted(f: Fleet, jump_s: float = 0.0) -> HitlDesk:
+async def restarted(f: Fleet, jump_s: float = 0.0) -> HitlMonitor:
     """The desk of another hub on the same ledger, whose clock was set meanwhile."""
     await f.restart()
     clock = f.runtime.clock
@@ -147,7 +147,7 @@ async def restarted(f: Fleet, jump_s: float = 0.0) -> HitlDesk:
     return desk_of(f)
 
 
-def take_up(f: Fleet, desk: HitlDesk) -> None:
+def take_up(f: Fleet, desk: HitlMonitor) -> None:
     for track in f.tracker.tracks():
         desk.take_up(track.record)
 
