@@ -30,7 +30,7 @@ from fleetsim.check.requirement import NEEDS, ONCE
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
-from fleetsim.client.remote_file import REMOTE_BYTES_MAX
+from fleetsim.cli.parts import REMOTE_BYTES_MAX
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.schemas import (
     AGENT_KEYS_SCHEMA,

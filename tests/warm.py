@@ -42,7 +42,7 @@ IMPORTED_LATE = (
     "fleetsim.cli.sim_seeds",
     "fleetsim.cli.sim_twin",
     "fleetsim.cli.sim_watch",
-    "fleetsim.cli.through_hub",
+    "fleetsim.client.hub_follow",
     "fleetsim.dashboard.app",
     "fleetsim.hub.api",
     "fleetsim.hub.server",

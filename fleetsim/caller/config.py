@@ -25,7 +25,7 @@ from fleetsim.caller.fleet import (
     SkillEntry,
     Wire,
 )
-from fleetsim.client.address import AgentUrl
+from fleetsim.client.http import AgentUrl
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, ID, ID_RULE

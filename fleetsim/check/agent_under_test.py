@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from fleetsim.check.evidence import BODY_BYTES_MAX, Exchange, NotPassed, Verdict, note_timeout, written
 from fleetsim.check.listener import Listener
 from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_path
-from fleetsim.client.address import AgentUrl
-from fleetsim.client.http import followed
+from fleetsim.client.http import AgentUrl, followed
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable, WireError
 from fleetsim.model.text import one_line

@@ -1,35 +1,60 @@
-"""What a person asks an agent for, and what came of it: what the ways of asking share."""
+"""Asking an agent, at its address or through the running hub: ``send``, ``chat``, ``task`` and ``card`` share this.
+
+``reach`` decides the way. From there on the verbs know only the protocols ``AskedAgent`` and ``FollowedRequest``.
+Through the hub, requests are recorded and counted; directly, they are not. Ctrl-C leaves a task running either way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleetsim.cli.exit_codes import Exit
-from fleetsim.model.limits import TEXT_CHARS_MAX
-from fleetsim.model.parts import ListedPart
-from fleetsim.model.task import Part
+from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.options import with_scheme
+from fleetsim.client import AgentClient, ClientLimits, Credential
+from fleetsim.client.follow import AskedAgent
+from fleetsim.client.results import FollowResult
+from fleetsim.model.errors import ConfigError, TimedOut
+from fleetsim.model.limits import TEXT_CHARS_MAX, wire_bytes
+from fleetsim.model.task import TERMINAL, Part
+from fleetsim.model.work import Cause, OutcomeKind
+from fleetsim.runtime.files import DiskFiles
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.sse import StreamLimits
 
-REASON_MAX = 500
-"""Characters of the reason of a failure on its one line; the text has all of it."""
+if TYPE_CHECKING:
+    from fleetsim.caller.fleet import AgentEntry
 
+_URL = re.compile(r"(https?://.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9a-fA-F:]+\]:\d{1,5}(/.*)?)", re.ASCII)
 
-def whole_at(agent: str, task_id: str | None, chars: int) -> str:
-    """The command that reads so long a text from the agent that keeps it."""
-    return f"fleetsim task get {quote(task_id or 'TASK')} --agent {quote(agent)} --text-max {chars}"
+_AGENTS_CAUSES = frozenset(
+    {
+        "",
+        Cause.AGENT_SAID,
+        Cause.SUCCESS_DENIED,
+        Cause.CANCELED_UNASKED,
+        Cause.CANCELED_BY_PERSON,
+        Cause.REJECTED_BY_PERSON,
+    }
+)
+"""Causes of ends that the agent itself reported; a ``failed`` of another cause is an error in place of a task."""
 
-
-def reply_command(question_id: str, *, data: bool) -> str:
-    """The command that answers a question, with data where that is what it asks for."""
-    return f"fleetsim inbox reply {question_id} " + ("--data '{…}'" if data else '"your answer"')
+_CODES = {"credential_refused": Exit.AUTH, "unreachable": Exit.UNREACHABLE, "never_sent": Exit.UNREACHABLE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskOptions:
-    agent: str
-    text: str
+    """The options of a verb that asks an agent. ``agent`` is a name or an address; "" is the hub itself."""
+
+    agent: str = ""
+    text: str = ""
     parts: tuple[Part, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     skill: str | None = None
@@ -52,36 +77,190 @@ class AskOptions:
         return cls(**{name: value for name, value in options.items() if value is not None})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskResult:
-    """What came of it, or of one turn of a conversation. ``code`` is the exit code without ``--exit-status``.
+# ------------------------------------------------------------------ the way to an agent
 
-    ``text`` is what the agent said, whatever came of it; ``text_chars`` how much that was in all, and ``rest`` the
-    command that shows all of it. ``download`` is the command that saves its ``parts``. ``denied``: the agent said
-    completed, and its own payload says ``success: false``. ``shown`` is what stdout has of a streamed text already.
-    In a conversation ``task_id`` is set while the agent waits for the next turn.
+
+@asynccontextmanager
+async def reach(common: CommonOptions, ask: AskOptions, *, interface: str = "cli") -> AsyncIterator[AskedAgent]:
+    """The agent of ``ask``: through the hub if one runs that knows it by this name, else at its own address.
+
+    More text than a hub keeps (``text_max``) comes from the agent itself. ``interface`` is the way for the ledger.
     """
+    if not is_url(ask.agent) and ask.text_max == TEXT_CHARS_MAX:
+        from fleetsim.cli.hub_client import connect, find_hub  # a third of the time it takes to begin
 
-    state: str
-    text: str = ""
-    reason: str = ""
-    parts: tuple[ListedPart, ...] = ()
-    parts_total: int = 0
-    task_id: str | None = None
-    context_id: str | None = None
-    correlation_id: str | None = None
-    duration_s: float = 0.0
-    cost_usd: float | None = None
-    code: Exit = Exit.OK
-    next_step: str = ""
-    shown: str | None = None
-    download: str = ""
-    warnings: tuple[str, ...] = ()
-    text_chars: int = 0
-    rest: str = ""
-    denied: bool = False
+        address = find_hub(common)
+        if address is not None and not (address.demo and await _is_own(common, ask.agent)):
+            async with connect(common) as hub:
+                yield hub.agent(ask.agent, interface=interface)
+            return
+    async with agent_client(common, ask) as client:
+        yield client
 
-    @property
-    def truncated(self) -> bool:
-        """Whether ``text`` is only the beginning of what the agent said."""
-        return self.text_chars > len(self.text)
+
+@asynccontextmanager
+async def place_of(common: CommonOptions, ask: AskOptions) -> AsyncIterator[AskedAgent]:
+    """The place that has a task already: the agent of ``ask``, or the hub if it names none."""
+    if ask.agent:
+        async with agent_client(common, ask) as client:
+            yield client
+        return
+    from fleetsim.cli.hub_client import connect
+
+    async with connect(common) as hub:
+        yield hub.agent("")
+
+
+async def _is_own(common: CommonOptions, agent: str) -> bool:
+    """Whether the person's own agents.yaml has the name: then it is asked as if there were no demo."""
+    try:
+        await agent_entry(common, agent)
+    except ConfigError:
+        return False
+    return True
+
+
+def is_url(agent: str) -> bool:
+    """Whether AGENT is an address rather than a name."""
+    return _URL.fullmatch(agent) is not None
+
+
+async def agent_entry(common: CommonOptions, name: str) -> AgentEntry:
+    """The entry of that name in agents.yaml. Raises ConfigError with the names there are."""
+    from fleetsim.caller.config import load_fleet
+
+    path = common.require_agents_yaml()
+    fleet = await load_fleet(path, files=DiskFiles(), env=os.environ)
+    for entry in fleet.agents:
+        if entry.name == name:
+            return entry
+    names = ", ".join(a.name for a in fleet.agents)
+    raise ConfigError(f"{path} has no agent {name!r}", hint=f"one of: {names}; or give a URL")
+
+
+@asynccontextmanager
+async def agent_client(common: CommonOptions, ask: AskOptions) -> AsyncIterator[AgentClient]:
+    """The client of the agent itself, by its entry or its URL. Its answers may be ``text_max`` long."""
+    size = wire_bytes(ask.text_max)
+    stream = StreamLimits(line_bytes_max=size, event_bytes_max=size, stream_bytes_max=2 * size)
+    limits = ClientLimits(body_bytes_max=size, stream=stream)
+    entry = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
+    async with running_runtime() as runtime:
+        if entry is None:
+            yield client_for(ask, runtime, limits)
+            return
+        yield AgentClient(
+            entry.url,
+            rpc_url=ask.rpc_url or entry.rpc_url,
+            card_url=ask.card_url or entry.card_url,
+            runtime=runtime,
+            credential=entry.auth.credential() if entry.auth else None,
+            headers=tuple(entry.headers.items()),
+            dialect=ask.dialect or entry.wire,
+            limits=limits,
+        )
+
+
+def client_for(ask: AskOptions, runtime: Runtime, limits: ClientLimits | None = None) -> AgentClient:
+    """A client of the agent at an address as typed. Raises ConfigError."""
+    credential = None
+    if ask.api_key_env:
+        credential = Credential(scheme="apiKey", env=ask.api_key_env)
+    elif ask.bearer_env:
+        credential = Credential(scheme="bearer", env=ask.bearer_env)
+    return AgentClient(
+        with_scheme(ask.agent),
+        runtime=runtime,
+        credential=credential,
+        dialect=ask.dialect,
+        limits=limits,
+        rpc_url=with_scheme(ask.rpc_url),
+        card_url=with_scheme(ask.card_url),
+    )
+
+
+# ------------------------------------------------------------------ what a verb prints of a result
+
+
+def exit_code(result: FollowResult) -> Exit:
+    """The exit code without ``--exit-status``: OK while the request is open, and if it ended as its agent reported."""
+    if result.state == OutcomeKind.EXPIRED:
+        return Exit.TIMEOUT
+    if result.open or (result.state in TERMINAL and result.cause in _AGENTS_CAUSES):
+        return Exit.OK
+    return _CODES.get(result.cause, Exit.FAILED)
+
+
+def exit_status(result: FollowResult) -> Exit:
+    """The exit code with ``--exit-status``."""
+    if (code := exit_code(result)) is not Exit.OK:
+        return code
+    if result.question is not None:
+        return Exit.WAITING
+    return Exit.OK if result.open or result.success else Exit.FAILED
+
+
+def late_error(ask: AskOptions, result: FollowResult) -> TimedOut:
+    """The error after ``timeout_s``, with the command for another look. Nothing is cancelled."""
+    what = f"request {result.correlation_id}" if result.correlation_id else f"task {result.task_id}"
+    told = f"{what} is still {result.state} after {ask.timeout_s:g} s; it was left running"
+    return TimedOut(told, hint=f"look again: {task_command(ask, result)}")
+
+
+def reply_command(question_id: str, *, data: bool) -> str:
+    """The command that answers a question at the hub."""
+    return f"fleetsim inbox reply {question_id} " + _answer(data)
+
+
+def _answer(data: bool) -> str:
+    return "--data '{…}'" if data else '"your answer"'
+
+
+def whole_at(agent: str, task_id: str | None, chars: int) -> str:
+    """The command that reads a text of ``chars`` characters from the agent that has it."""
+    return f"fleetsim task get {quote(task_id or 'TASK')} --agent {quote(agent)} --text-max {chars}"
+
+
+def task_command(ask: AskOptions, result: FollowResult, verb: str = "get") -> str:
+    """``fleetsim task VERB`` for the request. Without a task the agent keeps nothing: the command asks it again."""
+    if result.correlation_id:
+        return f"fleetsim task {verb} {result.correlation_id}"
+    if not result.task_id:
+        return f"fleetsim send {quote(ask.agent)} TEXT{_call_options(ask, result)}"
+    return f"fleetsim task {verb} {quote(result.task_id)} --agent {quote(ask.agent)}{_call_options(ask, result)}"
+
+
+def download_command(ask: AskOptions, result: FollowResult) -> str:
+    """The command that saves the files and data of the answer."""
+    again = "" if result.correlation_id or result.task_id else " --out DIR"
+    return task_command(ask, result, "download") + again
+
+
+def rest_command(ask: AskOptions, result: FollowResult) -> str:
+    """The command that shows the whole text."""
+    if result.correlation_id and result.truncated:
+        return whole_at(ask.agent, result.task_id, result.text_chars)
+    more = f" --text-max {result.text_chars}" if result.truncated else ""
+    return task_command(ask, result) + more
+
+
+def answer_command(ask: AskOptions, result: FollowResult) -> str:
+    """The command that answers the question."""
+    if isinstance(result.question, str):
+        return reply_command(result.question, data=result.asks_for_data)
+    command = f"fleetsim send {quote(ask.agent)} --task-id {quote(result.task_id)}"
+    if context_id := result.context_id or ask.context_id:
+        command += f" --context-id {quote(context_id)}"
+    return f"{command}{_call_options(ask, result)} {_answer(result.asks_for_data)}"
+
+
+def _call_options(ask: AskOptions, result: FollowResult) -> str:
+    """The options with which another command calls the agent in the same way, in the dialect it turned out to know."""
+    options = (
+        ("rpc-url", ask.rpc_url),
+        ("card-url", ask.card_url),
+        ("api-key-env", ask.api_key_env),
+        ("bearer-env", ask.bearer_env),
+        ("a2a-version", result.dialect or ask.dialect),
+    )
+    return "".join(f" --{name} {quote(value)}" for name, value in options if value)

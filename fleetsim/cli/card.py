@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.ask import AskOptions
-from fleetsim.cli.direct import agent_client
+from fleetsim.cli.ask import AskOptions, agent_client
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import pin_options
 
@@ -55,7 +54,7 @@ def card(common: CommonOptions, /, agent: str, **how: Any) -> None:
 
 
 async def _read(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> dict[str, Any]:
-    async with agent_client(common, AskOptions.given(agent=agent, text="", **how)) as client:
+    async with agent_client(common, AskOptions.given(agent=agent, **how)) as client:
         card = await client.discover()
         choice = await client.choice()
     return {

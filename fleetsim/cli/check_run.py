@@ -19,7 +19,7 @@ from fleetsim.check.listener import Listener, socket_listener, usual_listener
 from fleetsim.check.report import BASELINE_BYTES_MAX, Report, read_baseline, stale, write_baseline
 from fleetsim.check.requirement import ONCE, Requirement
 from fleetsim.check.runner import run_check
-from fleetsim.cli.direct import agent_entry, is_url
+from fleetsim.cli.ask import agent_entry, is_url
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import Typed, report_files, with_scheme

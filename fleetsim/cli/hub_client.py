@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fleetsim.cli.main import CommonOptions
 from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.state import HubAddress, StateDir, state_path
-from fleetsim.model.errors import FleetsimError, UnknownTarget, Unreachable
-from fleetsim.model.limits import PREFIX_CHARS_MIN
-from fleetsim.model.text import one_line
+from fleetsim.model.errors import FleetsimError, Unreachable
 from fleetsim.runtime.real import running_runtime
 
 _REJECTED_S = 1.0
@@ -58,30 +56,3 @@ def at_hub(common: CommonOptions, work: Callable[[HubClient], Awaitable[Any]]) -
             return await work(hub)
 
     return asyncio.run(run())
-
-
-async def request_id(hub: HubClient, text: str) -> str:
-    """The whole id of the request that ``text`` names: its id, a beginning of it that no other id has, the id of the
-    ceremony's run it belongs to, or the agent's whole task id (the newest request of that task). Raises UnknownTarget.
-    """
-    known = [row for row in await hub.get("/ids", prefix=text) if row["kind"] != "question"]
-    if known and known[0]["kind"] == "task" and len({row["agent"] for row in known}) == 1:
-        return str(known[0]["correlationId"])
-    return _only(text, {row["correlationId"]: row for row in known}, "request", "fleetsim task list")
-
-
-async def question_id(hub: HubClient, text: str) -> str:
-    """The whole id of the question that ``text`` names: its id, or a beginning no other has. Raises UnknownTarget."""
-    known = [row for row in await hub.get("/ids", prefix=text) if row["kind"] == "question"]
-    return _only(text, {row["id"]: row for row in known}, "question", "fleetsim inbox list")
-
-
-def _only(text: str, known: Mapping[str, Any], what: str, listing: str) -> str:
-    if text in known or len(known) == 1:
-        return text if text in known else next(iter(known))
-    shown = one_line(text, 64)
-    if not known:
-        least = f" (at least {PREFIX_CHARS_MIN} characters of it)" if len(text) < PREFIX_CHARS_MIN else ""
-        raise UnknownTarget(f"no {what} “{shown}” is known{least}", hint=f"`{listing}` shows them")
-    which = "".join(f"\n  {key}  {row['agent']}  {row['at']}" for key, row in known.items())
-    raise UnknownTarget(f"“{shown}” may be any of {len(known)} {what}s:{which}", hint="give more of the id")

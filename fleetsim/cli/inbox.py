@@ -12,10 +12,11 @@ import click
 from fleetsim.api.part_rows import body_part, read_part_row
 from fleetsim.cli import render
 from fleetsim.cli.ask import reply_command, whole_at
-from fleetsim.cli.hub_client import at_hub, question_id, request_id
+from fleetsim.cli.hub_client import at_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.parts import data_option, file_option, list_parts, read_parts
 from fleetsim.client.hub_client import HubClient
+from fleetsim.client.hub_follow import question_id, request_id
 from fleetsim.model.task import Part
 
 

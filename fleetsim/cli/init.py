@@ -89,7 +89,7 @@ async def _read_all(
     urls: Sequence[str], taken: Sequence[str], api_key_env: str | None, bearer_env: str | None
 ) -> tuple[list[ReadableAgent], list[UnreadableAgent]]:
     """The agents at the addresses, each once, in the order given. Raises ConfigError for what is no address."""
-    from fleetsim.cli.direct import client_for
+    from fleetsim.cli.ask import AskOptions, client_for
     from fleetsim.cli.scaffold import ReadableAgent, UnreadableAgent, agent_name
     from fleetsim.runtime.real import running_runtime
 
@@ -109,7 +109,8 @@ async def _read_all(
         return NoSharedInterface(choice.no_way) if choice.no_way else None
 
     async with running_runtime() as runtime:
-        clients = [client_for(url, runtime, api_key_env=api_key_env, bearer_env=bearer_env) for url in urls]
+        asks = [AskOptions(agent=url, api_key_env=api_key_env, bearer_env=bearer_env) for url in urls]
+        clients = [client_for(ask, runtime) for ask in asks]
         clients = list({client.url.rstrip("/"): client for client in reversed(clients)}.values())[::-1]
         for client, error in zip(clients, await asyncio.gather(*map(read_card, clients)), strict=True):
             if error is not None:

@@ -13,14 +13,13 @@ from typing import Any
 import click
 
 from fleetsim.cli.main import CommonOptions
-from fleetsim.client.remote_file import fetch_remote
-from fleetsim.model.errors import ConfigError, FleetsimError, WireError
+from fleetsim.model.errors import BlockedAddress, ConfigError, FleetsimError, HttpRefused, WireError
 from fleetsim.model.limits import PARTS_BYTES_MAX
 from fleetsim.model.parts import ListedPart, content_of
 from fleetsim.model.task import DataPart, FilePart, Part
-from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.address import AddressPolicy, parse_webhook_url
 from fleetsim.runtime.files import Folder, safe_name
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.wire.json import parse_untrusted
 
 _PACKED = {
@@ -31,6 +30,10 @@ _PACKED = {
     "br": "application/x-brotli",
 }
 """What a file is whose name tells of a packing, whatever is packed in it."""
+
+REMOTE_BYTES_MAX = 64 * 1024 * 1024
+REMOTE_URL_CHARS_MAX = 8_192
+REMOTE_LIMITS = Limits(first_byte_s=30.0, total_s=300.0, body_bytes_max=REMOTE_BYTES_MAX)
 
 
 file_option = click.option(
@@ -152,6 +155,32 @@ async def save_parts(
                         name = safe_name(part.name, f"file-{part.index}{suffix}")
                     paths[part.index] = folder.save(name, contents[part.index])
     return SavedParts(paths=paths, remote=remote, failed=failed)
+
+
+async def fetch_remote(runtime: Runtime, uri: str, policy: AddressPolicy) -> bytes:
+    """Fetch a file that an agent gave by its address.
+
+    The address is the agent's word: the address policy judges it like a webhook's, no redirect is followed, and nothing
+    of ours goes with the request, neither a credential nor a header from a file.
+
+    Raises:
+        BlockedAddress: no plain http(s) address, or one the policy refuses.
+        HttpRefused: any answer but 200; a redirect is one.
+        LimitReached: more than ``REMOTE_BYTES_MAX`` bytes.
+        TransportError: it cannot be had.
+    """
+    parsed = parse_webhook_url(uri, what="the file's address", chars_max=REMOTE_URL_CHARS_MAX)
+    host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
+    where = f"{host}:{parsed.port}"
+    request = Request(method="GET", url=parsed.url, headers={"accept": "*/*"}, limits=REMOTE_LIMITS)
+    try:
+        reply = await runtime.transport.guarded(policy).exchange(request)
+    except BlockedAddress as error:
+        raise BlockedAddress(str(error), hint=f"to allow it: --allow {where}") from None
+    if reply.status != 200:
+        redirect = ", a redirect, which is not followed" if 300 <= reply.status < 400 else ""
+        raise HttpRefused(f"{where} answered HTTP {reply.status}{redirect}", status=reply.status)
+    return reply.body
 
 
 def report_unsaved(

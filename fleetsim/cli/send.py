@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
 
 from fleetsim.api.part_rows import part_row
 from fleetsim.cli import render
-from fleetsim.cli.ask import REASON_MAX, AskOptions, AskResult
+from fleetsim.cli.ask import (
+    AskOptions,
+    answer_command,
+    download_command,
+    exit_code,
+    late_error,
+    reach,
+    rest_command,
+    task_command,
+)
+from fleetsim.cli.ask import exit_status as status_of
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option
@@ -25,11 +37,17 @@ from fleetsim.cli.parts import (
     report_unsaved,
     save_parts,
 )
-from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
+from fleetsim.cli.terminal import LivePieces, Progress
+from fleetsim.client.follow import FollowedRequest
+from fleetsim.client.results import REASON_CHARS_MAX, FollowResult
+from fleetsim.model.asking import text_of
+from fleetsim.model.errors import FleetsimError, TimedOut
+from fleetsim.model.event import ArtifactUpdate, Snapshot, bounded
+from fleetsim.model.limits import check_text
 from fleetsim.model.parts import require_parts
-from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, TaskState
+from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, TaskState, left_out
 from fleetsim.model.text import placeholder
-from fleetsim.model.work import plain_id
+from fleetsim.model.work import Cause, plain_id
 
 _ANSWERS = frozenset({TaskState.COMPLETED}) | INTERRUPTED
 """States whose text goes to stdout: a result, or a question."""
@@ -108,60 +126,150 @@ def send(
     ask = AskOptions.given(text=text or "", parts=parts, metadata=read_metadata(metadata), **options)
     check_text(ask.text, "the text")
     require_parts(ask.parts, ask.metadata)
-    result = asyncio.run(_carry_out(common, ask))
-    saved = asyncio.run(save_parts(result.parts, out)) if out is not None else None
-    _show(common, ask, result, saved)
+    sent = asyncio.run(_send(common, ask))
+    saved = asyncio.run(save_parts(sent.result.parts, out)) if out is not None else None
+    if common.as_json:
+        (render.emit_json_line if ask.stream else render.emit_json)(_answer_row(ask, sent, saved))
+    if sent.late:
+        raise late_error(ask, sent.result)
+    if not common.as_json:
+        _show_text(common, ask, sent)
+    _tell_person(common, ask, sent.result, saved)
     if saved is not None and saved.failed:
         return Exit.FAILED
-    if exit_status and result.code is Exit.OK:
-        badly = result.denied or result.state in UNSUCCESSFUL
-        return Exit.FAILED if badly else Exit.WAITING if result.state in INTERRUPTED else Exit.OK
-    return result.code
+    return status_of(sent.result) if exit_status else exit_code(sent.result)
 
 
-async def _carry_out(common: CommonOptions, ask: AskOptions) -> AskResult:
-    from fleetsim.cli import direct
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """A request as it is when the command stops waiting. ``shown`` is the text that stdout has already."""
 
-    if not direct.is_url(ask.agent) and ask.text_max == TEXT_CHARS_MAX:
-        from fleetsim.cli import through_hub  # a third of the time it takes to begin
-
-        if await through_hub.applies_to(common, ask.agent):
-            return await through_hub.send(common, ask)
-    return await direct.send(common, ask)
+    result: FollowResult
+    shown: str
+    late: bool = False
 
 
-def _show(common: CommonOptions, ask: AskOptions, result: AskResult, saved: SavedParts | None) -> None:
-    if common.as_json:
-        saved_at = saved.paths if saved is not None else {}
-        rows = [part_row(p) | ({"path": str(saved_at[p.index])} if p.index in saved_at else {}) for p in result.parts]
-        answer = {
-            "schema": "fleetsim/send/1",
-            "agent": ask.agent,
-            "state": result.state,
-            "text": result.text,
-            "truncated": result.truncated,
-            "textChars": max(result.text_chars, len(result.text)),
-            "reason": result.reason or None,
-            "parts": rows,
-            "partsTotal": result.parts_total,
-            "taskId": result.task_id,
-            "contextId": result.context_id,
-            "correlationId": result.correlation_id,
-            "durationMs": round(result.duration_s * 1000),
-            "costUsd": result.cost_usd,
-            "warnings": list(result.warnings),
-        }
-        (render.emit_json_line if ask.stream else render.emit_json)(answer)
-    elif result.text and result.state in _ANSWERS:
-        shown = result.shown or ""
+async def _send(common: CommonOptions, ask: AskOptions) -> _Sent:
+    """Send the text, and follow the request to its end, to a question or to the time limit."""
+
+    def fell_back(error: FleetsimError) -> None:
+        progress.clear()
+        common.note(
+            f"the stream broke off ({error}); polling"
+            if following.task
+            else f"no streaming after all, sending plainly: {error}"
+        )
+
+    def retrying(error: FleetsimError, seconds: float) -> None:
+        progress.clear()
+        common.note(f"{error}; it is called again in {seconds:.0f} s")
+
+    live = LivePieces()
+    async with (
+        reach(common, ask) as agent,
+        Progress(f"{ask.agent} is at work", quiet=common.quiet or (ask.stream and common.as_json)) as progress,
+    ):
+        following = agent.follow(
+            ask.text,
+            skill=ask.skill,
+            parts=ask.parts,
+            metadata=ask.metadata,
+            parent_id=ask.parent_id,
+            task_id=ask.task_id,
+            context_id=ask.context_id,
+            stream=ask.stream and not ask.detach,
+            fell_back=fell_back,
+            retrying=retrying,
+            timeout_s=ask.timeout_s,
+        )
+        late = False
+        try:
+            await _follow(common, following, ask, progress, live)
+        except TimedOut as error:
+            if following.task is None:
+                hint = "look for it before you send it again, or wait longer with --timeout" if error.sent else None
+                raise TimedOut(str(error), sent=error.sent, hint=hint) from error
+            late = True
+        except asyncio.CancelledError:
+            if following.lookup_id:
+                common.note(f"left running: {task_command(ask, following.report())}")
+            raise
+        return _Sent(result=following.report(ask.text_max), shown=live.shown, late=late)
+
+
+async def _follow(
+    common: CommonOptions, following: FollowedRequest, ask: AskOptions, progress: Progress, live: LivePieces
+) -> None:
+    """Follow it, and show the text of a stream as it comes."""
+    try:
+        async for task in following:
+            event = following.event
+            if event is None:
+                if following.lookup_id:
+                    progress.say(f"{ask.agent} is at work on {following.lookup_id}")
+                if ask.detach:
+                    await following.aclose()
+                    return
+            elif common.as_json:
+                text, _ = text_of(bounded(task, ask.text_max))
+                render.emit_json_line({"state": task.state.value, "text": text})
+            elif isinstance(event, ArtifactUpdate):
+                progress.close()
+                left = max(ask.text_max - len(live.shown) - 1, 0)  # a line may end between
+                artifact, text = event.artifact, event.artifact.text
+                cut = len(text) > left or left_out(artifact.parts) > 0
+                piece = live.more(
+                    artifact.artifact_id, text[:left], append=event.append, last=event.last_chunk, cut=cut
+                )
+                render.say(piece, end="")
+            elif isinstance(event, Snapshot) and task.text:
+                live.hold()
+            elif task.state is TaskState.WORKING and task.status.message is not None:
+                progress.remark(task.status.message.text)
+    except BaseException:
+        if live.shown:
+            render.say("")  # the line ends
+        raise
+
+
+def _answer_row(ask: AskOptions, sent: _Sent, saved: SavedParts | None) -> dict[str, Any]:
+    result, saved_at = sent.result, saved.paths if saved is not None else {}
+    rows = [part_row(p) | ({"path": str(saved_at[p.index])} if p.index in saved_at else {}) for p in result.parts]
+    return {
+        "schema": "fleetsim/send/1",
+        "agent": ask.agent,
+        "state": result.state,
+        "text": result.text,
+        "truncated": result.truncated,
+        "textChars": result.text_chars,
+        "reason": f"not ended after {ask.timeout_s:g} s; it was left running" if sent.late else result.reason or None,
+        "parts": rows,
+        "partsTotal": result.parts_total,
+        "taskId": result.task_id or None,
+        "contextId": result.context_id or None,
+        "correlationId": result.correlation_id or None,
+        "durationMs": round(result.duration_s * 1000),
+        "costUsd": result.cost_usd,
+        "warnings": list(result.warnings),
+    }
+
+
+def _show_text(common: CommonOptions, ask: AskOptions, sent: _Sent) -> None:
+    """Print a result or a question, as far as stdout does not have it already."""
+    result, shown = sent.result, sent.shown
+    if result.text and result.state in _ANSWERS:
         goes_on = result.text.startswith(shown) or shown.startswith(result.text)
         render.say(result.text[len(shown) :] if goes_on else f"\n{result.text}")
         if not goes_on and result.state == TaskState.COMPLETED:
             common.note("the agent replaced its text: the answer is the last one")
-    elif result.shown:
+    elif shown:
         render.say("")
     elif result.state == TaskState.COMPLETED:
         common.note(placeholder(ask.skill, ask.agent))
+
+
+def _tell_person(common: CommonOptions, ask: AskOptions, result: FollowResult, saved: SavedParts | None) -> None:
+    """On stderr: the end of the request, its cost and ids, what is left out, and the next step."""
     cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
     ids = f" (task {result.correlation_id or result.task_id})" if result.correlation_id or result.task_id else ""
     common.note(
@@ -171,14 +279,25 @@ def _show(common: CommonOptions, ask: AskOptions, result: AskResult, saved: Save
     for warning in result.warnings:
         common.note(f"warning: {warning}")
     if result.truncated:
-        common.warn(*render.cut_short(len(result.text), result.text_chars, result.rest))
-    elif result.state in UNSUCCESSFUL and len(result.text) > REASON_MAX and not common.as_json:
-        common.note(f"  next: all {len(result.text):,} characters of its reason: {result.rest}")
+        common.warn(*render.cut_short(len(result.text), result.text_chars, rest_command(ask, result)))
+    elif result.state in UNSUCCESSFUL and len(result.text) > REASON_CHARS_MAX and not common.as_json:
+        rest = rest_command(ask, result)
+        common.note(f"  next: all {len(result.text):,} characters of its reason: {rest}")
     if saved is not None:
         for index, path in saved.paths.items():
             common.note(f"  {result.parts[index - 1]}: saved as {path}")
         report_unsaved(common, result.parts, saved)
     elif not common.as_json:
-        list_parts(common, result.parts, result.parts_total, next_step=result.download)
-    if result.next_step:
-        common.note(f"  next: {result.next_step}")
+        list_parts(common, result.parts, result.parts_total, next_step=download_command(ask, result))
+    if next_step := _next_step(ask, result):
+        common.note(f"  next: {next_step}")
+
+
+def _next_step(ask: AskOptions, result: FollowResult) -> str:
+    if result.question is not None:
+        return answer_command(ask, result)
+    if ask.task_id is not None and result.cause == Cause.REQUEST_WRONG:
+        # the agent does not have the task, or accepts nothing for it any more
+        context = f" --context-id {quote(result.context_id)}" if result.context_id else ""
+        return f'without the task: fleetsim send {quote(ask.agent)}{context} "…"'
+    return task_command(ask, result) if ask.detach and result.open else ""

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fleetsim.api.part_rows import part_row, read_part_row
-from fleetsim.cli import direct, render
-from fleetsim.cli.ask import AskOptions, whole_at
+from fleetsim.api.part_rows import part_row
+from fleetsim.cli import render
+from fleetsim.cli.ask import (
+    AskOptions,
+    agent_client,
+    answer_command,
+    download_command,
+    late_error,
+    place_of,
+    rest_command,
+)
+from fleetsim.cli.ask import (
+    exit_status as status_of,
+)
 from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.hub_client import at_hub, connect, request_id
+from fleetsim.cli.hub_client import at_hub
 from fleetsim.cli.main import CommonOptions
-from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option, within
+from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option
 from fleetsim.cli.parts import SavedParts, list_parts, report_unsaved, save_parts
-from fleetsim.cli.through_hub import until_news
 from fleetsim.client.hub_client import HubClient
+from fleetsim.client.hub_follow import request_id
+from fleetsim.client.results import FollowResult, SentTask
 from fleetsim.model.errors import TimedOut, UnknownTarget
 from fleetsim.model.parts import ListedPart
-from fleetsim.model.task import TERMINAL, TaskState
+from fleetsim.model.task import TaskState
 from fleetsim.model.text import placeholder
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.files import safe_name
 from fleetsim.runtime.real import running_runtime
-
-MARGIN_S = 0.5
 
 
 @click.group()
@@ -87,14 +98,11 @@ def get(
 
     The hub keeps text up to a limit and says what it left out; --agent with --text-max is the way to the rest.
     """
-    saves = f"fleetsim task download {task_id}"
-    if agent is not None:
-        ask = AskOptions.given(agent=agent, text="", timeout_s=timeout_s, **how)
-        row, saves = asyncio.run(_of_agent(common, ask, task_id, wait)), direct.download_command(ask, task_id)
-    elif how["text_max"] is not None:
+    if agent is None and how["text_max"] is not None:
         raise click.UsageError("--text-max goes with --agent: the hub has no more than it shows")
-    else:
-        row = asyncio.run(_of_hub(common, task_id, wait, timeout_s))
+    ask = AskOptions.given(agent=agent, timeout_s=timeout_s, **how)
+    result, late = asyncio.run(_read(common, ask, task_id, wait=wait))
+    row = result.row or _row_of(ask, result)
     if common.as_json:
         render.emit_json(row)
     else:
@@ -115,21 +123,50 @@ def get(
         )
         if row["state"] == TaskState.COMPLETED and not row.get("text"):
             common.note(placeholder(row.get("skill"), row["agent"]))
-        parts = tuple(read_part_row(part) for part in row["parts"])
-        list_parts(common, parts, row["partsTotal"], next_step=saves)
-    if row.get("truncated"):
-        rest = whole_at(row["agent"], row.get("taskId"), row["textChars"])
-        common.warn(*render.cut_short(len(row["text"]), row["textChars"], rest))
-    for warning in row.get("warnings") or ():
+        list_parts(common, result.parts, result.parts_total, next_step=download_command(ask, result))
+    if result.truncated:
+        rest = rest_command(replace(ask, agent=row["agent"]), result)
+        common.warn(*render.cut_short(len(result.text), result.text_chars, rest))
+    for warning in result.warnings:
         common.note(f"warning: {warning}")
-    if row.get("questionId"):
-        common.note(f'  next: fleetsim inbox reply {row["questionId"]} "your answer"')
-    if wait and row["open"] and not row.get("questionId"):
-        common.note(f"not ended after {timeout_s:g} s; look again: fleetsim task get {task_id} --wait")
-        return Exit.TIMEOUT
-    if exit_status:
-        return Exit.WAITING if row.get("questionId") else Exit.OK if row["open"] or row.get("success") else Exit.FAILED
-    return Exit.OK
+    if result.question is not None:
+        common.note(f"  next: {answer_command(ask, result)}")
+    if late:
+        raise late_error(ask, result)
+    return status_of(result) if exit_status else Exit.OK
+
+
+async def _read(common: CommonOptions, ask: AskOptions, task_id: str, *, wait: bool) -> tuple[FollowResult, bool]:
+    """The task as it is, or with ``wait`` as it ends or asks; True: it did not by the time limit."""
+    async with place_of(common, ask) as place:
+        following = place.follow_task(task_id, timeout_s=ask.timeout_s)
+        try:
+            await (following.finish() if wait else following.begin())
+        except TimedOut:
+            if following.task is None:
+                raise
+            return following.report(ask.text_max), True
+        return following.report(ask.text_max), False
+
+
+def _row_of(ask: AskOptions, result: FollowResult) -> dict[str, Any]:
+    """The JSON of an agent's own task; a hub's request has a row of its own."""
+    return {
+        "agent": ask.agent,
+        "state": result.state,
+        "open": result.open,
+        "success": result.success,
+        "warnings": list(result.warnings),
+        "truncated": result.truncated,
+        "textChars": result.text_chars,
+        "taskId": result.task_id or None,
+        "contextId": result.context_id or None,
+        "text": result.text,
+        "reason": result.reason or None,
+        "costUsd": result.cost_usd,
+        "parts": [part_row(part) for part in result.parts],
+        "partsTotal": result.parts_total,
+    }
 
 
 @task.command("cancel")
@@ -140,21 +177,27 @@ def get(
 def cancel(common: CommonOptions, /, task_id: str, agent: str | None, **how: Any) -> None:
     """Ask for a request to be stopped, or with --agent for a task of that agent's."""
 
+    if agent is not None:
+        stopped = asyncio.run(_cancel_at_agent(common, AskOptions.given(agent=agent, **how), task_id))
+        if common.as_json:
+            render.emit_json({"taskId": stopped.id, "state": stopped.state})
+        common.note(f"task {stopped.id} is {render.word(stopped.state, plain=common.ascii)}")
+        return
+
     async def stop(hub: HubClient) -> str:
         request = await request_id(hub, task_id)
         await hub.cancel(request)
         return request
 
-    if agent is not None:
-        result = asyncio.run(direct.cancel_task(common, AskOptions.given(agent=agent, text="", **how), task_id))
-        if common.as_json:
-            render.emit_json({"taskId": result.task_id, "state": result.state})
-        common.note(f"task {result.task_id} is {render.word(result.state, plain=common.ascii)}")
-        return
     request = at_hub(common, stop)
     if common.as_json:
         render.emit_json({"correlationId": request})
     common.note(f"asked for {request} to be stopped; see: fleetsim task get {request} --wait")
+
+
+async def _cancel_at_agent(common: CommonOptions, ask: AskOptions, task_id: str) -> SentTask:
+    async with agent_client(common, ask) as client:
+        return await client.cancel(task_id)
 
 
 @task.command("download")
@@ -192,8 +235,8 @@ def download(
         raise click.UsageError("--allow is for --remote")
     policy = AddressPolicy.allowing(*allow) if remote else None
     folder = out if out is not None else Path(safe_name(task_id, "task"))
-    ask = AskOptions.given(agent=agent, text="", **how) if agent is not None else None
-    parts, total, saved = asyncio.run(_download(common, task_id, folder, wanted, policy, ask))
+    ask = AskOptions.given(agent=agent, **how)
+    parts, total, saved = asyncio.run(_download(common, ask, task_id, folder, wanted, policy))
     if common.as_json:
         summary = {
             "schema": "fleetsim/download/1",
@@ -218,52 +261,15 @@ def download(
 
 async def _download(
     common: CommonOptions,
+    ask: AskOptions,
     task_id: str,
     out: Path,
     wanted: tuple[int, ...],
     policy: AddressPolicy | None,
-    ask: AskOptions | None,
 ) -> tuple[tuple[ListedPart, ...], int, SavedParts]:
-    if ask is not None:
-        result = await direct.read_task(common, ask, task_id, wait=False)
-        parts, total = result.parts, result.parts_total
-    else:
-        async with connect(common) as hub:
-            row = await hub.task(await request_id(hub, task_id))
-        parts, total = tuple(read_part_row(part) for part in row["parts"]), row["partsTotal"]
-    chosen = [part for part in parts if not wanted or part.index in wanted]
+    result, _ = await _read(common, ask, task_id, wait=False)
+    chosen = [part for part in result.parts if not wanted or part.index in wanted]
     if missing := set(wanted) - {part.index for part in chosen}:
         raise UnknownTarget(f"it has no file or data {min(missing)}", hint=f"see: fleetsim task get {task_id}")
     async with running_runtime() as runtime:
-        return parts, total, await save_parts(chosen, out, runtime=runtime, policy=policy)
-
-
-async def _of_hub(common: CommonOptions, task_id: str, wait: bool, timeout_s: float) -> Any:
-    late = TimedOut(f"the hub did not answer within {timeout_s:g} s", hint="is it busy? see `fleetsim health`")
-    deadline = asyncio.get_running_loop().time() + timeout_s
-    async with within(timeout_s + MARGIN_S, lambda: late), connect(common) as hub:
-        task_id = await request_id(hub, task_id)
-        row = await (until_news(hub, task_id, deadline) if wait else hub.task(task_id))
-    return {key: value for key, value in row.items() if key != "late"}
-
-
-async def _of_agent(common: CommonOptions, ask: AskOptions, task_id: str, wait: bool) -> Any:
-    result = await direct.read_task(common, ask, task_id, wait=wait)
-    if result.next_step:
-        common.note(f"  next: {result.next_step}")
-    return {
-        "agent": ask.agent,
-        "state": result.state,
-        "open": result.state not in TERMINAL,
-        "success": result.state == TaskState.COMPLETED and not result.denied,
-        "warnings": list(result.warnings),
-        "truncated": result.truncated,
-        "textChars": result.text_chars,
-        "taskId": result.task_id,
-        "contextId": result.context_id,
-        "text": result.text,
-        "reason": result.reason or None,
-        "costUsd": result.cost_usd,
-        "parts": [part_row(part) for part in result.parts],
-        "partsTotal": result.parts_total,
-    }
+        return result.parts, result.parts_total, await save_parts(chosen, out, runtime=runtime, policy=policy)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -26,8 +27,8 @@ class Progress:
     Shows ``what`` and how long it has taken, until left or closed. ``async with``; ``say`` changes the words.
     """
 
-    def __init__(self, what: str, *, quiet: bool = False) -> None:
-        self._what = one_line(what, 100)
+    def __init__(self, what: str | Callable[[], str], *, quiet: bool = False) -> None:
+        self._what = what
         self._quiet = quiet
         self._remark = ""
         self._live = sys.stderr.isatty()
@@ -35,7 +36,7 @@ class Progress:
         self._done = asyncio.Event()
 
     def say(self, what: str) -> None:
-        self._what = one_line(what, 100)
+        self._what = what
 
     def remark(self, text: str) -> None:
         """Show at once what an agent says while it is at work: many frameworks tell their answer word by word so."""
@@ -78,7 +79,8 @@ class Progress:
                 async with asyncio.timeout(_TERMINAL_EVERY_S if self._live else _PIPE_EVERY_S):
                     await self._done.wait()
             except TimeoutError:
-                self._write(f"{self._what} … {seconds(loop.time() - began)}")
+                what = self._what if isinstance(self._what, str) else self._what()
+                self._write(f"{one_line(what, 160)} … {seconds(loop.time() - began)}")
 
     def _write(self, text: str) -> None:
         self._shown = True

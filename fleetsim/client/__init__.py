@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from fleetsim.client.agent_client import AgentClient
 from fleetsim.client.credential import Credential
-from fleetsim.client.follow import Following, SentTask
+from fleetsim.client.follow import Following
 from fleetsim.client.http import ClientLimits
+from fleetsim.client.results import ChatResponse, SentTask
 from fleetsim.client.stream import EventStream
 
 if TYPE_CHECKING:
-    from fleetsim.client.hub_client import ChatResponse, HubClient
+    from fleetsim.client.hub_client import HubClient
     from fleetsim.client.hub_tools import ToolResult, anthropic_tools, openai_tools
 
 __all__ = [
@@ -34,7 +35,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ChatResponse": "fleetsim.client.hub_client",
     "HubClient": "fleetsim.client.hub_client",
     "ToolResult": "fleetsim.client.hub_tools",
     "anthropic_tools": "fleetsim.client.hub_tools",

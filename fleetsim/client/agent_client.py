@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fleetsim.client.address import AgentUrl
-from fleetsim.client.blocking import BlockingCalls
+from fleetsim.client.blocking import blocking
 from fleetsim.client.credential import Credential
-from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMessage, Retrying, SentTask
-from fleetsim.client.http import AgentHttp, ClientLimits, FoundCard
+from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMessage, Retrying
+from fleetsim.client.http import AgentHttp, AgentUrl, ClientLimits, FoundCard
+from fleetsim.client.results import SentTask
 from fleetsim.client.stream import EventStream
 from fleetsim.model.call import (
     Call,
@@ -56,8 +56,10 @@ from fleetsim.wire.choice import Choice, choose
 if TYPE_CHECKING:
     from fleetsim.runtime.http_given import Given
 
+T = TypeVar("T")
 
-class AgentClient(BlockingCalls):
+
+class AgentClient:
     """A client for one agent, in every dialect of A2A.
 
     ::
@@ -403,6 +405,7 @@ class AgentClient(BlockingCalls):
         skill: str | None = None,
         task_id: str | None = None,
         context_id: str | None = None,
+        parent_id: str | None = None,
         parts: tuple[Part, ...] = (),
         metadata: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -424,9 +427,10 @@ class AgentClient(BlockingCalls):
         finished by looks, and ``fell_back`` gets the reason. A call that an overloaded agent refuses (429, 503) is
         repeated as through the hub, unless the agent asks for a pause beyond ``timeout_s``; ``retrying`` is called
         before each pause.
-        Without a ``skill`` the card decides which one the agent is told. ``task_id`` and ``context_id`` continue a task
-        or conversation; what answers a question goes out in the form the task asks for, as it asked in ``answers``,
-        which is read from the agent if it is not given. ``ask`` is awaited with a task that asks for input, and the
+        Without a ``skill`` the card decides which one the agent is told. ``parent_id`` is the id of what this is a step
+        of, for the agent (``parentId``, ``X-Parent-Id``). ``task_id`` and ``context_id`` continue a task or
+        conversation; an answer to a question goes out in the form that the task asks for. ``answers`` is the task as it
+        asked, read from the agent if it is not given. ``ask`` is awaited with a task that asks for input, and the
         words or parts it returns are sent on that task; None, or no ``ask``, ends the following there. ``timeout_s`` is
         for all of it: the card, each reply, the answers.
 
@@ -436,6 +440,9 @@ class AgentClient(BlockingCalls):
             EmptyStream: the agent ended the stream without a word; it may be at work all the same.
             FleetsimError: as ``call`` does.
         """
+        if parent_id:
+            metadata = {**(metadata or {}), "parentId": parent_id}
+            headers = {**(headers or {}), "X-Parent-Id": parent_id}
         outgoing = OutgoingMessage(text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata)
         return Following(
             self,
@@ -499,22 +506,13 @@ class AgentClient(BlockingCalls):
         return SentTask.of(*await self.call_raw(CancelTask(task_id=task_id), headers=headers))
 
     async def set_push(self, task_id: str, config: PushConfig) -> TaskPush:
-        return await self._webhook(SetPush(task_id=task_id, config=config))
+        return await self._expect(TaskPush, SetPush(task_id=task_id, config=config), "a webhook")
 
     async def get_push(self, task_id: str, config_id: str | None = None) -> TaskPush:
-        return await self._webhook(GetPush(task_id=task_id, config_id=config_id))
-
-    async def _webhook(self, call: SetPush | GetPush) -> TaskPush:
-        reply = await self.call(call)
-        if not isinstance(reply, TaskPush):
-            raise WireError("the answer is no webhook")
-        return reply
+        return await self._expect(TaskPush, GetPush(task_id=task_id, config_id=config_id), "a webhook")
 
     async def list_push(self, task_id: str) -> tuple[TaskPush, ...]:
-        reply = await self.call(ListPush(task_id=task_id))
-        if not isinstance(reply, tuple):
-            raise WireError(f"{self.where}: the answer is no list of webhooks")
-        return reply
+        return await self._expect(tuple, ListPush(task_id=task_id), "a list of webhooks")
 
     async def delete_push(self, task_id: str, config_id: str | None = None) -> None:
         await self.call(DeletePush(task_id=task_id, config_id=config_id))
@@ -529,14 +527,31 @@ class AgentClient(BlockingCalls):
     ) -> TaskPage:
         """One page of tasks (1.0 alone)."""
         call = ListTasks(context_id=context_id, state=state, page_size=page_size, page_token=page_token)
-        reply = await self.call(call)
-        if not isinstance(reply, TaskPage):
-            raise WireError(f"{self.where}: the answer is no page of tasks")
-        return reply
+        return await self._expect(TaskPage, call, "a page of tasks")
 
     async def extended_card(self) -> AgentCard:
         """The card that only authenticated callers see."""
-        reply = await self.call(GetExtendedCard())
-        if not isinstance(reply, AgentCard):
-            raise WireError(f"{self.where}: the answer is no card")
+        return await self._expect(AgentCard, GetExtendedCard(), "a card")
+
+    async def _expect(self, kind: type[T], call: Call, what: str) -> T:
+        reply = await self.call(call)
+        if not isinstance(reply, kind):
+            raise WireError(f"{self.where}: the reply is not {what}")
         return reply
+
+    # -- blocking twins
+
+    async def _stream_whole(self, /, text: str, **options: Any) -> tuple[TaskEvent, ...]:
+        return tuple([event async for event in self.stream(text, **options)])
+
+    discover_sync = blocking(discover)
+    send_task_sync = blocking(send_task)
+    stream_sync = blocking(_stream_whole)
+    get_sync = blocking(get)
+    cancel_sync = blocking(cancel)
+    set_push_sync = blocking(set_push)
+    get_push_sync = blocking(get_push)
+    list_push_sync = blocking(list_push)
+    delete_push_sync = blocking(delete_push)
+    list_tasks_sync = blocking(list_tasks)
+    extended_card_sync = blocking(extended_card)

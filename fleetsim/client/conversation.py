@@ -1,4 +1,4 @@
-"""A conversation with one agent: who carries the ids from turn to turn, so that nobody else has to.
+"""A conversation with one agent: it keeps the ids from turn to turn.
 
 The rules are Workstacean's ``chat_with_agent`` (seed "Multi-turn conversations", A2A 1.0 section 3.4): the
 first turn omits both ids and the agent makes them; later turns carry its contextId, and its taskId while
@@ -8,59 +8,61 @@ that task still waits for us. A closed conversation hands out neither.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from fleetsim.client.agent_client import AgentClient
-from fleetsim.client.follow import WAIT_S, SentTask
-from fleetsim.model.errors import FleetsimError
+from fleetsim.client.follow import WAIT_S, AskedAgent, FollowedRequest
+from fleetsim.client.results import FollowResult
+from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.parts import ListedPart
-from fleetsim.model.task import Part, Task, TaskState, elsewhere
-from fleetsim.wire.choice import disagreement
+from fleetsim.model.task import Part, TaskState
 
 
 class ConversationClosed(FleetsimError):
-    """Something was said after the last word."""
+    """There was a further turn after the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What one turn brought, ``parts`` its files and data.
+    """The result of one turn, ``parts`` its files and data; ``result`` has everything that is known of its request.
 
-    The ids are None after the last one, so that nobody goes on by mistake. ``warnings`` say where the agent went
-    on elsewhere than in the task or context it was asked to, and once that it speaks another dialect than its card.
+    ``state`` is that of ``FollowResult``. The ids are None after the last turn, so that nobody continues by mistake.
+    ``warnings`` say that the agent went on in another task or context than it was asked to, or that it speaks another
+    dialect than its card says; a conversation gives each of them once.
     """
 
     text: str
-    state: TaskState
+    state: str
     error: str | None
     context_id: str | None
     task_id: str | None
     warnings: tuple[str, ...] = ()
     parts: tuple[ListedPart, ...] = ()
     parts_total: int = 0
+    result: FollowResult = field(repr=False)
 
     @property
     def asks(self) -> bool:
         """Whether the agent waits for our next turn to finish this one."""
-        return self.state in {TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED}
+        return self.result.question is not None
 
 
 class Conversation:
-    """Turns with one agent. ``context_id`` and ``task_id`` resume an earlier one.
+    """Turns with one agent, called directly or through a hub. ``context_id`` and ``task_id`` resume an earlier one.
 
     ``skill`` names the skill to talk with; without it the agent's card decides (``model.skills.skill_hint``).
+    ``following`` is the request of the last turn, also while it is at work.
 
     ::
 
-        chat = Conversation(client)
+        chat = Conversation(client)  # or hub.agent("ava")
         first = await chat.say("Which issues are open?")
         last = await chat.say("Close the oldest.", done=True)
     """
 
     def __init__(
         self,
-        client: AgentClient,
+        client: AskedAgent,
         *,
         context_id: str | None = None,
         task_id: str | None = None,
@@ -71,7 +73,9 @@ class Conversation:
         self.context_id = context_id
         self.task_id = task_id
         self.closed = False
-        self._question: Task | None = None
+        self.following: FollowedRequest | None = None
+        self._last: FollowResult | None = None
+        self._warned: frozenset[str] = frozenset()
 
     async def say(
         self,
@@ -89,52 +93,47 @@ class Conversation:
         Raises:
             ConversationClosed: an earlier turn was the last one.
             UnfitAnswer: the data is not what the question's schema asks for; nothing was sent.
-            FleetsimError: as ``AgentClient.send_task``; the conversation can go on. If the agent refused an answer, the
-                next turn opens a new task.
+            UnknownTarget: the question at the hub is not open any more; nothing was sent.
+            FleetsimError: as ``AgentClient.send_task`` or ``HubClient``; the conversation can go on. If an answer was
+                refused, the next turn opens a new task.
         """
         if self.closed:
             raise ConversationClosed("the conversation is closed", hint="start a new Conversation")
-        asked_context, known = self.context_id, self._client.spoken
-        asked_task = self.task_id
-        sent = await self._send(text, parts, metadata or {}, timeout_s)
-        self._question = sent.task if sent.waiting else None
-        self.context_id = sent.context_id or self.context_id
-        self.task_id = sent.id if sent.waiting else None
-        self.closed = done
-        spoken = self._client.spoken
-        turned = (disagreement(spoken),) if spoken and spoken != known else ()
-        return Turn(
-            text=sent.text,
-            state=sent.state,
-            error=sent.error,
-            context_id=None if done else self.context_id,
-            task_id=None if done else self.task_id,
-            warnings=(
-                *turned,
-                *elsewhere(sent.id, sent.context_id, asked_task=asked_task, asked_context=asked_context),
-            ),
-            parts=sent.parts,
-            parts_total=sent.parts_total,
-        )
-
-    async def _send(
-        self, text: str, parts: tuple[Part, ...], metadata: Mapping[str, Any], timeout_s: float
-    ) -> SentTask:
-        """Send it to the task that waits, if one does. Whatever comes of it, that was its answer."""
-        own = metadata.get("skillHint")
-        following = self._client.follow(
+        skill = (metadata or {}).get("skillHint")
+        following = self.following = self._client.follow(
             text,
-            skill=own if isinstance(own, str) else self._skill,
+            skill=skill if isinstance(skill, str) else self._skill,
             task_id=self.task_id,
-            context_id=self.context_id,
+            context_id=self.context_id or "",
             parts=parts,
-            metadata=metadata,
+            metadata=metadata or {},
             stream=False,
-            answers=self._question,
+            answers=self._last.question if self._last is not None else None,
             timeout_s=timeout_s,
         )
         try:
-            return await following.end()
+            await following.finish()
+        except UnknownTarget:
+            self.task_id = self._last = None
+            raise
         finally:
-            if following.sent:
-                self.task_id = self._question = None
+            if following.sent:  # whatever comes of it, that was the answer
+                self.task_id = self._last = None
+        result = self._last = following.report()
+        self.context_id = result.context_id or self.context_id
+        self.task_id = result.task_id if result.question is not None else None
+        self.closed = done
+        warnings = tuple(warning for warning in result.warnings if warning not in self._warned)
+        self._warned |= {*warnings}
+        failed = not result.open and result.state != TaskState.COMPLETED
+        return Turn(
+            text=result.text,
+            state=result.state,
+            error=result.text or result.reason or f"the agent gave no reason for {result.state}" if failed else None,
+            context_id=None if done else self.context_id,
+            task_id=None if done else self.task_id,
+            warnings=warnings,
+            parts=result.parts,
+            parts_total=result.parts_total,
+            result=result,
+        )

@@ -1,19 +1,23 @@
-"""Following one request to its end: streamed where the agent streams, looked at where it does not, asked where it asks.
+"""Following one request to its end: by a stream or by polls, with answers to its questions.
 
-The one way from a text to what came of it, for the command line, conversations and library users. The hub has its own
-(``caller.step``): it must survive a restart between any two words, and decides what it does from a ledger.
+``FollowedRequest`` is the protocol, ``Following`` its form for an agent that is called directly; that for a hub is in
+``client.hub_follow``. A hub follows requests in another way (``caller.step``): it must survive a restart at any moment,
+and decides what to do from its ledger.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from fleetsim.model.asking import answer_to, key_of, left_without_words, text_of, unmoved
+from fleetsim.client.results import FollowResult, SentTask
+from fleetsim.model.asking import answer_to, key_of, left_without_words, unmoved
 from fleetsim.model.call import Call, GetTask, PushConfig, SendMessage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.changing import made_often
@@ -30,100 +34,36 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import DirectReply, Snapshot, StatusUpdate, TaskEvent, fold, plain
-from fleetsim.model.parts import ListedPart, answer_parts, require_parts
+from fleetsim.model.limits import TEXT_CHARS_MAX
+from fleetsim.model.parts import require_parts
 from fleetsim.model.skills import skill_hint
-from fleetsim.model.task import (
-    INTERRUPTED,
-    TERMINAL,
-    UNSUCCESSFUL,
-    Message,
-    Part,
-    Role,
-    Task,
-    TaskState,
-    with_text,
-)
-from fleetsim.runtime.ports import Clock
+from fleetsim.model.task import INTERRUPTED, Message, Part, Role, Task, with_text
+from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.retry import LOST_CONFIRM_S, YOUNG_S, misses_max, pause_s
 from fleetsim.wire.dialect import Reply
-
-if TYPE_CHECKING:
-    from fleetsim.client.agent_client import AgentClient
 
 T = TypeVar("T")
 
 Ask: TypeAlias = "Callable[[SentTask], Awaitable[str | tuple[Part, ...] | None]]"
-"""Asked what a waiting task asks (its ``text``): words or parts to answer with, None to leave the question open."""
+"""Gets a task that waits (``text`` is its question). Returns words or parts to answer with, None to leave it open."""
 
 FellBack: TypeAlias = Callable[[FleetsimError], object]
-"""Told why a stream is given up for looking at the task."""
+"""Gets the reason why polls replace a stream."""
 
 Retrying: TypeAlias = Callable[[HttpRefused, float], object]
 """Takes the refusal of an overloaded agent, and the seconds until it is called again."""
 
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.2, 2.0, 1.5
-"""Seconds before the first look at a task, the longest between two, and how much longer each wait is."""
+"""Seconds before the first poll of a task, the longest pause between two polls, and the growth of the pause."""
 
 WAIT_S = 300.0
-"""Seconds that a task is waited for unless somebody says otherwise."""
+"""Seconds until a call gives up waiting for a task, by default."""
 
 QUESTION_S = 1.0
-"""Seconds that a stream is read on after a question in it: the rest of the question may follow."""
+"""Seconds that a stream is read after a question in it: the rest of the question may follow."""
 
 LOOK_S = 1.0
-"""Seconds until an agent that shows the question which was answered is looked at again."""
-
-
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentTask:
-    """A task as a caller sees it. A failure of the agent is a ``state`` with the reason in ``error``.
-
-    ``id`` and ``context_id`` are empty for an agent that answered with a message alone. ``raw`` is the
-    undecoded result, ``task`` the decoded one. Text is the agent's own: neutralise it before showing it.
-    ``parts`` are the files and data it answered with, of ``parts_total`` it sent (``model.parts.answer_parts``).
-    """
-
-    id: str
-    context_id: str
-    state: TaskState
-    text: str
-    error: str | None = None
-    raw: Any = field(default=None, repr=False)
-    task: Task | None = field(default=None, repr=False)
-    parts: tuple[ListedPart, ...] = field(default=(), repr=False)
-    parts_total: int = 0
-
-    @classmethod
-    def of(cls, reply: Reply, raw: Any) -> SentTask:
-        """What an agent answered with. Raises WireError if it is neither a task nor a message."""
-        if isinstance(reply, Message):
-            task = fold(None, DirectReply(message=reply))
-        elif isinstance(reply, Task):
-            task = reply
-        else:
-            raise WireError("the agent answered with neither a task nor a message")
-        text, _ = text_of(task)
-        parts, parts_total = answer_parts(task)
-        return cls(
-            id=task.task_id,
-            context_id=task.context_id,
-            state=task.state,
-            text=text,
-            error=(text or f"the agent gave no reason for {task.state}") if task.state in UNSUCCESSFUL else None,
-            raw=raw,
-            task=None if task is not reply else task,
-            parts=parts,
-            parts_total=parts_total,
-        )
-
-    @property
-    def done(self) -> bool:
-        return self.state in TERMINAL
-
-    @property
-    def waiting(self) -> bool:
-        return self.state in INTERRUPTED
+"""Seconds until the next poll of an agent that still shows the question that was answered."""
 
 
 @made_often
@@ -152,21 +92,124 @@ class OutgoingMessage:
         return SendMessage(message=message, metadata=dict(self.metadata or {}), push=self.push, task_id=self.task_id)
 
 
-class Following(AsyncIterator[Task]):
-    """One request followed until its task has ended or waits for somebody who does not answer.
+class FollowedRequest(ABC, AsyncIterator[Task]):
+    """One request, followed until its task ends or waits for somebody who does not answer.
 
-    Iterating yields the task as folded so far, after each event of a stream and each look. ``event`` is what told it
-    last, None for a look; ``sent`` whether the message may have left; ``refused`` what an overloaded agent said that is
-    called again after a pause. ``aclose`` ends it early; the task goes on.
+    Iterating yields the task as folded so far, after each event of a stream and each poll. ``event`` is the last event,
+    None after a poll; ``sent``: the message may have left. ``aclose`` ends it early; the task continues.
 
     Raises:
-        TimedOut: nothing more by the deadline; the message names the task. The task is left as it is.
-        FleetsimError: as ``AgentClient.call`` does; a stream that breaks off is followed by looks instead.
+        TimedOut: no end by the deadline. The task is left as it is.
+        FleetsimError: as the client's calls.
+    """
+
+    task: Task | None = None
+    event: TaskEvent | None = None
+    sent = False
+    _timeout_s: float | None = None
+    _deadline: float | None = None
+    _began: float | None = None
+    _updates: AsyncGenerator[Task, None]
+    """Nothing is sent before the first iteration."""
+
+    def __aiter__(self) -> FollowedRequest:
+        return self
+
+    async def __anext__(self) -> Task:
+        return await self._in_time(anext(self._updates))
+
+    async def _in_time(self, update: Awaitable[T]) -> T:
+        if self._began is None:
+            self._began = asyncio.get_running_loop().time()
+            self._deadline = None if self._timeout_s is None else self._began + self._timeout_s
+        limit = asyncio.timeout_at(self._deadline)
+        try:
+            async with limit:
+                return await update
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        raise self._late(f"{self._timeout_s:g} s")
+
+    async def aclose(self) -> None:
+        await self._updates.aclose()
+
+    async def begin(self) -> None:
+        """Follow it as far as the first reply."""
+        await anext(self)
+        await self.aclose()
+
+    async def finish(self) -> None:
+        """Follow it to its end."""
+
+        async def rest() -> None:
+            async for _ in self._updates:
+                pass
+
+        await self._in_time(rest())  # one timer for all of it
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds since the first iteration."""
+        return 0.0 if self._began is None else asyncio.get_running_loop().time() - self._began
+
+    @property
+    @abstractmethod
+    def lookup_id(self) -> str:
+        """The id for a later look at the request: the agent's task id, or the hub's correlation id; "" without one."""
+
+    @abstractmethod
+    def report(self, text_chars_max: int = TEXT_CHARS_MAX) -> FollowResult:
+        """The request as far as it is known. There must be a ``task``."""
+
+    @abstractmethod
+    def _follow(self) -> AsyncGenerator[Task, None]: ...
+
+    @abstractmethod
+    def _late(self, after: str) -> FleetsimError:
+        """The error at the deadline."""
+
+
+class AskedAgent(Protocol):
+    """An agent that can be asked: ``AgentClient``, or ``AgentAtHub`` for one of a hub's fleet."""
+
+    def follow(self, *message: Any, **options: Any) -> FollowedRequest: ...
+
+    def follow_task(self, *request: Any, **options: Any) -> FollowedRequest: ...
+
+
+class AgentCalls(Protocol):
+    """The part of ``AgentClient`` that following a task needs."""
+
+    @property
+    def where(self) -> str: ...
+
+    @property
+    def spoken(self) -> str: ...
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+    async def card_if_any(self, timeout_s: float | None = None) -> AgentCard | None: ...
+
+    async def call_raw(
+        self, call: Call, *, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> tuple[Reply, Any]: ...
+
+    def events(
+        self, call: Call, *, headers: Mapping[str, str] | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[TaskEvent]]: ...
+
+
+class Following(FollowedRequest):
+    """A request to an agent. ``refused`` is the refusal of an overloaded agent while a pause before another call lasts.
+
+    A stream that breaks off is followed by polls.
     """
 
     def __init__(
         self,
-        client: AgentClient,
+        client: AgentCalls,
         outgoing: OutgoingMessage | None = None,
         *,
         task: str | Task = "",
@@ -180,17 +223,18 @@ class Following(AsyncIterator[Task]):
         retrying: Retrying = lambda *_: None,
         timeout_s: float | None = None,
     ) -> None:
-        """Nothing is done before it is iterated. Without ``outgoing`` it follows ``task``, which the agent has.
+        """Without ``outgoing`` it follows ``task``, which the agent has.
 
-        ``hinted`` messages say the ``skill`` (else the card decides, ``model.skills``), and what answers a question
+        ``hinted`` messages name the ``skill`` (else the card decides, ``model.skills``), and the answer to a question
         goes out in the form that it asks for. The options are those of ``AgentClient.follow``.
         """
-        self.task: Task | None = task if isinstance(task, Task) else None
-        self.event: TaskEvent | None = None
-        self.sent = False
+        self._timeout_s = timeout_s
+        self._updates = self._follow()
+        self.task = task if isinstance(task, Task) else None
         self.refused: HttpRefused | None = None
         self._client = client
         self._outgoing = outgoing
+        self._asked = (outgoing.task_id, outgoing.context_id) if outgoing is not None else (None, None)
         self._task_id = task if isinstance(task, str) else task.task_id
         self._headers = headers
         self._streamed = streamed
@@ -200,62 +244,52 @@ class Following(AsyncIterator[Task]):
         self._ask = ask
         self._fell_back = fell_back
         self._retrying = retrying
-        self._timeout_s = timeout_s
-        self._deadline: float | None = None
-        self._began = 0.0
         self._reply: tuple[Reply, Any] = (self.task, None)
-        self._updates = self._follow()
 
-    def __aiter__(self) -> Following:
-        return self
-
-    async def __anext__(self) -> Task:
-        return await self._in_time(anext(self._updates))
-
-    async def _in_time(self, news: Awaitable[T]) -> T:
-        if self._timeout_s is not None and self._deadline is None:
-            self._deadline = asyncio.get_running_loop().time() + self._timeout_s
-        limit = asyncio.timeout_at(self._deadline)
-        try:
-            async with limit:
-                return await news
-        except TimeoutError:
-            if not limit.expired():
-                raise
+    def _late(self, after: str) -> FleetsimError:
         if self.refused is not None:
-            raise self.refused
-        where, after = self._client.where, f"{self._timeout_s:g} s"
+            return self.refused
+        where = self._client.where
         if self.task is None and not self.sent:
-            raise TimedOut(f"{where}: no card within {after}; nothing was sent", sent=False)
+            return TimedOut(f"{where}: no card within {after}; nothing was sent", sent=False)
         if self.task is None:
-            raise TimedOut(f"{where}: no answer within {after}; it may have taken the work")
-        raise TimedOut(f"{where}: task {self.task.task_id} is still {self.task.state} after {after}")
-
-    async def aclose(self) -> None:
-        await self._updates.aclose()
+            return TimedOut(f"{where}: no answer within {after}; it may have taken the work")
+        return TimedOut(f"{where}: task {self.task.task_id} is still {self.task.state} after {after}")
 
     async def first(self) -> SentTask:
-        """The first word of the agent alone."""
+        """The first reply of the agent alone."""
         await anext(self)
         await self.aclose()
         return self.result
 
     async def end(self) -> SentTask:
-        async def rest() -> None:
-            async for _ in self._updates:
-                pass
-
-        await self._in_time(rest())  # one timer for all of it
+        """The task as it ended, or as it waits for somebody."""
+        await self.finish()
         return self.result
 
     @property
     def result(self) -> SentTask:
-        """What the agent said last, once it said something."""
+        """The agent's last reply, after the first one."""
         reply, raw = self._reply
         return SentTask.of(reply if isinstance(reply, Message) else self.task, raw)
 
+    @property
+    def lookup_id(self) -> str:
+        return self.task.task_id if self.task is not None else ""
+
+    def report(self, text_chars_max: int = TEXT_CHARS_MAX) -> FollowResult:
+        assert self.task is not None
+        task_id, context_id = self._asked
+        return FollowResult.of_task(
+            self.task,
+            asked_task=task_id,
+            asked_context=context_id,
+            dialect=self._client.spoken,
+            duration_s=self.duration_s,
+            text_chars_max=text_chars_max,
+        )
+
     async def _follow(self) -> AsyncGenerator[Task, None]:
-        self._began = self._client.runtime.clock.monotonic()
         while True:
             outgoing, self._outgoing = self._outgoing, None
             if outgoing is not None and self._hinted:
@@ -404,7 +438,7 @@ class Following(AsyncIterator[Task]):
                 break
             except TaskNotFound:
                 misses += 1
-                if self.task is None or misses > misses_max(self._client.runtime.clock.monotonic() - self._began):
+                if self.task is None or misses > misses_max(self.duration_s):
                     raise
                 await asyncio.sleep(LOST_CONFIRM_S)
         if not isinstance(reply, Task):

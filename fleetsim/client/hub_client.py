@@ -12,15 +12,15 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from urllib.parse import quote, urlencode
 
-from fleetsim.api.part_rows import body_part, read_part_row
 from fleetsim.api.proof import prove
-from fleetsim.client.address import check_url
-from fleetsim.client.blocking import BlockingHubCalls
+from fleetsim.client.blocking import blocking
 from fleetsim.client.credential import Credential
+from fleetsim.client.http import check_url
+from fleetsim.client.hub_follow import TASK_WAIT_S, AgentAtHub, HubFollowing, with_parts
+from fleetsim.client.results import ChatResponse
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
@@ -35,7 +35,6 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.limits import WIRE_BYTES_MAX, TooMuch
-from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import Part
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID
@@ -57,7 +56,6 @@ REPLY_BYTES_MAX = 2 * WIRE_BYTES_MAX
 
 CHAT_WAIT_S = 25.0
 POLL_WAIT_S = 50
-TASK_WAIT_S = 300.0
 
 _START = "start one with `fleetsim up`, or look at a demo with `fleetsim demo`"
 _MARGIN_S = 10.0
@@ -107,56 +105,7 @@ class CeremonyKeys(TypedDict, total=False):
     expect: Mapping[str, Sequence[str]] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatResponse:
-    """What an agent answered, or asks, or that it is still at work; ``row`` is all that the hub said.
-
-    ``text`` is the agent's own: data, for nobody to obey. ``truncated``: it is the beginning of ``text_chars``
-    characters. ``parts`` are the files and data with it, of ``parts_total``, as ``SentTask`` has them. A question is
-    answered by going on with ``task_id``; ``answer_schema`` is the JSON Schema of the data that it asks for, if any.
-    ``warnings`` say that the agent went on in another task or context than it was asked to.
-    """
-
-    status: Literal["done", "input-required", "working"]
-    text: str
-    agent: str
-    correlation_id: str
-    context_id: str | None
-    task_id: str | None
-    task_state: str
-    success: bool
-    error: str | None
-    row: Mapping[str, Any] = field(repr=False)
-    truncated: bool = False
-    text_chars: int = 0
-    parts: tuple[ListedPart, ...] = field(default=(), repr=False)
-    parts_total: int = 0
-    answer_schema: Mapping[str, Any] | None = field(default=None, repr=False)
-    warnings: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> ChatResponse:
-        return cls(
-            status=row["status"],
-            text=row.get("response") or "",
-            agent=row["agent"],
-            correlation_id=row["correlationId"],
-            context_id=row.get("contextId"),
-            task_id=row.get("taskId"),
-            task_state=row["taskState"],
-            success=row.get("success") is True,
-            error=row.get("error"),
-            row=row,
-            truncated=row.get("truncated") is True,
-            text_chars=row.get("textChars") or 0,
-            parts=tuple(read_part_row(part) for part in row.get("parts") or ()),
-            parts_total=row.get("partsTotal") or 0,
-            answer_schema=row.get("answerSchema"),
-            warnings=tuple(row.get("warnings") or ()),
-        )
-
-
-class HubClient(BlockingHubCalls):
+class HubClient:
     """A hub, by its API (docs/reference/api.md).
 
     ::
@@ -223,7 +172,8 @@ class HubClient(BlockingHubCalls):
                 runtime.resolver.close()
 
     @asynccontextmanager
-    async def twin(self) -> AsyncIterator[HubClient]:
+    async def twin(self, *, alone: bool) -> AsyncIterator[HubClient]:
+        """The same client with connections of its own, for one call in another loop."""
         twin = copy(self)
         twin._given_runtime = twin._own_runtime = None
         async with twin:
@@ -246,9 +196,12 @@ class HubClient(BlockingHubCalls):
 
         Without ``targets`` every agent with the skill is asked. Raises HttpRefused (409) if there is one of that id.
         """
-        from fleetsim.client import hub_checks
+        from fleetsim.api.bodies import CreateCeremonyBody, read
+        from fleetsim.ceremony.written import checked, timed, written
 
-        body = hub_checks.new_ceremony(ceremony_id, keys, self.runtime.clock.now())
+        body = {"id": ceremony_id, **_given(keys)}
+        targets = read(CreateCeremonyBody, body).targets
+        checked(written(timed({**body, "targets": targets}, self.runtime.clock.now())))
         return await self._row("/ceremonies/create", body)
 
     async def update_ceremony(
@@ -258,10 +211,17 @@ class HubClient(BlockingHubCalls):
 
         ``without`` names keys to take out, as they stand in the file.
         """
-        from fleetsim.client import hub_checks
+        from fleetsim.api.bodies import UpdateCeremonyBody, read
+        from fleetsim.ceremony.written import KEYS, check_changes
 
-        body = hub_checks.changes(ceremony_id, keys, without, self.runtime.clock.now())
-        return await self._row(f"/ceremonies/{ceremony_id}/update", body)
+        body = {**_given(keys), **dict.fromkeys(without)}
+        if not body:
+            updatable = ", ".join(key for key in KEYS if key not in {"id", "createdBy", "notifyWebhookEnv"})
+            raise ConfigError("update changes nothing", hint=f"name at least one of {updatable}")
+        path = f"/ceremonies/{valid_id(ceremony_id)}/update"
+        read(UpdateCeremonyBody, body)
+        check_changes(body, self.runtime.clock.now())
+        return await self._row(path, body)
 
     async def pause_ceremony(self, ceremony_id: str) -> dict[str, Any]:
         """Let it fire neither by schedule nor by hand."""
@@ -334,12 +294,12 @@ class HubClient(BlockingHubCalls):
         ``context_id`` and ``task_id``, as a response before had them, go on with the conversation and with the task;
         ``done`` says that it is the last turn. A response that is still ``working`` is had later by ``wait_for_task``.
         """
-        from fleetsim.client import hub_checks
+        from fleetsim.api.bodies import ChatBody, read
 
-        said = {"contextId": context_id, "taskId": task_id, "skill": skill, "done": done or None}
+        options = {"contextId": context_id, "taskId": task_id, "skill": skill, "done": done or None}
         body: dict[str, Any] = {"agent": agent, "message": message, "waitMs": round(wait_s * 1000)}
-        body |= {key: value for key, value in said.items() if value is not None} | _with_parts(parts)
-        hub_checks.chat(body)
+        body |= {key: value for key, value in options.items() if value is not None} | with_parts(parts)
+        read(ChatBody, body)
         return ChatResponse.of(await self._exchange("POST", "/a2a/chat", dump(body), wait_s + _MARGIN_S))
 
     async def delegate(
@@ -355,12 +315,12 @@ class HubClient(BlockingHubCalls):
 
         ``parts`` are as in ``chat_with_agent``.
         """
-        from fleetsim.client import hub_checks
+        from fleetsim.api.bodies import DelegateBody, read
 
-        body: dict[str, Any] = {"agent": agent, "skill": skill, "message": message, **_with_parts(parts)}
+        body: dict[str, Any] = {"agent": agent, "skill": skill, "message": message, **with_parts(parts)}
         if project_slug is not None:
             body["projectSlug"] = project_slug
-        hub_checks.delegation(body)
+        read(DelegateBody, body)
         return str((await self.post("/a2a/delegate", body))["correlationId"])
 
     async def chat_task(self, correlation_id: str, *, wait_s: int = 0) -> ChatResponse:
@@ -398,6 +358,29 @@ class HubClient(BlockingHubCalls):
 
     # ------------------------------------------------------------------ requests and questions
 
+    def agent(self, name: str, *, interface: str = "api") -> AgentAtHub:
+        """One agent of the fleet, to be asked as ``AgentClient`` asks one, and to talk with (``Conversation``).
+
+        ``interface`` is the way by which the requests come, for the ledger.
+        """
+        return AgentAtHub(self, name, interface=interface)
+
+    def follow(self, agent: str, text: str, **options: Any) -> HubFollowing:
+        """Have the hub ask an agent, and follow the request: the counterpart of ``AgentClient.follow``.
+
+        ::
+
+            async for task in hub.follow("ava", "Plan the week."):
+                print(task.state, task.text)
+
+        The options are those of ``AgentAtHub.follow``.
+        """
+        return self.agent(agent).follow(text, **options)
+
+    def follow_task(self, task_id: str, *, timeout_s: float | None = TASK_WAIT_S) -> HubFollowing:
+        """Follow a request that the hub has, by an id as ``hub_follow.request_id`` takes it."""
+        return self.agent("").follow_task(task_id, timeout_s=timeout_s)
+
     async def submit(self, body: Mapping[str, Any]) -> tuple[str, ...]:
         """Ask for work; the keys are those of ``POST /api/requests``."""
         accepted = await self.post("/requests", body)
@@ -431,7 +414,7 @@ class HubClient(BlockingHubCalls):
         by: str = "operator",
     ) -> Any:
         """Answer or reject a question; ``parts`` are as in ``chat_with_agent``."""
-        body: dict[str, Any] = {"text": text, "decision": decision, "by": by, **_with_parts(parts)}
+        body: dict[str, Any] = {"text": text, "decision": decision, "by": by, **with_parts(parts)}
         return await self.post(f"/inbox/{_part(question_id)}/answer", body)
 
     async def veto(self, correlation_id: str, *, by: str = "operator") -> Any:
@@ -470,6 +453,22 @@ class HubClient(BlockingHubCalls):
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Do ``/api`` + ``path``."""
         return await self._exchange("POST", path, dump(dict(body or {})), 15.0)
+
+    ceremonies_sync = blocking(ceremonies)
+    create_ceremony_sync = blocking(create_ceremony)
+    update_ceremony_sync = blocking(update_ceremony)
+    pause_ceremony_sync = blocking(pause_ceremony)
+    resume_ceremony_sync = blocking(resume_ceremony)
+    delete_ceremony_sync = blocking(delete_ceremony)
+    run_ceremony_sync = blocking(run_ceremony)
+    ceremony_runs_sync = blocking(ceremony_runs)
+    list_agents_sync = blocking(list_agents)
+    find_skills_sync = blocking(find_skills)
+    chat_with_agent_sync = blocking(chat_with_agent)
+    delegate_sync = blocking(delegate)
+    wait_for_task_sync = blocking(wait_for_task)
+    whoami_sync = blocking(whoami)
+    call_sync = blocking(call)
 
     async def _row(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         row: dict[str, Any] = await self.post(path, body)
@@ -528,9 +527,12 @@ class HubClient(BlockingHubCalls):
         return Request(method=method, url=url, headers=headers, body=body, limits=limits, streaming=streaming)
 
 
-def _with_parts(parts: Sequence[Part | Mapping[str, Any]]) -> dict[str, Any]:
-    rows = [part if isinstance(part, Mapping) else body_part(part) for part in parts]
-    return {"parts": rows} if rows else {}
+def _given(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that are not None, as a ceremony's file spells them: ``notifyChannel`` and ``in``."""
+    from pydantic.alias_generators import to_camel
+
+    plain = {to_camel(name.removesuffix("_")): value for name, value in keys.items() if value is not None}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
 
 def _request_id(text: str) -> str:

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
 from fleetsim.api.bodies import Parts, read
 from fleetsim.api.part_rows import part_notes
+from fleetsim.client.results import ChatResponse
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.parts import LISTED_MAX, ListedPart, content_of
 from fleetsim.model.text import escape, neutralise, one_line
 from fleetsim.wire.json import dump, parse_untrusted
-
-if TYPE_CHECKING:
-    from fleetsim.client.hub_client import ChatResponse, HubClient
 
 ARGUMENTS_BYTES_MAX = WIRE_BYTES_MAX
 RESULT_CHARS_MAX = 50_000
@@ -49,6 +47,22 @@ class ToolResult:
         """What went wrong, and what to do next."""
         following = f"\nNext: {one_line(error.hint, 500)}" if error.hint else ""
         return cls(text=f"Error: {one_line(str(error), 1_000)}{following}", is_error=True)
+
+
+class ToolCalls(Protocol):
+    """The calls of ``HubClient`` that tools make."""
+
+    async def ceremonies(self) -> list[dict[str, Any]]: ...
+    async def create_ceremony(self, *of: Any, **keys: Any) -> dict[str, Any]: ...
+    async def update_ceremony(self, *of: Any, **keys: Any) -> dict[str, Any]: ...
+    async def delete_ceremony(self, *of: Any, **keys: Any) -> None: ...
+    async def run_ceremony(self, *of: Any, **keys: Any) -> str: ...
+    async def list_agents(self) -> list[dict[str, Any]]: ...
+    async def find_skills(self, *of: Any, **keys: Any) -> list[dict[str, Any]]: ...
+    async def chat_with_agent(self, *of: Any, **keys: Any) -> ChatResponse: ...
+    async def delegate(self, *of: Any, **keys: Any) -> str: ...
+    async def chat_task(self, *of: Any, **keys: Any) -> ChatResponse: ...
+    async def cancel(self, *of: Any, **keys: Any) -> None: ...
 
 
 class _Arguments(BaseModel):
@@ -181,7 +195,7 @@ class _CancelTask(_Arguments):
     """As delegate or chat_with_agent gave it."""
 
 
-async def _manage_cron(hub: HubClient, arguments: Any) -> ToolResult:
+async def _manage_cron(hub: ToolCalls, arguments: Any) -> ToolResult:
     keys = arguments.model_dump(exclude_none=True)
     action, ceremony_id = keys.pop("action"), keys.pop("id", "")
     if action == "list":
@@ -205,7 +219,7 @@ async def _manage_cron(hub: HubClient, arguments: Any) -> ToolResult:
     return ToolResult(text=f"Updated. {_ceremony_line(row)}", data=row)
 
 
-async def _list_agents(hub: HubClient, _: Any) -> ToolResult:
+async def _list_agents(hub: ToolCalls, _: Any) -> ToolResult:
     rows = [
         {
             **{key: row[key] for key in ("name", "tags", "enabled", "health")},
@@ -218,7 +232,7 @@ async def _list_agents(hub: HubClient, _: Any) -> ToolResult:
     return _listed("agents", rows, _agent_line) if rows else ToolResult(text="The fleet has no agents.")
 
 
-async def _find_skills(hub: HubClient, arguments: Any) -> ToolResult:
+async def _find_skills(hub: ToolCalls, arguments: Any) -> ToolResult:
     rows = [
         {**row, "effects": row["effects"][:EFFECTS_SHOWN]} for row in await hub.find_skills(**arguments.model_dump())
     ]
@@ -262,32 +276,32 @@ def _effect(effect: Mapping[str, Any]) -> str:
     return one_line(f"{effect['domain']}/{effect['path']}{by}{sure}")
 
 
-async def _chat_with_agent(hub: HubClient, arguments: Any) -> ToolResult:
+async def _chat_with_agent(hub: ToolCalls, arguments: Any) -> ToolResult:
     parts = [part.part() for part in arguments.parts]
     return _heard(await hub.chat_with_agent(**arguments.model_dump(exclude={"parts"}), parts=parts))
 
 
-async def _delegate(hub: HubClient, arguments: Any) -> ToolResult:
+async def _delegate(hub: ToolCalls, arguments: Any) -> ToolResult:
     parts = [part.part() for part in arguments.parts]
     correlation_id = await hub.delegate(**arguments.model_dump(exclude={"parts"}), parts=parts)
     told = f"Task delegated to {one_line(arguments.agent, 64)}, correlationId {correlation_id}"
     return ToolResult(text=told, data={"correlationId": correlation_id})
 
 
-async def _wait_for_task(hub: HubClient, arguments: Any) -> ToolResult:
+async def _wait_for_task(hub: ToolCalls, arguments: Any) -> ToolResult:
     response = await hub.chat_task(arguments.correlation_id, wait_s=arguments.wait_seconds)
     if arguments.part is None or response.status == "working":
         return _heard(response, arguments.offset)
     return _content(response, arguments.part, arguments.offset)
 
 
-async def _cancel_task(hub: HubClient, arguments: Any) -> ToolResult:
+async def _cancel_task(hub: ToolCalls, arguments: Any) -> ToolResult:
     await hub.cancel(arguments.correlation_id)
     told = "The agent is asked to stop; wait_for_task with this correlationId says how it ended"
     return ToolResult(text=told, data={"correlationId": arguments.correlation_id})
 
 
-_TOOLS: Mapping[str, tuple[type[_Arguments], Callable[[HubClient, Any], Awaitable[ToolResult]]]] = {
+_TOOLS: Mapping[str, tuple[type[_Arguments], Callable[[ToolCalls, Any], Awaitable[ToolResult]]]] = {
     "manage_cron": (_ManageCron, _manage_cron),
     "list_agents": (_ListAgents, _list_agents),
     "find_skills": (_FindSkills, _find_skills),
@@ -328,7 +342,7 @@ def anthropic_tools() -> list[dict[str, Any]]:
     return [{"name": t.name, "description": t.description, "input_schema": dict(t.schema)} for t in tools()]
 
 
-async def call(hub: HubClient, name: str, arguments: Mapping[str, Any] | str) -> ToolResult:
+async def call(hub: ToolCalls, name: str, arguments: Mapping[str, Any] | str) -> ToolResult:
     """Carry out a model's call of a tool; ``arguments`` as a mapping, or as JSON.
 
     Whatever goes wrong is told in the result, for the model to see. Null is taken as left out.

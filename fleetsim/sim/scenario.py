@@ -20,7 +20,7 @@ from fleetsim.caller.ceremonies.folder import PROJECTS, SUFFIXES
 from fleetsim.caller.config import NAME, AuthFile
 from fleetsim.caller.fleet import AuthEntry, FleetSettings, Wire
 from fleetsim.ceremony.written import value_text
-from fleetsim.client.address import AgentUrl
+from fleetsim.client.http import AgentUrl
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import ID, ID_RULE
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain

@@ -20,7 +20,7 @@ from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.client.address import CARD_PATHS
+from fleetsim.client.http import CARD_PATHS
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.faults import Match, SlowStart

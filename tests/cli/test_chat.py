@@ -20,9 +20,7 @@ import pytest_asyncio
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.caller.event_wire import payload
-from fleetsim.cli.ask import AskOptions
-from fleetsim.cli.main import CommonOptions
-from fleetsim.cli.through_hub import HubChat
+from fleetsim.client.conversation import Conversation
 from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from tests.cli.world import Shell
@@ -32,16 +30,15 @@ LEFT_S = 5.0
 """Within how long a process that was told to leave is gone, on a busy machine."""
 
 
-def talk_with(t: Town, **asked: str) -> HubChat:
-    common = CommonOptions(output="text", config=None, state=None, quiet=True, ascii=False)
-    return HubChat(t.remote, AskOptions(agent="quinn", text="", **asked), common)
+def talk_with(t: Town, skill: str) -> Conversation:
+    return Conversation(t.remote.agent("quinn", interface="chat"), skill=skill)
 
 
 @pytest.mark.slow
 async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
-        talk = talk_with(t, skill="echo")
+        talk = talk_with(t, "echo")
         first = await talk.say("hi")
         second = await talk.say("again")
         assert (first.state, first.text, second.text) == ("completed", "you said hi", "you said again")
@@ -63,12 +60,12 @@ async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> 
 async def test_what_the_agent_asks_in_a_conversation_is_answered_by_the_next_turn() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
-        talk = talk_with(t, skill="ask")
+        talk = talk_with(t, "ask")
         asked = await talk.say("go")
         assert (asked.state, asked.text) == ("input-required", "which branch?")
         assert asked.task_id is not None
         (question,) = (await t.remote.get("/inbox"))["questions"]
-        assert question["questionId"] in talk.left()
+        assert question["questionId"] == asked.result.question
         done = await talk.say("main")
         assert (done.state, done.text, done.task_id) == ("completed", "going with main", None)
         assert len(t.events("agent.skill.request")) == 1, "the same request went on"
@@ -78,7 +75,7 @@ async def test_what_the_agent_asks_in_a_conversation_is_answered_by_the_next_tur
 async def test_an_answer_to_a_question_that_is_over_is_refused_and_the_conversation_goes_on() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
-        talk = talk_with(t, skill="ask")
+        talk = talk_with(t, "ask")
         asked = await talk.say("go")
         (question,) = (await t.remote.get("/inbox"))["questions"]
         await t.remote.answer(question["questionId"], "next", by="ava")
@@ -93,7 +90,7 @@ async def test_an_answer_to_a_question_that_is_over_is_refused_and_the_conversat
 async def test_an_answer_that_is_refused_for_its_size_leaves_the_question_for_the_next_turn() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
-        talk = talk_with(t, skill="ask")
+        talk = talk_with(t, "ask")
         await talk.say("go")
         with pytest.raises(FleetsimError):
             await talk.say("x" * (TEXT_CHARS_MAX + 1))
@@ -207,7 +204,7 @@ async def test_ctrl_c_during_a_turn_leaves_the_work_to_the_hub_and_says_so(shell
             seen.type("think\n")
             seen.until("is at work on")
             seen.process.send_signal(signal.SIGINT)
-            seen.until("the work goes on at the hub: fleetsim task get ")
+            seen.until("the work goes on: fleetsim task get ")
             assert seen.left() < LEFT_S
             assert seen.process.returncode == 130
             return seen.text

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fleetsim.cli.hub_client import question_id, request_id
 from fleetsim.cli.render import table
+from fleetsim.client.hub_follow import question_id, request_id
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import SkillRequest
 from tests.hub.town import Town, town, worker

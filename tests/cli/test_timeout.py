@@ -136,7 +136,7 @@ async def slow(hangs: str, dialect: str = "0.3") -> AsyncIterator[Slow]:
 @pytest.mark.parametrize(
     ("hangs", "stream", "dialect", "says"),
     [
-        ("card", False, "0.3", "did not show its card"),
+        ("card", False, "0.3", "nothing was sent"),
         ("reply", False, "0.3", "may have taken the work"),
         ("trickle", False, "1.0", "may have taken the work"),
         ("nothing", False, "0.3", "task t-1 is still working"),

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.client import AgentClient, Credential
-from fleetsim.client.address import AgentUrl
+from fleetsim.client.http import AgentUrl
 from fleetsim.model.errors import AuthRefused, BlockedAddress, ConfigError, FleetsimError
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import math
 import os
 import re
 import shlex
@@ -33,7 +32,6 @@ from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.cli.ask import reply_command
 from fleetsim.cli.dashboard import HubControls
-from fleetsim.cli.through_hub import until_news
 from fleetsim.client import AgentClient, HubClient, SentTask
 from fleetsim.dashboard.view import ViewBuilder
 from fleetsim.hub.hub import Hub
@@ -320,7 +318,7 @@ class ApiDoor(Door):
     races = True
 
     async def converse(self, agent: str, skill: str, *turns: Turn) -> list[Reply]:
-        row: dict[str, Any] = {}
+        row: Mapping[str, Any] = {}
         replies = []
         for turn in turns:
             text = turn if isinstance(turn, str) else ""
@@ -332,7 +330,7 @@ class ApiDoor(Door):
                 context = {"contextId": row["contextId"]} if row else {"conversation": True}
                 body = {"targets": [agent], "skill": skill, "text": text, "parts": parts, **context}
                 (correlation_id,) = await self.fleet.admin.submit(body)
-            row = await until_news(self.fleet.admin, correlation_id, math.inf)
+            row = (await self.fleet.admin.follow_task(correlation_id, timeout_s=None).end()).row or {}
             replies.append(await self.reply(row))
         return replies
 
@@ -357,8 +355,7 @@ class ApiDoor(Door):
         while not (await self.fleet.admin.task(correlation_id))["taskId"]:  # noqa: ASYNC110 - in another process
             await asyncio.sleep(0.05)
         await self.stop(correlation_id)
-        row = await until_news(self.fleet.admin, correlation_id, math.inf)
-        return str(row["state"])
+        return (await self.fleet.admin.follow_task(correlation_id, timeout_s=None).end()).state
 
 
 class DashboardDoor(ApiDoor):

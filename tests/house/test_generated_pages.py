@@ -14,8 +14,8 @@ from fleetsim.caller.event_wire import event_classes
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
-TOPICS = {"events.py", "fleet_events.py", "scenario_events.py"}
-"""Modules that may name them, by file."""
+TOPICS = {"events.py", "fleet_events.py", "scenario_events.py", "hub_follow.py"}
+"""Modules that may name them, by file; the last reads them from the API."""
 ENVELOPE = {"level", "correlation_id", "parent_id", "agent", "skill", "task_id"}
 
 

@@ -43,7 +43,7 @@ def loaded_by(statement: str) -> set[str]:
         ("fleetsim.dashboard.view", ("textual", "rich", "starlette", "uvicorn", "httptools", "httpx")),
         ("fleetsim.cli.main", ("textual", "hypothesis", "pytest")),
         ("fleetsim.cli.send", ONLY_WITH_A_HUB),
-        ("fleetsim.cli.direct", ONLY_WITH_A_HUB),
+        ("fleetsim.cli.ask", ONLY_WITH_A_HUB),
     ],
 )
 def test_a_fresh_process_does_not_load(module: str, forbidden: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 WORDS = """
     account actor address app authenticator axis base batch behaviour body box breaker bucket buckets builder
-    capabilities cause change changes chat choice chunks claim claims client clients clock clocks column condition
+    capabilities cause change changes choice chunks claim claims client clients clock clocks column condition
     config contents controls counters credential cron database deadline decision delivery delta desk
     detail dir document editor ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
     forger formatter frame grid group guard health hint

@@ -20,7 +20,7 @@ BUDGET = {
     "ceremony": 791,
     "check": 7_515,
     "cli": 6_980,
-    "client": 3_373,
+    "client": 3_700,
     "dashboard": 6_083,
     "hub": 4487,
     "model": 2_895,

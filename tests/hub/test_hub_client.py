@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -231,9 +232,9 @@ def test_where_the_hub_is_stands_in_the_environment(monkeypatch: pytest.MonkeyPa
     assert HubClient().url == "http://127.0.0.1:3000"
 
 
-def test_the_seeds_example_is_what_goes_out() -> None:
-    from fleetsim.client import hub_checks
-    from fleetsim.runtime.real import SystemClock
+async def test_the_seeds_example_is_what_goes_out() -> None:
+    class Outgoing(HubClient):
+        async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+            assert (path, json.dumps(body)) == ("/ceremonies/create", json.dumps(SWEEP))
 
-    keys = {key: value for key, value in SWEEP.items() if key != "id"}
-    assert json.dumps(hub_checks.new_ceremony(SWEEP["id"], keys, SystemClock().now())) == json.dumps(SWEEP)
+    await Outgoing().create_ceremony(SWEEP["id"], **{key: value for key, value in SWEEP.items() if key != "id"})

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.cli.dashboard import HubControls
-from fleetsim.cli.through_hub import until_news
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.errors import FleetsimError, UnfitAnswer
@@ -63,9 +61,9 @@ def clerk(**options: Any) -> Agent:
 async def asked(t: Town, skill: str) -> tuple[str, dict[str, Any]]:
     """The request's id and its question, as the inbox lists it."""
     (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": skill, "text": "go"})
-    row = await until_news(t.remote, cid, math.inf)
+    result = await t.remote.follow_task(cid, timeout_s=None).end()
     (listed,) = (await t.remote.get("/inbox"))["questions"]
-    assert listed["questionId"] == row["questionId"]
+    assert listed["questionId"] == result.question
     return cid, listed
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.cli.through_hub import until_news
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.errors import UnsupportedOperation
@@ -59,7 +57,7 @@ def asks_as(framework: str, *, streaming: bool = False) -> Agent:
 async def test_an_answer_in_words_reaches_a_framework_in_its_form(framework: str, wire: str) -> None:
     async with town(asks_as(framework), entries={"clerk": {"wire": wire}}) as t:
         (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": "ask", "text": "go"})
-        await until_news(t.remote, cid, math.inf)
+        await t.remote.follow_task(cid, timeout_s=None).end()
         (question,) = (await t.remote.get("/inbox"))["questions"]
         await t.remote.answer(question["questionId"], "blue")
         assert json.loads((await t.hub.tracker.wait(cid)).text) == [FRAMEWORKS[framework][1]]
@@ -82,7 +80,7 @@ async def test_a_follow_up_on_a_task_the_hub_never_saw_reaches_a_framework_in_it
 async def test_so_it_does_after_a_restart(framework: str) -> None:
     async with town(asks_as(framework)) as t:
         (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": "ask", "text": "go"})
-        await until_news(t.remote, cid, math.inf)
+        await t.remote.follow_task(cid, timeout_s=None).end()
         await t.restart()
         (question,) = (await t.remote.get("/inbox"))["questions"]
         await t.remote.answer(question["questionId"], "blue")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import Any
 
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.cli.through_hub import until_news
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.call import Operation
@@ -70,7 +68,7 @@ async def test_a_question_that_never_moves_is_asked_again_after_a_minute() -> No
 async def _answered(t: Town) -> str:
     """The request, its question answered."""
     (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": "ask", "text": "go"})
-    await until_news(t.remote, cid, math.inf)
+    await t.remote.follow_task(cid, timeout_s=None).end()
     (question,) = (await t.remote.get("/inbox"))["questions"]
     await t.remote.answer(question["questionId"], "blue")
     return cid
@@ -96,5 +94,5 @@ async def test_through_the_hub_a_question_that_never_moves_is_open_again_after_a
         if restarted:
             await t.restart()
         began = t.runtime.clock.monotonic()
-        assert (await until_news(t.remote, cid, math.inf))["questionId"]
+        assert (await t.remote.follow_task(cid, timeout_s=None).end()).question
         assert 55 <= t.runtime.clock.monotonic() - began < 120

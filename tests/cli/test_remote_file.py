@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from fleetsim.client import remote_file
-from fleetsim.client.remote_file import fetch_remote
+from fleetsim.cli import parts as remote_file
+from fleetsim.cli.parts import fetch_remote
 from fleetsim.model.errors import BlockedAddress, HttpRefused, LimitReached
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.ports import Runtime
