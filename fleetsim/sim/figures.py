@@ -10,6 +10,12 @@ from dataclasses import dataclass, field
 from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.sim.expectation import FLEET
 
+COUNTS = (
+    *("requests", "outcomes", "successes", "failures", *OutcomeKind),
+    *("questions", "answered", "unanswered", "fired", "missed", "skipped", "late"),
+)
+"""The figures that are counts."""
+
 
 def percentile(ordered: list[float], share: float) -> float:
     """The nearest-rank percentile of sorted amounts; 0 of none."""
@@ -17,80 +23,56 @@ def percentile(ordered: list[float], share: float) -> float:
 
 
 SHARES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
-_PARTS = 128
-"""Into how many parts each doubling is cut: what is read off lies at most 0.8 % too high."""
 
 
 class Percentiles:
-    """Times as counts in buckets that grow with them, as an HdrHistogram has them: some thousand hold any number."""
+    """Nearest-rank percentiles of times in seconds."""
 
     def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()
-        self._max_us = 0
-        self.count = 0
+        self._seconds: list[float] = []
 
     def add(self, seconds: float) -> None:
-        """Count one. Microseconds are told apart up to 128 of them."""
-        us = max(0, round(seconds * 1e6))
-        doublings = max(0, us.bit_length() - _PARTS.bit_length())
-        self._counts[doublings * _PARTS + (us >> doublings)] += 1
-        self._max_us = max(self._max_us, us)
-        self.count += 1
+        self._seconds.append(seconds)
+
+    def __len__(self) -> int:
+        return len(self._seconds)
 
     def at(self, share: float) -> float | None:
-        """Seconds that ``share`` of all do not exceed; None of none."""
-        if not self.count:
-            return None
-        rank, seen = max(1, -(-self.count * share // 1)), 0
-        for bucket in sorted(self._counts):
-            seen += self._counts[bucket]
-            if seen >= rank:
-                doublings = max(0, bucket // _PARTS - 1)
-                highest = ((bucket - doublings * _PARTS + 1) << doublings) - 1
-                return min(highest, self._max_us) / 1e6
-        return self._max_us / 1e6
+        """The time that ``share`` of all do not exceed; None without any."""
+        self._seconds.sort()  # which costs little when most of them are in order already
+        return percentile(self._seconds, share) if self._seconds else None
 
     def as_json(self) -> dict[str, float | None]:
-        """By the names of ``SHARES``, in seconds."""
+        """By the names of ``SHARES``."""
         return {name: self.at(share) for name, share in SHARES.items()}
 
 
 @dataclass(slots=True)
 class _Scope:
-    """What is counted of one agent, one skill at an agent, or the fleet."""
+    """The counts of one agent, one skill at an agent, or the fleet."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    agent_s: list[float] = field(default_factory=list)
-    duration_s: list[float] = field(default_factory=list)
+    agent: Percentiles = field(default_factory=Percentiles)
+    duration: Percentiles = field(default_factory=Percentiles)
     response: Percentiles = field(default_factory=Percentiles)
     cost: float = 0.0
 
     def figures(self) -> dict[str, float | None]:
-        counts, answered = self.counts, self.counts["counts"]
-        mine, whole = sorted(self.agent_s), sorted(self.duration_s)
-        found: dict[str, float | None] = {
-            name: float(counts[name])
-            for name in (
-                *("requests", "outcomes", "successes", "failures", *OutcomeKind),
-                *("questions", "answered", "unanswered", "fired", "missed", "skipped", "late"),
-            )
+        counts, mine = self.counts, self.counts["counts"]
+        return {
+            **{name: float(counts[name]) for name in COUNTS},
+            "success_rate": counts["successes"] / mine if mine else None,
+            **{
+                name: self.agent.at(share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))
+            },
+            **{
+                f"duration_{name}": self.duration.at(share)
+                for name, share in (("p50", 0.5), ("p95", 0.95), ("max", 1.0))
+            },
+            **{f"response_{name.replace('.', '')}": self.response.at(share) for name, share in SHARES.items()},
+            "cost": self.cost,
+            "cost_per_success": self.cost / counts["successes"] if counts["successes"] else None,
         }
-        found["success_rate"] = counts["successes"] / answered if answered else None
-        for name, ordered, share in (
-            ("p50", mine, 0.5),
-            ("p95", mine, 0.95),
-            ("p99", mine, 0.99),
-            ("max", mine, 1.0),
-            ("duration_p50", whole, 0.5),
-            ("duration_p95", whole, 0.95),
-            ("duration_max", whole, 1.0),
-        ):
-            found[name] = percentile(ordered, share) if ordered else None
-        for name, share in SHARES.items():
-            found[f"response_{name.replace('.', '')}"] = self.response.at(share)
-        found["cost"] = self.cost
-        found["cost_per_success"] = self.cost / counts["successes"] if counts["successes"] else None
-        return found
 
 
 class FigureCounters:
@@ -104,7 +86,7 @@ class FigureCounters:
         self._scopes: dict[str, _Scope] = {}
 
     def count(self, agent: str | None, skill: str | None, what: str, by: int = 1) -> None:
-        """So many of something that has no amount."""
+        """Adds to the figure ``what``."""
         for scope in self._met(agent, skill):
             scope.counts[what] += by
 
@@ -117,18 +99,17 @@ class FigureCounters:
             )
             scope.counts["failures"] += outcome.counts and not outcome.success
             scope.cost += outcome.cost_usd or 0.0
-            scope.duration_s.append(seconds)
+            scope.duration.add(seconds)
             scope.response.add(late_s + seconds)
             if outcome.counts and outcome.agent_ms is not None:
-                scope.agent_s.append(outcome.agent_ms / 1000)
+                scope.agent.add(outcome.agent_ms / 1000)
 
     def figures(self, scope: str) -> dict[str, float | None]:
-        """Those of one scope; none where nothing was counted."""
-        found = self._scopes.get(scope)
-        return found.figures() if found else {}
+        """The figures of one scope; empty without any event."""
+        return self._scopes[scope].figures() if scope in self._scopes else {}
 
     def all(self) -> dict[str, dict[str, float | None]]:
-        """The figures of every scope in which something was counted."""
+        """The figures of every scope that has an event."""
         return {name: scope.figures() for name, scope in self._scopes.items()}
 
     def _met(self, agent: str | None, skill: str | None) -> list[_Scope]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 
 import pytest
 
-from fleetsim.sim.figures import SHARES, Percentiles
 from fleetsim.sim.recording import RecordingLine
 from fleetsim.sim.report import LoadMetrics, load_of
 from fleetsim.sim.run import Run
@@ -50,22 +48,7 @@ def counted(rows: list[RunEvent], clock: str) -> LoadMetrics | None:
     return load_of(Run.of(RecordingLine(number, row.t, row) for number, row in enumerate([start, *rows], 1)))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_percentiles_lie_less_than_a_hundredth_above_the_true_ones(seed: int) -> None:
-    rng = Random(seed)
-    times = [rng.lognormvariate(-2.0, 2.0) for _ in range(2_000)]
-    found = Percentiles()
-    for seconds in times:
-        found.add(seconds)
-    ordered = sorted(times)
-    for share in SHARES.values():
-        true = ordered[max(0, -int(-len(ordered) * share // 1) - 1)]
-        assert true - 1e-6 <= (found.at(share) or 0.0) <= true * 1.008 + 1e-6
-    assert found.at(1.0) == pytest.approx(max(times), abs=1e-6)
-
-
 def test_of_nothing_there_are_no_percentiles() -> None:
-    assert Percentiles().at(0.5) is None
     assert counted([], "real") is None
     assert counted(asked(1.0), "virtual") is None
 
