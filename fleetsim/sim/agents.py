@@ -27,7 +27,7 @@ from fleetsim.runtime.ports import Request
 from fleetsim.sim.quantities import draw
 from fleetsim.sim.scenario import SimulatedAgent, SkillBehaviour
 
-__all__ = ["AgentDoor", "AgentTask", "Engine", "Plan", "Witness", "kept_by", "simulated_agent"]
+__all__ = ["AgentTask", "Engine", "KeyAuthenticator", "Plan", "Witness", "simulated_agent", "tasks_in_memory"]
 
 LIMITS = AgentLimits(drain_s=0.0, stop_s=1.0, tasks_per_caller_max=10_000)
 _WORDS = ("looked", "at", "the", "open", "work", "and", "found", "nothing", "that", "cannot", "wait")
@@ -35,7 +35,7 @@ _WORDS = ("looked", "at", "the", "open", "work", "and", "found", "nothing", "tha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one task will do, drawn when it begins: so tasks that overlap do not change each other's chance."""
+    """The plan of one task, drawn when it begins, so that tasks that overlap do not change each other's draws."""
 
     takes_s: float
     chunks: int
@@ -47,7 +47,7 @@ class Plan:
 
     @classmethod
     def of(cls, behaviour: SkillBehaviour, rng: Random) -> Plan:
-        """One task's plan; the same number of draws whatever comes out."""
+        """The plan of one task. The number of draws never varies."""
         chances = [rng.random() for _ in range(4)]
         asks = chances[2] < behaviour.asks
         return cls(
@@ -65,9 +65,9 @@ class Plan:
 class AgentTask:
     """One task as its agent has it. ``ended`` is the terminal state in the agent's store, empty until then.
 
-    ``life`` is which of the agent's lives it was: 0 before it was killed for the first time. A task whose agent is
-    killed is "killed", one that is open when the run is over "open". ``answers`` are the texts
-    that the skill was given, in order; ``text`` all that it said.
+    ``life`` counts how often the agent was killed before. A task whose agent is killed gets the state "killed"; a task
+    that is open when the run is over gets "open". ``answers`` are the texts that the skill got, in order; ``text`` is
+    all that the skill sent.
     """
 
     agent: str
@@ -85,7 +85,7 @@ class AgentTask:
 
 
 class Witness(Protocol):
-    """Records the tasks of agents, and says how much slower than usual an agent works."""
+    """Records the tasks of agents, and slows agents down."""
 
     def ended(self, task: AgentTask) -> None:
         """The agent's store has ended the task."""
@@ -97,30 +97,30 @@ class Witness(Protocol):
         ...
 
     def slowness(self, agent: str) -> float:
-        """How many times slower it works now; 1 as usual."""
+        """By which factor it works slower now; 1 is normal."""
         ...
 
 
-class AgentDoor(Authenticator):
-    """Lets in who has the one key that an agent asks for now."""
+class KeyAuthenticator(Authenticator):
+    """Accepts the one key that the agent asks for now."""
 
     def __init__(self, key: str) -> None:
         super().__init__(api_keys={"hub": key}, bearers={})
 
     def change(self, key: str) -> None:
-        """Ask for another one."""
+        """Asks for another key from now on."""
         super().__init__(api_keys={"hub": key}, bearers={})
 
 
 class WaitInterceptor(Interceptor):
-    """Replies to a request with its result, as far as ``wait_s_max`` allows, whatever the caller asked for."""
+    """Replies with the result of a request, up to ``wait_s_max``, even if the caller asked for an early reply."""
 
     async def before(self, call: Call, caller: Principal) -> Call:
         return replace(call, wait=True) if isinstance(call, SendMessage) else call
 
 
 def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, url: str | None, life: int) -> Agent:
-    """An agent as the scenario has it, not yet running."""
+    """An agent of the scenario, not yet running."""
     room = asyncio.Semaphore(scripted.at_once) if scripted.at_once else None
     tasks: dict[str, AgentTask] = {}
 
@@ -147,8 +147,8 @@ def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, ur
     )
 
 
-def kept_by(engine: Engine, now_s: float) -> dict[str, float]:
-    """How many tasks a running agent has, how many of them are open, and how many seconds the oldest of those is."""
+def tasks_in_memory(engine: Engine, now_s: float) -> dict[str, float]:
+    """Counts the tasks of a running agent and the open ones. ``oldest_s`` is the age of the oldest open task."""
     retention = engine.store.retention
     opened = [retention.get(key).opened_s for key in retention.open_keys]
     return {"tasks": len(retention), "open": len(opened), "oldest_s": round(now_s - min(opened, default=now_s), 3)}
@@ -168,7 +168,7 @@ def _scripted(
             raise SkillRejected("not now")
         if plan.questions:
             await context.status("looking at what was asked")
-        # What it says is told at even times, and questions before the pieces they fall between.
+        # The pieces of the text come at even times; a question comes before the piece at its place.
         pieces = max(1, plan.chunks)
         asked_before = {pieces * (n + 1) // (plan.questions + 1) for n in range(plan.questions)}
         for piece in range(pieces):
@@ -210,14 +210,14 @@ def _scripted(
 
 
 MARK = "simulated-key-"
-"""What every key begins with, so that one is found wherever it stands."""
+"""The prefix of every key, by which it is found in any text."""
 MARK_BYTES = MARK.encode()
 
 
 class FleetKeys:
-    """A key for each agent, which the hub reads in the environment as it reads all keys.
+    """A key for each agent. The hub reads it from the environment, as it reads all keys.
 
-    ``carried`` is how many requests had one, ``strayed`` says where one was seen that must not be there.
+    ``carried`` counts the requests with a key. ``strayed`` lists the places in which a key must not be and was.
     """
 
     def __init__(self, agents: Iterable[str], rng: Random) -> None:
@@ -225,31 +225,31 @@ class FleetKeys:
         self._owners: dict[str, str] = {}
         self._variables = {agent: f"FLEETSIM_SIMULATED_KEY_{number}" for number, agent in enumerate(agents)}
         self._keys = {agent: self._new(agent) for agent in self._variables}
-        self._doors = {agent: AgentDoor(key) for agent, key in self._keys.items()}
+        self._doors = {agent: KeyAuthenticator(key) for agent, key in self._keys.items()}
         self.carried = 0
         self.strayed: list[str] = []
 
     def entry(self, agent: str) -> AuthEntry:
-        """How the hub's configuration names the key."""
+        """The agent's credential in the hub's configuration."""
         return AuthEntry(scheme="apiKey", env=self._variables[agent])
 
-    def door(self, agent: str) -> AgentDoor:
-        """Who asks for it; the same one however often the agent is started."""
+    def door(self, agent: str) -> KeyAuthenticator:
+        """The authenticator of an agent; it stays the same when the agent restarts."""
         return self._doors[agent]
 
     def change(self, agent: str) -> None:
-        """The agent asks for another key from now on, which the hub has not yet."""
+        """Gives the agent another key, which the hub does not have yet."""
         self._keys[agent] = self._new(agent)
         self._doors[agent].change(self._keys[agent])
 
     def hand_over(self, *agents: str) -> None:
-        """The hub has these agents' keys from now on."""
+        """Gives the hub the present keys of these agents."""
         for agent in agents:
             os.environ[self._variables[agent]] = self._keys[agent]
 
     @contextmanager
     def handed_over(self) -> Iterator[None]:
-        """The hub has all of them, for as long as this lasts."""
+        """Gives the hub all keys until the block ends."""
         try:
             self.hand_over(*self._keys)
             yield
@@ -258,7 +258,7 @@ class FleetKeys:
                 os.environ.pop(variable, None)
 
     def look_at(self, request: Request, target: str) -> None:
-        """Note whose key is on its way to ``target``: an agent by its name, or whoever else."""
+        """Checks a request to ``target`` (the name of an agent, or an origin) for keys."""
         key = request.headers.get(API_KEY_HEADER, "")
         self.carried += key in self._owners
         if key in self._owners and self._owners[key] != target:
@@ -268,7 +268,7 @@ class FleetKeys:
             self.strayed.append(f"a key stood in a request to {target}, and not in the header for it")
 
     def look_for(self, kept: Iterable[bytes], where: str) -> None:
-        """Note whether a key stands in what is kept, piece by piece."""
+        """Searches the pieces of stored bytes for a key."""
         before = b""
         for piece in kept:
             if MARK_BYTES in before + piece:

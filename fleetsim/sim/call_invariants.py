@@ -1,4 +1,4 @@
-"""What an invariant is, and those about the network: calls to agents, and webhooks from them."""
+"""The class of an invariant, and the invariants about the network: calls to agents, and webhooks from them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Invariant:
 
 
 RULES: list[Invariant] = []
-"""Every rule whose module was imported."""
+"""The rules of all modules that were imported."""
 
 
 def invariant(number: str, rule: str) -> Callable[[Callable[[Run], Iterator[Violation | None]]], None]:
@@ -86,7 +86,7 @@ def request_of(run: Run, task: AgentTaskEnded) -> RequestRun:
     return run.requests.get(task.correlation_id or "", RequestRun())
 
 
-@invariant("I-08", "a webhook that no agent sent is refused")
+@invariant("I-08", "the hub refuses a webhook that no agent sent")
 def _forged(run: Run) -> Iterator[Violation | None]:
     """Each of them says that its task is completed, so one that is accepted shows."""
     for webhook in run.all(WebhookForged):
@@ -94,7 +94,7 @@ def _forged(run: Run) -> Iterator[Violation | None]:
         yield broken(webhook, said) if 200 <= webhook.status < 300 else None
 
 
-@invariant("I-32", "what an agent truly tells is let in, though webhook keys were changed meanwhile")
+@invariant("I-32", "the hub accepts the genuine webhooks of an agent, also after its webhook keys changed")
 def _let_in(run: Run) -> Iterator[Violation | None]:
     """The keys of two epochs are good at a time."""
     agents = {row.agent for row in run.started.agents}
@@ -107,7 +107,7 @@ def _let_in(run: Run) -> Iterator[Violation | None]:
             yield broken(call, "a webhook of its own was refused", agent=call.source) if wrong else None
 
 
-@invariant("I-09", "webhooks that come again, in any order, change nothing that is on record")
+@invariant("I-09", "repeated webhooks, in any order, change no outcome on record")
 def _repeated(run: Run) -> Iterator[Violation | None]:
     for repeated in run.all(WebhooksRepeated):
         if repeated.webhooks:
@@ -115,7 +115,7 @@ def _repeated(run: Run) -> Iterator[Violation | None]:
             yield broken(repeated, said) if repeated.changed else None
 
 
-@invariant("I-10", "a task is looked at once at a time, and an agent and the fleet no more often than they may")
+@invariant("I-10", "the polls of a task never overlap, and those of an agent and of the fleet stay within their limits")
 def _polled_at_once(run: Run) -> Iterator[Violation | None]:
     """Polls of one moment count as one after the other. A poll after a search for a task whose reply was lost is part
     of that search.
@@ -141,7 +141,7 @@ def _polled_at_once(run: Run) -> Iterator[Violation | None]:
             yield None
 
 
-@invariant("I-13", "in calm weather a task is looked at, or heard of, at least every second poll interval")
+@invariant("I-13", "after all trouble a task is polled, or sends an event, at least every second poll interval")
 def _polled(run: Run) -> Iterator[Violation | None]:
     """From when the hub knows the task until it says that it polls no more: three refused polls end its polling."""
     if run.calm_s is None or not run.all(CallEnded):
@@ -165,10 +165,10 @@ def _polled(run: Run) -> Iterator[Violation | None]:
                 yield None if after - before <= within_s else broken(task, said, at_s=after)
 
 
-@invariant("I-18", "an agent tells each webhook of each move once, in order, and of the end last")
+@invariant("I-18", "an agent sends each webhook each state once, in order, and the end last")
 def _told_in_order(run: Run) -> Iterator[Violation | None]:
     """A retry after a failed try is the same notice. An agent that is killed sends no more. A webhook that is
-    registered anew replaces the one before, and gets the present state of the task. An agent pauses some minutes for a
+    registered again replaces the one before, and gets the present state of the task. An agent pauses some minutes for a
     hub that did not take its notices lately, also at the end of a task. In 0.1 the artifact has its own notice, with
     the state.
     """
@@ -189,23 +189,23 @@ def _told_in_order(run: Run) -> Iterator[Violation | None]:
         taken = Counter((call.state, call.body) for call in notices if call.status in {200, 202})
         said = ""
         if ends[agent, task_id] - {task.ended}:
-            said = f"told that it was {', '.join(sorted(ends[agent, task_id]))}, and it was {task.ended}"
+            said = f"sent that it was {', '.join(sorted(ends[agent, task_id]))}, and it was {task.ended}"
         elif any(before in ENDS and after not in ENDS for (before, _), (after, _) in pairwise(told)):
-            said = "told of another move after the end"
+            said = "sent another state after the end"
         elif sum(state in ENDS for state, _ in told) > (2 if agent in older else 1) + anew[agent, task_id]:
-            said = "told of the end in one notice too many"
+            said = "sent the end in one notice too many"
         elif (
             not ends[agent, task_id]
             and all(call.status == 200 for call in notices)
             and not any(task.ended_s - HEALED_S <= at <= task.ended_s for at in failed[agent])
         ):
-            said = "never told of the end, though every notice was taken"
+            said = "never sent the end, though the hub took every notice"
         elif twice := next((state for (state, _), times in taken.items() if times > 1 + anew[agent, task_id]), None):
-            said = f"told of {twice} again after it had been taken"
+            said = f"sent {twice} again after the hub had taken it"
         yield broken(task, said, at_s=notices[-1].t) if said else None
 
 
-@invariant("I-19", "an agent's task is canceled only if that was asked for, whatever becomes of who listens")
+@invariant("I-19", "an agent's task is canceled only on request, also if its listeners disconnect")
 def _canceled_if_asked(run: Run) -> Iterator[Violation | None]:
     asked: dict[tuple[str, str], float] = {}
     for call in run.all(CallEnded):
@@ -218,7 +218,7 @@ def _canceled_if_asked(run: Run) -> Iterator[Violation | None]:
             yield broken(task, "the task was canceled, and nobody had asked for that") if unasked else None
 
 
-@invariant("I-22", "what was acknowledged is on record: a request, and the end of a task that a webhook told of")
+@invariant("I-22", "an acknowledged request, and the end of a task in an acknowledged webhook, are on record")
 def _on_record(run: Run) -> Iterator[Violation | None]:
     """A request that was given up here cancels its task there: the webhook about that is accepted, and changes nothing.
     While the disk is full, nothing new can be on record.
@@ -245,7 +245,7 @@ def _on_record(run: Run) -> Iterator[Violation | None]:
         yield None if as_told and late_s <= RECORDED_WITHIN_S else broken(end, said)
 
 
-@invariant("I-23", "what arrives broken is answered, and breaks nobody")
+@invariant("I-23", "a broken message gets a reply, and causes no internal error")
 def _no_errors_inside(run: Run) -> Iterator[Violation | None]:
     """A server answers 500 if it met what it did not expect, or was killed; trouble on the way gives 502 or 503."""
     killed_s = {killed.t for killed in run.all(HubKilled)}

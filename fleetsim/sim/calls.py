@@ -23,26 +23,26 @@ from fleetsim.testbed.network import MemoryNetwork, NetworkLink
 from fleetsim.testbed.simulated_exchange import SeenRequest
 
 WEBHOOKS_KEPT = 100
-"""How many of the webhooks that the hub took are kept, to be sent to it again."""
+"""The number of accepted webhooks that are kept, to be repeated."""
 
 
-class CallListener(Protocol):
-    """Hears of each call, as one line of a recording."""
+class LineWriter(Protocol):
+    """Writes one line of a recording."""
 
     def __call__(self, kind: str, **members: object) -> None:
-        """Write it."""
+        """Writes a line of this kind."""
         ...
 
 
-class CallWitness:
-    """Told of each request that is over, it tells ``tell`` of it; of a card being read it only keeps that it was.
+class CallObserver:
+    """Writes a line for each request when it is over, except for requests of cards.
 
-    ``places`` names who is at an origin, ``keys`` are looked for in all that passes. ``reached`` is every pair of who
-    called and the origin, ``webhooks`` the last ones that the hub took.
+    ``places`` names the agent at each origin, or the hub. Each message is searched for ``keys``. ``reached`` has each
+    pair of a caller and an origin, ``webhooks`` the newest ones that the hub accepted.
     """
 
-    def __init__(self, tell: CallListener, places: Mapping[str, str], keys: FleetKeys) -> None:
-        self._tell = tell
+    def __init__(self, write: LineWriter, places: Mapping[str, str], keys: FleetKeys) -> None:
+        self._record = write
         self._places = places
         self._keys = keys
         self.reached: set[tuple[str, str]] = set()
@@ -57,7 +57,7 @@ class CallWitness:
         webhook = not seen.rpc_method
         if webhook and seen.status == 200:
             self.webhooks.append(seen)
-        self._tell(
+        self._record(
             "call",
             source=source,
             target=self._places.get(origin, origin),
@@ -72,9 +72,9 @@ class CallWitness:
 
 
 def _said(body: bytes) -> dict[str, str]:
-    """The task, message and state that a call or webhook speaks of, in any dialect; empty where it names none.
+    """The task, message and state in a call or webhook of any dialect; empty if it names none.
 
-    ``body`` stands for all of it.
+    ``body`` is a digest of it.
     """
     try:
         whole = from_json(body)
@@ -94,7 +94,7 @@ def _said(body: bytes) -> dict[str, str]:
 
 
 def _odd(body: bytes) -> Any:
-    """What json alone reads, such as halves of characters; None if it is no JSON at all."""
+    """JSON that pydantic refuses, such as halves of characters; None if it is not JSON."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -110,15 +110,15 @@ PAUSE_S = 0.1
 _STATE = re.compile(rb'"state":"[A-Za-z_-]+"')
 
 
-class WebhookForger:
-    """Sends to the hub what it was never sent. Each try is told to ``tell``, with what came of it."""
+class SpoofedWebhookSender:
+    """Sends the hub webhooks that no agent sent, and writes a line with the result of each."""
 
-    def __init__(self, network: MemoryNetwork, tell: CallListener) -> None:
+    def __init__(self, network: MemoryNetwork, write: LineWriter) -> None:
         self._link: NetworkLink = network.seen_from("stranger")
-        self._tell = tell
+        self._record = write
 
     async def forge(self, seen: Sequence[SeenRequest], rng: Random) -> None:
-        """One webhook without its token, one with a token that was changed, one with another request's."""
+        """Sends a webhook without its token, one with a changed token, and one with the token of another request."""
         if not seen:
             return
         one, other = rng.choice(seen).request, rng.choice(seen).request
@@ -134,7 +134,7 @@ class WebhookForger:
                 await self._send("another request's token", foreign)
 
     async def repeat(self, seen: Sequence[SeenRequest], rng: Random) -> int:
-        """Send each of them once more, in another order. Returns how many arrived."""
+        """Sends each of them once more, in another order. Returns how many the hub accepted."""
         again = list(seen)
         rng.shuffle(again)
         arrived = 0
@@ -151,7 +151,7 @@ class WebhookForger:
             status = (await self._link.exchange(request)).status
         except FleetsimError:
             status = 0
-        self._tell("forged", how=how, status=status)
+        self._record("forged", how=how, status=status)
 
 
 def _without_token(request: Request) -> dict[str, str]:

@@ -19,21 +19,21 @@ from fleetsim.caller.registry import Judge, nearest_of, resolve
 from fleetsim.ceremony.file import Ceremony, next_due
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.work import ALL, ID
-from fleetsim.sim.calls import CallListener
+from fleetsim.sim.calls import LineWriter
 from fleetsim.sim.expectation import Expectation
 from fleetsim.sim.quantities import SPAN_S_MAX
 from fleetsim.sim.scenario import People, Scenario, SimulatedAgent, SkillBehaviour
 from fleetsim.testbed.runtime import MemoryFiles
 
 LEAD_S = 30.0
-"""For so long the hub runs before the span: cards are read, and a slot at its first moment is not over yet."""
+"""The hub starts this long before the span: it reads the cards, and does not miss a slot at the first moment."""
 SHORT_S = 5.0
-"""So long before the end of the span it stops: a slot at its last moment is the next span's, also where cards took a
-moment, or the machine is slow.
+"""The hub stops this long before the end of the span: a slot at the last moment belongs to the next span, also if
+reading the cards took a moment or the machine is slow.
 """
 SLOTS_MAX = 50_000
 REQUEST_S = 0.003
-"""About how long a simulated request takes to play, the whole report included."""
+"""Seconds that a simulated request takes to play, with its part of the report."""
 SKILLS_MAX = 100
 
 Offers: TypeAlias = Mapping[str, Collection[str]]
@@ -52,7 +52,7 @@ def chosen(texts: Mapping[str, bytes], ids: Sequence[str], folder: Path) -> dict
 
 
 def problems_of(contents: FolderContents, say: Judge) -> tuple[str, ...]:
-    """Files that are not in force, and targets of enabled ceremonies that ``say`` doubts, a sentence each."""
+    """A sentence for each file that is not in force, and for each target that ``say`` doubts."""
     files = [line for problem in contents.problems for line in problem.error.splitlines()]
     doubts = [
         f"{one.ceremony_id}: {doubt}"
@@ -67,7 +67,7 @@ def problems_of(contents: FolderContents, say: Judge) -> tuple[str, ...]:
 def due_in(ceremonies: Iterable[Ceremony], begins: datetime, ends: datetime) -> dict[str, int]:
     """How many slots each enabled ceremony has after ``begins`` and until ``ends``, by id.
 
-    Counted from the files alone, not by who fires them. Raises ConfigError if there are more than can be played.
+    Counts the slots in the files alone. Raises ConfigError if there are more than can be played.
     """
     found: dict[str, int] = {}
     for ceremony in ceremonies:
@@ -82,7 +82,7 @@ def due_in(ceremonies: Iterable[Ceremony], begins: datetime, ends: datetime) -> 
 
 
 def requests_in(ceremonies: Iterable[Ceremony], due: Mapping[str, int], offers: Offers) -> int:
-    """How many requests those slots make, as far as somebody can serve them."""
+    """The number of requests of those slots, without those that no agent can serve."""
 
     def resolved(skill: str, targets: tuple[str, ...]) -> tuple[str, ...]:
         return resolve(skill, targets, offers=offers, weights={}, chance=lambda: 0.0)
@@ -128,7 +128,7 @@ def span_scenario(
 
 
 def _agent(name: str, offered: Collection[str], ceremonies: Sequence[Ceremony], unread: bool) -> SimulatedAgent:
-    """An agent with those of its skills that a scenario can name: first the skills that ceremonies ask for."""
+    """An agent with the skills that a scenario can name; skills that ceremonies ask for come first."""
     asked = {one.skill for one in ceremonies if one.enabled and {name, ALL} & set(one.targets)}
     skills = {*offered, *asked} if unread else {*offered}
     kept = [skill for skill in sorted(skills, key=lambda s: (s not in asked, s)) if ID.fullmatch(skill)]
@@ -140,21 +140,21 @@ _ZONE = re.compile(rb"^timezone:.*\n", re.MULTILINE)
 
 
 class CeremonyEditor:
-    """Edits the files that a run began with. Each edit is told to ``tell``, with the ceremony's id."""
+    """Edits the files that a run began with, and writes a line with the ceremony's id for each edit."""
 
-    def __init__(self, files: MemoryFiles, folder: Path, tell: CallListener) -> None:
+    def __init__(self, files: MemoryFiles, folder: Path, write: LineWriter) -> None:
         self._files = files
-        self._tell = tell
+        self._record = write
         self._edited: set[Path] = set()
         self._whole = {path: content for path, content in files.content().items() if path.suffix in {".yaml", ".yml"}}
 
     async def edit(self, rng: Random) -> None:
-        """One edit of one file, drawn."""
+        """Makes a random edit of a random file."""
         if self._whole:
             await self._make(rng.choice(sorted(self._whole)), rng.choice(EDITS))
 
     async def move(self, rng: Random, zone: str) -> Path | None:
-        """Let one ceremony go by the clock of ``zone``; which file says so."""
+        """Moves one ceremony to the time zone ``zone``. Returns its file."""
         if not self._whole:
             return None
         path = rng.choice(sorted(self._whole))
@@ -162,11 +162,11 @@ class CeremonyEditor:
         return path
 
     async def move_back(self, path: Path) -> None:
-        """Let it go by its own clock again."""
+        """Moves it back to its own time zone."""
         await self._make(path, "as it was")
 
     async def put_back(self) -> bool:
-        """Make every file what it was; whether one was not."""
+        """Restores every file. Returns whether one was edited."""
         edited = sorted(self._edited)
         for path in edited:
             await self._make(path, "as it was")
@@ -186,4 +186,4 @@ class CeremonyEditor:
             case _:
                 self._files.put(path, whole)
         (self._edited.discard if what == EDITS[-1] and not zone else self._edited.add)(path)
-        self._tell("edited", file=path.stem, what=what, zone=zone)
+        self._record("edited", file=path.stem, what=what, zone=zone)

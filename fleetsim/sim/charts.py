@@ -82,7 +82,7 @@ class Axis:
             at += step
 
     def moment(self, at_s: float) -> str:
-        """A moment in full, for whoever points at a mark."""
+        """A moment in full, for the tooltip of a mark."""
         return (self.timeline.start + timedelta(seconds=at_s)).strftime("%a %d %b %H:%M:%S")
 
 
@@ -149,7 +149,7 @@ def kinds_seen(timeline: Timeline) -> list[str]:
 
 
 def steps(axis: Axis, points: Sequence[tuple[float, float]], label: str, money: bool = False) -> Iterator[str]:
-    """An amount that is what it is until it changes; of many changes in one place the highest is drawn."""
+    """An amount that changes in steps. Of several changes at one point the highest is drawn."""
     height = 100.0
     highest = max((amount for _, amount in points), default=0.0) or 1.0
 
@@ -170,7 +170,7 @@ def steps(axis: Axis, points: Sequence[tuple[float, float]], label: str, money: 
 
 
 def latencies(axis: Axis, name: str, points: Sequence[LatencyPoint]) -> Iterator[str]:
-    """One agent's p50 and p95 in each part of the run; where nothing ended, the line is broken."""
+    """One agent's p50 and p95 in each part of the run; a part without an end breaks the line."""
     height = 64.0
     highest = max((point.p95 for point in points), default=0.0) or 1.0
 
@@ -229,7 +229,7 @@ def dots(axis: Axis, rows: Mapping[str, Sequence[Mark]], label: str) -> Iterator
 
 
 def key(names: Mapping[str, str]) -> Iterator[str]:
-    """What the colours mean, by class."""
+    """The legend of the colours, by class."""
     yield "<p>"
     for look, name in names.items():
         box = (
@@ -241,11 +241,11 @@ def key(names: Mapping[str, str]) -> Iterator[str]:
 
 BUCKETS_MAX = 48
 WIDTHS_S = (10, 60, 300, 900, 1_800, 3_600, 10_800, 21_600, 86_400, 604_800, 2_592_000, 7_776_000)
-"""How wide the parts may be into which a run is cut."""
+"""The widths of the parts of a run, in seconds."""
 
 
 class Period(NamedTuple):
-    """From when to when something was so, in seconds of the run."""
+    """A state of something from one second of the run to another."""
 
     begins_s: float
     ends_s: float
@@ -260,7 +260,7 @@ class Mark(NamedTuple):
 
 
 class LatencyPoint(NamedTuple):
-    """The agent's own time of what ended in one part, in seconds."""
+    """The agent's own time, in seconds, of the requests that ended in one part of the run."""
 
     at_s: float
     p50: float
@@ -269,7 +269,7 @@ class LatencyPoint(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Timeline:
-    """What changed over a run. Seconds are those of the run, which began at ``start``.
+    """The changes over a run. Seconds are those of the run, which began at ``start``.
 
     ``outcomes`` counts ends by kind in each part of ``width_s``; ``in_flight`` and ``cost`` are what they are from each
     moment on. ``calm_s`` is when traffic and trouble were over.

@@ -1,4 +1,4 @@
-"""How the seconds of a run pass: at once on virtual time, as they are, or so many times as fast."""
+"""The clock of a run: virtual time, real time, or real time N times as fast."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ROUNDING_S = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class ClockRate:
-    """What ``--clock`` says. ``times`` is how many seconds of the run pass in one of the loop's.
+    """The value of ``--clock``. ``times`` is the number of seconds of the run in one second of the loop.
 
-    ``virtual``: the loop's own seconds are virtual, and pass as fast as they can be worked through.
+    ``virtual``: the loop's own seconds are virtual, and pass as fast as the machine can run.
     """
 
     virtual: bool = True
@@ -47,10 +47,10 @@ VIRTUAL = ClockRate()
 
 
 class RunClock:
-    """The seconds of a run at its rate. On virtual time they are the loop's; else it stands at 0 until ``run``.
+    """The seconds of a run at its rate. On virtual time they are the loop's; else the clock stands at 0 until ``run``.
 
-    It stands still, too, while the machine keeps the whole process from running: at x60 a second of that would be a
-    minute of the run in which every slot passes, and trouble comes and goes, with nobody there.
+    It also stands while the machine stops the whole process: at x60 such a second would be a minute of the run in which
+    slots and troubles pass while the hub cannot act.
     """
 
     def __init__(self, rate: ClockRate) -> None:
@@ -68,14 +68,14 @@ class RunClock:
         return (asyncio.get_running_loop().time() - self._origin_s) * self.rate.times
 
     def _stopped_s(self) -> float:
-        """For how long the process was kept from running since this was asked last."""
+        """Seconds for which the process was stopped since the last call."""
         now_s, worked_s = asyncio.get_running_loop().time(), process_time()
         late_s, spent_s = now_s - self._looked_s - BEAT_S, worked_s - self._worked_s
         self._looked_s, self._worked_s = now_s, worked_s
         return late_s if stood_still(late_s, spent_s, STOP_S) else 0.0
 
     async def run(self) -> None:
-        """Let it run from now on, until canceled. It is looked at so often that a longer pause is a stop."""
+        """Runs the clock until canceled. It reads the loop's time often; a longer pause is a stop of the process."""
         self._looked_s, self._worked_s = asyncio.get_running_loop().time(), process_time()
         self._origin_s = self._looked_s
         while True:
@@ -83,7 +83,7 @@ class RunClock:
             self._origin_s += self._stopped_s()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds of the run."""
+        """Waits for seconds of the run."""
         if self.rate.virtual:
             await asyncio.sleep(seconds)
             return
@@ -93,9 +93,9 @@ class RunClock:
 
 
 class PacedClock:
-    """A wall clock that reads ``start`` when the run begins and then goes at its rate: the scheduler's.
+    """The scheduler's wall clock: it reads ``start`` when the run begins, and then goes at its rate.
 
-    ``monotonic`` is paced too, so that nobody who compares the two takes the rate for a clock that was set.
+    ``monotonic`` goes at the same rate: the scheduler compares the two to find out whether the clock was set.
     """
 
     def __init__(self, start: datetime, clock: RunClock) -> None:
@@ -110,17 +110,17 @@ class PacedClock:
         return self._clock.now
 
     async def sleep_until(self, when: datetime) -> None:
-        """Wait until it reads ``when``, or was set."""
+        """Waits until the clock reads ``when``, or is set."""
         while (left_s := (when - self.now()).total_seconds()) > 0:
             try:
                 async with asyncio.timeout(left_s / self._clock.rate.times):
                     await self._set.wait()
                 return
             except TimeoutError:
-                continue  # the run may have begun, and its clock to go, only meanwhile
+                continue  # the clock may have started only during the wait
 
     def jump(self, seconds: float) -> None:
-        """Set it, forwards or back; whoever sleeps on it wakes."""
+        """Sets the clock forwards or back, and wakes all sleepers."""
         self._start += timedelta(seconds=seconds)
         woken, self._set = self._set, asyncio.Event()
         woken.set()

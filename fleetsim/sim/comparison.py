@@ -1,6 +1,6 @@
-"""Two times of a fleet, or one and its twin, side by side: each figure of each skill, and whether chance explains it.
+"""Compares a fleet at two times, or a fleet and its twin: each figure of each skill, and whether chance explains it.
 
-Pure but for the chance of the bootstrap, whose seed is fixed: the same two sides give the same table.
+Pure, apart from the random draws of the bootstrap. Their seed is fixed, so the same two sides give the same table.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ RESAMPLES = 4_000
 SEED = 20_260_302
 LEVEL = 0.95
 DRAWN_MAX = 300
-"""Of more amounts than this the mean of a resample is taken from its normal law, which it has by then."""
+"""The mean of a resample of more amounts than this is drawn from a normal distribution."""
 GAPS_MIN = 5
 WINDOWS_MIN = 5
 WINDOW_REQUESTS = 5
 NEAR = 0.15
-"""A twin's figure is near within this share: an interval narrows with every task, until no twin lies in it."""
+"""The relative error up to which a twin's figure is near. An interval alone narrows with every task."""
 
 Sample = list[float]
 
@@ -171,7 +171,7 @@ class Comparison:
         return FitVerdict.PARTLY if any(verdict_of(d) == "off" for d in self.differences) else FitVerdict.FITS
 
     def beyond(self, share: float) -> tuple[Difference, ...]:
-        """The significant differences of more than so much."""
+        """The significant differences of more than ``share``."""
         return tuple(d for d in self.differences if d.significant and (d.relative is None or abs(d.relative) > share))
 
     def as_json(self) -> dict[str, Any]:

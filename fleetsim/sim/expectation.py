@@ -1,4 +1,4 @@
-"""What somebody expects of a fleet's figures: ``success_rate >= 95%``, ``quinn.p95 < 2m``, ``lost == 0``.
+"""Expectations of a fleet's figures: ``success_rate >= 95%``, ``quinn.p95 < 2m``, ``lost == 0``.
 
 One grammar, for ``expect`` in a scenario and for ``fleetsim health --fail-if``. Pure: the figures are handed in.
 """
@@ -17,11 +17,11 @@ from pydantic import PlainValidator, WithJsonSchema
 from fleetsim.runtime.explain import did_you_mean
 
 FLEET = "fleet"
-"""The scope of all agents together."""
+"""The scope of all agents."""
 
 
 class Unit(StrEnum):
-    """What a figure is counted in."""
+    """The unit of a figure."""
 
     COUNT = "count"
     SHARE = "share"
@@ -41,18 +41,18 @@ _EXAMPLE = {Unit.COUNT: "0", Unit.SHARE: "95%", Unit.SECONDS: "90s", Unit.DOLLAR
 METRICS: Mapping[str, tuple[Unit, str]] = {
     "requests": (Unit.COUNT, "requests accepted"),
     "outcomes": (Unit.COUNT, "requests that ended"),
-    "successes": (Unit.COUNT, "ends that met their goal"),
-    "failures": (Unit.COUNT, "failures that the agent answers for"),
-    "success_rate": (Unit.SHARE, "successes among the ends the agent answers for"),
+    "successes": (Unit.COUNT, "requests that met their goal"),
+    "failures": (Unit.COUNT, "failures blamed on the agent"),
+    "success_rate": (Unit.SHARE, "successes as a share of successes and failures blamed on the agent"),
     "completed": (Unit.COUNT, "tasks the agent completed"),
     "failed": (Unit.COUNT, "tasks the agent failed"),
     "rejected": (Unit.COUNT, "tasks the agent refused"),
     "canceled": (Unit.COUNT, "tasks that were canceled"),
     "undeliverable": (Unit.COUNT, "requests that never reached their agent"),
-    "unknown": (Unit.COUNT, "requests of which nobody can tell how they ended"),
+    "unknown": (Unit.COUNT, "requests whose end is not known"),
     "lost": (Unit.COUNT, "tasks that their agent no longer knew"),
-    "expired": (Unit.COUNT, "requests whose time was up"),
-    "protocol_error": (Unit.COUNT, "requests whose agent did not keep to the protocol"),
+    "expired": (Unit.COUNT, "requests that expired"),
+    "protocol_error": (Unit.COUNT, "requests whose agent broke the protocol"),
     "p50": (Unit.SECONDS, "the agent's own time, half lie below"),
     "p95": (Unit.SECONDS, "the agent's own time, 95 of 100 lie below"),
     "p99": (Unit.SECONDS, "the agent's own time, 99 of 100 lie below"),
@@ -65,8 +65,8 @@ METRICS: Mapping[str, tuple[Unit, str]] = {
     "response_p99": (Unit.SECONDS, "from when it was due to end, 99 of 100 lie below"),
     "response_p999": (Unit.SECONDS, "from when it was due to end, 999 of 1000 lie below"),
     "response_max": (Unit.SECONDS, "from when it was due to end at most"),
-    "cost": (Unit.DOLLARS, "what all of it cost"),
-    "cost_per_success": (Unit.DOLLARS, "what a success cost"),
+    "cost": (Unit.DOLLARS, "the cost of all requests"),
+    "cost_per_success": (Unit.DOLLARS, "the cost of all requests per success"),
     "questions": (Unit.COUNT, "questions asked of people"),
     "answered": (Unit.COUNT, "questions answered"),
     "unanswered": (Unit.COUNT, "questions nobody answered in time"),
@@ -75,10 +75,10 @@ METRICS: Mapping[str, tuple[Unit, str]] = {
     "skipped": (Unit.COUNT, "slots of ceremonies that were skipped, the run before being under way"),
     "late": (Unit.COUNT, "runs of ceremonies that were late"),
 }
-"""What can be expected, by name: its unit, and what it is."""
+"""The figures by name: unit and meaning."""
 
 Figures: TypeAlias = Mapping[str, Mapping[str, float | None]]
-"""Figures by scope (``fleet``, an agent, ``agent/skill``) and metric; None where there is nothing to tell from."""
+"""Figures by scope (``fleet``, an agent, ``agent/skill``) and metric; None without data."""
 
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -106,7 +106,7 @@ class Expectation:
 
     @property
     def scope(self) -> str:
-        """Whose figure it is, as ``Figures`` has it."""
+        """The key of its scope in ``Figures``."""
         return "/".join(part for part in (self.agent or FLEET, self.skill) if part)
 
     @property
@@ -114,17 +114,17 @@ class Expectation:
         return METRICS[self.metric][0]
 
     def figure(self, figures: Figures) -> float | None:
-        """The figure it is about; None if there is none, nobody having asked for anything."""
+        """The figure that it compares; None without data."""
         return figures.get(self.scope, {}).get(self.metric)
 
     def holds(self, figures: Figures) -> bool:
-        """Whether it is so. Where there is nothing to tell from, it is not."""
+        """Whether the figure is as expected; False without data."""
         figure = self.figure(figures)
         return figure is not None and _COMPARISONS[self.op](figure, self.limit)
 
     @classmethod
     def read(cls, text: object) -> Expectation:
-        """Check one that somebody wrote. Raises ValueError with what it may be."""
+        """Reads the text of an expectation. Raises ValueError."""
         if isinstance(text, Expectation):
             return text
         match = _EXPECTATION.fullmatch(text) if isinstance(text, str) else None
@@ -132,7 +132,7 @@ class Expectation:
             raise ValueError("must be a comparison such as 'fleet.success_rate >= 95%' or 'quinn.p95 < 2m'")
         metric = match["metric"]
         if metric not in METRICS:
-            raise ValueError(f"there is no figure '{metric}'{did_you_mean(metric, METRICS)}")
+            raise ValueError(f"names an unknown figure '{metric}'{did_you_mean(metric, METRICS)}")
         unit = METRICS[metric][0]
         value = _VALUE[unit].fullmatch(match["value"])
         if value is None:
@@ -162,7 +162,7 @@ def _number(unit: Unit, value: re.Match[str]) -> float:
 
 
 def shown(unit: Unit, figure: float | None) -> str:
-    """A figure as a person reads it; ``none`` if there is none."""
+    """A figure for a person; ``none`` without data."""
     if figure is None:
         return "none"
     match unit:
@@ -181,4 +181,4 @@ Expected: TypeAlias = Annotated[
     PlainValidator(Expectation.read),
     WithJsonSchema({"type": "string", "examples": ["fleet.success_rate >= 95%", "quinn.p95 < 2m", "lost == 0"]}),
 ]
-"""An expectation as a file has it."""
+"""An expectation in a file."""

@@ -43,8 +43,8 @@ def as_json(report: Report) -> str:
 def junit(report: Report) -> str:
     """One test case for each expectation, and one for each rule that must always hold.
 
-    What is broken is a failure that says what, when, who, and how to play the run again; a rule that nothing in the run
-    could show is skipped.
+    A failure has the violations or ends, with moment, agent and request, and the command that plays the run again. A
+    rule without a case in this run is skipped.
     """
     root = ET.Element("testsuites", name="fleetsim sim")
     suite = ET.SubElement(root, "testsuite", name=xml_text(f"fleetsim sim {report.scenario}"))
@@ -155,7 +155,7 @@ def _rules(report: Report) -> Iterator[str]:
         yield f'<td class="n">{v.cases:,}</td><td class="n">{len(v.violations)}</td></tr>'
     yield "</table></details>"
     if report.unchecked:
-        told = f"Not checked, as a hub's events do not tell enough: {', '.join(report.unchecked)}."
+        told = f"Not checked, as a hub's events do not show enough: {', '.join(report.unchecked)}."
         yield f'<p class="dim">{html_text(told)}</p>'
 
 

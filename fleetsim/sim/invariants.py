@@ -81,7 +81,7 @@ def _one_outcome(run: Run) -> Iterator[Violation | None]:
             yield None if count == 1 else broken(request.begun, f"accepted, and has {count} outcomes")
 
 
-@invariant("I-02", "nothing is sent, and nothing ends, that was not accepted before")
+@invariant("I-02", "every task and every outcome has a request that was accepted before")
 def _accepted_before(run: Run) -> Iterator[Violation | None]:
     for rows in run.outcomes.values():
         yield None if rows[0].accepted else broken(rows[0], "an outcome of a request that nobody accepted")
@@ -102,16 +102,16 @@ def _no_move_after_the_end(run: Run) -> Iterator[Violation | None]:
             yield None if late is None else broken(late, "moved after its outcome")
 
 
-@invariant("I-04", "each outcome on record is told once, and none that is not")
+@invariant("I-04", "each outcome on record has exactly one event, and each event an outcome on record")
 def _told_once(run: Run) -> Iterator[Violation | None]:
     for cid in run.outcomes.keys() | {cid for cid, request in run.requests.items() if request.end is not None}:
         request, rows = run.requests.get(cid, RequestRun()), run.outcomes.get(cid, [])
         first: list[Told | RunEvent] = [*request.decided, *rows]
-        said = f"told {len(request.decided)} times, on record {len(rows)} times"
+        said = f"{len(request.decided)} events of its outcome, {len(rows)} outcomes on record"
         yield None if len(request.decided) == len(rows) == 1 else broken(first[0] if first else 0.0, said)
 
 
-@invariant("I-29", "each request is told of once, and before its outcome is")
+@invariant("I-29", "each request has exactly one event of its acceptance, before that of its outcome")
 def _begun_once(run: Run) -> Iterator[Violation | None]:
     """A hub that was killed before it could publish an event publishes it after its next start."""
     for request in run.requests.values():
@@ -119,14 +119,14 @@ def _begun_once(run: Run) -> Iterator[Violation | None]:
             continue
         accepted, decided = request.accepted, request.decided
         if len(accepted) != 1:
-            yield broken(next(iter((*accepted, *decided)), 0.0), f"told {len(accepted)} times that it was accepted")
+            yield broken(next(iter((*accepted, *decided)), 0.0), f"{len(accepted)} events of its acceptance")
         elif decided and decided[0].seq < accepted[0].seq:
-            yield broken(accepted[0], "its outcome was told first")
+            yield broken(accepted[0], "the event of its outcome came first")
         else:
             yield None
 
 
-@invariant("I-05", "the day's figures are those of the outcomes that were told")
+@invariant("I-05", "the figures of health are those of the published outcomes of the last day")
 def _health_counts(run: Run) -> Iterator[Violation | None]:
     if any(trouble.fault == "clock-jump" for trouble in run.troubles):
         return  # which hours are the last 24 is another question then
@@ -141,7 +141,7 @@ def _health_counts(run: Run) -> Iterator[Violation | None]:
             recent = [told for told in ended[agent] if told.outcome is not None and since <= told.outcome.ended_at]
             inside = [told for told in recent if told.t <= look.t or told.seq <= look.seq]
             right = sum(told.t < look.t for told in inside) <= row.outcomes <= len(inside)
-            said = f"{agent}: {row.outcomes} outcomes in health, {len(inside)} told"
+            said = f"{agent}: {row.outcomes} outcomes in health, {len(inside)} published"
             yield None if right else broken(look, said, agent=agent)
 
 
@@ -170,7 +170,7 @@ def _edits_hold(run: Run) -> Iterator[Violation | None]:
             yield broken(fired[0], f"{name} was {edit.what}, and fired") if fired else None
 
 
-@invariant("I-31", "a ceremony fires when its file says so, on the clock of the zone that is named there")
+@invariant("I-31", "a ceremony fires at the times of its file, in the time zone of its file")
 def _on_schedule(run: Run) -> Iterator[Violation | None]:
     """A ceremony that was moved to another zone follows it some minutes later, and may catch up."""
     schedules = {name: schedule for due in run.all(SlotsCounted) for name, schedule in due.schedules.items()}
@@ -184,11 +184,11 @@ def _on_schedule(run: Run) -> Iterator[Violation | None]:
         zones = {before[-1] if before else zone, *(zone for moved_s, zone in moves if at - ZONE_SEEN_S < moved_s <= at)}
         cron = parse_cron(schedule)
         due = any(next_slot(cron, slot - timedelta(seconds=1), zone_of(named)) == slot for named in zones)
-        said = f"{name} fired for {slot.isoformat()}, which is no slot of it in {', '.join(sorted(zones))}"
+        said = f"{name} fired for {slot.isoformat()}, which is not a slot in {', '.join(sorted(zones))}"
         yield None if due else broken(at, said)
 
 
-@invariant("I-11", "what is shown as the answer is what the agent said, whole")
+@invariant("I-11", "text and cost of an outcome are those of the agent's task, complete")
 def _whole_text(run: Run) -> Iterator[Violation | None]:
     for row, task in _with_task(run):
         unsure = bool(row.reason)  # the reason is that the result could not be confirmed
@@ -212,7 +212,7 @@ def _answers_once(run: Run) -> Iterator[Violation | None]:
             yield None if len(task.answers) <= people else broken(task, said)
 
 
-@invariant("I-14", "once the weather is calm, the end of a task is known within a quarter of an hour")
+@invariant("I-14", "after all trouble the hub knows the end of a task within a quarter of an hour")
 def _known_soon(run: Run) -> Iterator[Violation | None]:
     """A hub that never learned of the task waits for the reply to its send until the request's own limit."""
     if run.calm_s is None or not run.all(RunEnded):
@@ -226,7 +226,7 @@ def _known_soon(run: Run) -> Iterator[Violation | None]:
             yield None if late_s <= KNOWN_WITHIN_S else broken(task, said)
 
 
-@invariant("I-15", "what the hub keeps is bounded by the requests in flight")
+@invariant("I-15", "the memory of the hub is bounded by the requests in flight")
 def _bounded(run: Run) -> Iterator[Violation | None]:
     """An entry of a request that ended in the same moment may still be there; requests of a killed hub are missing."""
     for memory, in_flight in run.memory:
@@ -236,7 +236,7 @@ def _bounded(run: Run) -> Iterator[Violation | None]:
         yield broken(memory, said) if many else None
 
 
-@invariant("I-16", "an agent's key is sent to that agent alone, and stands in nothing that is kept")
+@invariant("I-16", "an agent's key is sent to that agent alone, and is not in the ledger or the recording")
 def _keys_stay(run: Run) -> Iterator[Violation | None]:
     """Requests, the ledger and the recording are searched. A run has no terminal and no log files; the tests of the
     threats search those (docs/reference/threats.md).
@@ -246,7 +246,7 @@ def _keys_stay(run: Run) -> Iterator[Violation | None]:
             yield broken(keys, keys.strayed[0]) if keys.strayed else None
 
 
-@invariant("I-17", "nobody is called who is not in the fleet")
+@invariant("I-17", "hub and agents call only addresses of the fleet")
 def _known_destinations(run: Run) -> Iterator[Violation | None]:
     known = {f"http://{row.agent.lower()}.sim:8000" for row in run.started.agents} | {"http://hub.sim:8080"}
     for reached in run.all(OriginsReached):
@@ -256,7 +256,7 @@ def _known_destinations(run: Run) -> Iterator[Violation | None]:
             yield None if origin in known else broken(run.last_s, said, agent=source)
 
 
-@invariant("I-20", "an agent's tasks are no more than it may have, and none is open for ever")
+@invariant("I-20", "an agent keeps its limit of tasks, and none stays open for ever")
 def _tasks_end(run: Run) -> Iterator[Violation | None]:
     for memory, _ in run.memory:
         for agent, kept in memory.agents.items():
@@ -265,13 +265,13 @@ def _tasks_end(run: Run) -> Iterator[Violation | None]:
             yield broken(memory, said, agent=agent) if wrong else None
 
 
-@invariant("I-21", "the ledger is whole whenever its hub has died, and at the end")
+@invariant("I-21", "the ledger is whole after each kill of the hub, and at the end")
 def _ledger_whole(run: Run) -> Iterator[Violation | None]:
     for checked in run.all(LedgerChecked):
         yield broken(checked, checked.damage) if checked.damage else None
 
 
-@invariant("I-24", "nothing that runs in the background fails unseen")
+@invariant("I-24", "no background work fails without an error")
 def _no_failures(run: Run) -> Iterator[Violation | None]:
     failures = run.all(FailureLogged)
     for failure in failures:
@@ -289,9 +289,9 @@ def _same_again(run: Run) -> Iterator[Violation | None]:
             yield None if same else broken(played, "played again, the run was another")
 
 
-@invariant("I-26", "once the weather is calm, everything comes to its end")
+@invariant("I-26", "after all trouble everything comes to its end")
 def _nothing_left(run: Run) -> Iterator[Violation | None]:
-    """Health is no part of it: that depends on the outcomes of a whole day."""
+    """The rule leaves out health, which depends on the outcomes of a whole day."""
     ends = run.all(RunEnded)
     if not ends:
         yield broken(run.last_s, "the run itself did not come to its end")
@@ -300,7 +300,7 @@ def _nothing_left(run: Run) -> Iterator[Violation | None]:
         yield broken(end, f"left at the end: {left}") if left else None
 
 
-@invariant("I-27", "what is said of a task is what its agent did")
+@invariant("I-27", "an outcome agrees with the task at the agent")
 def _truthful(run: Run) -> Iterator[Violation | None]:
     """An outcome may know less than the agent, and never something else."""
     restarts = [(one.begins_s, one.agent or "") for one in run.troubles if one.fault == "agent-restart"]
@@ -317,7 +317,7 @@ def _truthful(run: Run) -> Iterator[Violation | None]:
             yield None if row.outcome == task.ended else broken(row, said)
 
 
-@invariant("I-28", "a request becomes one task at most")
+@invariant("I-28", "a request becomes at most one task")
 def _one_task(run: Run) -> Iterator[Violation | None]:
     """A send that may have arrived is never sent again."""
     tasks: dict[str, list[AgentTaskEnded]] = defaultdict(list)
@@ -327,7 +327,7 @@ def _one_task(run: Run) -> Iterator[Violation | None]:
         yield None if len(mine) == 1 or not cid else broken(mine[1], f"{len(mine)} tasks were begun for it")
 
 
-@invariant("I-30", "nothing holds up the loop, and what passed while nobody looked ends no request")
+@invariant("I-30", "nothing blocks the loop, and a deadline that passes in a stall ends no request at once")
 def _not_held_up(run: Run) -> Iterator[Violation | None]:
     """On virtual time work takes no time, so only a trouble can block the loop."""
     for late in run.all(LoopBlocked):

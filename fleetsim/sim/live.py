@@ -1,8 +1,8 @@
 """A run in real time: the production hub on loopback HTTP, with agents of its own or real ones by their addresses.
 
-Traffic, people, trouble and the clock that ceremonies go by keep the run's rate; deadlines, polls and what agents take
-are the machine's seconds. Trouble on messages is put up in proxies, and only agents that meet some get one: what is
-measured without trouble is measured without a proxy.
+Traffic, people, troubles and the clock of ceremonies go at the rate of the run; deadlines, polls and the work of agents
+take seconds of the machine. Proxies make the trouble on messages. Only agents that meet such trouble get a proxy, so it
+does not slow the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fleetsim.sim.agents import simulated_agent
 from fleetsim.sim.clocks import ClockRate, PacedClock, RunClock
 from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.scenario import Scenario
-from fleetsim.sim.scenario_run import ScenarioRun, complaints_told
+from fleetsim.sim.scenario_run import ScenarioRun, background_failures
 from fleetsim.sim.simulation import HEALTH_LOOKS_MIN, KEEP_ALL
 from fleetsim.sim.traffic import TrafficSource
 from fleetsim.sim.troubles import Trouble, match_of
@@ -45,11 +45,11 @@ CARDS_S = 15.0
 CANCELED_S = 15.0
 LOOK_S = 0.25
 PROCESSES = frozenset({"agent-down", "slower", "clock-jump"})
-"""Trouble of processes that is possible: nobody is killed in real time, and no disk is filled."""
+"""The troubles of processes that are possible in real time."""
 
 
 def check_clock(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> None:
-    """Raises ConfigError, with places, for what cannot be played at this rate."""
+    """Checks that a scenario can be played at this rate. Raises ConfigError with places."""
     problems = tuple(_problems(scenario, written, rate))
     if problems:
         raise combine(problems)
@@ -88,7 +88,7 @@ def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Ite
         met = real if trouble.agent is None else real & {trouble.agent}
         why = ""
         if trouble.kind.on == "process" and trouble.fault not in PROCESSES:
-            why = "nobody is killed, no disk filled and no key changed, in real time"
+            why = "not possible in real time"
         elif trouble.fault == "slower" and met:
             why = "a real agent is as fast as it is"
         elif trouble.kind.on == "webhook" and (trouble.agent is not None or real):
@@ -133,9 +133,9 @@ class LiveSimulation(ScenarioRun):
         self._stopped = asyncio.Event()
 
     async def play(self) -> None:
-        """Traffic and trouble for ``duration``, then time for what is under way, then what the ledger holds.
+        """Plays traffic and trouble for ``duration``, waits for open requests, and records the ledger's outcomes.
 
-        SIGINT ends the traffic, and then the waiting: what was recorded until then is kept.
+        The first SIGINT ends the traffic, the second the waiting. The recording stays.
 
         Raises:
             Unreachable: an agent's card cannot be read.
@@ -167,19 +167,19 @@ class LiveSimulation(ScenarioRun):
                 scenario, self.recorder, runtime, self.clock, self._workers, asking=self._asking, hub=lambda: hub
             )
             self._workers.start(traffic.answer(hub), name="people")
-            self._workers.start(self._tell_progress(), name="progress")
+            self._workers.start(self._show_progress(), name="progress")
             self._workers.start(self._look_at_health(hub), name="health")
             self._workers.start(self.clock.run(), name="clock")
             traffic.come()
             async with Workers("weather") as weather:
                 for number, trouble in enumerate(scenario.weather):
-                    weather.start(self._befall(trouble), name=f"{number} {trouble.fault}")
+                    weather.start(self._bring_trouble(trouble), name=f"{number} {trouble.fault}")
                 await self._until(scenario.duration)
             await self._settle(hub, traffic)
-            self._tell_health(hub)
-            await self._tell_outcomes(hub)
+            self._record_health(hub)
+            await self._record_outcomes(hub)
             await self._workers.close()
-            self.tell("end", kept={what: count for what, count in hub.tracker.kept().items() if count})
+            self.record("end", kept={what: count for what, count in hub.tracker.kept().items() if count})
 
     def _write_ceremonies(self) -> None:
         (self.folder / "ceremonies").mkdir()
@@ -243,11 +243,11 @@ class LiveSimulation(ScenarioRun):
         """Wait until all that is under way has ended, conversations too; cancel what is too slow."""
         self._slower.update(dict.fromkeys(self._slower, 1.0))
         if self._stopped.is_set():
-            self.tell("stopped")
+            self.record("stopped")
             self._stopped.clear()
             await self._asking.close()
         await traffic.end_ceremonies()
-        self.tell("calm")
+        self.record("calm")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settle_s
         while self._asking or hub.tracker.kept()["tracks"]:
@@ -258,18 +258,18 @@ class LiveSimulation(ScenarioRun):
         left = [record.request.correlation_id for record in await hub.ledger.open_requests()]
         if left:
             waited_s = round(self._settle_s - (deadline - loop.time()), 1)
-            self.tell("unsettled", requests=len(left), after_s=max(0.0, waited_s))
+            self.record("unsettled", requests=len(left), after_s=max(0.0, waited_s))
             for correlation_id in left:
                 with suppress(UnknownTarget):
                     hub.tracker.cancel(correlation_id, by="end of the run")
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCELED_S):
-                while any(hub.tracker.kept().values()):  # noqa: ASYNC110 - nothing tells of it
+                while any(hub.tracker.kept().values()):  # noqa: ASYNC110 - no event shows it
                     await asyncio.sleep(LOOK_S / 5)
 
-    # ------------------------------------------------------------------ what befalls them
+    # ------------------------------------------------------------------ troubles
 
-    async def _over_processes(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
+    async def _disturb_processes(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
         match trouble.fault:
             case "agent-down":
                 await self._down(names, lasts)
@@ -283,7 +283,7 @@ class LiveSimulation(ScenarioRun):
                 finally:
                     self._slower.update(dict.fromkeys(names, 1.0))
 
-    def _put_up(self, trouble: Trouble, names: tuple[str, ...]) -> list[Weather]:
+    def _add_faults(self, trouble: Trouble, names: tuple[str, ...]) -> list[Weather]:
         assert trouble.kind.fault is not None
         fault = trouble.kind.fault(trouble.how_much)
         if trouble.kind.on == "webhook":
@@ -306,9 +306,9 @@ class LiveSimulation(ScenarioRun):
             for name in names:
                 await self._proxies[name].up()
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ the recording
 
-    async def _tell_progress(self) -> None:
+    async def _show_progress(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             self.recorder.look(self.now)
@@ -316,7 +316,7 @@ class LiveSimulation(ScenarioRun):
     async def _look_at_health(self, hub: Hub) -> None:
         while True:
             await self.clock.sleep(self.scenario.duration / HEALTH_LOOKS_MIN)
-            self._tell_health(hub)
+            self._record_health(hub)
 
 
 def play_live(
@@ -335,7 +335,7 @@ def play_live(
             simulation = LiveSimulation(
                 scenario, recorder, rate, Path(home), ceremonies=ceremonies, entries=entries, settle_s=settle_s
             )
-            with complaints_told(lambda said: recorder.write(simulation.now, "complaint", said=said)):
+            with background_failures(lambda said: recorder.write(simulation.now, "complaint", said=said)):
                 await simulation.play()
 
     asyncio.run(main())

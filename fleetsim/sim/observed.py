@@ -1,6 +1,6 @@
-"""What was seen of a fleet: requests and how they ended, what was asked of people, how agents are called.
+"""Observations of a fleet: outcomes, questions to people, and how agents are called.
 
-One shape, whether a hub's ledger tells it, its journal, or the recording of a run; ``twin`` and ``comparison`` read it.
+They come from a hub's ledger, its journal or a recording; ``twin`` and ``comparison`` use them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fleetsim.sim.recording import lines_of
 from fleetsim.sim.run import WANTED_OF_CALLS, ObservedAgent, Run
 
 OUTCOMES_MAX = 100_000
-"""The newest requests that are looked at."""
+"""The number of newest requests that are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedQuestion:
-    """Something an agent asked. ``answered_s`` is after how long it had its answer; None: nobody gave one in time."""
+    """A question of an agent. ``answered_s`` is how long its answer took; None if none came in time."""
 
     correlation_id: str
     answered_s: float | None
@@ -32,10 +32,10 @@ class ObservedQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What was seen between two moments, of the requests that ended: the first and the last that came.
+    """Observations from the first to the last of the requests that ended.
 
-    ``outcomes`` are in the order in which their requests came, without what was said; ``scheduled`` names those that
-    ceremonies made. ``questions`` are those that are over.
+    ``outcomes`` are in the order of their requests, without text; ``scheduled`` has the requests of ceremonies.
+    ``questions`` are those that are over.
     """
 
     source: str
@@ -82,10 +82,10 @@ def _observed(
 
 
 async def of_ledger(path: Path, *, since: datetime) -> Observed:
-    """What a hub's ledger holds of the requests that came since then.
+    """Observations from a hub's ledger: the requests since a moment.
 
     Raises:
-        ConfigError: it cannot be read, or is no ledger.
+        ConfigError: the file cannot be read, or is not a ledger.
     """
     async with read_ledger(path) as ledger:
         outcomes = await ledger.outcomes(since=since, limit=OUTCOMES_MAX)
@@ -96,7 +96,7 @@ async def of_ledger(path: Path, *, since: datetime) -> Observed:
     for note in notes:
         if note.dialect is None:
             continue
-        # How it is called now is what counts. Of one that streams no webhooks are asked for: its card says if it could.
+        # The newest request decides. The hub asks a streaming agent for no webhooks; its card says if it can.
         card = cards.get(note.agent)
         could = note.streaming and isinstance(card, Mapping) and card.get("pushNotifications") is True
         called[note.agent] = ObservedAgent(dialect=note.dialect, streaming=note.streaming, push=note.push or could)
@@ -125,7 +125,7 @@ def of_recording(path: Path) -> Observed:
 def of_run(
     run: Run, source: str, *, since: datetime | None = None, cards: Mapping[str, ObservedAgent] | None = None
 ) -> Observed:
-    """What the events of a recording or a journal show. ``cards`` say how agents are called, where there are cards."""
+    """Observations from a recording or a journal. ``cards`` say how agents are called, if there are cards."""
     outcomes = []
     for request in run.requests.values():
         if request.end is not None and (outcome := request.end.outcome) is not None:
@@ -140,7 +140,7 @@ def of_run(
     )
     called = dict(run.called)
     for agent, card in (cards or {}).items():
-        # One that does not stream and says it calls webhooks may reach nobody: then it is polled.
+        # The webhooks of an agent that does not stream may not reach the hub; then the hub polls.
         reaches = card.streaming or called.get(agent, ObservedAgent()).push
         called[agent] = replace(card, push=card.push and reaches)
     scheduled = (cid for cid, request in run.requests.items() if request.scheduled)

@@ -1,4 +1,4 @@
-"""A scenario played to its end and looked at: the one way from a scenario to its report."""
+"""Plays a scenario to its end, and reports: the one way from a scenario to its report."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def played(
     """
     began, began_cpu = time.perf_counter(), time.process_time()
     try:
-        # In real time each line at once, for who follows it; on virtual time many of them come in a moment.
+        # In real time each line is written at once, for the dashboard; on virtual time lines come by the thousand.
         with record.open("w", encoding="utf-8", buffering=-1 if rate.virtual else 1) as file:
             recorder = Recorder(file, progress)
             again = ""

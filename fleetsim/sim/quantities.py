@@ -1,7 +1,4 @@
-"""What people write in a scenario: spans, rates, moments of the day, and amounts that vary.
-
-Pure values; chance is handed in.
-"""
+"""The quantities in a scenario: spans, rates, times of day, and amounts that vary. Pure: randomness is handed in."""
 
 from __future__ import annotations
 
@@ -171,7 +168,7 @@ Numbers: TypeAlias = NumberSpread | _Amount
 
 
 def draw(amount: _Spread | float, rng: Random) -> float:
-    """One amount of those that may be; the same number of draws whichever it is."""
+    """Draws one amount. The number of draws does not depend on the result."""
     return amount.draw(rng) if isinstance(amount, _Spread) else amount
 
 

@@ -1,8 +1,7 @@
-"""What happened in a run, line by line: the hub's events, what agents know of their tasks, and what was done to them.
+"""Writes recordings: the events of the hub, the tasks of its agents, and the troubles of the run, a JSON object a line.
 
-A line is a JSON object with ``t`` (seconds of the run since its start) and ``kind``; an event has its class's name as
-``type`` and is written as the event stream writes it. It is all that the checker, the
-figures and the report read: they share nothing with what ran.
+Each line has ``t`` (seconds since the start of the run) and ``kind``. An event has the name of its class as ``type``,
+and the form of the event stream. ``recording`` reads the lines; the report uses nothing else of a run.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from fleetsim.sim.scenario import Scenario
 
 LINES_PER_LOOK = 250
 RULES = ("poll_interval_s", "calls_max", "calls_per_agent_max", "question_ttl_s")
-"""The hub's settings that the checker holds it to."""
+"""The settings of the hub that invariants use."""
 VIOLATIONS_MAX = 20
 
 
 class Recorder:
-    """Writes a recording as it happens. ``digest`` is of all of it: two runs are the same if theirs are.
+    """Writes a recording during the run. Two runs are the same if their ``digest`` is.
 
-    ``progress`` is told the second of the run and the number of lines, now and then. ``with_keys`` counts the lines in
-    which an agent's key stands.
+    ``progress`` is called now and then with the second of the run and the number of lines. ``with_keys`` counts the
+    lines that contain an agent's key.
     """
 
     def __init__(self, file: IO[str], progress: Callable[[float, int], None] = lambda at_s, lines: None) -> None:
@@ -80,10 +79,10 @@ class Recorder:
         *,
         began: datetime | None = None,
     ) -> None:
-        """The first lines: what is played; of each ceremony, how many slots are due, and what keeps it from its work.
+        """Writes the first lines: the scenario, and the due slots and the problems of each ceremony.
 
-        ``entries`` are agents.yaml's, of which the disabled ones are no agents of the scenario. ``began`` is when a run
-        in real time began, by the machine's clock.
+        Of the ``entries`` of agents.yaml, the disabled ones are not agents of the scenario. ``began`` is when a run in
+        real time began, by the machine's clock.
         """
         self.write(
             0.0,
@@ -116,32 +115,32 @@ class Recorder:
             )
 
     def look(self, at_s: float) -> None:
-        """Tell of the progress, though nothing may have happened."""
+        """Reports the progress, also without a new line."""
         self._progress(at_s, self.lines)
 
     def event(self, at_s: float, event: Event) -> None:
-        """One of the hub's."""
+        """Writes an event of the hub."""
         written = to_wire(event, exact=True)
-        if isinstance(event, HubStarted):  # the process is this one, and says nothing of the run
+        if isinstance(event, HubStarted):  # the process id would change the digest
             written["payload"] = {**written["payload"], "pid": 0}
         self.write(at_s, "event", type=type(event).__name__, event=written)
 
     def task(self, at_s: float, task: AgentTask) -> None:
-        """A task that has ended, as its agent has it."""
+        """Writes a task that ended, as its agent has it."""
         self.write(at_s, "task", **{**asdict(task), "text": digest_of(task.text), "chars": len(task.text)})
 
     def played(self, *, source: str, wall_s: float, cpu_s: float, command: str = "", again: str = "") -> None:
-        """How the run was played and what its digest is, after its last line: no part of what the digest is of.
+        """Writes how the run was played, and the digest of all lines before.
 
-        ``command`` plays it again; unless given it is ``fleetsim sim`` of the ``source``. ``again`` is the digest of
-        playing it once more, if it was.
+        ``command`` plays it again; the default is ``fleetsim sim`` with the ``source``. ``again`` is the digest of the
+        same run played once more.
         """
         played = {"source": source, "digest": self.digest, "wall_s": wall_s, "cpu_s": cpu_s}
         more = {name: value for name, value in (("command", command), ("again", again)) if value}
         self.write(self._last_s, "played", **played, **more)
 
     def verdict(self, report: Report) -> None:
-        """What became of the run, last of all, for who follows the recording."""
+        """Writes the verdict as the last line, for the dashboard."""
         wrong = [(v.invariant, one) for v in report.verdicts for one in v.violations]
         self.write(
             self._last_s,
@@ -163,7 +162,7 @@ class Recorder:
         )
 
     def outcome(self, at_s: float, outcome: Outcome, *, accepted: bool) -> None:
-        """What the ledger holds of a request at the end; ``accepted`` says whether it holds the request itself."""
+        """Writes an outcome of the ledger; ``accepted``: the ledger has the request, too."""
         self.write(
             at_s,
             "outcome",
@@ -189,5 +188,5 @@ class Recorder:
 
 
 def digest_of(text: str) -> str:
-    """What stands for a text in a recording: two texts are the same if theirs are."""
+    """The digest of a text in a recording."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

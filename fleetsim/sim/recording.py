@@ -1,7 +1,7 @@
 """Reads recordings: each line becomes an event, of the hub (``caller.events``) or of the run (``scenario_events``).
 
-A line is a JSON object with ``t`` (seconds of the run since its start) and ``kind``. Whoever wrote it: a line that is
-not what its kind asks for is an error with its number. Members and kinds that this version does not know are ignored.
+A line is a JSON object with ``t`` (seconds since the start of the run) and ``kind``. A line without the members of its
+kind is an error with its number. Members and kinds that this version does not know are ignored.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def read_line(line: Any, number: int, wanted: Container[str] | None = None) -> R
     """One line of a recording. Of the hub's events only the classes ``wanted``, by name, are read; all if None.
 
     Raises:
-        ValueError: it is no such line.
+        ValueError: the line is wrong.
     """
     first = number == 1
     if first and (not isinstance(line, dict) or line.get("format") != FORMAT):
@@ -102,7 +102,7 @@ def read_line(line: Any, number: int, wanted: Container[str] | None = None) -> R
 
 
 def _of_hub(line: Mapping[str, Any], wanted: Container[str] | None) -> Event | None:
-    """Raises ValueError if it is no event, or cannot be read as the class that the line names."""
+    """Raises ValueError if the event cannot be read as the class that the line names."""
     name = line.get("type")
     if not isinstance(name, str):
         raise ValueError("its event has no type")
@@ -115,7 +115,7 @@ def _of_hub(line: Mapping[str, Any], wanted: Container[str] | None) -> Event | N
 
 
 def event_of(row: Any) -> Event:
-    """An event of the hub from its JSON form. Raises ValueError if it is none, or has no number."""
+    """Reads an event of the hub. Raises ValueError."""
     event = from_wire(row) if isinstance(row, dict) and isinstance(row.get("seq"), int) else None
     if event is None:
         raise ValueError("an event has a number (seq), a moment (at) and a topic")
@@ -138,7 +138,7 @@ def _harmless(value: Any) -> Any:
 class RecordingReader:
     """Reads a recording line by line, also while it is written. Open it with ``with``. ``wanted`` as ``read_line``.
 
-    Every method raises ConfigError, with the line, if the file is no recording or was written anew meanwhile.
+    Every method raises ConfigError, with the line, if the file is not a recording or was replaced.
     """
 
     def __init__(self, path: Path, wanted: Container[str] | None = None) -> None:
@@ -168,12 +168,12 @@ class RecordingReader:
         return bool(self._part)
 
     def read(self) -> RecordingLine | None:
-        """The next line; None while there is no whole one."""
+        """The next line; None while it is incomplete."""
         assert self._file is not None
         try:
             more = self._file.readline(LINE_BYTES_MAX + 1 - len(self._part))
             if not more and os.fstat(self._file.fileno()).st_size < self._at:
-                raise self._wrong("it was written anew while it was read", hint="open it again")
+                raise self._wrong("the file was replaced while it was read", hint="open it again")
         except OSError as error:
             raise ConfigError(f"{self.path}: {error.strerror}") from None
         self._at += len(more)
@@ -194,7 +194,7 @@ class RecordingReader:
         self._part = b""
 
     def last(self) -> RecordingLine | None:
-        """What stands after the last line feed; None if nothing does."""
+        """The line without a line feed at the end of the file; None if there is none."""
         return self._line(self._part) if self._part else None
 
     def _line(self, text: bytes) -> RecordingLine:
@@ -221,7 +221,7 @@ def _odd_json(text: bytes) -> Any:
 
 
 def lines_of(path: Path, wanted: Container[str] | None = None) -> Iterator[RecordingLine]:
-    """The lines of a recording. Raises ConfigError, with the line, if it is none."""
+    """The lines of a recording. Raises ConfigError, with the line."""
     with RecordingReader(path, wanted) as reader:
         while (line := reader.read()) is not None:
             yield line

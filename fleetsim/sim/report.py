@@ -1,4 +1,4 @@
-"""What became of a run, for a person and for programs: verdict, what broke, when and who, and how to play it again."""
+"""The report of a run: verdict, violations, figures and load, and the command that plays the run again."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from fleetsim.sim.scenario_events import (
 
 SCHEMA = "fleetsim-sim/1"
 FROM_EVENTS = frozenset({"I-03", "I-06"})
-"""Rules that the events of a hub can be held to at any moment, without what its agents and its ledger know."""
+"""The invariants that the events of a hub alone can show."""
 ON_VIRTUAL_TIME = frozenset({"I-02", "I-05", "I-14", "I-17", "I-26"})
-"""Rules that only a run on virtual time is held to: they compare moments that real time tells some milliseconds apart,
-count on an end without haste, or on a network all of which is seen."""
+"""Invariants for virtual time only: in real time events come milliseconds late, runs may be cut short, and only a part
+of the network is observed."""
 
 
 class Result(StrEnum):
-    """How a run went; the worst that is true."""
+    """The result of a run: the worst one that applies."""
 
     OK = "ok"
     UNEXPECTED = "unexpected"
-    """An expectation of the scenario was not met, or a ceremony cannot do its work."""
+    """An expectation of the scenario does not hold, or a ceremony has a problem."""
     VIOLATED = "violated"
-    """Something is not as it must be in any run: a defect of fleetsim."""
+    """An invariant is broken: a defect of fleetsim."""
 
 
 class RequestEnding(NamedTuple):
@@ -58,7 +58,7 @@ class RequestEnding(NamedTuple):
 
 
 class TroubleRow(NamedTuple):
-    """A kind of trouble that came: in words, how many times, and how many messages it met."""
+    """A kind of trouble in the run: its description, how often it came, and how many messages it met."""
 
     fault: str
     said: str
@@ -67,7 +67,7 @@ class TroubleRow(NamedTuple):
 
 
 class CeremonyTotals(NamedTuple):
-    """What became of one ceremony's slots between the start of a run and the end of its traffic.
+    """The slots of one ceremony between the start of a run and the end of its traffic.
 
     ``due`` is counted from its file, all else as the hub told it: slots that ``fired``, of those how many ``late``, and
     how the runs ended, by status; ``running`` did not end.
@@ -92,13 +92,13 @@ class CeremonyTotals(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A run, looked at afterwards.
+    """The report of a run.
 
-    ``began`` is when a run in real time began, by the machine's clock.
-    ``stopped_s`` is when somebody ended it before its time, ``unsettled`` how many requests were canceled because they
-    had not ended long after the traffic had; both are of runs in real time, and so is ``load``. ``of_hub`` says that it
-    was no run but a hub somewhere; ``unchecked`` are the rules that its recording cannot be held to. ``problems`` says
-    which ceremonies cannot do their work: files that are wrong, targets that do not exist or lack the skill.
+    Of runs in real time: ``began`` is the start by the machine's clock, ``stopped_s`` the second at which a person
+    ended the run early, ``unsettled`` the number of requests that were canceled because they had not ended long after
+    the traffic, and ``load`` the load. ``of_hub``: the recording is of a hub; ``unchecked`` are the invariants that
+    such a recording cannot show. ``problems`` are wrong ceremony files, and targets that do not exist or lack the
+    skill.
     """
 
     run: Run = field(repr=False)
@@ -187,7 +187,7 @@ class Report:
 
 
 def report_of(lines: Iterable[RecordingLine]) -> Report:
-    """Looks at a recording: checks the invariants, and what its scenario expects."""
+    """Reports on a recording: checks the invariants, and the expectations of its scenario."""
     run = Run.of(lines)
     start = run.started
     # A run that was stopped has no line that says how it was played.
@@ -231,7 +231,7 @@ def report_of(lines: Iterable[RecordingLine]) -> Report:
 
 
 def _troubles(run: Run) -> Iterator[TroubleRow]:
-    """Each kind of trouble that came; one that is not about messages meets none."""
+    """Each kind of trouble in the run. A trouble of a process meets no messages."""
     hits: Counter[str] = Counter()
     for met in run.all(MessagesHit):
         hits[met.fault] += met.hits
@@ -244,7 +244,7 @@ def _troubles(run: Run) -> Iterator[TroubleRow]:
 
 
 def _ceremonies(run: Run, due: SlotsCounted) -> Iterator[CeremonyTotals]:
-    """What became of the slots until the end of the traffic. Runs that somebody fired by hand are no slots."""
+    """The slots of each ceremony until the end of the traffic. Runs that a person fired are left out."""
     ends = run.started.start + timedelta(seconds=run.started.duration_s)
     slots = {
         run_id: fired
@@ -279,7 +279,7 @@ def _endings(run: Run) -> Iterator[RequestEnding]:
 
 LATE_S = 0.1
 OURS_MIN = 0.1
-"""Of less than this share of the time that requests took, the agents are the limit, not fleetsim."""
+"""Below this share of the response time, the agents are the limit, not fleetsim."""
 ELSEWHERE_S = 1.0
 ELSEWHERE_TIMES = 3.0
 
@@ -290,8 +290,7 @@ class LoadMetrics:
 
     ``response`` is from when a request was to be made until its end, ``agent`` what the agents themselves took of that,
     ``lateness`` from when it was to be made until the hub had accepted it, and ``ours`` its share of all response time.
-    ``errors`` counts ends that are no success,
-    and requests the hub refused.
+    ``errors`` counts failures, and requests that the hub refused.
     """
 
     meant: float
@@ -305,8 +304,8 @@ class LoadMetrics:
 
     @property
     def behind(self) -> str:
-        """Why the sender itself was the limit; empty if it was not: the requests were on time, or hardly later than
-        they took anyway.
+        """Why fleetsim itself was the limit; empty if the requests were on time, or their delay was small beside their
+        duration.
         """
         late = self.lateness.at(SHARES["p99"]) or 0.0
         if late <= LATE_S or self.ours < OURS_MIN:
@@ -316,7 +315,7 @@ class LoadMetrics:
 
     @property
     def elsewhere(self) -> str:
-        """Where the time passed, if most of it did not at the agents; empty if it did."""
+        """Where requests spent their time, if that was not at the agents; else empty."""
         whole, agent = self.response.at(0.5), self.agent.at(0.5)
         if whole is None or agent is None or whole < ELSEWHERE_S or whole < ELSEWHERE_TIMES * agent:
             return ""
@@ -341,7 +340,7 @@ class LoadMetrics:
         }
 
     def rows(self) -> Iterator[tuple[str, Percentiles]]:
-        """What was measured, in words."""
+        """The measured times, each with its description."""
         yield "from when it was due to its end", self.response
         yield "of that the agent's own time", self.agent
         yield "before that, until the hub had it", self.lateness

@@ -1,4 +1,4 @@
-"""What a recording shows so far: requests, troubles, ceremonies, health and figures. The one fold of its events. Pure.
+"""The one fold of a recording: requests, troubles, ceremonies, health and figures so far. Pure.
 
 The invariants, the report, the charts, the twin and the scenario screen read it. A hub that is killed repeats, after
 its next start, the events that were not in its journal: a request counts once, with its first acceptance and its first
@@ -180,7 +180,7 @@ class Run:
         self.outcomes: dict[str, list[OutcomeRecorded]] = defaultdict(list)
         self.tasks: dict[tuple[str, str], list[AgentTaskEnded]] = defaultdict(list)
         self.memory: list[tuple[MemoryCounted, int]] = []
-        """What was in memory, each with the requests in flight then."""
+        """Each count of the memory, with the requests in flight at that moment."""
         self.troubles: list[TroubleSpan] = []
         self.health: dict[str, list[tuple[float, str]]] = defaultdict(list)
         """By agent, the seconds at which its health became another."""
@@ -248,7 +248,7 @@ class Run:
         return 0.0 if self.start is None else self.last_s if self.start.of_hub else self.start.duration_s
 
     def replica_of(self, agent: str) -> str:
-        """What the scenario calls an agent of the run."""
+        """The scenario's name of an agent of the run."""
         return agent if self.start is None else self.start.replicas.get(agent, agent)
 
     def troubles_met(self, request: RequestRun) -> list[str]:

@@ -52,19 +52,19 @@ class SkillBehaviour(BaseModel):
     takes: Spans = Field(default="5s", validate_default=True)
     """How long the agent works on a task, without the time that people take to answer."""
     chunks: Numbers = 0
-    """In how many pieces it says its answer meanwhile; 0 says it at the end."""
+    """The number of pieces in which it streams its text; 0 sends all at the end."""
     succeeds: Share = 1.0
     """The share of tasks that end well; the others fail."""
     rejects: Share = 0.0
-    """The share of tasks it refuses at once."""
+    """The share of tasks that it rejects at once."""
     asks: Share = 0.0
     """The share of tasks in which it asks a person before it goes on."""
     asks_again: Share = 0.0
     """The share of those in which it asks a second time."""
     cost: Numbers | None = None
-    """What a task costs in US dollars; nothing is reported unless given."""
+    """The cost of a task in US dollars; not reported unless given."""
     confidence: Numbers | None = None
-    """How sure it says it is, from 0 to 1; nothing is reported unless given."""
+    """The confidence of the agent, from 0 to 1; not reported unless given."""
     fails_with: _Text = "it did not work out"
     """The reason it gives when it fails."""
 
@@ -75,7 +75,7 @@ class SimulatedAgent(BaseModel):
     model_config = _WRITTEN
 
     skills: Annotated[dict[_Skill, SkillBehaviour], Field(min_length=1, max_length=100)]
-    """What it offers, by the skill's id."""
+    """The skills of the agent, by id."""
     dialect: Wire = "0.3"
     """The version of A2A it speaks."""
     streaming: bool = True
@@ -87,17 +87,17 @@ class SimulatedAgent(BaseModel):
     at_once: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """How many tasks it works on at once; others wait inside it. Unlimited unless given."""
     waits: Span = Field(default="0s", validate_default=True)
-    """How long its reply to a request waits for the result, whatever the caller asks; at 0s it replies at once."""
+    """How long its reply waits for the result, also if the caller wants an early reply; 0s replies at once."""
     url: Annotated[str, Field(max_length=2_000)] | None = None
     """Where a real agent is, with `--clock real` or `xN`. How it behaves is then its own: its skills are but named."""
     api_key_env: str | None = None
     """The environment variable whose value the real agent is sent as X-API-Key: its name, never the key itself."""
     auth: AuthFile | None = None
-    """How to prove who we are to the real agent; wins over apiKeyEnv."""
+    """The credential for the real agent; overrides apiKeyEnv."""
 
     @property
     def proof(self) -> AuthEntry | None:
-        """What the real agent is shown."""
+        """The credential for the real agent."""
         if self.auth is not None:
             scheme = self.auth.scheme
             return None if scheme == "hmac" else AuthEntry(scheme=scheme, env=self.auth.credentials_env)
@@ -110,13 +110,13 @@ class Traffic(BaseModel):
     model_config = _WRITTEN
 
     skill: _Skill
-    """What is asked for."""
+    """The skill of the requests."""
     agent: _Name | None = None
-    """Who is asked; any agent with the skill unless given."""
+    """The agent of the requests; any agent with the skill unless given."""
     rate: Rate
     """How often: 12/h, 3/m, 0.5/s."""
     arrivals: Literal["poisson", "steady"] = "poisson"
-    """Whether they come by chance, or evenly."""
+    """Random (Poisson) or even arrivals."""
     curve: Annotated[list[Annotated[float, Field(ge=0, le=1_000)]], Field(min_length=1, max_length=96)] | None = None
     """Weights over the day in equal parts (24 of them: one an hour); the rate is that of the mean weight."""
     burst: Annotated[int, Field(ge=1, le=10_000)] = 1
@@ -132,11 +132,11 @@ class Traffic(BaseModel):
     ends: When | None = None
     """Until when; to the end unless given."""
     text: _Text = "Please see to this."
-    """What the agent is told."""
+    """The text of the request."""
 
 
 class People(BaseModel):
-    """Who answers what agents ask, and who gives up on what takes too long."""
+    """People who answer questions of agents, and people who cancel requests."""
 
     model_config = _WRITTEN
 
@@ -165,7 +165,7 @@ def _start(value: Any) -> datetime:
 
 
 class Mix(BaseModel):
-    """Trouble by chance: of each kind in the standard mix some, of some kinds none, as the seed decides."""
+    """Random trouble: some of each kind in the standard mix; the seed leaves some kinds out."""
 
     model_config = _WRITTEN
 
@@ -183,13 +183,13 @@ class Scenario(BaseModel):
     model_config = _WRITTEN
 
     name: _Name
-    """What it is called."""
+    """The name of the scenario."""
     about: _Text = ""
-    """What it teaches."""
+    """What the scenario shows."""
     duration: Span
     """For how long there is traffic and trouble. Then all trouble ends, and everything under way gets its time to."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
-    """What chance is drawn from; the same seed gives the same run."""
+    """The seed of all random draws; the same seed gives the same run."""
     start: Annotated[datetime, BeforeValidator(_start), WithJsonSchema({"type": "string", "format": "date-time"})] = (
         START
     )
@@ -203,13 +203,13 @@ class Scenario(BaseModel):
     ceremonies: str | None = None
     """A folder of ceremonies, as seen from this file."""
     people: People = People()
-    """Who answers and cancels."""
+    """People who answer and cancel."""
     weather: Annotated[list[Trouble], Field(max_length=1_000)] = []
     """Trouble, at its time."""
     mix: Mix | None = None
     """Trouble by chance, beside it."""
     expect: Annotated[list[Expected], Field(max_length=500)] = []
-    """What must be true of the run: fleet.success_rate >= 95%, quinn.p95 < 2m."""
+    """Expectations of the run: fleet.success_rate >= 95%, quinn.p95 < 2m."""
 
     @property
     def agents(self) -> Iterator[tuple[str, SimulatedAgent]]:
@@ -246,14 +246,14 @@ def parse_scenario(text: str | bytes, source: str) -> tuple[Scenario, YamlDocume
 
 
 def _problems(scenario: Scenario, written: YamlDocument) -> Iterator[ConfigError]:
-    """What no single key shows: names that mean nothing, and times after the end."""
+    """Problems between several keys: unknown names, and times after the end."""
     names = {name for name, _ in scenario.agents}
     known = names | set(scenario.fleet)
     offers = {skill for _, agent in scenario.agents for skill in agent.skills}
 
     def named(path: YamlPath, agent: str | None) -> Iterator[ConfigError]:
         if agent is not None and agent not in known:
-            yield written.error(path, f"there is no agent '{agent}'{did_you_mean(agent, known)}")
+            yield written.error(path, f"unknown agent '{agent}'{did_you_mean(agent, known)}")
 
     def offered(path: YamlPath, skill: str | None, agent: str | None) -> Iterator[ConfigError]:
         mine = offers
@@ -291,7 +291,7 @@ _OF_REAL_AGENTS = {"skills", "url", "api_key_env", "auth", "dialect"}
 
 
 def _real_agent(written: YamlDocument, path: YamlPath, agent: SimulatedAgent) -> Iterator[ConfigError]:
-    """What an agent with an address cannot have, and one without."""
+    """Keys that an agent with, or without, an address cannot have."""
     if agent.url is None:
         for key in ("api_key_env", "auth"):
             if key in agent.model_fields_set:
@@ -304,7 +304,7 @@ def _real_agent(written: YamlDocument, path: YamlPath, agent: SimulatedAgent) ->
     except ConfigError as error:
         yield written.error((*path, "url"), str(error), hint=error.hint)
     for key in sorted(agent.model_fields_set - _OF_REAL_AGENTS):
-        why = f"'{to_camel(key)}' cannot be said of an agent that is called by its 'url'"
+        why = f"'{to_camel(key)}' is not a key of an agent with a 'url'"
         yield written.error((*path, to_camel(key)), why, key=True)
     for skill, behaviour in agent.skills.items():
         if behaviour.model_fields_set:
@@ -326,7 +326,7 @@ def shipped_scenarios() -> dict[str, Path]:
 
 
 def read_scenario(scenario: str) -> tuple[str, bytes, Path]:
-    """Its source as errors name it, its text, and the folder it is in. Raises ConfigError if there is none."""
+    """The source for error messages, the text, and the folder of a scenario. Raises ConfigError if it is missing."""
     path = Path(scenario)
     known = shipped_scenarios()
     if not path.exists() and scenario in known:
@@ -337,7 +337,7 @@ def read_scenario(scenario: str) -> tuple[str, bytes, Path]:
     except OSError as error:
         hint = "`fleetsim sim list` names those that come with fleetsim"
         if "/" not in scenario and not path.suffix:
-            raise ConfigError(f"there is no scenario '{scenario}'{did_you_mean(scenario, known)}", hint=hint) from None
+            raise ConfigError(f"unknown scenario '{scenario}'{did_you_mean(scenario, known)}", hint=hint) from None
         raise ConfigError(f"{scenario}: {error.strerror}", hint=hint) from None
 
 
@@ -401,7 +401,7 @@ def mixed(scenario: Scenario, mix: Mix) -> MixedTroubles:
 
 
 def with_mix_written(values: Mapping[str, Any], scenario: Scenario) -> dict[str, Any]:
-    """The same run with the trouble that the seed draws as a list, which can be cut down."""
+    """The same run with the drawn troubles as a list, which can be cut down."""
     if scenario.mix is None:
         return dict(values)
     drawn = [trouble_values(trouble) for trouble in mixed(scenario, scenario.mix).troubles]
@@ -410,7 +410,7 @@ def with_mix_written(values: Mapping[str, Any], scenario: Scenario) -> dict[str,
 
 
 def trouble_values(trouble: Trouble) -> dict[str, Any]:
-    """What a scenario has for a trouble."""
+    """The keys of a trouble in a scenario."""
     given = {
         "fault": trouble.fault,
         "at": None if trouble.at is None else str(trouble.at),

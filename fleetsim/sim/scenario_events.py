@@ -1,8 +1,7 @@
 """The events of a recording that no hub publishes: the scenario, its troubles, calls, tasks of agents and the verdict.
 
-``recording`` reads one from each line that is no event of the hub. A member has the name of its key in the file, so
-names cannot change; ``agent``, ``skill``, ``task_id`` and ``correlation_id`` are those of ``Event``. Seconds are those
-of the run.
+``recording`` reads each line into one of them, or into an event of the hub. A member has the name of its key in the
+file, so names cannot change. Seconds are those of the run.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fleetsim.sim.expectation import Expectation
 
 RECORDED_S_MAX = 1e9
 CLOCK = r"^(virtual|real|x[1-9][0-9]{0,4}(\.[0-9]{1,6})?)$"
-"""How fast the run was: on virtual time, as time passes, or so many times as fast."""
+"""The rate of the run: virtual time, real time, or N times as fast."""
 Second: TypeAlias = Annotated[float, Meta(ge=0, le=RECORDED_S_MAX)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=10**12)]
 Amount: TypeAlias = Annotated[float, Meta(ge=0, le=1e15)]
@@ -34,7 +33,7 @@ def check_moment(at: datetime | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent(Event):
-    """What they have in common: the second of the run, and the line of the file."""
+    """An event with its second of the run and its line in the file."""
 
     t: Second = 0.0
     line: int = 0
@@ -196,7 +195,7 @@ class HubKilled(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockMoved(RunEvent):
-    """The hub's clock was set, by so many seconds. Made by whoever plays the recording: no line has it."""
+    """The hub's clock was set by ``by_s`` seconds. The playback makes this event: no line has it."""
 
     TOPIC: ClassVar[str] = "scenario.clock"
     level: Level = Level.WARN
@@ -259,7 +258,7 @@ class KeptTasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCounted(RunEvent):
-    """What the hub has in memory for requests, by kind, and the tasks of each agent."""
+    """Entries in the hub's memory, by kind, and the tasks of each agent."""
 
     hub: Mapping[str, Count]
     agents: Mapping[str, KeptTasks]
@@ -347,7 +346,7 @@ class WebhooksRepeated(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTaskEnded(RunEvent):
-    """A task as its agent has it. ``ended`` is its state, or killed or open; ``text`` a digest of what it said."""
+    """A task as its agent has it. ``ended`` is its state, or killed or open; ``text`` is a digest of its text."""
 
     begun_s: Second
     ended_s: Second | None = None

@@ -1,4 +1,4 @@
-"""What every run of a scenario has, on whichever clock: who is told of what happens, and trouble at its time."""
+"""The common part of every run of a scenario: the recording, and each trouble at its time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ OUTCOMES_MAX = 10_000_000
 
 
 class ScenarioRun(ABC):
-    """One run, told to ``recorder``. ``ceremonies`` are the files of the scenario's folder, by name; ``agents`` its
-    simulated ones.
+    """One run, written to ``recorder``. ``ceremonies`` are the files of the scenario's folder, by name; ``agents`` are
+    the simulated agents.
     """
 
     def __init__(
@@ -42,40 +42,40 @@ class ScenarioRun(ABC):
         self.agents = dict(agents)
         self._slower: dict[str, float] = dict.fromkeys(self.agents, 1.0)
 
-    # ------------------------------------------------------------------ what befalls them
+    # ------------------------------------------------------------------ troubles
 
-    async def _befall(self, trouble: Trouble) -> None:
-        """One trouble, from its beginning to its end."""
+    async def _bring_trouble(self, trouble: Trouble) -> None:
+        """Plays one trouble from its begin to its end."""
         await self.clock.sleep(trouble.begins_s(self.scenario.start))
         names = self.scenario.replicas_of(trouble.agent) if trouble.agent else tuple(self.agents)
-        self.tell("trouble", fault=trouble.fault, agent=trouble.agent, phase="begins", said=trouble.in_words)
+        self.record("trouble", fault=trouble.fault, agent=trouble.agent, phase="begins", said=trouble.in_words)
         lasts = self.scenario.duration if trouble.lasts is None else trouble.lasts
         try:
             if trouble.kind.fault is not None:
-                await self._over_messages(trouble, names, lasts)
+                await self._disturb_messages(trouble, names, lasts)
             else:
-                await self._over_processes(trouble, names, lasts)
+                await self._disturb_processes(trouble, names, lasts)
         finally:
-            self.tell("trouble", fault=trouble.fault, agent=trouble.agent, phase="ends")
+            self.record("trouble", fault=trouble.fault, agent=trouble.agent, phase="ends")
 
-    async def _over_messages(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
-        up = self._put_up(trouble, names)
+    async def _disturb_messages(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
+        up = self._add_faults(trouble, names)
         try:
             await self.clock.sleep(lasts)
         finally:
             for one in up:
                 one.lift()
-            self.tell("hits", fault=trouble.fault, hits=sum(one.hits for one in up))
+            self.record("hits", fault=trouble.fault, hits=sum(one.hits for one in up))
 
     @abstractmethod
-    def _put_up(self, trouble: Trouble, names: tuple[str, ...]) -> Sequence[Weather]:
-        """Have a trouble meet messages of these agents from now on."""
+    def _add_faults(self, trouble: Trouble, names: tuple[str, ...]) -> Sequence[Weather]:
+        """Adds the faults of a trouble to messages of these agents."""
 
     @abstractmethod
-    async def _over_processes(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
-        """Have a trouble befall processes, clocks or storage for so many of the run's seconds."""
+    async def _disturb_processes(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
+        """Disturbs processes, clocks or storage for ``lasts`` seconds of the run."""
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ the recording
 
     @property
     def now(self) -> float:
@@ -87,11 +87,11 @@ class ScenarioRun(ABC):
     def slowness(self, agent: str) -> float:
         return self._slower[agent]
 
-    def tell(self, kind: str, **members: object) -> None:
+    def record(self, kind: str, **members: object) -> None:
         self.recorder.write(self.now, kind, **members)
 
     async def _listen(self, hub: Hub) -> None:
-        """Tell all that a hub says, to its last word."""
+        """Records all events of a hub until it stops."""
         async with hub.events.subscribe(after_seq=0, keep_max=10_000_000) as events:
             try:
                 async for batch in events:
@@ -102,8 +102,8 @@ class ScenarioRun(ABC):
                     for event in await events.next_batch():
                         self.recorder.event(self.now, event)
 
-    def _tell_health(self, hub: Hub) -> None:
-        self.tell(
+    def _record_health(self, hub: Hub) -> None:
+        self.record(
             "health",
             now=hub.runtime.clock.now().isoformat(),
             seq=hub.events.last_seq,
@@ -113,8 +113,8 @@ class ScenarioRun(ABC):
             },
         )
 
-    async def _tell_outcomes(self, hub: Hub) -> Mapping[str, str]:
-        """Tell what is on record in the end; by correlation id, what stands for each."""
+    async def _record_outcomes(self, hub: Hub) -> Mapping[str, str]:
+        """Records the outcomes in the ledger. Returns a digest of each, by correlation id."""
         told: dict[str, str] = {}
         for outcome in await self._outcomes(hub):
             intent = await hub.ledger.request(outcome.correlation_id)
@@ -126,27 +126,27 @@ class ScenarioRun(ABC):
         return await hub.ledger.outcomes(since=EPOCH, limit=OUTCOMES_MAX)
 
 
-class _Complaints(logging.Handler):
-    def __init__(self, tell: Callable[[str], None]) -> None:
+class _ErrorLog(logging.Handler):
+    def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__(logging.ERROR)
-        self._tell = tell
+        self._record = write
 
     def emit(self, record: logging.LogRecord) -> None:
         why = f": {record.exc_info[1]!r}" if record.exc_info else ""
-        self._tell(one_line(f"{record.name}: {record.getMessage()}{why}", 400))
+        self._record(one_line(f"{record.name}: {record.getMessage()}{why}", 400))
 
 
 @contextmanager
-def complaints_told(tell: Callable[[str], None]) -> Iterator[None]:
-    """``tell`` is told of each, as one line. Of the rest nothing is logged unless somebody debugs."""
-    complaints, log = _Complaints(tell), logging.getLogger("fleetsim")
+def background_failures(write: Callable[[str], None]) -> Iterator[None]:
+    """Passes each logged error to ``write`` as one line, and logs the rest only at level DEBUG."""
+    handler, log = _ErrorLog(write), logging.getLogger("fleetsim")
     level, log.propagate = log.level, log.propagate and log.isEnabledFor(logging.DEBUG)
-    if not log.propagate:  # a day of a fleet is thousands of lines that nobody asked for
+    if not log.propagate:  # a day of a fleet is thousands of lines
         log.setLevel(logging.ERROR)
-    log.addHandler(complaints)
+    log.addHandler(handler)
     try:
         yield
     finally:
-        log.removeHandler(complaints)
+        log.removeHandler(handler)
         log.setLevel(level)
         log.propagate = True

@@ -28,14 +28,14 @@ from fleetsim.sim.text import SHOWN_MAX
 from fleetsim.sim.troubles import KINDS
 
 AHEAD = 2
-"""How many seeds a worker has waiting: none is idle while another is at a long one."""
+"""Seeds that wait per worker, so that no worker is idle while another plays a long one."""
 AGAIN_EVERY = 20
-"""One seed of so many is played twice: it must be the same run."""
+"""Every twentieth seed is played twice: both runs must be the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedRun:
-    """What became of one seed. ``times`` and ``hits`` are by kind of trouble, ``cases`` by number of the invariant."""
+    """The result of one seed. ``times`` and ``hits`` are by kind of trouble, ``cases`` by number of the invariant."""
 
     seed: int
     result: Result
@@ -86,9 +86,9 @@ def run_seeds(
     seeds: int,
     jobs: int = 1,
 ) -> Generator[SeedRun, None, None]:
-    """What became of each seed from ``first`` on, in their order, so that the first violation is always the same.
+    """The results of the seeds from ``first`` on, in their order, so that the first violation is always the same.
 
-    No more than ``jobs`` times ``AHEAD`` are handed out at once; what is not wanted any more is withdrawn.
+    At most ``jobs`` times ``AHEAD`` seeds are submitted at once; when the caller stops, the rest is canceled.
     """
     wanted = iter(range(first, first + seeds))
     handed = deque(
@@ -106,7 +106,7 @@ def run_seeds(
 
 @dataclass(slots=True)
 class Coverage:
-    """What many seeds came to, added up: a kind of trouble or a rule that no seed met is there with 0."""
+    """The sum of many seeds. Kinds of trouble and invariants that no seed met have 0."""
 
     runs: int = 0
     first: int | None = None
@@ -122,12 +122,12 @@ class Coverage:
     cpu_s: float = 0.0
 
     def never_met(self) -> tuple[str, ...]:
-        """Kinds of trouble that no seed brought, or that met no message, and rules that were never looked at."""
+        """Kinds of trouble that never came or met no message, and invariants without a case."""
         idle = [name for name, kind in KINDS.items() if not (self.hits if kind.fault else self.times)[name]]
         return (*idle, *(number for number, cases in self.cases.items() if not cases))
 
     def add(self, run: SeedRun) -> None:
-        """One more."""
+        """Adds the result of a seed."""
         self.runs += 1
         self.first = run.seed if self.first is None else self.first
         self.last = run.seed
@@ -148,7 +148,7 @@ SEEDS_SCHEMA = "fleetsim-sim-seeds/1"
 
 
 def coverage_lines(coverage: Coverage, name: str, *, wanted: int, wall_s: float) -> Iterator[str]:
-    """Verdict, what broke and on which seeds, then what was met: every kind of trouble and every rule."""
+    """The coverage as lines: verdict, violations with their seeds, then each kind of trouble and each invariant."""
     seeds = "no seed" if not coverage.runs else f"seeds {coverage.first} to {coverage.last}"
     said = f"{len(coverage.violated)} broke a rule that must always hold" if coverage.violated else "no rule broken"
     yield f"{name}, {seeds}: {said}" + (f" ({coverage.runs:,} of {wanted:,} played)" if coverage.runs < wanted else "")
@@ -180,7 +180,7 @@ def coverage_lines(coverage: Coverage, name: str, *, wanted: int, wall_s: float)
 
 
 def coverage_json(coverage: Coverage, name: str, *, wall_s: float, shrunk: str | None) -> dict[str, Any]:
-    """The same as one document."""
+    """The coverage as one JSON document."""
     return {
         "schema": SEEDS_SCHEMA,
         "scenario": name,
@@ -226,8 +226,8 @@ def shrink(
 ) -> Values:
     """The smallest scenario found that still breaks the rule; ``values`` does, at ``broken_at_s`` of its run.
 
-    ``breaks`` plays the text of a scenario; ``go_on`` is told before each try how many there were and the smallest
-    scenario so far, and says whether to go on.
+    ``breaks`` plays the text of a scenario. ``go_on`` is called before each try with the number of tries and the
+    smallest scenario so far, and returns whether to try again.
     """
     return _Search(values, breaks, go_on).run(broken_at_s)
 
@@ -284,7 +284,7 @@ class _Search:
                     pass
                 while any(map(self._try, _without_one_key(self.values))):
                     pass
-        except (_Enough, KeyboardInterrupt):  # whoever has waited long enough is given what there is
+        except (_Enough, KeyboardInterrupt):  # the person has waited long enough, and gets the smallest so far
             pass
         return self.values
 
@@ -307,7 +307,7 @@ class _Search:
                 parts *= 2
 
     def _try(self, values: Values) -> bool:
-        """Whether it still breaks, and so is the smallest yet. What is no scenario breaks nothing."""
+        """Whether it still breaks the rule, and so is the smallest yet. A text that is not a scenario does not."""
         try:
             values = _consistent(values)
             text = scenario_text(values)

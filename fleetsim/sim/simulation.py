@@ -1,7 +1,7 @@
 """A run: the production hub and agents on virtual time, with a scenario's traffic, people and weather over them.
 
-What runs is what a fleet runs in production; only the clock, the network, the disk and the skills are simulated
-(``fleetsim.testbed``). Everything that happens is told to a ``Recorder``, which is all that is read afterwards.
+Hub and agents are those of production; only the clock, the network, the disk and the skills are simulated
+(``fleetsim.testbed``). A ``Recorder`` writes everything that happens, and the report reads nothing else.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from fleetsim.hub.keys import HubKeys, next_epoch
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.model.text import one_line
 from fleetsim.runtime.workers import Workers
-from fleetsim.sim.agents import AgentTask, Engine, FleetKeys, kept_by, simulated_agent
-from fleetsim.sim.calls import CallWitness, WebhookForger
+from fleetsim.sim.agents import AgentTask, Engine, FleetKeys, simulated_agent, tasks_in_memory
+from fleetsim.sim.calls import CallObserver, SpoofedWebhookSender
 from fleetsim.sim.ceremonies import CeremonyEditor
 from fleetsim.sim.clocks import ClockRate, RunClock
 from fleetsim.sim.recorder import Recorder, digest_of
 from fleetsim.sim.scenario import Scenario, mixed
-from fleetsim.sim.scenario_run import ScenarioRun, complaints_told
+from fleetsim.sim.scenario_run import ScenarioRun, background_failures
 from fleetsim.sim.traffic import TrafficSource
 from fleetsim.sim.troubles import Trouble, match_of
 from fleetsim.testbed import faults
@@ -56,19 +56,19 @@ HUB_ADDRESS = "93.184.216.34"
 FOLDER = Path("ceremonies")
 KEEP_ALL = LedgerLimits(outcomes_max=10_000_000, keep_s=366 * 86_400.0)
 LEDGER_BYTES_MAX = 2 * 1024 * 1024
-"""What of the ledger is held in memory: SQLite walks what it would have to write at every commit, so no more."""
+"""The page cache of the ledger. SQLite walks it at every commit, so it is small."""
 HEALTH_EVERY_S = 3_600.0
 HEALTH_LOOKS_MIN = 24
 """How often health is looked at in a run too short for one look an hour."""
 BEAT_S = 10.0
 EDIT_EVERY_S = 30.0
-"""How often somebody at work in the ceremonies' folder saves a file, and a stranger tries to be heard."""
+"""Seconds between two edits of ceremony files, and between two spoofed webhooks."""
 EDITS_FILES = frozenset({"ceremony-edits", "new-zone"})
 UNTOUCHED_S = 86_400.0
 """How often the hub looks at files, or at cards, that nothing in the run changes or keeps from it."""
 SETTLE_LOOK_S = 10.0
 SETTLE_GRACE_S = 600.5
-"""Not a whole number: what is looked at then is no slot of a ceremony's."""
+"""Not a whole number, so that it never ends at a slot of a ceremony."""
 
 
 def origin_of(agent: str) -> str:
@@ -91,12 +91,12 @@ class Simulation(ScenarioRun):
         super().__init__(scenario, recorder, RunClock(ClockRate()), ceremonies=ceremonies, agents=dict(scenario.agents))
         self.network = MemoryNetwork(seed=scenario.seed)
         self.network.addresses[str(urlsplit(HUB).hostname)] = (HUB_ADDRESS,)
-        self.network.seen = deque(maxlen=0)  # each request is told of when it is over
+        self.network.seen = deque(maxlen=0)  # the observer sees each request when it is over
         places = {origin_of(name): name for name, _ in scenario.agents} | {HUB: "hub"}
         self.keys = FleetKeys((name for name, _ in scenario.agents), Random(f"{scenario.seed}/keys"))
-        self.calls = CallWitness(self.tell, places, self.keys)
+        self.calls = CallObserver(self.record, places, self.keys)
         self.network.witnesses.append(self.calls)
-        self.forger = WebhookForger(self.network, self.tell)
+        self.forger = SpoofedWebhookSender(self.network, self.record)
         files = MemoryFiles({str(FOLDER / "README.md"): "about"})
         for name, content in ceremonies.items():
             files.put(normpath(FOLDER / name), content)
@@ -111,7 +111,7 @@ class Simulation(ScenarioRun):
         self._settings = replace(
             scenario.settings, base_url=scenario.settings.base_url or HUB, card_refresh_s=refresh_s
         )
-        self.editor = CeremonyEditor(files, FOLDER, self.tell)
+        self.editor = CeremonyEditor(files, FOLDER, self.record)
         self.runtime = virtual_runtime(scenario.seed, self.network, scenario.start, name="hub", files=files)
         self.disk = SimulatedDisk(InlineStorage(lambda: open_memory(scenario.start, LEDGER_BYTES_MAX)))
         self.hub_keys = HubKeys.fresh(self.runtime.ids)
@@ -133,7 +133,7 @@ class Simulation(ScenarioRun):
     # ------------------------------------------------------------------ the run
 
     async def play(self) -> None:
-        """All of it: traffic and trouble for ``duration``, then calm until everything has ended, then the truth."""
+        """Plays traffic and trouble for ``duration``, waits until every request has ended, and records the outcomes."""
         scenario = self.scenario
         self.recorder.start(scenario, ClockRate(), self.ceremonies, self._entries)
         await self.disk.storage.start()
@@ -142,54 +142,54 @@ class Simulation(ScenarioRun):
         async with self.network, self._workers, self._around_hub:
             await self._start_hub()
             await self._cards_read()
-            await self._have_weather_and_traffic()
+            await self._play_traffic_and_troubles()
             await self._settle()
             assert self.hub is not None
-            self._tell_health(self.hub)
-            await self._hear_webhooks_again(self.hub, await self._tell_outcomes(self.hub))
-            self._tell_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
-            self._tell_kept(self.hub)
+            self._record_health(self.hub)
+            await self._repeat_webhooks(self.hub, await self._record_outcomes(self.hub))
+            self._record_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
+            self._record_memory(self.hub)
             await self.disk.storage.read(lambda connection: self.keys.look_for(image(connection), "the ledger"))
             told = [f"a key stood in {self.recorder.with_keys} lines of the recording"] * bool(self.recorder.with_keys)
-            self.tell("keys", carried=self.keys.carried, strayed=[*self.keys.strayed, *told])
-            self.tell("reached", origins=sorted(f"{source} {origin}" for source, origin in self.calls.reached))
+            self.record("keys", carried=self.keys.carried, strayed=[*self.keys.strayed, *told])
+            self.record("reached", origins=sorted(f"{source} {origin}" for source, origin in self.calls.reached))
             self._over = True
-            self.tell("end", kept={what: count for what, count in self.hub.tracker.kept().items() if count})
+            self.record("end", kept={what: count for what, count in self.hub.tracker.kept().items() if count})
             await self._workers.close()
             await self._around_hub.close()
             await self.hub.__aexit__(None, None, None)
         await self.disk.storage.stop()
 
-    async def _have_weather_and_traffic(self) -> None:
+    async def _play_traffic_and_troubles(self) -> None:
         scenario = self.scenario
         self.traffic.come()
         if self._left_out is not None:
-            self.tell("mix", left_out=list(self._left_out))
+            self.record("mix", left_out=list(self._left_out))
         weather = Workers("weather")
         async with weather:
             for number, trouble in enumerate(self._troubles):
-                weather.start(self._befall(trouble), name=f"{number} {trouble.fault}")
+                weather.start(self._bring_trouble(trouble), name=f"{number} {trouble.fault}")
             self._workers.start(self._look_at_health(), name="health")
-            self._workers.start(self._watch_the_loop(), name="beat")
+            self._workers.start(self._measure_loop(), name="beat")
             await asyncio.sleep(scenario.duration)
 
     async def _settle(self) -> None:
-        """All trouble has ended; wait until every request has its outcome, or the longest that one may take is over."""
+        """Ends all trouble, and waits until every request has its outcome, at most for the longest limit."""
         self.disk.full, self.disk.slow_s, self.disk.failures = False, 0.0, 0
         for name in self.agents:
             self._slower[name] = 1.0
         put_back = await self.editor.put_back()
         await self._start_hub()
         if put_back:
-            await asyncio.sleep(SETTLE_LOOK_S)  # it is in force again then, and can be ended
+            await asyncio.sleep(SETTLE_LOOK_S)  # then the hub has read it, and can disable the ceremony
         await self.traffic.end_ceremonies()
-        self.tell("calm")
+        self.record("calm")
         calm_s = self.now
         asked_s = -1.0
-        while asked_s < self.traffic.asked_s:  # conversations go on
+        while asked_s < self.traffic.asked_s:  # conversations continue
             asked_s = self.traffic.asked_s
             await self._idle(calm_s)
-            await asyncio.sleep(SETTLE_GRACE_S)  # what agents still have to say comes to nobody who waits for it
+            await asyncio.sleep(SETTLE_GRACE_S)  # agents finish sending
         await self._idle(calm_s)  # ceremonies fire meanwhile
 
     async def _idle(self, calm_s: float) -> None:
@@ -203,7 +203,7 @@ class Simulation(ScenarioRun):
                 return
             await asyncio.sleep(SETTLE_LOOK_S)
 
-    # ------------------------------------------------------------------ who runs
+    # ------------------------------------------------------------------ hub and agents
 
     def _mount(self, name: str) -> None:
         origin = origin_of(name)
@@ -215,7 +215,7 @@ class Simulation(ScenarioRun):
         self.network.mount(origin, agent.mount(self._engines[name]))
 
     async def _kill_agent(self, name: str) -> int:
-        """It is gone at once, with all its tasks: nothing that it still tries leaves it. Which of its deaths it is."""
+        """Kills an agent with all its tasks; nothing that it still sends leaves it. Returns how often it was killed."""
         self.network.fault(faults.Refuse(), Match(source=f"{name}#{self._deaths[name]}"))
         self._deaths[name] = death = self._deaths[name] + 1
         self._dead.add(name)
@@ -232,7 +232,7 @@ class Simulation(ScenarioRun):
         self._session = self.disk.session()
         ledger = SqliteLedger(self._session, KEEP_ALL)
         entries = tuple(
-            # The cards of 0.1 do not say what they speak: whoever lists such an agent does.
+            # The cards of 0.1 do not name their version, so the entry does.
             AgentEntry(
                 name=name,
                 url=f"{origin_of(name)}/a2a",
@@ -252,7 +252,7 @@ class Simulation(ScenarioRun):
             look_every_s=self._look_every_s,
         )
         self.network.mount(HUB, build_app(hub))
-        # Listening begins before the hub does, so that nothing it says is missed.
+        # The subscription begins before the hub starts, so that no event is missed.
         self._around_hub.start(self._listen(hub), name="events")
         await asyncio.sleep(0)
         await hub.__aenter__()
@@ -260,7 +260,7 @@ class Simulation(ScenarioRun):
         self._around_hub.start(self.traffic.answer(hub), name="people")
 
     async def _written(self) -> None:
-        """Wait until the hub has written something, of which it hears nothing any more."""
+        """Waits until the hub has written to its ledger. It is cut off before it knows."""
         if self.disk.written is None:
             self.disk.written = asyncio.get_running_loop().create_future()
         try:
@@ -269,7 +269,7 @@ class Simulation(ScenarioRun):
             self.disk.written = None
 
     async def _kill_hub(self) -> None:
-        """It is gone at once: nothing it still tries reaches the disk or the network."""
+        """Kills the hub; nothing that it still tries reaches the disk or the network."""
         async with self._hub_changes:
             hub, self.hub = self.hub, None
             if hub is None or self._session is None:
@@ -280,8 +280,8 @@ class Simulation(ScenarioRun):
                 await self._around_hub.close()
                 with suppress(FleetsimError):
                     await hub.__aexit__(None, None, None)
-            self.tell("killed", journalled=await SqliteLedger(self.disk.session(), KEEP_ALL).last_seq())
-            self._tell_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
+            self.record("killed", journalled=await SqliteLedger(self.disk.session(), KEEP_ALL).last_seq())
+            self._record_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
 
     async def _cards_read(self) -> None:
         """Traffic begins once every agent is known, as it would with a fleet that runs."""
@@ -289,9 +289,9 @@ class Simulation(ScenarioRun):
         while hub is not None and any(view.card is None for view in hub.broker.views() if view.entry.enabled):  # noqa: ASYNC110
             await asyncio.sleep(1.0)
 
-    # ------------------------------------------------------------------ what befalls them
+    # ------------------------------------------------------------------ troubles
 
-    def _put_up(self, trouble: Trouble, names: tuple[str, ...]) -> list[Weather]:
+    def _add_faults(self, trouble: Trouble, names: tuple[str, ...]) -> list[Weather]:
         assert trouble.kind.fault is not None
         fault = trouble.kind.fault(trouble.how_much)
         everywhere = trouble.kind.on == "webhook" and trouble.agent is None
@@ -300,7 +300,7 @@ class Simulation(ScenarioRun):
         ]
         return [self.network.fault(fault, match, probability=trouble.share) for match in matches]
 
-    async def _over_processes(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
+    async def _disturb_processes(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
         match trouble.fault:
             case "agent-down":
                 for name in names:
@@ -356,7 +356,7 @@ class Simulation(ScenarioRun):
                 await self._for(lasts, lambda: setattr(self.disk, "full", False))
 
     def _revive(self, dead: Mapping[str, int]) -> None:
-        """Mount those again that did not die once more meanwhile: whoever killed them last brings them back."""
+        """Starts agents again, except those that another trouble killed meanwhile: that one will start them."""
         for name, deaths in dead.items():
             if self._deaths[name] == deaths:
                 self._dead.discard(name)
@@ -369,7 +369,7 @@ class Simulation(ScenarioRun):
                 self.network.up(origin_of(name))
 
     async def _every(self, pause_s: float, seconds: float, do: Callable[[], Awaitable[None]]) -> None:
-        """Do it again and again for so long."""
+        """Repeats ``do`` for ``seconds``."""
         until = self.now + seconds
         while self.now < until:
             await do()
@@ -381,7 +381,7 @@ class Simulation(ScenarioRun):
         finally:
             end()
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ the recording
 
     def ended(self, task: AgentTask) -> None:
         if task.life != self._deaths[task.agent]:
@@ -390,37 +390,37 @@ class Simulation(ScenarioRun):
             task.ended = "open"  # the agent stops because the run is over
         super().ended(task)
 
-    async def _hear_webhooks_again(self, hub: Hub, before: Mapping[str, str]) -> None:
-        """The last webhooks once more, in another order: what is on record must not change."""
+    async def _repeat_webhooks(self, hub: Hub, before: Mapping[str, str]) -> None:
+        """Sends the newest webhooks once more, in another order. Outcomes on record must not change."""
         arrived = await self.forger.repeat(tuple(self.calls.webhooks), self._stream("repeat"))
         after = {outcome.correlation_id: digest_of(repr(outcome)) for outcome in await self._outcomes(hub)}
         changed = sorted(cid for cid in before.keys() | after.keys() if before.get(cid) != after.get(cid))
-        self.tell("repeated", webhooks=arrived, changed=changed)
+        self.record("repeated", webhooks=arrived, changed=changed)
 
-    def _tell_ledger(self, damage: str | None) -> None:
-        self.tell("ledger", damage=damage or "")
+    def _record_ledger(self, damage: str | None) -> None:
+        self.record("ledger", damage=damage or "")
 
-    async def _watch_the_loop(self) -> None:
-        """Nothing that runs may hold up the loop: on virtual time not by a moment, unless it was to stall."""
+    async def _measure_loop(self) -> None:
+        """Records each delay of the loop: on virtual time only a trouble may block it."""
         while True:
             due = self.now + BEAT_S
             await asyncio.sleep(BEAT_S)
             if self.now > due:
-                self.tell("late", seconds=round(self.now - due, 6), stalled=round(self._stalled_s, 6))
+                self.record("late", seconds=round(self.now - due, 6), stalled=round(self._stalled_s, 6))
             self._stalled_s = 0.0
 
-    def _tell_kept(self, hub: Hub) -> None:
-        """How much there is of what must not grow: in the hub, and of each agent's tasks."""
-        agents = {name: kept_by(engine, self.now) for name, engine in self._engines.items() if engine.started}
-        self.tell("kept", hub=hub.tracker.kept(), agents=agents)
+    def _record_memory(self, hub: Hub) -> None:
+        """Records the entries in the hub's memory, and the tasks of each agent."""
+        agents = {name: tasks_in_memory(engine, self.now) for name, engine in self._engines.items() if engine.started}
+        self.record("kept", hub=hub.tracker.kept(), agents=agents)
 
     async def _look_at_health(self) -> None:
         every_s = min(HEALTH_EVERY_S, self.scenario.duration / HEALTH_LOOKS_MIN)
         while True:
             await asyncio.sleep(every_s)
             if self.hub is not None:
-                self._tell_health(self.hub)
-                self._tell_kept(self.hub)
+                self._record_health(self.hub)
+                self._record_memory(self.hub)
 
     def _stream(self, owner: str) -> Random:
         return self.runtime.rng.stream(f"sim/{owner}")
@@ -433,10 +433,10 @@ def play(
     *,
     entries: Sequence[AgentEntry] = (),
 ) -> None:
-    """Run a scenario on virtual time, telling ``recorder`` all of it.
+    """Plays a scenario on virtual time, and writes all of it to ``recorder``.
 
-    What fails unseen, and a run in which everybody waits for something that cannot come, is a complaint in the
-    recording: the checker decides.
+    A failure in the background, or a run in which all workers wait for ever, becomes a line in the recording. The
+    invariants decide about it.
     """
     simulation = Simulation(scenario, recorder, ceremonies or {}, entries)
     seconds = 0.0
@@ -450,7 +450,7 @@ def play(
 
     with (
         simulation.keys.handed_over(),
-        complaints_told(lambda said: recorder.write(simulation.now, "complaint", said=said)),
+        background_failures(lambda said: recorder.write(simulation.now, "complaint", said=said)),
     ):
         try:
             run(main, seed=scenario.seed, start=scenario.start, shuffle=True)
@@ -472,7 +472,7 @@ class SimulatedDisk:
         self.written: asyncio.Future[None] | None = None
 
     def session(self) -> DiskSession:
-        """What one hub has of it."""
+        """The storage of one life of the hub."""
         return DiskSession(self)
 
 

@@ -1,4 +1,4 @@
-"""A report as lines for a person. Text that came out of a run is one harmless line wherever it stands."""
+"""A report as lines for a person. Text of a run is always one harmless line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def moment(start: datetime, at_s: float) -> str:
 
 
 def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
-    """The lines: verdict, what broke, when and who, the figures, and how to play it again."""
+    """The lines: verdict, violations, figures, and the command that plays the run again."""
     fleet = report.figures.get(FLEET, {})
     played = ""
     if not report.clock.virtual:
@@ -148,7 +148,7 @@ def _invariants(report: Report, verbose: bool) -> Iterator[str]:
     elif idle:
         yield f"    nothing in this run to hold them to: {', '.join(idle)}"
     if report.unchecked:
-        yield f"    not checked, as a hub's events do not tell enough: {', '.join(report.unchecked)}"
+        yield f"    not checked, as a hub's events do not show enough: {', '.join(report.unchecked)}"
     for v in report.verdicts:
         if v.violations:
             yield f"  BROKEN {v.invariant.number} {v.invariant.rule}: {len(v.violations)} times"
@@ -156,7 +156,7 @@ def _invariants(report: Report, verbose: bool) -> Iterator[str]:
 
 
 def violations(start: datetime, verdict: Verdict) -> Iterator[str]:
-    """When, who and what, of the first violations."""
+    """The first violations, each with moment, agent and request."""
     for wrong in verdict.violations[:SHOWN_MAX]:
         who = " ".join(part for part in (wrong.agent, wrong.correlation_id) if part)
         yield f"{moment(start, wrong.at_s)} {who}: {one_line(wrong.said, 120)}"
@@ -172,7 +172,7 @@ def figure_rows(report: Report) -> list[list[str]]:
 
 
 def ceremony_rows(report: Report) -> list[list[str]]:
-    """What became of the slots of each ceremony, as a table: a row of heads, then a row for each."""
+    """The slots of each ceremony as a table: a row of heads, then a row for each."""
     rows = [["", "DUE", "FIRED", "LATE", "MISSED", "SKIPPED", "SUCCESS", "FAILURE", "TIMEOUT", "RUNNING"]]
     for totals in report.ceremonies:
         ended = [totals.ended.get(status, 0) for status in ("success", "failure", "timeout")]
@@ -198,7 +198,7 @@ def load_rows(load: LoadMetrics) -> list[list[str]]:
 
 
 def load_lines(load: LoadMetrics) -> Iterator[str]:
-    """How often was asked, what went wrong, and whether fleetsim itself was the limit."""
+    """Rates, errors, and whether fleetsim itself was the limit."""
     yield f"{load.meant:.3g} requests a second were due, {load.sent:.3g} sent, {load.ended:.3g} ended"
     for kind, count in sorted(load.errors.items(), key=lambda pair: -pair[1])[:SHOWN_MAX]:
         yield f"{count} x {one_line(kind, 110)}"

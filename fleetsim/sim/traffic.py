@@ -62,10 +62,10 @@ STARTED_S = 0.5
 
 
 class TrafficSource:
-    """A scenario's traffic and people. ``hub`` is the one that runs now, None while there is none.
+    """A scenario's traffic and people. ``hub`` returns the hub that runs now, or None.
 
-    ``workers`` are what they are in flight as, and ``asking`` those of them that requests may still come from; whoever
-    hands them in ends them. ``asked_s`` is the second of the run in which the newest request was accepted.
+    ``workers`` run answers and cancels, ``asking`` the requests; the caller closes both. ``asked_s`` is the second of
+    the run in which the newest request was accepted.
     """
 
     def __init__(
@@ -89,19 +89,19 @@ class TrafficSource:
         self.asked_s = 0.0
 
     def come(self) -> None:
-        """Let the traffic begin."""
+        """Starts the traffic."""
         for number, traffic in enumerate(self.scenario.traffic):
             rng = self._runtime.rng.stream(f"sim/traffic/{number}")
             self._asking.start(self._come(traffic, rng), name=f"traffic {number}")
 
     async def end_ceremonies(self) -> None:
-        """Disable them all, as an operator would: what is under way goes on, and nothing more fires."""
+        """Disables all ceremonies, as an operator would: runs in flight continue, and no more fire."""
         hub = self._hub()
         if hub is None or hub.scheduler is None or hub.ceremonies is None:
             return
         rows = [row.ceremony for row in hub.scheduler.rows() if row.ceremony.enabled]
         if rows:
-            await self._clock.sleep(STARTED_S)  # a hub that has just come back has yet to tell what it missed
+            await self._clock.sleep(STARTED_S)  # a hub that has just started has yet to publish its missed slots
         for ceremony in rows:
             await hub.ceremonies.update(ceremony.ceremony_id, {"enabled": False})
 
@@ -115,13 +115,13 @@ class TrafficSource:
             people = self.scenario.people
             pauses = [draw(traffic.pause, rng) for _ in range(traffic.turns - 1)]
             gives_up = draw(people.cancel_after, rng) if rng.random() < people.cancel else None
-            # Nobody waits for it here: one that is late, or takes long, does not delay those that are due after it.
+            # Not awaited, so that a late or long request does not delay the next one.
             self._asking.start(self._ask(traffic, target, began + moment, pauses, gives_up), name="request")
 
     async def _ask(
         self, traffic: Traffic, targets: tuple[str, ...], due_s: float, pauses: list[float], gives_up: float | None
     ) -> None:
-        """One request, or the turns of a conversation, each after the answer to the one before."""
+        """Sends one request, or the turns of a conversation, each after the answer to the one before."""
         context: str | None = None
         for turn, pause in enumerate([0.0, *pauses]):
             await self._clock.sleep(pause)
@@ -143,12 +143,12 @@ class TrafficSource:
                     raise NotAccepting("the hub is down")
                 (cid,) = await hub.submit(request)
             except FleetsimError as error:
-                self._tell("refused", skill=traffic.skill, why=str(error)[:200], **self._late(due_s))
+                self._record("refused", skill=traffic.skill, why=str(error)[:200], **self._late(due_s))
                 return
-            self._tell("submitted", correlation_id=cid)
+            self._record("submitted", correlation_id=cid)
             self.asked_s = self._clock.now
             if late := self._late(due_s):
-                self._tell("asked", correlation_id=cid, **late)
+                self._record("asked", correlation_id=cid, **late)
             if gives_up is not None and turn == 0:
                 self._workers.start(self._give_up(cid, gives_up), name="cancel")
             if turn == len(pauses):
@@ -159,7 +159,7 @@ class TrafficSource:
             context, targets = outcome.context_id, (outcome.agent,)
 
     async def _outcome_of(self, cid: str) -> Outcome:
-        """Wait for it, over restarts of the hub too."""
+        """Waits for the outcome, also over restarts of the hub."""
         while True:
             hub = self._hub()
             if hub is not None:
@@ -174,10 +174,10 @@ class TrafficSource:
         with suppress(UnknownTarget):
             if (hub := self._hub()) is not None:
                 hub.tracker.cancel(cid, by="simulated person")
-                self._tell("canceled", correlation_id=cid)
+                self._record("canceled", correlation_id=cid)
 
     async def answer(self, hub: Hub) -> None:
-        """People see a question once; whether and when they answer is drawn then."""
+        """Draws for each question, once, whether and when a person answers it."""
         async with hub.events.subscribe(after_seq=0, keep_max=10_000_000, kinds=(QuestionAsked,)) as asked:
             for question in hub.tracker.questions():  # asked before a restart
                 self._think_about(question.question_id, question.correlation_id)
@@ -201,8 +201,8 @@ class TrafficSource:
 
     async def _say(self, answer: Answer, correlation_id: str, after_s: float) -> None:
         await self._clock.sleep(after_s)
-        # A hub that dies of having written the answer down cannot say that it took it.
-        self._tell("answer", question_id=answer.question_id, correlation_id=correlation_id)
+        # Recorded first: a hub that is killed after it wrote the answer cannot acknowledge it.
+        self._record("answer", question_id=answer.question_id, correlation_id=correlation_id)
         while True:
             try:
                 if (hub := self._hub()) is None:
@@ -216,11 +216,11 @@ class TrafficSource:
             return
 
     def _late(self, due_s: float) -> dict[str, float]:
-        """When a request was to be made, and how many seconds of the machine's later it was; on virtual time never."""
+        """When a request was due, and how many seconds of the machine late it was; empty on virtual time."""
         rate = self._clock.rate
         if rate.virtual:
             return {}
         return {"due_s": round(due_s, 6), "late_s": round(max(0.0, self._clock.now - due_s) / rate.times, 6)}
 
-    def _tell(self, kind: str, **members: object) -> None:
+    def _record(self, kind: str, **members: object) -> None:
         self._recorder.write(self._clock.now, kind, **members)

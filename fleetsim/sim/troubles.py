@@ -1,7 +1,7 @@
-"""Trouble that can come over a simulated fleet: each kind by name, what it does, and how it is put up.
+"""The troubles of a simulated fleet: each kind by name, and its effect.
 
-What a kind does to messages is a fault of the testbed; what it does to processes, clocks and storage is named here and
-carried out by ``simulation``. The kinds are those of the fault tables that the caller and the agent are held to.
+A trouble on messages is a fault of the testbed. ``simulation`` and ``live`` carry out a trouble on processes, clocks
+and storage. The kinds are those of the fault tables of caller and agent.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ KINDS: Mapping[str, Kind] = {
         mix_lasts=(10.0, 120.0),
     ),
     "stall": Kind(
-        about="nothing runs for amount seconds, as on a host that sleeps",
+        about="the process stops for amount seconds, as on a host that sleeps",
         on="process",
         amount=5.0,
         mix_per_hour=4.0,
@@ -246,7 +246,7 @@ KINDS: Mapping[str, Kind] = {
         mix_lasts=(60.0, 900.0),
     ),
     "card-junk": Kind(
-        about="the agent's card is no card",
+        about="the agent's card cannot be read",
         on="card",
         fault=lambda _: faults.Status(status=200, body=b'{"name": 7', headers={"content-type": "application/json"}),
         mix_per_hour=1 / 4,
@@ -282,7 +282,7 @@ KINDS: Mapping[str, Kind] = {
 """Every kind, by the name a scenario has for it."""
 
 OF_AGENTS = {"agent-down", "agent-restart", "slower", "new-api-keys"}
-"""The kinds that befall an agent's process; all others are the hub's."""
+"""The kinds about an agent's process; other kinds of processes are about the hub."""
 
 FaultName: TypeAlias = Literal[tuple(KINDS)]  # type: ignore[valid-type]
 
@@ -299,7 +299,7 @@ class Trouble(BaseModel):
     lasts: Span | None = None
     """For how long; to the end of the traffic unless given."""
     agent: Annotated[str, Pattern(NAME, "an agent's name")] | None = None
-    """Whom it meets; every agent unless given."""
+    """The agent; every agent unless given."""
     skill: str | None = None
     """Only calls that ask for this skill; of calls to agents alone."""
     share: Share = 1.0
@@ -321,7 +321,7 @@ class Trouble(BaseModel):
         return self.amount if self.amount is not None else self.kind.amount or 0.0
 
     def problems(self) -> Iterator[str]:
-        """What does not go together."""
+        """Keys that contradict each other."""
         kind = self.kind
         if kind.on == "process" and self.share < 1:
             yield f"'{self.fault}' meets all or nothing: it has no share"
@@ -369,7 +369,7 @@ def _asks_for(skill: str | None) -> Callable[[Request], bool] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedTroubles:
-    """What the standard mix brought: the troubles, and the kinds the seed left out."""
+    """The troubles of the standard mix, and the kinds that the seed left out."""
 
     troubles: tuple[Trouble, ...]
     left_out: tuple[str, ...] = field(default=())

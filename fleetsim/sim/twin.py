@@ -28,16 +28,16 @@ from fleetsim.sim.quantities import NORMAL_95, between, in_words, seconds_of
 from fleetsim.sim.run import ObservedAgent
 
 GOLDEN = 0.618_033_988_75
-"""Multiples of it lie evenly between 0 and 1, whichever of them are taken."""
+"""The fractional parts of its multiples lie evenly between 0 and 1."""
 FEW = 30
-"""Below so many tasks a share or a 95th percentile is a guess, and is said to be one."""
+"""With fewer tasks, a share or a 95th percentile is a guess, and the comment says so."""
 LOG_NORMAL_MIN = 20
 KOLMOGOROV_95 = 1.36
 """Times 1/sqrt(n): how far a sample's distribution strays from its own law in 95 of 100 cases."""
 MEAN_ERROR_MAX = 0.02
 QUANTILES = (21, 41, 101, 201)
 ALIKE = 0.01
-"""Amounts within so much of their middle are one amount."""
+"""The relative distance from the median within which all amounts count as one."""
 STEADY_CV = 0.15
 """Gaps between arrivals that vary less than this, as a share of their mean, are even; those of chance vary by 1."""
 ARRIVALS_MIN = 30
@@ -68,7 +68,7 @@ Distribution: TypeAlias = float | LogNormal | Quantiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillTwin:
-    """How a skill behaves, from so many ``tasks`` that the agent answers for; ``kinds`` are all ends, others' too."""
+    """The behaviour of a skill, fitted to the ``tasks`` blamed on the agent; ``kinds`` counts all outcomes."""
 
     tasks: int
     kinds: Mapping[str, int]
@@ -90,7 +90,7 @@ class SkillTwin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTwin:
-    """How an agent is called, for how long its replies wait for the result, and its skills."""
+    """An agent: how it is called, how long its replies wait for the result, and its skills."""
 
     called: ObservedAgent
     skills: Mapping[str, SkillTwin]
@@ -115,7 +115,7 @@ class TrafficTwin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeopleTwin:
-    """Who answers, from so many ``questions`` that are over; None where nothing of it was seen."""
+    """The people, fitted to the ``questions`` that are over; None without data."""
 
     questions: int
     answer_after: Distribution | None
@@ -127,7 +127,7 @@ class PeopleTwin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Twin:
-    """The whole fleet. ``others`` counts ends that no agent answers for; a twin has none of what caused them."""
+    """The whole fleet. ``others`` counts outcomes that are blamed on no agent; a twin leaves out their causes."""
 
     agents: Mapping[str, AgentTwin]
     traffic: tuple[TrafficTwin, ...]
@@ -138,11 +138,11 @@ class Twin:
 
 
 def twin_of(seen: Observed, *, ceremonies: Sequence[Ceremony], poll_interval_s: float) -> Twin:
-    """Fit a fleet to what was seen. ``ceremonies`` fire in the twin too, so requests that they make are no traffic.
+    """Fits a fleet to observations. ``ceremonies`` fire in the twin too, so their requests are left out of the traffic.
     ``poll_interval_s`` is the hub's.
 
     Raises:
-        ConfigError: no request was seen that its agent answers for.
+        ConfigError: no observed outcome is blamed on its agent.
     """
     asked = Counter(question.correlation_id for question in seen.questions)
     agents: dict[str, dict[str, SkillTwin]] = defaultdict(dict)
@@ -217,8 +217,8 @@ def _skill(outcomes: Sequence[Outcome], asked: Mapping[str, int], poll_interval_
 def _worked_s(outcomes: Sequence[Outcome], poll_interval_s: float) -> Iterator[float]:
     """How long the agent worked on each.
 
-    What a poll saw to end ended some time since the poll before: the pause between two is as long as the task had been
-    at work by the first, and the interval at most. Ends are laid evenly into those pauses.
+    A task whose end a poll showed ended some time after the poll before. The pause between two polls is half of the
+    task's time so far, at most the interval. Ends are spread evenly over those pauses.
     """
     seen = sorted(((o.duration_ms if o.agent_ms is None else o.agent_ms) / 1000, o.via) for o in outcomes)
     for at, (seconds, via) in enumerate(seen):
@@ -418,7 +418,7 @@ _AGENT = re.compile(NAME)
 def twin_text(
     twin: Twin, seen: Observed, *, name: str, ceremonies: str | None, settings: Mapping[str, Any]
 ) -> tuple[str, tuple[str, ...]]:
-    """The text of the scenario, and what of the fleet is not in it, since a scenario has no such names."""
+    """The text of the scenario, and the agents and skills that it leaves out because of their names."""
     left_out = tuple(_left_out(twin))
     agents = {
         agent: replace(fitted, skills={skill: fit for skill, fit in fitted.skills.items() if ID.fullmatch(skill)})

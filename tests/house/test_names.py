@@ -17,7 +17,7 @@ WORDS = """
     capabilities cause change changes choice chunks claim claims client clients clock clocks column condition
     config contents controls counters credential cron database deadline decision delivery delta desk
     detail dir document editor ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
-    forger formatter frame grid group guard health hint
+    formatter frame grid group guard health hint
     host interface internals job journal keys labels layout lifespan
     limiter limits line link listener lock look
     mark marks member meter metrics migration mode monitor mount note notes notice

