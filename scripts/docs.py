@@ -7,10 +7,9 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
 from pydantic import BaseModel
@@ -192,7 +191,7 @@ def limits() -> str:
     for title, holder in LIMITS.items():
         summary = (holder.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " ")
         parts.append(f"\n## {title}\n\n{summary}\n\n| limit | default |\n|---|---|\n")
-        shown = [(f.name, getattr(holder(), f.name)) for f in fields(holder)]
+        shown = [(name, getattr(holder(), name)) for name in get_type_hints(holder)]
         parts += [
             f"| `{name}` | {value} |\n"
             for name, value in shown

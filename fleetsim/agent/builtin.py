@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetsim.agent.agent import Agent
@@ -291,7 +292,11 @@ class ForgetsTasks(Interceptor):
     """Takes every message for a new task."""
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        return replace(call, message=replace(call.message, task_id=None)) if isinstance(call, SendMessage) else call
+        return (
+            structs.replace(call, message=structs.replace(call.message, task_id=None))
+            if isinstance(call, SendMessage)
+            else call
+        )
 
 
 class Selectools(Interceptor):
@@ -303,7 +308,7 @@ class Selectools(Interceptor):
         if isinstance(call, CancelTask):
             task = await self.inner.call(GetTask(task_id=call.task_id), caller)
             raise TaskNotCancelable(f"the task is already {task.state if isinstance(task, Task) else 'there'}")
-        return replace(call, wait=True) if isinstance(call, SendMessage) else call
+        return structs.replace(call, wait=True) if isinstance(call, SendMessage) else call
 
 
 class SelectoolsHttp:

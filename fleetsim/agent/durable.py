@@ -14,10 +14,11 @@ import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.tasks import PushTarget, Record, TaskKey
@@ -219,7 +220,7 @@ def _written(record: Record) -> bytes:
             "created": record.created_at.isoformat(),
             "updated": record.updated_at.isoformat(),
             "pushes": [
-                {"dialect": push.dialect, "traceparent": push.traceparent, **asdict(push.config)}
+                {"dialect": push.dialect, "traceparent": push.traceparent, **msgspec.structs.asdict(push.config)}
                 for push in record.pushes
             ],
         }

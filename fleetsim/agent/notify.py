@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from fleetsim.agent.durable import TaskStorage
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import DialectBehaviour
 from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import PushTarget, Record, TaskKey, Transition
-from fleetsim.model.changing import replace
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
 from fleetsim.model.task import Task, TaskState
 from fleetsim.model.text import one_line

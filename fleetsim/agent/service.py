@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 
+from msgspec.structs import replace
+
 from fleetsim.agent.durable import TaskStorage
 from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.notify import Notifier
@@ -37,7 +39,6 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     BlockedAddress,
     ContentTypeNotSupported,

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.tasks import ENDED_FEED, ClosingUpdate, Record, TaskFeed, TaskKey
-from fleetsim.model.changing import replace
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, Task, TextPart
 from fleetsim.model.text import one_line

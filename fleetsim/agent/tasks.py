@@ -14,9 +14,11 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from fleetsim.agent.limits import AgentLimits, OutputLimit
 from fleetsim.model.call import PushConfig
-from fleetsim.model.changing import made_often, replace
 from fleetsim.model.errors import InvalidMove
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate, TaskEvent
 from fleetsim.model.extensions import (
@@ -73,9 +75,7 @@ class PushTarget:
         return self.config.config_id or ""
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """A task as it was at one moment. ``cursor`` is where in the feed a reader of this snapshot goes on."""
 
     key: TaskKey
@@ -262,9 +262,7 @@ def weigh_data(data: Any) -> int:
     return 8
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClosingUpdate(ArtifactUpdate):
+class ClosingUpdate(ArtifactUpdate, frozen=True, kw_only=True):
     """The main artifact whole, at the end. ``added`` is all of it that a reader of every piece before lacks.
 
     ``added`` is None where those pieces do not hold any more: the final text is another.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from fleetsim.caller.event_log import EventLog
@@ -20,7 +20,6 @@ from fleetsim.caller.fleet_events import CardFailed, CardFetched, StorageFailed
 from fleetsim.caller.ledger import CardSnapshot, Ledger
 from fleetsim.client import AgentClient, ClientLimits
 from fleetsim.model.card import AgentCard, Capabilities
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import RequestAccepted, RequestRefused
@@ -14,7 +16,6 @@ from fleetsim.caller.registry import CardReader
 from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.track import follow_up
 from fleetsim.caller.tracker import Tracker
-from fleetsim.model.changing import made_often, replace
 from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, UnknownTarget
 from fleetsim.model.limits import TooMuchText, check_text
 from fleetsim.model.parts import require_parts
@@ -23,9 +24,7 @@ from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.ports import Runtime
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentRoute:
+class AgentRoute(Struct, frozen=True, kw_only=True):
     """How an agent is to be called for a request, taken from its card and entry at this moment.
 
     ``skill`` is the one that its work is booked under, ``hint`` the ``skillHint`` that it receives (None: none).
@@ -39,7 +38,7 @@ class AgentRoute:
     tenant: str | None = None
     other: OtherWay | None = None
     hint: str | None = None
-    declared: SkillPolicy = field(default_factory=SkillPolicy)
+    declared: SkillPolicy = SkillPolicy()
     streaming: bool = False
     rejoin: bool = True
     push: bool = False

@@ -14,13 +14,13 @@ import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from msgspec.structs import asdict, replace
+
 from fleetsim.caller.events import EffectsReported, Event, Level, OutcomeDecided, RequestAnswered
-from fleetsim.model.changing import changer
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.ports import Clock
@@ -30,8 +30,6 @@ SPARE = 1_000
 """How many more events are kept before the oldest are removed, all of these at once."""
 
 _SEQ = attrgetter("seq")
-_placed: dict[tuple[object, ...], Callable[..., Any]] = {}
-"""Functions that give an event of a class its number, its time and the members named in the key."""
 
 E = TypeVar("E", bound=Event)
 
@@ -200,9 +198,7 @@ class EventLog:
     def publish(self, event: E, **about: Any) -> E:
         """Record a happening, now, under the next number, and hand it to every reader; ``about`` are members to set."""
         self._seq += 1
-        members = (type(event), *about)
-        placed = _placed.get(members) or _placed.setdefault(members, changer(type(event), "seq", "at", *about))
-        event = placed(event, self._seq, self._clock.now(), *about.values())
+        event = replace(event, seq=self._seq, at=self._clock.now(), **about)
         self._kept.append(event)
         if len(self._kept) >= self._keep_max + SPARE:
             del self._kept[: -self._keep_max]

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
 from functools import cache
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
+from msgspec import Struct
 
 from fleetsim.api.part_rows import part_notes
 from fleetsim.caller import events, fleet_events
-from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent
+from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, Mark, OtherEvent
 from fleetsim.caller.jsonable import camel, from_iso, iso, to_json
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import JsonObject
+from fleetsim.model.work import OutcomeKind
 
 LIST_MAX = 10_000
 """Entries of a list in a payload that are read."""
@@ -32,17 +34,15 @@ _WRONG = object()
 """Stands for what no type takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One member of a class as the wire has it; ``kind`` is its annotation."""
+class Member(Struct, frozen=True):
+    """One member of a class as JSON has it. ``kind`` is its type; ``empty`` replaces one that a recording lacks."""
 
     name: str
     key: str
-    kind: str
-    omit_none: bool
-    milliseconds: bool
-    with_length: bool
+    kind: Any
+    marks: frozenset[Mark]
     required: bool
+    empty: Any
 
 
 def event_classes() -> tuple[type[Event], ...]:
@@ -52,30 +52,26 @@ def event_classes() -> tuple[type[Event], ...]:
     return tuple(dict.fromkeys(kind for kind in classes if kind not in {Event, OtherEvent}))
 
 
+@cache
 def _members(kind: type[Event]) -> tuple[Member, ...]:
-    """What the payload of a class holds: all but the envelope."""
-    return tuple(
-        Member(
-            name=member.name,
-            key=camel(member.name),
-            kind=str(member.type),
-            omit_none=member.metadata.get("omit_none", False),
-            milliseconds=member.metadata.get("to_milliseconds", False),
-            with_length=member.metadata.get("with_length", False),
-            required=member.default is MISSING and member.default_factory is MISSING,
-        )
-        for member in fields(kind)
-        if member.name not in ENVELOPE
+    """The members of a class that its payload holds: all but the envelope's."""
+    members = []
+    for field in msgspec.structs.fields(kind):
+        if field.name not in ENVELOPE:
+            hint, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
+            members.append(Member(field.name, camel(field.name), hint, frozenset(marks), field.required, _empty(hint)))
+    return tuple(members)
+
+
+def _empty(kind: Any) -> Any:
+    if NoneType in get_args(kind):
+        return None
+    return {str: "", bool: False, int: 0, int | float: 0, Excerpt: Excerpt(), OutcomeKind: OutcomeKind.UNKNOWN}.get(
+        kind, () if get_origin(kind) is tuple else _WRONG
     )
 
 
 PAYLOAD_MEMBERS = {kind: _members(kind) for kind in event_classes()}
-
-
-@cache
-def _written_members(kind: type[Event]) -> tuple[tuple[str, str, bool, bool, bool], ...]:
-    """The members of a class as ``payload`` needs them; the class may come from outside this package."""
-    return tuple((m.name, m.key, m.omit_none, m.milliseconds, m.with_length) for m in _members(kind))
 
 
 # ---------------------------------------------------------------------- writing
@@ -102,20 +98,20 @@ def payload(event: Event) -> dict[str, Any]:
     if isinstance(event, OtherEvent):
         return dict(event.payload)
     written: dict[str, Any] = {}
-    for name, key, omit_none, milliseconds, with_length in _written_members(type(event)):  # type: ignore[arg-type]  # a class is hashable
-        value = getattr(event, name)
+    for member in _members(type(event)):
+        value, key = getattr(event, member.name), member.key
         kind = type(value)
         if kind in _PLAIN:  # as most are: fourteen events are written for each run of a ceremony
-            if value is not None or not omit_none:
+            if value is not None or Mark.OMIT_NONE not in member.marks:
                 written[key] = value
         elif kind is Excerpt:
             written[key] = value.text
-            if with_length or value.chars > len(value.text):
-                written["truncated"], written["textChars"] = value.chars > len(value.text), value.chars
+            if value.truncated or Mark.WITH_LENGTH in member.marks:
+                written["truncated"], written["textChars"] = value.truncated, value.chars
         elif value == ():
             written[key] = []
         else:
-            written[key] = to_json(_written(value, milliseconds=milliseconds))
+            written[key] = to_json(_written(value, milliseconds=Mark.MILLISECONDS in member.marks))
     return written
 
 
@@ -123,7 +119,7 @@ def _written(value: Any, *, milliseconds: bool) -> Any:
     if isinstance(value, datetime):
         return iso(value) if milliseconds else value.isoformat()
     if isinstance(value, Usage):  # under the names of cost-v1, which has them so
-        return {member.name: getattr(value, member.name) for member in fields(value)}
+        return msgspec.structs.asdict(value)
     if isinstance(value, tuple) and value and isinstance(value[0], ListedPart):
         return part_notes(value)
     return value
@@ -163,7 +159,6 @@ _PATTERNS = tuple(
     (re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*)", re.escape(kind.TOPIC)), re.DOTALL), kind)
     for kind in event_classes()
 )
-_adapters: dict[type[Event], TypeAdapter[Any]] = {}
 
 
 def _of_topic(topic: str) -> Iterator[tuple[type[Event], dict[str, str]]]:
@@ -174,42 +169,35 @@ def _of_topic(topic: str) -> Iterator[tuple[type[Event], dict[str, str]]]:
 
 
 def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str], written: JsonObject) -> Event | None:
-    values: dict[str, Any] = {**in_topic}
+    values = dict(envelope)
     for member in PAYLOAD_MEMBERS[kind]:
-        if member.key in written:
-            values[member.name] = _sane(written[member.key])
-        if "Excerpt" in member.kind and isinstance(text := values.get(member.name), str):
-            chars = written.get("textChars")
-            whole = chars if isinstance(chars, int) and len(text) < chars < _NUMBER_MAX else len(text)
-            values[member.name] = Excerpt(text, whole)
-        elif "ListedPart" in member.kind:
-            values[member.name] = _parts(values.get(member.name))
-        elif "tuple[JsonObject" in member.kind and isinstance(rows := values.get(member.name), tuple):
-            named = ({"name": row} if isinstance(row, str) else row for row in rows)
-            values[member.name] = tuple(row for row in named if isinstance(row, Mapping))
-        elif "datetime" in member.kind:
-            values[member.name] = from_iso(values.get(member.name))
-    for _ in range(2):
-        try:
-            if kind not in _adapters:
-                _adapters[kind] = TypeAdapter(kind)
-            event: Event = _adapters[kind].validate_python({**envelope, **values})
-            return event
-        except ValidationError as error:
-            wrong = {str(place["loc"][0]) for place in error.errors()}
-            values = {name: value for name, value in values.items() if name not in wrong}
-            lacks = (m for m in PAYLOAD_MEMBERS[kind] if m.required and m.name in wrong)
-            values |= {m.name: in_topic.get(m.name, _nothing(m.kind)) for m in lacks}
-    return None
+        value = _member(member, written, in_topic)
+        if value is not _WRONG:
+            values[member.name] = value
+        elif member.required:
+            values[member.name] = in_topic.get(member.name, member.empty)
+    return None if _WRONG in values.values() else kind(**values)
 
 
-def _nothing(kind: str) -> Any:
-    """What stands for a required member that a recording lacks."""
-    if "None" in kind:
-        return None
-    return {"str": "", "bool": False, "int": 0, "int | float": 0, "Excerpt": Excerpt(), "OutcomeKind": "unknown"}.get(
-        kind, ()
-    )
+def _member(member: Member, written: JsonObject, in_topic: Mapping[str, str]) -> Any:
+    """The value of a member, or ``_WRONG`` if it is missing or not of its type."""
+    value = _sane(written.get(member.key, in_topic.get(member.name, _WRONG)))
+    if value is _WRONG:
+        return value
+    if isinstance(value, str) and Excerpt in {member.kind, *get_args(member.kind)}:
+        chars = written.get("textChars")
+        return Excerpt(value, chars if isinstance(chars, int) and len(value) < chars < _NUMBER_MAX else len(value))
+    if member.kind == tuple[ListedPart, ...]:
+        return _parts(value)
+    if member.kind == tuple[JsonObject, ...] and isinstance(value, tuple):
+        named = ({"name": row} if isinstance(row, str) else row for row in value)
+        return tuple(row for row in named if isinstance(row, Mapping))
+    if datetime in get_args(member.kind):
+        return from_iso(value)
+    try:
+        return msgspec.convert(value, member.kind)
+    except (msgspec.ValidationError, UnicodeEncodeError):  # a half character is in no name, date or number
+        return _WRONG
 
 
 def _sane(value: Any) -> Any:

@@ -10,12 +10,12 @@ data, and whoever shows it neutralises it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any, ClassVar
+from enum import Enum, StrEnum
+from typing import Annotated, Any, ClassVar
 
-from fleetsim.model.changing import made_often
+from msgspec import Struct
+
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
@@ -35,8 +35,7 @@ class Level(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """The first characters of a text that has ``chars`` in all.
 
     On the wire ``truncated`` and ``textChars`` stand beside a text that is not whole.
@@ -56,14 +55,15 @@ class Excerpt:
         return self.chars > len(self.text)
 
 
-OMIT_NONE, TO_MILLISECONDS, WITH_LENGTH = {"omit_none": True}, {"to_milliseconds": True}, {"with_length": True}
-"""Marks of a member: written only where it says something; a date written as the API writes dates; a text beside
-which its length always stands.
-"""
+class Mark(Enum):
+    """How a member is written as JSON; stands in its annotation."""
+
+    OMIT_NONE = "left out if it is None"
+    MILLISECONDS = "a date to the millisecond, as the API writes dates"
+    WITH_LENGTH = "a text beside which its length always stands"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """One happening. ``seq`` and ``at`` are given when it is published.
 
     ``seq`` grows by one. Once it is in the journal it is this event's alone; if the hub is killed before that, its
@@ -92,12 +92,10 @@ class Event:
         return re.sub(r"{(\w+)}", lambda match: str(getattr(self, match[1]) or ""), self.TOPIC)
 
 
-ENVELOPE = tuple(member.name for member in fields(Event))
+ENVELOPE = Event.__struct_fields__
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestAccepted(Event):
+class RequestAccepted(Event, frozen=True, kw_only=True):
     """A request was accepted, durably."""
 
     TOPIC: ClassVar[str] = "agent.skill.request"
@@ -123,8 +121,7 @@ class RequestAccepted(Event):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRefused(Event):
+class RequestRefused(Event, frozen=True, kw_only=True):
     """A request was refused before it was recorded."""
 
     TOPIC: ClassVar[str] = "dispatch.dropped.{reason}"
@@ -134,9 +131,7 @@ class RequestRefused(Event):
     targets: tuple[str, ...]
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskBound(Event):
+class TaskBound(Event, frozen=True, kw_only=True):
     """The agent's first answer bound the request to a task."""
 
     TOPIC: ClassVar[str] = "agent.skill.dispatched"
@@ -146,9 +141,7 @@ class TaskBound(Event):
     via: str
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskMoved(Event):
+class TaskMoved(Event, frozen=True, kw_only=True):
     """A task was seen to move."""
 
     TOPIC: ClassVar[str] = "agent.skill.update"
@@ -158,8 +151,7 @@ class TaskMoved(Event):
     text: Excerpt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateIgnored(Event):
+class UpdateIgnored(Event, frozen=True, kw_only=True):
     """A signal came too late and was not applied."""
 
     TOPIC: ClassVar[str] = "agent.skill.stale"
@@ -169,8 +161,7 @@ class UpdateIgnored(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskElsewhere(Event):
+class TaskElsewhere(Event, frozen=True, kw_only=True):
     """The agent went on in another task or context than the one asked for."""
 
     TOPIC: ClassVar[str] = "agent.skill.elsewhere"
@@ -178,8 +169,7 @@ class TaskElsewhere(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRetried(Event):
+class CallRetried(Event, frozen=True, kw_only=True):
     """A send is tried again, nothing having been accepted."""
 
     TOPIC: ClassVar[str] = "agent.skill.retry"
@@ -188,8 +178,7 @@ class CallRetried(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamBroken(Event):
+class StreamBroken(Event, frozen=True, kw_only=True):
     """A stream ended with an error, or at a limit; the task is polled."""
 
     TOPIC: ClassVar[str] = "agent.stream.broken"
@@ -197,8 +186,7 @@ class StreamBroken(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollingStopped(Event):
+class PollingStopped(Event, frozen=True, kw_only=True):
     """The agent answered so many looks at a task in the same way, which no further look can mend."""
 
     TOPIC: ClassVar[str] = "agent.poll.stopped"
@@ -207,37 +195,31 @@ class PollingStopped(Event):
     answers: int
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamReceived(Event):
+class StreamReceived(Event, frozen=True, kw_only=True):
     """Text or status arrived over a stream."""
 
     TOPIC: ClassVar[str] = "agent.chat.inbound"
     level: Level = Level.DEBUG
     type: str
-    state: str | None = field(default=None, metadata=OMIT_NONE)
+    state: Annotated[str | None, Mark.OMIT_NONE] = None
     text: Excerpt
-    append: bool | None = field(default=None, metadata=OMIT_NONE)
-    last_chunk: bool | None = field(default=None, metadata=OMIT_NONE)
-    artifact_id: str | None = field(default=None, metadata=OMIT_NONE)
+    append: Annotated[bool | None, Mark.OMIT_NONE] = None
+    last_chunk: Annotated[bool | None, Mark.OMIT_NONE] = None
+    artifact_id: Annotated[str | None, Mark.OMIT_NONE] = None
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestAnswered(Event):
+class RequestAnswered(Event, frozen=True, kw_only=True):
     """The answer to whoever asked."""
 
     TOPIC: ClassVar[str] = "agent.skill.response.{correlation_id}"
     level: Level = Level.DEBUG
-    content: Excerpt | None = field(default=None, metadata=OMIT_NONE)
-    error: str | None = field(default=None, metadata=OMIT_NONE)
+    content: Annotated[Excerpt | None, Mark.OMIT_NONE] = None
+    error: Annotated[str | None, Mark.OMIT_NONE] = None
     task_state: str
     context_id: str | None
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeDecided(Event):
+class OutcomeDecided(Event, frozen=True, kw_only=True):
     """A request ended; exactly once per request."""
 
     TOPIC: ClassVar[str] = "autonomous.outcome.{system_actor}.{skill}"
@@ -246,7 +228,7 @@ class OutcomeDecided(Event):
     cause: Cause | None = None
     blame: Blame = Blame.NOBODY
     reason: str = ""
-    text: Excerpt = field(default=Excerpt(), metadata=WITH_LENGTH)
+    text: Annotated[Excerpt, Mark.WITH_LENGTH] = Excerpt()
     task_state: str = ""
     duration_ms: int
     agent_ms: int | None = None
@@ -295,12 +277,11 @@ class OutcomeDecided(Event):
 
 
 _OWN = {"text", "task_state", "parts"}
-_ALIKE = tuple(m.name for m in fields(OutcomeDecided) if m.name in {o.name for o in fields(Outcome)} - _OWN)
+_ALIKE = tuple(name for name in OutcomeDecided.__struct_fields__ if name in {*Outcome.__struct_fields__} - _OWN)
 """What the event and the outcome both have, under one name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectsReported(Event):
+class EffectsReported(Event, frozen=True, kw_only=True):
     """An agent reported effects."""
 
     TOPIC: ClassVar[str] = "world.state.delta"
@@ -309,8 +290,7 @@ class EffectsReported(Event):
     drift: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionAsked(Event):
+class QuestionAsked(Event, frozen=True, kw_only=True):
     """An agent waits for a person."""
 
     TOPIC: ClassVar[str] = "hitl.request.{correlation_id}"
@@ -326,8 +306,7 @@ class QuestionAsked(Event):
     system_actor: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionAnswered(Event):
+class QuestionAnswered(Event, frozen=True, kw_only=True):
     """A question was answered or rejected."""
 
     TOPIC: ClassVar[str] = "hitl.response.{correlation_id}"
@@ -336,8 +315,7 @@ class QuestionAnswered(Event):
     decided_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionExpired(Event):
+class QuestionExpired(Event, frozen=True, kw_only=True):
     """Nobody answered in time."""
 
     TOPIC: ClassVar[str] = "hitl.expired.{correlation_id}"
@@ -345,16 +323,14 @@ class QuestionExpired(Event):
     question_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionWithdrawn(Event):
+class QuestionWithdrawn(Event, frozen=True, kw_only=True):
     """The agent went on without an answer."""
 
     TOPIC: ClassVar[str] = "hitl.withdrawn.{correlation_id}"
     question_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionOverdue(Event):
+class QuestionOverdue(Event, frozen=True, kw_only=True):
     """A question has waited half its time."""
 
     TOPIC: ClassVar[str] = "hitl.reminder.{correlation_id}"
@@ -364,8 +340,7 @@ class QuestionOverdue(Event):
     expires_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionEscalated(Event):
+class QuestionEscalated(Event, frozen=True, kw_only=True):
     """The dispatching agent gave no answer; a person must."""
 
     TOPIC: ClassVar[str] = "hitl.escalated.{correlation_id}"
@@ -373,35 +348,31 @@ class QuestionEscalated(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotifiedWorkStarted(Event):
+class NotifiedWorkStarted(Event, frozen=True, kw_only=True):
     """Work declared worth a note has started."""
 
     TOPIC: ClassVar[str] = "hitl.notification.{correlation_id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VetoWindowMoved(Event):
+class VetoWindowMoved(Event, frozen=True, kw_only=True):
     """Work that may be vetoed started, was vetoed, or its window closed."""
 
     TOPIC: ClassVar[str] = "hitl.veto.{correlation_id}"
     decision: str
-    expires_at: datetime | None = field(default=None, metadata=OMIT_NONE)
-    decided_by: str | None = field(default=None, metadata=OMIT_NONE)
+    expires_at: Annotated[datetime | None, Mark.OMIT_NONE] = None
+    decided_by: Annotated[str | None, Mark.OMIT_NONE] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateSkipped(Event):
+class GateSkipped(Event, frozen=True, kw_only=True):
     """A gated skill completed without asking anybody."""
 
     TOPIC: ClassVar[str] = "hitl.skipped.{correlation_id}"
     level: Level = Level.WARN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherEvent(Event):
+class OtherEvent(Event, frozen=True, kw_only=True):
     """One of a recording that this version does not know, or cannot read."""
 
     TOPIC: ClassVar[str] = "{name}"
     name: str
-    payload: JsonObject = field(default_factory=dict)
+    payload: JsonObject = {}

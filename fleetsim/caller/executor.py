@@ -17,6 +17,8 @@ from contextlib import (
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.webhooks import CALLBACK_PATH, CallbackTokens
@@ -33,7 +35,6 @@ from fleetsim.model.call import (
     SubscribeToTask,
     TaskPage,
 )
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,

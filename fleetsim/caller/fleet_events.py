@@ -6,46 +6,44 @@ As ``events`` has it for a request and its task, whose words these are too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from fleetsim.caller.events import OMIT_NONE, TO_MILLISECONDS, Event, Level
+from msgspec import field
+
+from fleetsim.caller.events import Event, Level, Mark
 from fleetsim.model.task import JsonObject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CeremonyFired(Event):
+class CeremonyFired(Event, frozen=True, kw_only=True):
     """A ceremony fired."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.execute"
     ceremony_id: str
     run_id: str
-    scheduled_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    scheduled_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
     trigger: str
     targets: tuple[str, ...]
     lateness_ms: int | None
-    next_fire_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    next_fire_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
     created_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CeremonyLate(Event):
+class CeremonyLate(Event, frozen=True, kw_only=True):
     """A ceremony fired later than it may be."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.late"
     level: Level = Level.WARN
     ceremony_id: str
     run_id: str
-    scheduled_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    scheduled_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
     lateness_ms: int
     notify_channel: str = ""
     name: str = ""
     created_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CeremonyCompleted(Event):
+class CeremonyCompleted(Event, frozen=True, kw_only=True):
     """All of a run's children ended."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.completed"
@@ -60,40 +58,37 @@ class CeremonyCompleted(Event):
     created_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CeremonySkipped(Event):
+class CeremonySkipped(Event, frozen=True, kw_only=True):
     """Slots did not fire since the run before was still going; the newest of them is named."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.skipped"
     level: Level = Level.WARN
     ceremony_id: str
-    scheduled_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    scheduled_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
     why: str
     count: int = 1
-    next_fire_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    next_fire_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
     notify_channel: str = ""
     name: str = ""
     created_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CeremonyMissed(Event):
+class CeremonyMissed(Event, frozen=True, kw_only=True):
     """Slots did not fire since nobody was there in time: the hub was down, or the clock jumped."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.missed"
     level: Level = Level.WARN
     ceremony_id: str
-    scheduled_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    scheduled_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
     why: str
     count: int = 1
-    next_fire_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    next_fire_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
     notify_channel: str = ""
     name: str = ""
     created_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CeremoniesLoaded(Event):
+class CeremoniesLoaded(Event, frozen=True, kw_only=True):
     """The folder was read; the whole list follows."""
 
     TOPIC: ClassVar[str] = "ceremony.loaded"
@@ -101,8 +96,7 @@ class CeremoniesLoaded(Event):
     errors: tuple[JsonObject, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardFetched(Event):
+class CardFetched(Event, frozen=True, kw_only=True):
     """A card was fetched."""
 
     TOPIC: ClassVar[str] = "agent.card.updated"
@@ -118,8 +112,7 @@ class CardFetched(Event):
     latency_ms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardFailed(Event):
+class CardFailed(Event, frozen=True, kw_only=True):
     """A card could not be fetched."""
 
     TOPIC: ClassVar[str] = "agent.card.failed"
@@ -128,8 +121,7 @@ class CardFailed(Event):
     stale: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerOpened(Event):
+class BreakerOpened(Event, frozen=True, kw_only=True):
     """An agent is left alone for a while."""
 
     TOPIC: ClassVar[str] = "agent.breaker.opened"
@@ -139,25 +131,22 @@ class BreakerOpened(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerClosed(Event):
+class BreakerClosed(Event, frozen=True, kw_only=True):
     """An agent answers again."""
 
     TOPIC: ClassVar[str] = "agent.breaker.closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthChanged(Event):
+class HealthChanged(Event, frozen=True, kw_only=True):
     """The health word of an agent, or the reason for it, is another; `since` when it holds, as far as known."""
 
     TOPIC: ClassVar[str] = "agent.health.changed"
     health: str
     why: str
-    since: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    since: Annotated[datetime | None, Mark.MILLISECONDS] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CredentialRefused(Event):
+class CredentialRefused(Event, frozen=True, kw_only=True):
     """An agent refuses our credential, or wants one and none is configured."""
 
     TOPIC: ClassVar[str] = "agent.auth.refused"
@@ -165,15 +154,13 @@ class CredentialRefused(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CredentialAccepted(Event):
+class CredentialAccepted(Event, frozen=True, kw_only=True):
     """An agent that refused our credential takes it again."""
 
     TOPIC: ClassVar[str] = "agent.auth.accepted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookAccepted(Event):
+class WebhookAccepted(Event, frozen=True, kw_only=True):
     """A webhook was verified."""
 
     TOPIC: ClassVar[str] = "agent.push.accepted"
@@ -183,26 +170,23 @@ class WebhookAccepted(Event):
     parked: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookRejected(Event):
+class WebhookRejected(Event, frozen=True, kw_only=True):
     """A webhook was refused; nothing ends by it."""
 
     TOPIC: ClassVar[str] = "agent.push.rejected"
     level: Level = Level.WARN
     why: str
     status: int
-    peer: str | None = field(default=None, metadata=OMIT_NONE)
+    peer: Annotated[str | None, Mark.OMIT_NONE] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookRegistered(Event):
+class WebhookRegistered(Event, frozen=True, kw_only=True):
     """The agent took our webhook."""
 
     TOPIC: ClassVar[str] = "agent.push.registered"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhooksDegraded(Event):
+class WebhooksDegraded(Event, frozen=True, kw_only=True):
     """Webhooks do not arrive, or are `refused`; polling instead."""
 
     TOPIC: ClassVar[str] = "agent.push.degraded"
@@ -211,8 +195,7 @@ class WebhooksDegraded(Event):
     refused: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertRaised(Event):
+class AlertRaised(Event, frozen=True, kw_only=True):
     """Something is wrong with the fleet, as `fleet.alerts` has it; `since` when it holds."""
 
     TOPIC: ClassVar[str] = "alert.{kind}.raised"
@@ -220,22 +203,20 @@ class AlertRaised(Event):
     kind: str
     subject: str
     detail: str
-    since: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    since: Annotated[datetime | None, Mark.MILLISECONDS] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertCleared(Event):
+class AlertCleared(Event, frozen=True, kw_only=True):
     """An alert is over; `since` when it held, and whether the alert was `delivered`: only then people are notified."""
 
     TOPIC: ClassVar[str] = "alert.{kind}.cleared"
     kind: str
     subject: str
-    since: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    since: Annotated[datetime | None, Mark.MILLISECONDS] = None
     delivered: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoticeDelivered(Event):
+class NoticeDelivered(Event, frozen=True, kw_only=True):
     """One sink of a channel took a notice; `alert` and `subject` say which alert or recovery it was, if one."""
 
     TOPIC: ClassVar[str] = "channel.{channel}.delivered"
@@ -248,8 +229,7 @@ class NoticeDelivered(Event):
     subject: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoticeFailed(Event):
+class NoticeFailed(Event, frozen=True, kw_only=True):
     """A sink of a channel did not take a notice, or, with no `sink`, its owner may not use the channel."""
 
     TOPIC: ClassVar[str] = "channel.{channel}.failed"
@@ -261,8 +241,7 @@ class NoticeFailed(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigLoaded(Event):
+class ConfigLoaded(Event, frozen=True, kw_only=True):
     """Agents.yaml was read; `thresholds` are those of `fleet.health`."""
 
     TOPIC: ClassVar[str] = "config.loaded"
@@ -272,8 +251,7 @@ class ConfigLoaded(Event):
     thresholds: JsonObject = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigReloaded(Event):
+class ConfigReloaded(Event, frozen=True, kw_only=True):
     """Agents.yaml changed, or is whole again; `agents` are all there are now."""
 
     TOPIC: ClassVar[str] = "config.reloaded"
@@ -288,8 +266,7 @@ class ConfigReloaded(Event):
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigRejected(Event):
+class ConfigRejected(Event, frozen=True, kw_only=True):
     """A file is broken; the last good version stays."""
 
     TOPIC: ClassVar[str] = "config.rejected"
@@ -298,8 +275,7 @@ class ConfigRejected(Event):
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageFailed(Event):
+class StorageFailed(Event, frozen=True, kw_only=True):
     """The ledger cannot write, for now or, as `reason` says, for good."""
 
     TOPIC: ClassVar[str] = "hub.storage"
@@ -307,8 +283,7 @@ class StorageFailed(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopStalled(Event):
+class LoopStalled(Event, frozen=True, kw_only=True):
     """The event loop did not come round for half a second or more, and does again."""
 
     TOPIC: ClassVar[str] = "hub.stalled"
@@ -316,8 +291,7 @@ class LoopStalled(Event):
     stalled_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubStarted(Event):
+class HubStarted(Event, frozen=True, kw_only=True):
     """The hub listens."""
 
     TOPIC: ClassVar[str] = "hub.started"
@@ -325,8 +299,7 @@ class HubStarted(Event):
     pid: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubStopping(Event):
+class HubStopping(Event, frozen=True, kw_only=True):
     """The hub is closing."""
 
     TOPIC: ClassVar[str] = "hub.stopping"

@@ -14,6 +14,8 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 
+from msgspec import Struct
+
 
 def to_json(value: Any) -> Any:
     """``value`` as what ``json.dumps`` takes; fields hidden from ``repr`` are left out, as are odd numbers.
@@ -28,6 +30,8 @@ def to_json(value: Any) -> Any:
         return value.value
     if isinstance(value, datetime):
         return iso(value)
+    if isinstance(value, Struct):
+        return {camel(name): to_json(getattr(value, name)) for name in value.__struct_fields__}
     if is_dataclass(value) and not isinstance(value, type):
         return {camel(f.name): to_json(getattr(value, f.name)) for f in fields(value) if f.repr}
     if isinstance(value, Mapping):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from fleetsim.caller.events import Event
 from fleetsim.caller.track import TaskUpdate
@@ -16,13 +17,11 @@ LOOK_WITHIN_S = 4.0
 """After a restart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """Start a new request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(Struct, frozen=True):
     """Start again after a restart, from what the ledger kept. ``question`` is the open one, if any.
 
     ``early`` is what webhooks told before the reply to the send, in the order they came. ``uncallable``: why its
@@ -37,42 +36,36 @@ class Recovered:
     look_within_s: float = LOOK_WITHIN_S
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """The request, or an answer, has its slot and leaves now: what comes is the agent's time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replied:
+class Replied(Struct, frozen=True, kw_only=True):
     """The first send was answered."""
 
     reply: Task | Message
     began: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendFailed:
+class SendFailed(Struct, frozen=True, kw_only=True):
     """The first send, or the opening of its stream, failed."""
 
     error: FleetsimError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamEnded:
+class StreamEnded(Struct, frozen=True, kw_only=True):
     """A stream that had begun ended, with or without an error."""
 
     error: FleetsimError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollFailed:
+class PollFailed(Struct, frozen=True, kw_only=True):
     """A poll brought no task."""
 
     error: FleetsimError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Struct, frozen=True, kw_only=True):
     """The search for a task whose reply was lost came back.
 
     Without a task it says whether one was ``possible`` at all, and the ``error`` it failed with, if it did.
@@ -83,71 +76,61 @@ class Found:
     error: FleetsimError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushRegistered:
+class PushRegistered(Struct, frozen=True, kw_only=True):
     """A webhook was registered after the reply (``error`` None) or refused."""
 
     error: FleetsimError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnedAway:
+class TurnedAway(Struct, frozen=True):
     """A webhook about this request was not taken: too many, too large, or not to be recorded now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionRecorded:
+class QuestionRecorded(Struct, frozen=True, kw_only=True):
     """The question is in the ledger, which accepts an answer from now on."""
 
     question_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class Answered(Struct, frozen=True, kw_only=True):
     """A person or a dispatching agent answered the open question; the ledger has claimed it."""
 
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed:
+class Resumed(Struct, frozen=True, kw_only=True):
     """The agent took the answer."""
 
     reply: Task | Message
     began: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeFailed:
+class ResumeFailed(Struct, frozen=True, kw_only=True):
     """The answer did not get through."""
 
     error: FleetsimError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelAsked:
+class CancelAsked(Struct, frozen=True, kw_only=True):
     """Somebody wants the task stopped."""
 
     by: str = "operator"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelReplied:
+class CancelReplied(Struct, frozen=True, kw_only=True):
     """The agent answered a cancel."""
 
     task: Task
     began: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelFailed:
+class CancelFailed(Struct, frozen=True, kw_only=True):
     """The agent refused a cancel, or could not be reached."""
 
     error: FleetsimError
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(Struct, frozen=True):
     """A timer of the track expired."""
 
 
@@ -174,74 +157,62 @@ Signal: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
+class Send(Struct, frozen=True, kw_only=True):
     """Send the request; ``stream`` asks for the streaming form."""
 
     stream: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(Struct, frozen=True):
     """Rejoin the task's stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class Poll:
+class Poll(Struct, frozen=True):
     """Read the task."""
 
 
-@dataclass(frozen=True, slots=True)
-class LookUpTask:
+class LookUpTask(Struct, frozen=True):
     """Look for the task by our context id."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterPush:
+class RegisterPush(Struct, frozen=True):
     """Register a webhook for the bound task."""
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(Struct, frozen=True):
     """Remember the record durably."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(Struct, frozen=True, kw_only=True):
     """Put a question to somebody."""
 
     question: Question
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolveQuestion:
+class ResolveQuestion(Struct, frozen=True, kw_only=True):
     """A question is over: delivered, withdrawn or expired (``ledger.QuestionState`` value)."""
 
     question_id: str
     state: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resume:
+class Resume(Struct, frozen=True, kw_only=True):
     """Send the answer on the same task and the agent's own context."""
 
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(Struct, frozen=True):
     """Ask the agent to stop the task."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Close:
+class Close(Struct, frozen=True, kw_only=True):
     """The one outcome."""
 
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publish:
+class Publish(Struct, frozen=True, kw_only=True):
     """An event about this request; the tracker fills in its agent, skill and ids."""
 
     event: Event

@@ -13,11 +13,12 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated, ClassVar, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ConfigDict, Field
 
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.model.asking import text_of
-from fleetsim.model.changing import made_often, replace
 from fleetsim.model.event import Snapshot, TaskEvent
 from fleetsim.model.extensions import Usage
 from fleetsim.model.limits import TEXT_CHARS_MAX
@@ -85,8 +86,7 @@ class Rates:
 # ------------------------------------------------------------------ tracks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(Struct, frozen=True, kw_only=True):
     """The limits of a track, in seconds and counts, and the prices of tokens. agents.yaml may set some of them."""
 
     poll_interval_s: float = 30.0
@@ -106,11 +106,10 @@ class Rules:
     text_chars_max: int = TEXT_CHARS_MAX
     stall_s: float = 1.0
     grace_s: float = 5.0
-    rates: Rates = field(default_factory=Rates)
+    rates: Rates = Rates()
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(Struct, frozen=True):
     """A moment: monotonic seconds for durations, wall time for people, and one draw of chance for jitter."""
 
     mono: float
@@ -118,8 +117,7 @@ class Now:
     jitter: float = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskUpdate:
+class TaskUpdate(Struct, frozen=True, kw_only=True):
     """News of the task from the agent. ``began`` is when the request that brought it started."""
 
     event: TaskEvent
@@ -143,9 +141,7 @@ class Timer(StrEnum):
     POLL = "poll"
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class Sending(Struct, frozen=True, kw_only=True):
     """The first send, until the task is bound.
 
     ``stream``: it asks for the streaming form. ``attempt`` counts what was tried again. ``lost`` is what came instead
@@ -171,8 +167,7 @@ class Sending:
     overdue: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopReason:
+class StopReason(Struct, frozen=True, kw_only=True):
     """Why a task is not polled any more, and how its request ends if no stream or webhook reports another end."""
 
     kind: OutcomeKind
@@ -180,8 +175,7 @@ class StopReason:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Polling:
+class Polling(Struct, frozen=True, kw_only=True):
     """The polls of a task.
 
     ``began``: since when a poll is in the air; ``next_at``: when to poll again, if that was decided meanwhile.
@@ -203,8 +197,7 @@ class Polling:
     stopped: StopReason | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Streaming:
+class Streaming(Struct, frozen=True, kw_only=True):
     """Following a stream. ``gap``: something may have been missed since the last snapshot of the task."""
 
     open: bool = False
@@ -213,16 +206,14 @@ class Streaming:
     gap: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pushing:
+class Pushing(Struct, frozen=True, kw_only=True):
     """Webhooks: how many have come, and whether one was registered after the reply."""
 
     received: int = 0
     registered: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class Asking(Struct, frozen=True, kw_only=True):
     """The agent's question, and the answer on its way to it.
 
     ``key`` tells the open ``question`` from others of the same task; ``recorded``: it is on record, so that an answer
@@ -243,8 +234,7 @@ class Asking:
     doubt: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(Struct, frozen=True, kw_only=True):
     """How the request comes to its end.
 
     ``whole`` names artifacts known to be complete; ``polls_owed`` counts the polls that are still due before a
@@ -256,8 +246,7 @@ class Ending:
     polls_owed: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class Track:
+class Track(Struct, kw_only=True):
     """One request in flight: its durable record, a state for each thing that goes on, and when what falls due.
 
     Only a step changes one, and only its own copy: to everybody else it is a value. Times are monotonic seconds.

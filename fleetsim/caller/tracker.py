@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet_events import WebhooksDegraded
@@ -55,7 +57,6 @@ from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
 from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks, PushWatch
 from fleetsim.model.asking import check_answer
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     FleetsimError,
     NotAccepting,

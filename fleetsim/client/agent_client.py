@@ -9,7 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import structs
 
 from fleetsim.client.blocking import blocking
 from fleetsim.client.credential import Credential
@@ -35,7 +38,6 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     ConfigError,
     HttpRefused,
@@ -323,7 +325,7 @@ class AgentClient:
         Entering raises as ``call`` does; iterating raises RpcError, WireError, LimitReached and TransportError.
         """
         if isinstance(call, SendMessage) and call.operation is Operation.SEND:
-            call = replace(call, operation=Operation.STREAM)
+            call = structs.replace(call, operation=Operation.STREAM)
         limits = limits or self.limits.stream
         out = await self._way_out(call, choice)
         if choice is not None:  # there is no other way

@@ -12,15 +12,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fleetsim.client.results import FollowResult, SentTask
 from fleetsim.model.asking import answer_to, key_of, left_without_words, unmoved
 from fleetsim.model.call import Call, GetTask, PushConfig, SendMessage
 from fleetsim.model.card import AgentCard
-from fleetsim.model.changing import made_often
 from fleetsim.model.errors import (
     AuthRefused,
     FleetsimError,
@@ -66,9 +67,7 @@ LOOK_S = 1.0
 """Seconds until the next poll of an agent that still shows the question that was answered."""
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutgoingMessage:
+class OutgoingMessage(Struct, frozen=True, kw_only=True):
     """A message to an agent. ``task_id`` and ``context_id`` continue a task or conversation."""
 
     text: str

@@ -11,16 +11,17 @@ import math
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urljoin, urlsplit
+
+from msgspec import structs
 
 from fleetsim.client.credential import Credential
 from fleetsim.client.stream import AnswerRequest, EventStream, read_event
 from fleetsim.model.call import Call, SendMessage, SubscribeToTask
 from fleetsim.model.card import AgentCard
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
     BlockedAddress,
@@ -168,8 +169,8 @@ async def open_following(runtime: Runtime, address: AgentUrl, request: Request) 
 def _again(request: Request, url: str, spent_s: float) -> Request:
     limits = request.limits
     if limits.total_s is not None:
-        limits = replace(limits, total_s=max(limits.total_s - spent_s, 0.001))
-    return replace(request, url=url, limits=limits)
+        limits = structs.replace(limits, total_s=max(limits.total_s - spent_s, 0.001))
+    return structs.replace(request, url=url, limits=limits)
 
 
 def followed(address: AgentUrl, method: str, url: str, status: int, headers: Mapping[str, str]) -> str | None:
@@ -360,7 +361,7 @@ class AgentHttp:
         except WireError as error:
             raise wire_error(asked.where, str(error), answer.headers, body) from error
         if asked.session and isinstance(reply, Task | Message) and not reply.context_id:
-            reply = replace(reply, context_id=asked.session)
+            reply = structs.replace(reply, context_id=asked.session)
         return reply, result
 
     @asynccontextmanager
@@ -375,7 +376,9 @@ class AgentHttp:
     ) -> AsyncIterator[EventStream]:
         """The stream of a call. JSON where a stream was expected is an error, or one event (interop.md section 7)."""
         whole = self.limits.for_call(call)
-        allowed = replace(whole, first_byte_s=whole.total_s, total_s=None, body_bytes_max=limits.stream_bytes_max)
+        allowed = structs.replace(
+            whole, first_byte_s=whole.total_s, total_s=None, body_bytes_max=limits.stream_bytes_max
+        )
         if whole.total_s is None and limits.first_event_s is None:
             limits = replace(limits, first_event_s=math.inf)
         request, asked = self._request(runtime, call, choice, headers, allowed, streaming=True)
@@ -494,7 +497,7 @@ class AgentHttp:
         headers = {**self.headers, **(self.credential.headers() if self.credential else {}), **CARD_HEADERS}
         if known is not None and known.etag:
             headers["if-none-match"] = known.etag
-        limits = replace(self.limits.for_call(timeout_s=timeout_s), body_bytes_max=self.limits.card_bytes_max)
+        limits = structs.replace(self.limits.for_call(timeout_s=timeout_s), body_bytes_max=self.limits.card_bytes_max)
         where = f"{self.address.where}{_path(url)}"
         request = Request(method="GET", url=url, headers=headers, limits=limits)
         reply = await exchange_following(runtime, self.address, request)

@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeAlias
 
 from fleetsim.api.part_rows import read_part_row
 from fleetsim.model.asking import answer_schema, asking_of, text_of
-from fleetsim.model.changing import made_often
 from fleetsim.model.errors import WireError
 from fleetsim.model.event import DirectReply, bounded, fold
 from fleetsim.model.extensions import read_extras
@@ -29,7 +28,6 @@ QuestionRef: TypeAlias = Task | str
 """A question to answer: the task as it asks, or the id of the question at a hub."""
 
 
-@made_often
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentTask:
     """A task as a caller sees it. A failure of the agent is a ``state`` with the reason in ``error``.

@@ -10,14 +10,15 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
 from json import JSONDecoder
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from fleetsim.model.call import Operation
-from fleetsim.model.changing import changer, made_often, replace
 from fleetsim.model.errors import EmptyStream, TransportError, WireError
-from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, with_parts, with_text
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import SseEvent
@@ -34,9 +35,7 @@ LONE_MESSAGE_S = 5.0
 """A message that nothing follows for so long is the answer, though the agent leaves the stream open."""
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRequest:
+class AnswerRequest(Struct, frozen=True, kw_only=True):
     """What a response is the answer to. ``where`` and ``credential`` are words for messages; ``session`` is the
     conversation that the request named, in a dialect whose answers may leave it out.
     """
@@ -251,12 +250,9 @@ class FrameReader:
                 self._alike = _with_text(event, "")
 
 
-_with_artifact = changer(ArtifactUpdate, "artifact")
-
-
 def _with_text(event: ArtifactUpdate, text: str) -> ArtifactUpdate:
     (part,) = event.artifact.parts
-    return _with_artifact(event, with_parts(event.artifact, (with_text(part, text, 0),)))
+    return replace(event, artifact=replace(event.artifact, parts=(replace(part, text=text, left_out=0),)))
 
 
 def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:

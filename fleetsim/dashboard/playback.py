@@ -10,8 +10,9 @@ import asyncio
 import math
 import re
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
 
 from fleetsim.caller.events import Event
 from fleetsim.model.errors import ConfigError

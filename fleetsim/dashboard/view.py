@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from fleetsim.caller import events, fleet_events
-from fleetsim.caller.event_wire import event_classes
-from fleetsim.caller.events import Event, Excerpt, Level, OtherEvent
+from fleetsim.caller.events import Event, Excerpt, Level
 from fleetsim.caller.health import HealthWord
 from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
@@ -436,17 +437,10 @@ class ViewBuilder:
 def _slim(event: Event) -> Event:
     """The event with its texts cut to excerpts, so that the list stays small with whole recordings."""
     cut: dict[str, Any] = {}
-    for member in _TEXTS.get(type(event), ()):
+    for member in event.__struct_fields__:
         value = getattr(event, member)
         if isinstance(value, Excerpt) and len(value.text) > EXCERPT_CHARS_MAX:
             cut[member] = Excerpt.of(value.text, value.chars)
         elif isinstance(value, str) and len(value) > EXCERPT_CHARS_MAX:
             cut[member] = value[:EXCERPT_CHARS_MAX]
-    return replace(event, **cut) if cut else event
-
-
-_TEXTS: Mapping[type[Event], tuple[str, ...]] = {
-    kind: tuple(m.name for m in fields(kind) if "Excerpt" in str(m.type) or "str" in str(m.type))
-    for kind in (*event_classes(), OtherEvent)
-}
-"""The text members of each class of events."""
+    return msgspec.structs.replace(event, **cut) if cut else event

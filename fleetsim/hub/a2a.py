@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -138,7 +138,7 @@ class HubAgent:
         """The card, with the hub's id."""
         card = self._engine.card(self._endpoint() or reached)
         extensions = (*card.capabilities.extensions, hub_extension(self._hub_id))
-        return replace(card, capabilities=replace(card.capabilities, extensions=extensions))
+        return structs.replace(card, capabilities=structs.replace(card.capabilities, extensions=extensions))
 
     def _endpoint(self) -> str | None:
         base = self._url()
@@ -209,8 +209,8 @@ class CallGuard(Interceptor):
         if len(hubs) >= HUBS_MAX:
             raise InvalidParams(f"the request has passed {len(hubs)} hubs; the limit is {HUBS_MAX}")
         self._refuse_unasked(call.message, caller.owner)
-        message = replace(call.message, metadata={**metadata, **({HUBS_KEY: list(hubs)} if hubs else {})})
-        return replace(call, metadata={}, message=message)
+        message = structs.replace(call.message, metadata={**metadata, **({HUBS_KEY: list(hubs)} if hubs else {})})
+        return structs.replace(call, metadata={}, message=message)
 
     def _refuse_unasked(self, message: Message, owner: str) -> None:
         """Raise for a message to a task that does not wait. A repeated answer is accepted and has no effect."""
@@ -302,7 +302,7 @@ class FleetProxy:
                 continue
             if request.skill is not None and request.skill not in skills:
                 break
-            return replace(request, targets=(record.agent,), context_id=record.task.context_id)
+            return structs.replace(request, targets=(record.agent,), context_id=record.task.context_id)
         return request
 
     def _cancel_if_over(self, key: TaskKey, cid: str) -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -52,7 +53,6 @@ from fleetsim.hub.rows import (
 )
 from fleetsim.hub.streams import EventStreams
 from fleetsim.hub.workstacean import CeremonyApi, WorkstaceanApi
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import answer_parts

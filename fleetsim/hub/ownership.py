@@ -6,7 +6,8 @@ The owner is the ``user_id`` of a request's source. Only this module sets it, so
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger import Ledger, RequestRecord
 from fleetsim.caller.tracker import Tracker

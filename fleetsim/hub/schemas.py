@@ -16,11 +16,13 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from fleetsim.api.bodies import AnswerBody, ChatBody, DecisionBody, DelegateBody, PublishBody, RequestBody, VetoBody
 from fleetsim.caller.config import AgentsFile
 from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, event_classes
-from fleetsim.caller.events import ENVELOPE, Event
+from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Mark
 from fleetsim.caller.jsonable import camel
 from fleetsim.ceremony.file import CeremonyFile
 from fleetsim.hub.endpoints import document
 from fleetsim.hub.keys import AgentKeysFile
+from fleetsim.model.extensions import Usage
+from fleetsim.model.parts import ListedPart
 
 AGENTS_SCHEMA = "agents.schema.json"
 AGENT_KEYS_SCHEMA = "agent-keys.schema.json"
@@ -90,16 +92,22 @@ class PartNote(BaseModel):
     truncated: bool | None = None
 
 
+_USAGE: Any = create_model("Usage", __doc__=Usage.__doc__, **dict.fromkeys(Usage.__struct_fields__, (int, 0)))  # type: ignore[call-overload]
+_HINTS: dict[Any, Any] = {
+    tuple[ListedPart, ...]: list[PartNote],
+    Usage | None: _USAGE | None,
+    Excerpt: str,
+    Excerpt | None: str,
+}
+"""The types of members whose JSON has another form."""
+
+
 def payload_model(kind: type[Event]) -> type[BaseModel]:
     """The payload of a class of events, as ``to_wire`` writes it."""
-    hints = get_type_hints(kind)
     keys: dict[str, Any] = {}
     for member in PAYLOAD_MEMBERS[kind]:
-        hint = hints[member.name]
-        if "ListedPart" in member.kind:
-            hint = list[PartNote]
-        keys[member.key] = (str if "Excerpt" in member.kind else hint, None if member.omit_none else ...)
-        if "Excerpt" in member.kind:
+        keys[member.key] = _HINTS.get(member.kind, member.kind), None if Mark.OMIT_NONE in member.marks else ...
+        if member.kind in {Excerpt, Excerpt | None}:
             keys |= {"truncated": (bool, None), "textChars": (int, None)}
     return create_model(kind.__name__, __doc__=kind.__doc__, **keys)
 

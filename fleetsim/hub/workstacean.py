@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
 from typing import Any
 
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from typing import Any
+
+from msgspec import Struct
 
 from fleetsim.model.errors import UnfitAnswer
 from fleetsim.model.extensions import is_payload
@@ -41,8 +42,7 @@ _SCHEMA_CHARS = 500
 """Characters of a schema that an error shows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(Struct, frozen=True, kw_only=True):
     """What is asked. ``text`` is for a person to read, of ``chars`` in all; ``parts`` are the data and files with it.
 
     Data of up to ``DATA_BYTES_MAX`` keeps its content, files are listed.

@@ -5,12 +5,12 @@ A call says in ``operation`` which one it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
-from fleetsim.model.changing import made_often
+from msgspec import Struct
+
 from fleetsim.model.task import JsonObject, Message, Task, TaskState
 
 
@@ -34,8 +34,7 @@ STREAMING = frozenset({Operation.STREAM, Operation.SUBSCRIBE})
 """Operations answered by a stream of events."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushConfig:
+class PushConfig(Struct, frozen=True, kw_only=True):
     """Where and how to deliver updates of a task.
 
     ``token`` is the resolved secret of either shape (seed "Token parsing"). ``scheme`` and
@@ -45,15 +44,17 @@ class PushConfig:
 
     url: str
     config_id: str | None = None
-    token: str | None = field(default=None, repr=False)
+    token: str | None = None
     scheme: str | None = None
-    credentials: str | None = field(default=None, repr=False)
+    credentials: str | None = None
     events: tuple[str, ...] | None = None
 
+    def __repr__(self) -> str:
+        """Without its secrets."""
+        return f"PushConfig(url={self.url!r}, config_id={self.config_id!r}, scheme={self.scheme!r})"
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendMessage:
+
+class SendMessage(Struct, frozen=True, kw_only=True):
     """Send, or send and stream: ``operation`` says which.
 
     ``wait`` false asks for an answer at once, None leaves the agent's default.
@@ -66,12 +67,11 @@ class SendMessage:
     history_length: int | None = None
     push: PushConfig | None = None
     task_id: str | None = None
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
     operation: Operation = Operation.SEND
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetTask:
+class GetTask(Struct, frozen=True, kw_only=True):
     """Read one task. ``history_length`` None means the agent's default (A2A 1.0 section 3.2.4)."""
 
     operation: ClassVar[Operation] = Operation.GET
@@ -80,8 +80,7 @@ class GetTask:
     history_length: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListTasks:
+class ListTasks(Struct, frozen=True, kw_only=True):
     """Page through tasks (1.0 only)."""
 
     operation: ClassVar[Operation] = Operation.LIST
@@ -95,18 +94,16 @@ class ListTasks:
     updated_after: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelTask:
+class CancelTask(Struct, frozen=True, kw_only=True):
     """Ask the agent to stop a task."""
 
     operation: ClassVar[Operation] = Operation.CANCEL
 
     task_id: str
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribeToTask:
+class SubscribeToTask(Struct, frozen=True, kw_only=True):
     """Join the stream of a running task."""
 
     operation: ClassVar[Operation] = Operation.SUBSCRIBE
@@ -114,8 +111,7 @@ class SubscribeToTask:
     task_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetPush:
+class SetPush(Struct, frozen=True, kw_only=True):
     """Register a webhook."""
 
     operation: ClassVar[Operation] = Operation.PUSH_SET
@@ -124,8 +120,7 @@ class SetPush:
     config: PushConfig
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetPush:
+class GetPush(Struct, frozen=True, kw_only=True):
     """Read one webhook; None means the only or first one."""
 
     operation: ClassVar[Operation] = Operation.PUSH_GET
@@ -134,8 +129,7 @@ class GetPush:
     config_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListPush:
+class ListPush(Struct, frozen=True, kw_only=True):
     """Read all webhooks of a task."""
 
     operation: ClassVar[Operation] = Operation.PUSH_LIST
@@ -143,8 +137,7 @@ class ListPush:
     task_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletePush:
+class DeletePush(Struct, frozen=True, kw_only=True):
     """Remove one webhook; None means the only one."""
 
     operation: ClassVar[Operation] = Operation.PUSH_DELETE
@@ -153,8 +146,7 @@ class DeletePush:
     config_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetExtendedCard:
+class GetExtendedCard(Struct, frozen=True, kw_only=True):
     """Read the card that only authenticated callers see."""
 
     operation: ClassVar[Operation] = Operation.EXTENDED_CARD
@@ -174,16 +166,14 @@ Call: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskPush:
+class TaskPush(Struct, frozen=True, kw_only=True):
     """A webhook as an agent reports it."""
 
     task_id: str
     config: PushConfig
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskPage:
+class TaskPage(Struct, frozen=True, kw_only=True):
     """One page of tasks, newest first (A2A 1.0 section 3.1.4)."""
 
     tasks: tuple[Task, ...]

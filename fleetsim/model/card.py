@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct
 
 from fleetsim.model.task import JsonObject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentInterface:
+class AgentInterface(Struct, frozen=True, kw_only=True):
     """One address an agent can be called at. ``protocol_version`` is the text of the card, e.g. "0.3.0"."""
 
     url: str
@@ -17,16 +16,14 @@ class AgentInterface:
     tenant: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentExtension:
+class AgentExtension(Struct, frozen=True, kw_only=True):
     uri: str
     description: str | None = None
     required: bool = False
-    params: JsonObject = field(default_factory=dict)
+    params: JsonObject = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class Capabilities(Struct, frozen=True, kw_only=True):
     """What the agent claims it can do; absent means no."""
 
     streaming: bool = False
@@ -36,8 +33,7 @@ class Capabilities:
     extensions: tuple[AgentExtension, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSkill:
+class AgentSkill(Struct, frozen=True, kw_only=True):
     """One thing an agent offers to do."""
 
     skill_id: str
@@ -49,8 +45,7 @@ class AgentSkill:
     output_modes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentCard:
+class AgentCard(Struct, frozen=True, kw_only=True):
     """Who an agent is, where it is and what it offers.
 
     ``interfaces`` are in the card's own order of preference. ``security_schemes`` and ``security`` keep
@@ -61,7 +56,7 @@ class AgentCard:
     description: str = ""
     version: str = ""
     interfaces: tuple[AgentInterface, ...] = ()
-    capabilities: Capabilities = field(default_factory=Capabilities)
+    capabilities: Capabilities = Capabilities()
     skills: tuple[AgentSkill, ...] = ()
     default_input_modes: tuple[str, ...] = ("text/plain",)
     default_output_modes: tuple[str, ...] = ("text/plain",)
@@ -69,7 +64,7 @@ class AgentCard:
     provider_url: str | None = None
     documentation_url: str | None = None
     icon_url: str | None = None
-    security_schemes: JsonObject = field(default_factory=dict)
+    security_schemes: JsonObject = {}
     security: tuple[JsonObject, ...] = ()
 
     def skill(self, skill_id: str) -> AgentSkill | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
-from typing import TypeAlias, overload
+from typing import TYPE_CHECKING, TypeAlias, overload
 
-from fleetsim.model.changing import changer, made_often, replace
+from msgspec import Struct
+from msgspec.structs import replace
+
 from fleetsim.model.hops import CAUSE_KEY, cause_told
 from fleetsim.model.task import (
     INTERRUPTED,
@@ -24,16 +26,13 @@ from fleetsim.model.task import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True, kw_only=True):
     """The whole task, as a poll, the first frame of a stream or an SDK's webhook gives it."""
 
     task: Task
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusUpdate:
+class StatusUpdate(Struct, frozen=True, kw_only=True):
     """A move between states (A2A 1.0 section 4.2.1).
 
     ``artifacts`` carries what a fleet webhook puts beside the status (seed "Push notifications"); ``lone`` says
@@ -47,12 +46,10 @@ class StatusUpdate:
     final: bool = False
     artifacts: tuple[Artifact, ...] = ()
     lone: bool = False
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactUpdate:
+class ArtifactUpdate(Struct, frozen=True, kw_only=True):
     """A new artifact, or more of one (A2A 1.0 section 4.2.2)."""
 
     task_id: str
@@ -60,22 +57,24 @@ class ArtifactUpdate:
     artifact: Artifact
     append: bool = False
     last_chunk: bool = False
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectReply:
+class DirectReply(Struct, frozen=True, kw_only=True):
     """A message instead of a task: a finished answer without a task (A2A 1.0 section 3.1.1)."""
 
     message: Message
 
 
-TaskEvent: TypeAlias = Snapshot | StatusUpdate | ArtifactUpdate | DirectReply
+if TYPE_CHECKING:
+    TaskEvent: TypeAlias = Snapshot | StatusUpdate | ArtifactUpdate | DirectReply
+else:
 
+    class TaskEvent(ABC):  # noqa: B024 - nothing is to be implemented
+        """A class and not a union, as ``task.Part`` is."""
 
-with_artifacts = changer(Task, "artifacts")
-with_parts = changer(Artifact, "parts")
-with_text = changer(TextPart, "text", "left_out")
+    for _kind in (Snapshot, StatusUpdate, ArtifactUpdate, DirectReply):
+        TaskEvent.register(_kind)
 
 
 def fold(task: Task | None, event: TaskEvent) -> Task:
@@ -204,7 +203,7 @@ class _ManyArtifacts(Sequence[Artifact]):
 def plain(task: Task) -> Task:
     """``task`` with its artifacts as a tuple, which they are unless it was folded and has many."""
     artifacts: Sequence[Artifact] = task.artifacts
-    return task if isinstance(artifacts, tuple) else with_artifacts(task, tuple(artifacts))
+    return task if isinstance(artifacts, tuple) else replace(task, artifacts=tuple(artifacts))
 
 
 def _place(artifacts: Sequence[Artifact], artifact_id: str) -> int | None:
@@ -223,8 +222,8 @@ def _with_artifact(task: Task, artifact: Artifact, at: int | None) -> Task:
     """It takes that place, or the last."""
     old: Sequence[Artifact] = task.artifacts
     if len(old) < MANY:
-        return with_artifacts(task, (*old, artifact) if at is None else (*old[:at], artifact, *old[at + 1 :]))
-    return with_artifacts(task, _ManyArtifacts.of(old).with_one(artifact, at))
+        return replace(task, artifacts=(*old, artifact) if at is None else (*old[:at], artifact, *old[at + 1 :]))
+    return replace(task, artifacts=_ManyArtifacts.of(old).with_one(artifact, at))
 
 
 def _put(task: Task, artifact: Artifact) -> Task:
@@ -245,7 +244,7 @@ def _grow(task: Task, more: Artifact) -> Task:
             parts = (*parts[:-1], _joined(last, part))
         else:
             parts = (*parts, part)
-    grown = with_parts(old, parts)
+    grown = replace(old, parts=parts)
     if more.extensions or more.metadata:
         extensions = (*old.extensions, *(uri for uri in more.extensions if uri not in old.extensions))
         grown = replace(grown, extensions=extensions, metadata={**old.metadata, **more.metadata})
@@ -256,7 +255,7 @@ def _joined(last: TextPart, part: TextPart) -> TextPart:
     """One text of two; what follows a text that was cut is left out with the rest of it."""
     if last.left_out:
         return replace(last, left_out=last.left_out + len(part.text) + part.left_out)
-    return with_text(last, last.text + part.text, part.left_out)
+    return replace(last, text=last.text + part.text, left_out=part.left_out)
 
 
 def _alike(last: TextPart, part: TextPart) -> bool:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from fleetsim.model.card import AgentCard
-from fleetsim.model.changing import made_often
 from fleetsim.model.task import DataPart, Part, Task
 
 BASE = "https://proto-labs.ai/a2a/ext/"
@@ -42,8 +42,7 @@ EFFECT_DELTA_MAX = 1e12
 TEXT_MAX = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(Struct, frozen=True, kw_only=True):
     """Tokens a task used."""
 
     input_tokens: int = 0
@@ -52,8 +51,7 @@ class Usage:
     cache_read_input_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """cost-v1: what a task used and, if the agent knows, what it cost in US dollars."""
 
     usage: Usage
@@ -63,8 +61,7 @@ class Cost:
     model: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confidence:
+class Confidence(Struct, frozen=True, kw_only=True):
     """confidence-v1: how sure the agent is, 0 to 1."""
 
     confidence: float
@@ -72,8 +69,7 @@ class Confidence:
     success: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectDelta:
+class EffectDelta(Struct, frozen=True, kw_only=True):
     """worldstate-delta-v1: one observed change; ``op`` is set, inc or push."""
 
     domain: str
@@ -82,8 +78,7 @@ class EffectDelta:
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredEffect:
+class DeclaredEffect(Struct, frozen=True, kw_only=True):
     """effect-domain-v1: a change that a skill promises. ``delta``: by how much; ``confidence``: how surely, 0 to 1."""
 
     domain: str
@@ -92,9 +87,7 @@ class DeclaredEffect:
     confidence: float | None = None
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extras:
+class Extras(Struct, frozen=True, kw_only=True):
     """All extension payloads of one task."""
 
     cost: Cost | None = None

@@ -9,8 +9,9 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import is_payload
@@ -33,8 +34,7 @@ class TooManyParts(TooMuch):
     """A message carries more files and data than ``parts_max`` or ``parts_bytes_max`` allows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedPart:
+class ListedPart(Struct, frozen=True, kw_only=True):
     """One file or piece of data, with its content unless that is too much (``truncated``) or only listed.
 
     ``kind`` is ``file`` or ``data``. ``index`` counts from 1 over both. A file has ``raw`` (base64 as on the wire)
@@ -52,7 +52,7 @@ class ListedPart:
     uri: str | None = None
     raw: str | None = None
     data: Any = None
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
     truncated: bool = False
 
     def __str__(self) -> str:

@@ -6,14 +6,15 @@ Nouns follow A2A 1.0 section 4.1 in snake case. The caller sees samples of a tas
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import takewhile
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fleetsim.model.changing import made_often
+from msgspec import Struct
+
 from fleetsim.model.errors import InvalidMove
 
 JsonObject: TypeAlias = Mapping[str, Any]
@@ -74,43 +75,45 @@ class Role(StrEnum):
     AGENT = "agent"
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextPart:
+class TextPart(Struct, frozen=True, kw_only=True):
     """Plain text. ``left_out`` counts the characters that followed and were not kept (``event.bounded``)."""
 
     text: str
     media_type: str | None = None
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
     left_out: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataPart:
+class DataPart(Struct, frozen=True, kw_only=True):
     """Structured JSON. Extension payloads name themselves in ``media_type``."""
 
     data: Any
     media_type: str | None = None
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilePart:
+class FilePart(Struct, frozen=True, kw_only=True):
     """A file, by content (``raw``, base64 text as on the wire) or by reference (``uri``, never fetched)."""
 
     raw: str | None = None
     uri: str | None = None
     filename: str | None = None
     media_type: str | None = None
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
 
 
-Part: TypeAlias = TextPart | DataPart | FilePart
+if TYPE_CHECKING:
+    Part: TypeAlias = TextPart | DataPart | FilePart
+else:
+
+    class Part(ABC):  # noqa: B024 - nothing is to be implemented
+        """A class and not a union: msgspec reads a union only by a tag, and JSON that we have written has none."""
+
+    for _kind in (TextPart, DataPart, FilePart):
+        Part.register(_kind)
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     """One turn of a conversation (A2A 1.0 section 4.1.4)."""
 
     message_id: str
@@ -120,7 +123,7 @@ class Message:
     task_id: str | None = None
     reference_task_ids: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
 
     @property
     def text(self) -> str:
@@ -128,9 +131,7 @@ class Message:
         return join_text(self.parts)
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
+class Artifact(Struct, frozen=True, kw_only=True):
     """A result of a task (A2A 1.0 section 4.1.7)."""
 
     artifact_id: str
@@ -138,7 +139,7 @@ class Artifact:
     name: str | None = None
     description: str | None = None
     extensions: tuple[str, ...] = ()
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
 
     @property
     def text(self) -> str:
@@ -146,9 +147,7 @@ class Artifact:
         return join_text(self.parts)
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStatus:
+class TaskStatus(Struct, frozen=True, kw_only=True):
     """State, the message that came with it, and the agent's own time stamp (a hint only)."""
 
     state: TaskState
@@ -156,9 +155,7 @@ class TaskStatus:
     timestamp: datetime | None = None
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Struct, frozen=True, kw_only=True):
     """One piece of work at one agent, as last seen (A2A 1.0 section 4.1.1)."""
 
     task_id: str
@@ -166,7 +163,7 @@ class Task:
     status: TaskStatus
     artifacts: tuple[Artifact, ...] = ()
     history: tuple[Message, ...] = ()
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
 
     @property
     def state(self) -> TaskState:

@@ -7,16 +7,16 @@ are made of ids that the ledger has.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from hashlib import blake2b
+
+from msgspec import Struct
 
 TRACEPARENT = "traceparent"
 _FORM = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _CHARS_MAX = 256
 
 
-@dataclass(frozen=True, slots=True)
-class TracePlace:
+class TracePlace(Struct, frozen=True):
     """A span of a trace; ``sampled`` says whether whoever made it recorded it. Ids are lower-case hexadecimal."""
 
     trace_id: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from fleetsim.model.changing import made_often
+from msgspec import Struct
+
 from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.extensions import EffectDelta, Usage
 from fleetsim.model.parts import ListedPart
@@ -41,8 +41,7 @@ def plain_id(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     """Where a request came from (Workstacean's ``source``)."""
 
     interface: str = "api"
@@ -50,9 +49,7 @@ class Source:
     user_id: str | None = None
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillRequest:
+class SkillRequest(Struct, frozen=True, kw_only=True):
     """What someone wants done (``agent.skill.request``).
 
     ``targets`` are agent names; empty means any agent with the skill, ``("all",)`` every one with it. A
@@ -74,8 +71,8 @@ class SkillRequest:
     task_id: str | None = None
     system_actor: str = "user"
     dispatcher_agent: str | None = None
-    source: Source = field(default_factory=Source)
-    metadata: JsonObject = field(default_factory=dict)
+    source: Source = Source()
+    metadata: JsonObject = {}
     timeout_s: float | None = None
     first_turn: bool = False
     traceparent: str = ""
@@ -202,9 +199,7 @@ class UpdateSource(StrEnum):
     LOCAL = "local"
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """The one result of one accepted request (``autonomous.outcome.{systemActor}.{skill}``).
 
     It names the agent that did the work and the ``system_actor`` that asked. ``success`` means the goal
@@ -273,8 +268,7 @@ class QuestionKind(StrEnum):
     AUTH = "auth-required"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Struct, frozen=True, kw_only=True):
     """An agent waits for somebody. ``question_id`` is a digest of (agent, task, words, data, ``asked_at``).
 
     ``text_chars`` and ``truncated`` are as an outcome's. ``parts`` are the data and files it is asked with, of
@@ -306,8 +300,7 @@ class Decision(StrEnum):
     REJECT = "reject"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """A reply to one question; it lands at most once. ``parts`` and ``metadata`` go with it as with a request."""
 
     question_id: str
@@ -315,4 +308,4 @@ class Answer:
     by: str = "operator"
     decision: Decision = Decision.ANSWER
     parts: tuple[Part, ...] = ()
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}

@@ -15,7 +15,7 @@ from asyncio import get_running_loop
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from ipaddress import ip_address
 from urllib.parse import quote, urlsplit
@@ -23,7 +23,6 @@ from urllib.parse import quote, urlsplit
 import aiohappyeyeballs
 import idna
 
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import FleetsimError, Unreachable
 from fleetsim.runtime.address import AddressPolicy, blocked
 from fleetsim.runtime.body import Room

@@ -18,8 +18,8 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from httpx_sse import EventSource
+from msgspec.structs import replace
 
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, Unreachable
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.body import Room

@@ -16,7 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from fleetsim.model.changing import made_often
+from msgspec import Struct
+
 from fleetsim.model.limits import WIRE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -90,9 +91,7 @@ class Turns(Protocol):
         ...
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """Deadlines in seconds and sizes in bytes for one exchange (defaults: docs/reference/limits.md).
 
     ``total_s`` limits the whole exchange, ``first_byte_s`` the wait for the response's first byte. None leaves
@@ -105,9 +104,7 @@ class Limits:
     body_bytes_max: int = WIRE_BYTES_MAX
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """One HTTP request. ``streaming`` counts it among the long streams, which do not take short calls' places.
 
     ``turns`` says when to read on of a large response to ``exchange``.
@@ -115,21 +112,19 @@ class Request:
 
     method: str
     url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = field(default=b"", repr=False)
-    limits: Limits = field(default_factory=Limits)
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    limits: Limits = Limits()
     streaming: bool = False
-    turns: Turns | None = field(default=None, repr=False, compare=False)
+    turns: Turns | None = None
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(Struct, frozen=True, kw_only=True):
     """One whole HTTP response. Header names are lower case; repeated ones are joined with ", "."""
 
     status: int
     headers: Mapping[str, str]
-    body: bytes = field(repr=False)
+    body: bytes
 
 
 class SseEvent(NamedTuple):
@@ -140,8 +135,7 @@ class SseEvent(NamedTuple):
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncomingResponse:
+class IncomingResponse(Struct, frozen=True, kw_only=True):
     """An HTTP response whose body is still arriving. ``chunks`` yields raw bytes as they come.
 
     ``decode`` makes an event of its lines, joined by LF, or None if it has no data; without it our own reader does.

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from typing import Protocol
 
+from msgspec import structs
+
 from fleetsim.agent import Agent, AgentLimits, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.agent import Engine
 from fleetsim.agent.guard import Authenticator
@@ -116,7 +118,7 @@ class WaitInterceptor(Interceptor):
     """Replies with the result of a request, up to ``wait_s_max``, even if the caller asked for an early reply."""
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        return replace(call, wait=True) if isinstance(call, SendMessage) else call
+        return structs.replace(call, wait=True) if isinstance(call, SendMessage) else call
 
 
 def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, url: str | None, life: int) -> Agent:

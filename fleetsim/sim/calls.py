@@ -8,11 +8,11 @@ import json
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
 from pydantic_core import from_json
 
 from fleetsim.model.errors import FleetsimError

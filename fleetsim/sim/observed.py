@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import structs
+
 from fleetsim.caller.ledger import QuestionState
 from fleetsim.caller.ledger.sqlite import read_ledger
 from fleetsim.model.work import Decision, Outcome
@@ -74,7 +76,7 @@ def _observed(
         source=source,
         since=kept[0].started_at if kept else moment,
         until=kept[-1].started_at if kept else moment,
-        outcomes=tuple(replace(outcome, text="", parts=(), effects=()) for outcome in kept),
+        outcomes=tuple(structs.replace(outcome, text="", parts=(), effects=()) for outcome in kept),
         questions=tuple(question for question in questions if question.correlation_id in names),
         agents=agents,
         scheduled=frozenset(scheduled) & names,
@@ -130,7 +132,7 @@ def of_run(
     for request in run.requests.values():
         if request.end is not None and (outcome := request.end.outcome) is not None:
             chunks = outcome.chunks if outcome.chunks is not None else request.chunks or None
-            outcomes.append(replace(outcome, agent=run.replica_of(outcome.agent), chunks=chunks))
+            outcomes.append(structs.replace(outcome, agent=run.replica_of(outcome.agent), chunks=chunks))
     questions = (
         ObservedQuestion(
             correlation_id=question.asked.correlation_id, answered_s=question.answered_s, rejected=question.rejected

@@ -14,6 +14,8 @@ from datetime import datetime
 from sys import intern
 from typing import Any, NamedTuple, TypeVar, cast
 
+from msgspec import structs
+
 from fleetsim.caller.events import (
     Event,
     OutcomeDecided,
@@ -154,9 +156,8 @@ class CeremonyRun:
     status: str = RUNNING
 
 
-WANTED = frozenset(
-    kind.__name__ for kind in (*_COUNTED, RequestAccepted, TaskMoved, PollingStopped, OutcomeDecided, CeremonyCompleted)
-)
+_MORE: tuple[type[Event], ...] = (RequestAccepted, TaskMoved, PollingStopped, OutcomeDecided, CeremonyCompleted)
+WANTED = frozenset(kind.__name__ for kind in (*_COUNTED, *_MORE))
 """The classes of the hub's events that count here, by name."""
 
 
@@ -311,7 +312,7 @@ class Run:
 
     def _decided(self, at_s: float, line: int, event: OutcomeDecided) -> RequestRun | None:
         told, request = self._told(at_s, line, event)
-        outcome = replace(event.outcome, text="", parts=(), effects=())
+        outcome = structs.replace(event.outcome, text="", parts=(), effects=())
         told = told._replace(outcome=outcome)
         request.decided.append(told)
         if request.end is not None:

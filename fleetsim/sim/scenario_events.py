@@ -7,11 +7,10 @@ file, so names cannot change. Seconds are those of the run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from fleetsim.caller.events import Event, Level
 from fleetsim.sim.expectation import Expectation
@@ -31,8 +30,7 @@ def check_moment(at: datetime | None) -> None:
         raise ValueError("must be a moment with its zone, from 1970 on")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEvent(Event):
+class RunEvent(Event, frozen=True, kw_only=True):
     """An event with its second of the run and its line in the file."""
 
     t: Second = 0.0
@@ -42,8 +40,7 @@ class RunEvent(Event):
 # ---------------------------------------------------------------------- the run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedAgent:
+class RecordedAgent(Struct, frozen=True, kw_only=True):
     """An agent of the run."""
 
     agent: str
@@ -51,8 +48,7 @@ class RecordedAgent:
     dialect: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioStarted(RunEvent):
+class ScenarioStarted(RunEvent, frozen=True, kw_only=True):
     """A recording begins. Of a hub it has no expectations, and a ``duration_s`` of 0.
 
     ``replicas`` names, by agent of the run, the agent of the scenario that it is one of. ``rules`` are settings of the
@@ -84,35 +80,30 @@ class ScenarioStarted(RunEvent):
         return self.of == "hub"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficEnded(RunEvent):
+class TrafficEnded(RunEvent, frozen=True, kw_only=True):
     """Traffic and trouble are over; requests that were accepted go on to their end."""
 
     TOPIC: ClassVar[str] = "scenario.calm"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStopped(RunEvent):
+class RunStopped(RunEvent, frozen=True, kw_only=True):
     """Somebody ended a run in real time before its time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestsUnsettled(RunEvent):
+class RequestsUnsettled(RunEvent, frozen=True, kw_only=True):
     """Requests that had not ended ``after_s`` seconds after the traffic; they were canceled."""
 
     requests: Count
     after_s: Amount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnded(RunEvent):
+class RunEnded(RunEvent, frozen=True, kw_only=True):
     """The run came to its end. ``kept`` counts what the hub still had in memory for requests."""
 
     kept: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordingEnded(RunEvent):
+class RecordingEnded(RunEvent, frozen=True, kw_only=True):
     """Nothing more was recorded. ``digest`` is of all lines before, ``again`` that of the same run played once more."""
 
     TOPIC: ClassVar[str] = "scenario.ended"
@@ -124,16 +115,14 @@ class RecordingEnded(RunEvent):
     again: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedExpectation:
+class JudgedExpectation(Struct, frozen=True, kw_only=True):
     """The figure of an expectation, and whether it is as expected."""
 
     figure: float | None
     holds: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedViolation:
+class JudgedViolation(Struct, frozen=True, kw_only=True):
     """A violation as the verdict shows it."""
 
     at_s: Second
@@ -142,8 +131,7 @@ class JudgedViolation:
     said: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunJudged(RunEvent):
+class RunJudged(RunEvent, frozen=True, kw_only=True):
     """The verdict. ``expectations`` are in the order of the scenario, ``first`` are the first violations."""
 
     TOPIC: ClassVar[str] = "scenario.judged"
@@ -158,8 +146,7 @@ class RunJudged(RunEvent):
 # ---------------------------------------------------------------------- troubles, processes and memory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TroubleBegan(RunEvent):
+class TroubleBegan(RunEvent, frozen=True, kw_only=True):
     """A trouble begins, at an agent or, without one, everywhere."""
 
     TOPIC: ClassVar[str] = "scenario.trouble.begins"
@@ -168,24 +155,21 @@ class TroubleBegan(RunEvent):
     said: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TroubleEnded(RunEvent):
+class TroubleEnded(RunEvent, frozen=True, kw_only=True):
     """A trouble is over."""
 
     TOPIC: ClassVar[str] = "scenario.trouble.ends"
     fault: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessagesHit(RunEvent):
+class MessagesHit(RunEvent, frozen=True, kw_only=True):
     """How many messages a trouble met while it lasted."""
 
     fault: str
     hits: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubKilled(RunEvent):
+class HubKilled(RunEvent, frozen=True, kw_only=True):
     """The hub was killed. Events after number ``journalled`` were not in its journal: its next start repeats them."""
 
     TOPIC: ClassVar[str] = "scenario.hub.killed"
@@ -193,8 +177,7 @@ class HubKilled(RunEvent):
     journalled: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockMoved(RunEvent):
+class ClockMoved(RunEvent, frozen=True, kw_only=True):
     """The hub's clock was set by ``by_s`` seconds. The playback makes this event: no line has it."""
 
     TOPIC: ClassVar[str] = "scenario.clock"
@@ -202,8 +185,7 @@ class ClockMoved(RunEvent):
     by_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureLogged(RunEvent):
+class FailureLogged(RunEvent, frozen=True, kw_only=True):
     """A failure in the background, which no caller received."""
 
     TOPIC: ClassVar[str] = "scenario.failure"
@@ -211,31 +193,27 @@ class FailureLogged(RunEvent):
     said: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerChecked(RunEvent):
+class LedgerChecked(RunEvent, frozen=True, kw_only=True):
     """The rows of the ledger were compared with their sums; ``damage`` is empty if all are whole."""
 
     damage: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopBlocked(RunEvent):
+class LoopBlocked(RunEvent, frozen=True, kw_only=True):
     """The event loop ran late by ``seconds``, of which a trouble blocked it for ``stalled``."""
 
     seconds: Amount
     stalled: Amount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentHealth:
+class AgentHealth(Struct, frozen=True, kw_only=True):
     """One agent in ``HealthLooked``: the hub's word, and its outcomes of the last day."""
 
     health: str
     outcomes: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthLooked(RunEvent):
+class HealthLooked(RunEvent, frozen=True, kw_only=True):
     """The health of each agent, as the hub saw it at ``now`` on its clock. ``seq`` is the hub's newest event."""
 
     TOPIC: ClassVar[str] = "scenario.health"
@@ -247,8 +225,7 @@ class HealthLooked(RunEvent):
         check_moment(self.now)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptTasks:
+class KeptTasks(Struct, frozen=True, kw_only=True):
     """The tasks in an agent's store."""
 
     tasks: Count
@@ -256,24 +233,21 @@ class KeptTasks:
     oldest_s: Amount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryCounted(RunEvent):
+class MemoryCounted(RunEvent, frozen=True, kw_only=True):
     """Entries in the hub's memory, by kind, and the tasks of each agent."""
 
     hub: Mapping[str, Count]
     agents: Mapping[str, KeptTasks]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeysChecked(RunEvent):
+class KeysChecked(RunEvent, frozen=True, kw_only=True):
     """How many requests carried an agent's key, and where a key was found that must not be there."""
 
     carried: Count
     strayed: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OriginsReached(RunEvent):
+class OriginsReached(RunEvent, frozen=True, kw_only=True):
     """Each pair ``SOURCE ORIGIN`` of a caller and an origin that it called."""
 
     origins: tuple[str, ...]
@@ -282,21 +256,18 @@ class OriginsReached(RunEvent):
 # ---------------------------------------------------------------------- requests, calls and tasks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestSubmitted(RunEvent):
+class RequestSubmitted(RunEvent, frozen=True, kw_only=True):
     """The hub acknowledged a request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTimed(RunEvent):
+class RequestTimed(RunEvent, frozen=True, kw_only=True):
     """In real time: when a request was due, and how many seconds of the machine later the hub had accepted it."""
 
     due_s: Second
     late_s: Amount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitRefused(RunEvent):
+class SubmitRefused(RunEvent, frozen=True, kw_only=True):
     """The hub refused a request. ``late_s`` is None on virtual time."""
 
     why: str
@@ -304,13 +275,11 @@ class SubmitRefused(RunEvent):
     late_s: Amount | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerGiven(RunEvent):
+class AnswerGiven(RunEvent, frozen=True, kw_only=True):
     """A person answers a question of a request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallEnded(RunEvent):
+class CallEnded(RunEvent, frozen=True, kw_only=True):
     """A call to an agent, or a webhook to the hub, is over.
 
     ``request`` is the correlation id in its header, ``door`` the last segment of its path, ``state`` the task's state
@@ -328,24 +297,21 @@ class CallEnded(RunEvent):
     status: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookForged(RunEvent):
+class WebhookForged(RunEvent, frozen=True, kw_only=True):
     """A webhook that no agent sent, and the status of the hub's response."""
 
     how: str
     status: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhooksRepeated(RunEvent):
+class WebhooksRepeated(RunEvent, frozen=True, kw_only=True):
     """The newest webhooks were sent once more; ``changed`` are the requests whose outcome is another since then."""
 
     webhooks: Count
     changed: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentTaskEnded(RunEvent):
+class AgentTaskEnded(RunEvent, frozen=True, kw_only=True):
     """A task as its agent has it. ``ended`` is its state, or killed or open; ``text`` is a digest of its text."""
 
     begun_s: Second
@@ -357,8 +323,7 @@ class AgentTaskEnded(RunEvent):
     answers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeRecorded(RunEvent):
+class OutcomeRecorded(RunEvent, frozen=True, kw_only=True):
     """An outcome as the ledger has it at the end. ``accepted``: the ledger has its request, too."""
 
     outcome: str
@@ -377,8 +342,7 @@ class OutcomeRecorded(RunEvent):
 # ---------------------------------------------------------------------- ceremonies
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotsCounted(RunEvent):
+class SlotsCounted(RunEvent, frozen=True, kw_only=True):
     """How many slots of each ceremony are due in the run, its cron line and zone, and what keeps any from its work."""
 
     slots: Mapping[str, Count]
@@ -386,8 +350,7 @@ class SlotsCounted(RunEvent):
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CeremonyEdited(RunEvent):
+class CeremonyEdited(RunEvent, frozen=True, kw_only=True):
     """Somebody edited the file of a ceremony; ``zone`` is the time zone that it then names, if it is another."""
 
     file: str

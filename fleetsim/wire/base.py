@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeAlias
 
+from msgspec.structs import replace
+
 from fleetsim.model.call import (
     STREAMING,
     Call,
@@ -30,7 +32,6 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import Blame, InvalidParams, MethodNotFound, UnsupportedOperation, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import (

@@ -6,12 +6,13 @@ address is only a base (decision 0012), the path; it can never move the call to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from fleetsim.model.card import AgentCard, AgentInterface
-from fleetsim.model.changing import made_often, replace
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.wire.cards import is_current, major_minor
@@ -24,9 +25,7 @@ _PORTS = {"http": 80, "https": 443}
 _PATH_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!$&'()*+,;=:@/%")
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """How to call an agent. ``warnings`` are lines for the operator; ``tenant`` goes into 1.0 parameters.
 
     ``no_way`` is a sentence if the agent cannot be called at all: fleetsim sends nothing, and ``url`` is empty.

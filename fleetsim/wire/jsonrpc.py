@@ -6,10 +6,10 @@ Knows ids, methods, results and errors; what params and results mean is the dial
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
-from fleetsim.model.changing import made_often
+from msgspec import Struct
+
 from fleetsim.model.errors import RPC_ERRORS, InvalidParams, InvalidRequest, ParseError, RpcError, WireError
 from fleetsim.model.task import JsonObject
 from fleetsim.model.text import one_line
@@ -42,14 +42,12 @@ REASONS: Mapping[int, str] = {
 """Code to the ``reason`` of 1.0's ErrorInfo: the error's name in capitals (A2A 1.0 section 9.5)."""
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RpcRequest:
+class RpcRequest(Struct, frozen=True, kw_only=True):
     """One request. ``has_id`` false marks a notification, which JSON-RPC answers with nothing."""
 
     id: RequestId
     method: str
-    params: JsonObject = field(default_factory=dict)
+    params: JsonObject = {}
     has_id: bool = True
 
 

@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from fleetsim.model.call import PushConfig, TaskPush
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import (

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
+
 from fleetsim.model.call import Call, GetTask, Operation, PushConfig, SendMessage, SetPush, TaskPush
-from fleetsim.model.changing import replace
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import TERMINAL, JsonObject, Message, Task, TaskState, TaskStatus
 from fleetsim.wire import base, reading

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
+
 from fleetsim.model.call import (
     Call,
     DeletePush,
@@ -24,7 +26,6 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import InvalidParams, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fleetsim.agent.builtin import NeedsText, by_words
 from fleetsim.agent.limits import AtCapacity
@@ -94,7 +94,7 @@ async def test_an_interceptor_changes_refuses_and_answers_for_what_is_behind_it(
                 return call
             if call.message.text == "no":
                 raise InvalidParams("no")
-            return replace(call, message=said(call.message.text.upper()))
+            return structs.replace(call, message=said(call.message.text.upper()))
 
     class Direct(Interceptor):
         async def call(self, call: Call, caller: Principal) -> Reply:

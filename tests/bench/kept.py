@@ -15,11 +15,11 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import aiosqlite
+from msgspec.structs import replace
 
 from fleetsim.caller.health import FleetHealth
 from fleetsim.caller.ledger import Phase

@@ -21,10 +21,11 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiosqlite
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.ledger.bodies import encode

@@ -16,6 +16,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.ledger.sqlite import open_ledger
@@ -37,11 +39,15 @@ async def fill(ledger_file: Path, count: int) -> None:
 
         async def one(_: int) -> None:
             n = next(numbers)
-            record = replace(make.record(f"{n:036d}", agent=f"agent-{1 + n % AGENTS}", text=TEXT), accepted_at=now)
-            record = replace(record, deadline_at=now + runtime_limit, url=f"http://127.0.0.1:{1 + n % AGENTS}/a2a")
+            record = structs.replace(
+                make.record(f"{n:036d}", agent=f"agent-{1 + n % AGENTS}", text=TEXT), accepted_at=now
+            )
+            record = structs.replace(
+                record, deadline_at=now + runtime_limit, url=f"http://127.0.0.1:{1 + n % AGENTS}/a2a"
+            )
             await ledger.accept([record])
-            task = replace(make.task(), task_id=f"task-{n:08d}", context_id=f"context-{n:08d}", artifacts=())
-            await ledger.update(replace(record, phase=Phase.ACCEPTED, task=task))
+            task = structs.replace(make.task(), task_id=f"task-{n:08d}", context_id=f"context-{n:08d}", artifacts=())
+            await ledger.update(structs.replace(record, phase=Phase.ACCEPTED, task=task))
 
         runtime_limit = make.at(86_400.0) - make.START
         await in_flight(count, one)

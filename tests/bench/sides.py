@@ -23,6 +23,7 @@ import aiohttp
 import httpx
 import uvicorn
 from httpx_sse import aconnect_sse
+from msgspec import structs
 from starlette.types import Receive, Scope, Send
 
 from fleetsim.agent import Agent, AgentLimits, SkillContext
@@ -366,7 +367,7 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
             await asyncio.sleep(0.05)
 
         if around.tracked:  # they are beside the work, and what a look at them costs has rows of its own
-            running.tracker.rules = replace(running.tracker.rules, look_first_s=poll_s)
+            running.tracker.rules = structs.replace(running.tracker.rules, look_first_s=poll_s)
 
         async def follow(number: int) -> None:
             target = ENDLESS[number % len(ENDLESS)]

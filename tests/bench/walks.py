@@ -33,8 +33,8 @@ from tests.hub.town import KEYS, Town, town, worker
 from tests.recorded import recorded
 
 HOME = str(Path(fleetsim.__file__).parent) + "/"
-SKIPPED = ("testbed/", "model/changing")
-"""What stands for network and clock; and copies of records, which were the standard library's once, and not counted."""
+SKIPPED = ("testbed/",)
+"""What stands for network and clock."""
 
 QUIET_S = 60.0
 """Virtual seconds after which nothing of an earlier piece of work, or of a start, is under way any more."""

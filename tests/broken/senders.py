@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin
 
+from msgspec import structs
+
 from fleetsim.agent.operations import Interceptor, Operations, Principal
 from fleetsim.model.call import Call, SetPush
 from fleetsim.model.errors import BlockedAddress, TransportError
@@ -198,7 +200,7 @@ class _Following:
                 yield incoming
                 return
             there = urljoin(request.url, incoming.headers.get("location", ""))
-        async with self._inner.open(replace(request, url=there)) as incoming:
+        async with self._inner.open(structs.replace(request, url=there)) as incoming:
             yield incoming
 
     async def exchange(self, request: Request, room: Room | None = None) -> Reply:
@@ -365,7 +367,7 @@ class Fragile:
 
         class Failing(Retelling):
             def retold(self, task: Task) -> Task:
-                gone = replace(task.status, state=TaskState.FAILED)
-                return replace(task, status=gone) if task.task_id in failed else task
+                gone = structs.replace(task.status, state=TaskState.FAILED)
+                return structs.replace(task, status=gone) if task.task_id in failed else task
 
         return Failing(inner)

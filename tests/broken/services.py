@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from fleetsim.agent.operations import Interceptor, Operations, Principal, Reply
 from fleetsim.agent.streams import Watch
 from fleetsim.model.call import (
@@ -84,7 +86,9 @@ class Forgetting(Interceptor):
         if not isinstance(call, SendMessage) or call.message.task_id is None:
             return call
         task = await task_of(self.inner, call.message.task_id, caller)
-        return replace(call, message=replace(call.message, task_id=None)) if self.forgets(task) else call
+        return (
+            structs.replace(call, message=structs.replace(call.message, task_id=None)) if self.forgets(task) else call
+        )
 
 
 class BeginsAfterTheEnd(Forgetting):
@@ -153,7 +157,7 @@ class AlwaysWaiting(Interceptor):
 
     async def before(self, call: Call, caller: Principal) -> Call:
         waits = isinstance(call, SendMessage) and caller.behaviour.dialect == self.dialect
-        return replace(call, wait=True) if waits and isinstance(call, SendMessage) else call
+        return structs.replace(call, wait=True) if waits and isinstance(call, SendMessage) else call
 
 
 class Blocking(Interceptor):
@@ -231,7 +235,7 @@ class Racy(Cancelling):
 
 def canceled(task: Task) -> Task:
     """The task as if it had been canceled."""
-    return replace(task, status=TaskStatus(state=TaskState.CANCELED, timestamp=task.status.timestamp))
+    return structs.replace(task, status=TaskStatus(state=TaskState.CANCELED, timestamp=task.status.timestamp))
 
 
 # -- tasks told otherwise than they are kept --------------------------------------------------------
@@ -259,7 +263,7 @@ class Retelling(Interceptor):
         if isinstance(reply, Task):
             return self.retold(reply)
         if isinstance(reply, TaskPage):
-            return replace(reply, tasks=tuple(map(self.retold, reply.tasks)))
+            return structs.replace(reply, tasks=tuple(map(self.retold, reply.tasks)))
         return reply
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
@@ -271,7 +275,11 @@ class ProgressLost(Retelling):
     """What a skill says it is doing is told to streams, and not kept on the task."""
 
     def retold(self, task: Task) -> Task:
-        return replace(task, status=replace(task.status, message=None)) if task.state is TaskState.WORKING else task
+        return (
+            structs.replace(task, status=structs.replace(task.status, message=None))
+            if task.state is TaskState.WORKING
+            else task
+        )
 
 
 class Clobbering(Retelling, Cancelling):
@@ -334,7 +342,7 @@ class Stuck(Retelling):
 
     def retold(self, task: Task) -> Task:
         stuck = TaskStatus(state=TaskState.WORKING, timestamp=task.status.timestamp)
-        return replace(task, status=stuck) if task.state is TaskState.FAILED else task
+        return structs.replace(task, status=stuck) if task.state is TaskState.FAILED else task
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         watch = await Interceptor.stream(self, call, caller)
@@ -441,7 +449,7 @@ class SilentlyDropped(Interceptor):
         except InvalidParams:
             if not isinstance(call, SendMessage) or call.push is None:
                 raise
-        return await super().call(replace(call, push=None), caller)
+        return await super().call(structs.replace(call, push=None), caller)
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
         try:
@@ -449,7 +457,7 @@ class SilentlyDropped(Interceptor):
         except InvalidParams:
             if not isinstance(call, SendMessage) or call.push is None:
                 raise
-        return await super().stream(replace(call, push=None), caller)
+        return await super().stream(structs.replace(call, push=None), caller)
 
 
 class InlineDeaf(Interceptor):

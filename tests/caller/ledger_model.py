@@ -6,9 +6,10 @@ It shares no code with the ledger under test. A call the ledger refused (NotAcce
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import (

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
 from fleetsim.caller.outcome_stats import OutcomeFacts

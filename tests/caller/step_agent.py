@@ -7,7 +7,9 @@ late, twice or out of order.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus

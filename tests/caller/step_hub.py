@@ -6,9 +6,11 @@ Every signal and every effect passes by the checker. Here too: what can go wrong
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.signals import (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import EPOCH, Level

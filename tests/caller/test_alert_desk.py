@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.caller.channels.alert_desk import AlertDesk, FleetFacts
 from fleetsim.caller.channels.alerts import AlertSettings

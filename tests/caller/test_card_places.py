@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fleetsim.caller.cards import CardBroker, changes
 from fleetsim.caller.event_log import EventLog
@@ -231,15 +232,18 @@ CARD = AgentCard(name="quinn", skills=(AgentSkill(skill_id="a", name="a"), Agent
     ("now", "said"),
     [
         (CARD, []),
-        (replace(CARD, skills=(*CARD.skills[1:], AgentSkill(skill_id="c", name="c"))), ["skill +c", "skill -a"]),
-        (replace(CARD, capabilities=Capabilities(streaming=True)), ["streaming on"]),
-        (replace(CARD, capabilities=Capabilities(push_notifications=True)), ["push notifications on"]),
-        (replace(CARD, capabilities=Capabilities(extended_card=True)), ["extended card on"]),
-        (replace(CARD, capabilities=Capabilities(extensions=(AgentExtension(uri="x:y"),))), ["extensions"]),
-        (replace(CARD, version="2"), ["version"]),
-        (replace(CARD, name="q", description="d"), ["name", "description"]),
-        (replace(CARD, security=({"k": []},), security_schemes={"k": {}}), ["security", "security schemes"]),
-        (replace(CARD, icon_url="http://x.test"), ["details"]),
+        (
+            structs.replace(CARD, skills=(*CARD.skills[1:], AgentSkill(skill_id="c", name="c"))),
+            ["skill +c", "skill -a"],
+        ),
+        (structs.replace(CARD, capabilities=Capabilities(streaming=True)), ["streaming on"]),
+        (structs.replace(CARD, capabilities=Capabilities(push_notifications=True)), ["push notifications on"]),
+        (structs.replace(CARD, capabilities=Capabilities(extended_card=True)), ["extended card on"]),
+        (structs.replace(CARD, capabilities=Capabilities(extensions=(AgentExtension(uri="x:y"),))), ["extensions"]),
+        (structs.replace(CARD, version="2"), ["version"]),
+        (structs.replace(CARD, name="q", description="d"), ["name", "description"]),
+        (structs.replace(CARD, security=({"k": []},), security_schemes={"k": {}}), ["security", "security schemes"]),
+        (structs.replace(CARD, icon_url="http://x.test"), ["details"]),
     ],
 )
 def test_what_differs_between_two_cards_is_said_in_words(now: AgentCard, said: list[str]) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from fleetsim.caller.ceremonies.facts import CeremonyRow, ceremony_facts, child_request, request_text, run_facts
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
@@ -49,7 +50,7 @@ def parsed(more: str = "") -> Ceremony:
 
 def test_a_run_is_told_under_these_keys() -> None:
     assert run_facts(RUN) == RUN_TOLD
-    assert run_facts(replace(RUN, ended_at=None))["endedAt"] is None
+    assert run_facts(structs.replace(RUN, ended_at=None))["endedAt"] is None
 
 
 def test_a_ceremony_is_told_under_the_keys_of_its_file_and_with_what_time_made_of_it() -> None:

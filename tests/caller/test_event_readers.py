@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from fleetsim.caller.event_log import KEEP_MAX, SPARE, EventLog
 from fleetsim.caller.events import Event, Level, OtherEvent, StreamBroken

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,12 +13,13 @@ from hypothesis import strategies as st
 
 from fleetsim.caller import events as e
 from fleetsim.caller import fleet_events as f
-from fleetsim.caller.event_wire import event_classes, from_wire, payload, to_wire
+from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, event_classes, from_wire, payload, to_wire
 from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent, OutcomeDecided
 from fleetsim.caller.jsonable import camel
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
+from fleetsim.model.task import JsonObject
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 from tests.event_schema import unfit
 
@@ -27,20 +27,20 @@ AT = datetime(2026, 3, 1, 12, 0, 0, 250_000, UTC)
 TEXT = st.text(max_size=12).filter(lambda text: text.isprintable())
 WORDS = st.text("abcdefgh-", min_size=1, max_size=8)
 WHEN = st.integers(0, 10**6).map(lambda ms: AT + timedelta(milliseconds=ms))
-VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "str": WORDS,
-    "str | None": st.none() | WORDS,
-    "int": st.integers(0, 10**6),
-    "int | None": st.none() | st.integers(0, 10**6),
-    "int | float": st.integers(0, 100) | st.floats(0, 100),
-    "float | None": st.none() | st.floats(0, 1),
-    "bool": st.booleans(),
-    "bool | None": st.none() | st.booleans(),
-    "datetime | None": st.none() | WHEN,
-    "tuple[str, ...]": st.lists(TEXT, max_size=3).map(tuple),
-    "tuple[JsonObject, ...]": st.lists(st.dictionaries(WORDS, st.integers() | TEXT, max_size=2), max_size=2).map(tuple),
-    "JsonObject": st.dictionaries(WORDS, st.integers(), max_size=2),
-    "tuple[ListedPart, ...]": st.lists(
+VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    str: WORDS,
+    str | None: st.none() | WORDS,
+    int: st.integers(0, 10**6),
+    int | None: st.none() | st.integers(0, 10**6),
+    int | float: st.integers(0, 100) | st.floats(0, 100),
+    float | None: st.none() | st.floats(0, 1),
+    bool: st.booleans(),
+    bool | None: st.none() | st.booleans(),
+    datetime | None: st.none() | WHEN,
+    tuple[str, ...]: st.lists(TEXT, max_size=3).map(tuple),
+    tuple[JsonObject, ...]: st.lists(st.dictionaries(WORDS, st.integers() | TEXT, max_size=2), max_size=2).map(tuple),
+    JsonObject: st.dictionaries(WORDS, st.integers(), max_size=2),
+    tuple[ListedPart, ...]: st.lists(
         st.builds(
             ListedPart,
             index=st.integers(1, 9),
@@ -50,13 +50,13 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         ),
         max_size=2,
     ).map(tuple),
-    "Excerpt": st.builds(Excerpt.of, TEXT, st.integers(0, 99)),
-    "Excerpt | None": st.none() | st.builds(Excerpt.of, TEXT, st.integers(0, 99)),
-    "OutcomeKind": st.sampled_from(OutcomeKind),
-    "Cause | None": st.none() | st.sampled_from(Cause),
-    "Blame": st.sampled_from(Blame),
-    "UpdateSource": st.sampled_from(UpdateSource),
-    "Usage | None": st.none() | st.builds(Usage, input_tokens=st.integers(0, 99)),
+    Excerpt: st.builds(Excerpt.of, TEXT, st.integers(0, 99)),
+    Excerpt | None: st.none() | st.builds(Excerpt.of, TEXT, st.integers(0, 99)),
+    OutcomeKind: st.sampled_from(OutcomeKind),
+    Cause | None: st.none() | st.sampled_from(Cause),
+    Blame: st.sampled_from(Blame),
+    UpdateSource: st.sampled_from(UpdateSource),
+    Usage | None: st.none() | st.builds(Usage, input_tokens=st.integers(0, 99)),
 }
 ENVELOPES = st.fixed_dictionaries(
     {
@@ -73,7 +73,7 @@ ENVELOPES = st.fixed_dictionaries(
 
 
 def made_of(kind: type[Event]) -> st.SearchStrategy[Event]:
-    own = {member.name: VALUES[str(member.type)] for member in fields(kind) if member.name not in ENVELOPE}
+    own = {member.name: VALUES[member.kind] for member in PAYLOAD_MEMBERS[kind]}
     return st.tuples(ENVELOPES, st.fixed_dictionaries(own)).map(lambda both: kind(**both[0], **both[1]))
 
 

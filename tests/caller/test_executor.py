@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -183,7 +184,8 @@ async def test_beside_a_message_stand_whose_it_is_and_the_skill_if_the_agent_is_
     made = replace(record(bound=False, parent_id=parent, metadata=own), hint=hint)
     await rig.executor.send(made)
     await rig.executor.resume(
-        replace(made, task=task(TaskState.INPUT_REQUIRED)), Answer(question_id="q-1", text="x", metadata={"mine": 2})
+        replace(made, task=task(TaskState.INPUT_REQUIRED)),
+        Answer(question_id="q-1", text="x", metadata={"mine": 2}),
     )
     (_, sent), (_, answered) = rig.peer.asked
     ours: dict[str, Any] = {"correlationId": "c-1", **({"skillHint": named["skill"]} if named else {})}

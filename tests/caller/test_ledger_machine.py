@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger import LedgerLimits, Phase, QuestionState, RunStatus
 from fleetsim.caller.ledger.sqlite import SqliteLedger

@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
 from typing import Any
@@ -13,11 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import CardSnapshot, EarlyWebhook, LedgerDamaged, RequestRecord, RunRecord
 from fleetsim.caller.ledger.bodies import decoder, encode, micros, moment
 from fleetsim.caller.ledger.sqlite.sums import link, row_sum
+from fleetsim.model import event, task
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
+from fleetsim.model.task import DataPart, FilePart, TextPart
 from fleetsim.model.work import Answer, Outcome, Question
 from tests.caller.ledgers import outcome, record
 from tests.volume import volume
@@ -43,6 +46,12 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+UNIONS: dict[Any, tuple[type[Any], ...]] = {
+    task.Part: (TextPart, DataPart, FilePart),
+    event.TaskEvent: (Snapshot, StatusUpdate, ArtifactUpdate, DirectReply),
+}
+
+
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Anything of a type the ledger records, built from its annotations alone."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
@@ -56,9 +65,10 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(texts, values(inner[1]), max_size=3)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(kind)
-    assert is_dataclass(kind), kind
-    hints = typing.get_type_hints(kind)
-    return st.deferred(lambda: st.builds(kind, **{f.name: values(hints[f.name]) for f in fields(kind)}))
+    if kind in UNIONS:
+        return st.one_of([values(one) for one in UNIONS[kind]])
+    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if hint != typing.ClassVar[str]}
+    return st.deferred(lambda: st.builds(kind, **{name: values(hint) for name, hint in hints.items()}))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.caller.events import OutcomeDecided
 from fleetsim.caller.ledger import Ledger, LedgerDamaged, LedgerLocked, Phase

@@ -8,10 +8,10 @@ import itertools
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger import Ledger, LedgerLimits, Phase, QuestionState
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger

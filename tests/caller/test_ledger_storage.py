@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from fleetsim.caller.ledger import Ledger, LedgerDamaged, LedgerLimits, LedgerLocked, QuestionState
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
@@ -311,7 +311,7 @@ async def test_a_full_disk_in_mid_write_leaves_nothing_of_the_operation(tmp_path
             with pytest.raises(NotAccepting, match="disk is full"):
                 await ledger.accept([record("c-1")])
             with pytest.raises(NotAccepting, match="disk is full"):
-                await ledger.update(replace(record("c-0"), answers=9))
+                await ledger.update(structs.replace(record("c-0"), answers=9))
             assert await names(ledger) == ["c-0"]
             watched.fail = None
             assert await ledger.accept([record("c-1")])

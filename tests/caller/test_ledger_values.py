@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict, replace
 
 from fleetsim.caller.ledger import (
     CardSnapshot,

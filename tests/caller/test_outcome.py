@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.event_wire import payload
@@ -45,8 +45,8 @@ W, C, F, X, I = (  # noqa: E741
 
 def track_of(seen: Task | None, **changes: Any) -> Track:
     """A track that began at 50 s and has been at the agent's since 60 s."""
-    kept = replace(record(), phase=Phase.ACCEPTED, task=seen, **changes)
-    return replace(new_track(kept, Now(50.0, START)), turn_from=60.0, via=UpdateSource.POLL)
+    kept = structs.replace(record(), phase=Phase.ACCEPTED, task=seen, **changes)
+    return structs.replace(new_track(kept, Now(50.0, START)), turn_from=60.0, via=UpdateSource.POLL)
 
 
 def ended(seen: Task | None, *, kind: OutcomeKind | None = None, reason: str = "", **changes: Any) -> Outcome:
@@ -66,12 +66,12 @@ def test_an_outcome_says_how_long_it_took_and_how_long_the_agent_had_it() -> Non
     assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (10, 5)
     assert (outcome.success, outcome.cause, outcome.reason) == (True, Cause.AGENT_SAID, "")
 
-    waiting = replace(track_of(task(C, "done")), turn_from=None)
+    waiting = structs.replace(track_of(task(C, "done")), turn_from=None)
     assert outcome_of(waiting, Now(80.0, START)).agent_ms == 0, "none of it while the request waits"
 
 
 def test_an_outcome_without_a_task_is_in_the_context_it_was_asked_for_in() -> None:
-    asked = replace(record().request, context_id="ours")
+    asked = structs.replace(record().request, context_id="ours")
     outcome = ended(None, kind=OutcomeKind.LOST, reason="gone", request=asked)
     assert (outcome.task_id, outcome.context_id, outcome.text, outcome.parts_total) == (None, "ours", "", 0)
     assert (outcome.text_chars, outcome.truncated, outcome.parts) == (0, False, ())
@@ -106,7 +106,7 @@ def test_a_completed_task_that_denies_its_success_says_so_unless_there_is_a_bett
 ) -> None:
     denying = Artifact(artifact_id="d", parts=(DataPart(data={"success": False}, media_type=COST_TYPE),))
     seen = task(C, "done")
-    outcome = ended(replace(seen, artifacts=(*seen.artifacts, denying)), reason=given)
+    outcome = ended(structs.replace(seen, artifacts=(*seen.artifacts, denying)), reason=given)
     assert (outcome.kind, outcome.success, outcome.cause) == (OutcomeKind.COMPLETED, False, Cause.SUCCESS_DENIED)
     assert outcome.reason == reason
 
@@ -134,7 +134,7 @@ def test_a_call_that_failed_for_good_says_what_ended_its_request(error: Fleetsim
 def test_effects_that_are_not_kept_are_warned_of() -> None:
     deltas = [{"domain": "d", "path": f"p{n}", "op": "set", "value": n} for n in range(DELTAS_MAX + 2)]
     part = DataPart(data={"deltas": deltas}, metadata={"mimeType": WORLDSTATE_DELTA_TYPE})
-    seen = replace(task(C), artifacts=(Artifact(artifact_id="a", parts=(part,)),))
+    seen = structs.replace(task(C), artifacts=(Artifact(artifact_id="a", parts=(part,)),))
     outcome = ended(seen, warnings=("odd",))
     assert len(outcome.effects) == DELTAS_MAX
     assert outcome.warnings == ("odd", f"2 of {DELTAS_MAX + 2} reported effects are not kept")
@@ -177,13 +177,13 @@ def test_an_end_without_success_is_answered_with_its_reason() -> None:
     ],
 )
 def test_how_loud_an_end_is_depends_on_whose_it_was(blame: Blame, level: Level) -> None:
-    assert told(replace(ended(task(F)), blame=blame))[0].level is level
+    assert told(structs.replace(ended(task(F)), blame=blame))[0].level is level
 
 
 @pytest.mark.parametrize(("drift", "level"), [([], Level.INFO), (["p was not declared"], Level.WARN)])
 def test_effects_are_told_and_louder_where_they_were_not_declared(drift: list[str], level: Level) -> None:
     delta = EffectDelta(domain="d", path="p", op="set", value=1)
-    (*_, effects) = told(replace(ended(task(C)), effects=(delta,)), drift)
+    (*_, effects) = told(structs.replace(ended(task(C)), effects=(delta,)), drift)
     assert (effects.topic, effects.level) == ("world.state.delta", level)
     assert payload(effects)["deltas"] == [{"domain": "d", "path": "p", "op": "set", "value": 1}]
     assert (payload(effects)["source"], payload(effects)["drift"], effects.agent) == ("a", drift, "a")
@@ -224,7 +224,7 @@ def test_an_outcome_carries_these_keys() -> None:
         "chunks": None,
     }
     assert said["usage"]["input_tokens"] == 10
-    bare = payload(OutcomeDecided.of(replace(ended(task(C, "done")), cause=None)))
+    bare = payload(OutcomeDecided.of(structs.replace(ended(task(C, "done")), cause=None)))
     assert (bare["usage"], bare["cause"]) == (None, None)
     assert payload(OutcomeDecided.of(ended(task(C, "done")), chars_max=2))["text"] == "do"
 
@@ -234,23 +234,23 @@ def test_an_outcome_carries_these_keys() -> None:
 
 def more(**changes: Any) -> RequestRecord:
     kept = record()
-    return replace(kept, request=replace(kept.request, task_id="t-1"), **changes)
+    return structs.replace(kept, request=structs.replace(kept.request, task_id="t-1"), **changes)
 
 
 def test_a_follow_up_has_the_context_and_the_past_of_its_task() -> None:
     assert follow_up(more(), None, None) == more()
     known = follow_up(more(), ended(task(C, "done")), None)
     assert (known.request.context_id, known.earlier) == ("ctx", how_it_stands(task(C, "done")))
-    own = replace(more(), request=replace(more().request, context_id="own"))
+    own = structs.replace(more(), request=structs.replace(more().request, context_id="own"))
     assert follow_up(own, ended(task(C, "done")), None).request.context_id == "own"
-    nowhere = replace(ended(task(C, "done")), context_id="")
+    nowhere = structs.replace(ended(task(C, "done")), context_id="")
     assert follow_up(more(), nowhere, None).request.context_id is None
 
 
 @pytest.mark.parametrize(("seen", "stands"), [(task(I, said="which?"), True), (task(W), False), (None, False)])
 def test_the_past_of_what_we_ended_is_how_its_task_was_seen_last(seen: Task | None, stands: bool) -> None:
     lost = ended(seen, kind=OutcomeKind.LOST, reason="gone")
-    known = follow_up(more(), lost, replace(record(), task=seen))
+    known = follow_up(more(), lost, structs.replace(record(), task=seen))
     assert known.earlier == (how_it_stands(seen) if stands and seen is not None else "")
     assert follow_up(more(), lost, None).earlier == ""
 
@@ -271,7 +271,7 @@ def test_the_past_is_a_whole_task_that_stands_as_before() -> None:
 
 def test_a_task_tells_of_the_message_by_its_id_by_working_or_by_standing_otherwise() -> None:
     kept = more(earlier=how_it_stands(task(C, "a")))
-    took = replace(task(C, "a"), history=(message("hi", "m-0"), message("more", "m-1")))
+    took = structs.replace(task(C, "a"), history=(message("hi", "m-0"), message("more", "m-1")))
     assert shows_the_message(kept, took)
     assert shows_the_message(kept, task(W))
     assert shows_the_message(kept, task(C, "b"))

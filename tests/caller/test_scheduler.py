@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.caller.ceremonies.facts import run_facts
 from fleetsim.caller.ceremonies.folder import PER_OWNER_MAX

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.caller.signals import Answered, CancelAsked, PollFailed, Replied, ResumeFailed, SendFailed
 from fleetsim.caller.step.ending import cause_of

@@ -6,12 +6,11 @@ run breaks off with is finished in peace: then there must be exactly one outcome
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from msgspec.structs import replace
 
 from fleetsim.caller.signals import (
     Due,

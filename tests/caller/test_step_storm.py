@@ -10,10 +10,10 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.signals import (

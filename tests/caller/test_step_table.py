@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger import OtherWay, Phase, RequestRecord
 from fleetsim.caller.signals import (

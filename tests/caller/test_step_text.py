@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fleetsim.caller.events import Event, StreamBroken, StreamReceived
 from fleetsim.caller.signals import Ask, Poll, Publish, StreamEnded, Subscribe

@@ -3,12 +3,12 @@ word, first looks, and limits a caller sets."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.caller.events import Event, PollingStopped
 from fleetsim.caller.ledger import Phase

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -282,13 +282,13 @@ async def bound(f: Fleet, ledger: LateLedger, text: str = "hi") -> tuple[Tracker
     return (
         tracker,
         cid,
-        Snapshot(task=replace(task(TaskState.COMPLETED), task_id=kept.task.task_id, artifacts=(artifact,))),
+        Snapshot(task=structs.replace(task(TaskState.COMPLETED), task_id=kept.task.task_id, artifacts=(artifact,))),
     )
 
 
 async def test_polls_of_many_recovered_requests_are_spread_over_the_interval() -> None:
     async with fleet(Counting().agent, streaming=False, push=False) as f:
-        rules, many = replace(Rules(), poll_interval_s=30.0), 10_000
+        rules, many = structs.replace(Rules(), poll_interval_s=30.0), 10_000
         tracker = Tracker(f.runtime, f.executor, f.ledger, f.events, rules)
         cid = await f.ask("scout", "hi", skill="slow")
         await asyncio.sleep(5)
@@ -296,8 +296,11 @@ async def test_polls_of_many_recovered_requests_are_spread_over_the_interval() -
         assert kept is not None
         assert kept.task is not None
         for n in range(many):
-            request, held = replace(kept.request, correlation_id=f"c-{n}"), replace(kept.task, task_id=f"t-{n}")
-            tracker.recover(replace(kept, request=request, task=held))
+            request, held = (
+                structs.replace(kept.request, correlation_id=f"c-{n}"),
+                structs.replace(kept.task, task_id=f"t-{n}"),
+            )
+            tracker.recover(structs.replace(kept, request=request, task=held))
         now = f.runtime.clock.monotonic()
         looks = Counter(int(track.timers[Timer.POLL] - now) for track in tracker.tracks())
         assert max(looks) <= rules.poll_interval_s

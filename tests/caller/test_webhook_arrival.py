@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from fleetsim.caller.ledger import EarlyWebhook
 from fleetsim.caller.ledger.sqlite import open_ledger
@@ -19,7 +20,7 @@ SMALL = EarlyLimits(per_request_max=3, per_agent_max=5, per_agent_bytes_max=100,
 
 
 def early(request: str, size: int = 1, *, agent: str = "a") -> EarlyWebhook:
-    return replace(webhook(request, agent=agent), body_bytes=size)
+    return structs.replace(webhook(request, agent=agent), body_bytes=size)
 
 
 async def test_what_an_earlier_run_kept_counts(runtime: Runtime) -> None:

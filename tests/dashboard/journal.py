@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
+
+from msgspec.structs import replace
 
 from fleetsim.caller.events import Event, Level
 from tests.recorded import recorded

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
+from typing import get_type_hints
 
 import pytest
 
@@ -62,5 +62,5 @@ def test_no_module_has_a_limit_for_text_of_its_own() -> None:
 )
 def test_every_limit_is_read_by_the_code_that_keeps_it(limits: type) -> None:
     code = "\n".join(path.read_text() for path in sources("fleetsim"))
-    unread = [f.name for f in dataclasses.fields(limits) if not re.search(rf"\.{f.name}\b", code)]
+    unread = [name for name in get_type_hints(limits) if not re.search(rf"\.{name}\b", code)]
     assert unread == []

@@ -14,7 +14,7 @@ MODULE_LINES_MAX = 600
 # Lines of Python per package. A row only goes down. A feature that needs more room raises its row in its own commit,
 # and the commit says what it removed, or why nothing could go.
 BUDGET = {
-    "agent": 4_340,
+    "agent": 4_345,
     "api": 592,
     "caller": 16_629,
     "ceremony": 791,
@@ -22,7 +22,7 @@ BUDGET = {
     "cli": 6_980,
     "client": 3_700,
     "dashboard": 6_083,
-    "hub": 4487,
+    "hub": 4496,
     "model": 2_895,
     "pytest_plugin": 520,
     "runtime": 5_506,

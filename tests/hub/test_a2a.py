@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.durable import TaskFile
@@ -569,7 +570,7 @@ async def test_streams_and_waiting_calls_end_as_the_hub_stops_and_the_task_does_
                 return [event async for event in events]
 
         async def wait() -> object:
-            return await waiting.call(replace(message("stay", "ponder"), wait=True), timeout_s=400)
+            return await waiting.call(structs.replace(message("stay", "ponder"), wait=True), timeout_s=400)
 
         listening, staying = asyncio.ensure_future(listen()), asyncio.ensure_future(wait())
         await asyncio.sleep(5)

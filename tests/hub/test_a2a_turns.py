@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,7 +34,7 @@ def talker(name: str = "quinn", skill: str = "chat") -> Agent:
 
 
 def within(call: SendMessage, context_id: str) -> SendMessage:
-    return replace(call, message=replace(call.message, context_id=context_id))
+    return structs.replace(call, message=structs.replace(call.message, context_id=context_id))
 
 
 async def said(t: Town, call: SendMessage, *, dialect: str | None = None, key: str) -> tuple[str, Task]:
@@ -128,12 +128,12 @@ async def test_a_webhook_is_told_the_end_at_a_public_address_and_taken_for_no_ot
         await asyncio.sleep(1)
         agent = client(t, dialect)
         push = PushConfig(url="https://hooks.example/in", token="secret-of-the-task")
-        task = await begun(agent, replace(message("hi"), push=push))
+        task = await begun(agent, structs.replace(message("hi"), push=push))
         await until(agent, task.task_id, TaskState.COMPLETED)
         await asyncio.sleep(10)
         assert {bearer for bearer, _ in told} == {"Bearer secret-of-the-task"}
         assert "you said hi" in json.dumps(told[-1][1])
         for inner in ("http://127.0.0.1:8080/publish", "https://10.0.0.1/in"):
             with pytest.raises(FleetsimError):
-                await begun(agent, replace(message("ho"), push=PushConfig(url=inner)))
+                await begun(agent, structs.replace(message("ho"), push=PushConfig(url=inner)))
         assert len(t.events("agent.skill.request")) == 1, "refused before anything is asked for"

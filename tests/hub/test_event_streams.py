@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import to_wire

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import fields
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -11,13 +11,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.skills import SkillFailed
-from fleetsim.caller.event_wire import event_classes, from_wire, to_wire
-from fleetsim.caller.events import ENVELOPE, Event, Excerpt
+from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, event_classes, from_wire, to_wire
+from fleetsim.caller.events import Event, Excerpt
 from fleetsim.caller.fleet_events import ConfigLoaded, ConfigReloaded, HealthChanged, WebhooksDegraded
 from fleetsim.dashboard.view import ViewBuilder
 from fleetsim.dashboard.view_fleet import PushState
 from fleetsim.model.errors import Blame
-from fleetsim.model.work import OutcomeKind, SkillRequest, UpdateSource
+from fleetsim.model.extensions import Usage
+from fleetsim.model.task import JsonObject
+from fleetsim.model.work import Cause, OutcomeKind, SkillRequest, UpdateSource
 from fleetsim.testbed.faults import Match, Status
 from tests.hub.town import Town, town
 
@@ -132,30 +134,30 @@ async def test_webhooks_that_do_not_arrive_are_one_word_at_every_door() -> None:
         assert (row.health, row.why) == (shown.health, shown.why) == ("degraded", "its webhooks do not arrive")
 
 
-VALUES: dict[str, Any] = {
-    "bool": True,
-    "bool | None": True,
-    "int": 3,
-    "int | None": 3,
-    "int | float": 3,
-    "float | None": 0.5,
-    "str": "x",
-    "str | None": "x",
-    "datetime | None": None,
-    "Excerpt": Excerpt("x"),
-    "Excerpt | None": None,
-    "OutcomeKind": OutcomeKind.FAILED,
-    "Cause | None": None,
-    "Blame": Blame.AGENT,
-    "UpdateSource": UpdateSource.POLL,
-    "Usage | None": None,
-    "JsonObject": {},
+VALUES: dict[Any, Any] = {
+    bool: True,
+    bool | None: True,
+    int: 3,
+    int | None: 3,
+    int | float: 3,
+    float | None: 0.5,
+    str: "x",
+    str | None: "x",
+    datetime | None: None,
+    Excerpt: Excerpt("x"),
+    Excerpt | None: None,
+    OutcomeKind: OutcomeKind.FAILED,
+    Cause | None: None,
+    Blame: Blame.AGENT,
+    UpdateSource: UpdateSource.POLL,
+    Usage | None: None,
+    JsonObject: {},
 }
 
 
 def sample(kind: type[Event], agent: str) -> Event:
     """One event of that kind, about the agent."""
-    own = {m.name: VALUES.get(str(m.type), ()) for m in fields(kind) if m.name not in ENVELOPE}
+    own = {m.name: VALUES.get(m.kind, ()) for m in PAYLOAD_MEMBERS[kind]}
     return kind(agent=agent, correlation_id="c-x", skill="echo", **own)
 
 

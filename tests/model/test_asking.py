@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.model.asking import DATA_BYTES_MAX, SILENT, answer_schema, asking_of, check_answer, key_of
 from fleetsim.model.errors import UnfitAnswer

@@ -7,10 +7,10 @@ import tracemalloc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.model import event as events
-from fleetsim.model.changing import replace
 from fleetsim.model.event import ArtifactUpdate, Snapshot, fold, plain
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
 from fleetsim.runtime.ports import Runtime

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, Unreachable, WireError
 from fleetsim.runtime import http

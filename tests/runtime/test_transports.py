@@ -12,10 +12,10 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.model.errors import (
     ConnectionLost,

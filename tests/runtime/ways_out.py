@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import httpx
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.http_given import as_transport

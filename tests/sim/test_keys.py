@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from fleetsim.runtime.ports import Request
 from fleetsim.sim.agents import FleetKeys

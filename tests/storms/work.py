@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger import Ledger, LedgerLimits, Phase, QuestionState, RunStatus
 from fleetsim.model.work import OutcomeKind

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from fleetsim.caller.step.following import task_id_of
 from fleetsim.model.call import (
@@ -142,7 +142,7 @@ def push_configs(draw: st.DrawFn) -> PushConfig:
         scheme = draw(st.sampled_from(["Bearer", "bearer", "Basic"]))
         credentials = draw(ids)
         token = made.token or (credentials if scheme.lower() == "bearer" else None)
-        made = replace(made, scheme=scheme, credentials=credentials, token=token)
+        made = structs.replace(made, scheme=scheme, credentials=credentials, token=token)
     return made
 
 
@@ -192,29 +192,29 @@ def over_the_wire(value: Any) -> Any:
 
 
 def kept_part(part: Part, version: str) -> Part:
-    return replace(part, media_type=None) if isinstance(part, TextPart) and version != "1.0" else part
+    return structs.replace(part, media_type=None) if isinstance(part, TextPart) and version != "1.0" else part
 
 
 def kept_message(message: Message, version: str) -> Message:
-    kept = replace(message, parts=tuple(kept_part(part, version) for part in message.parts))
+    kept = structs.replace(message, parts=tuple(kept_part(part, version) for part in message.parts))
     if version != "0.1":
         return kept
     return Message(message_id="", role=kept.role, parts=kept.parts, metadata=kept.metadata)
 
 
 def kept_artifact(artifact: Artifact, version: str) -> Artifact:
-    return replace(artifact, parts=tuple(kept_part(part, version) for part in artifact.parts))
+    return structs.replace(artifact, parts=tuple(kept_part(part, version) for part in artifact.parts))
 
 
 def kept_status(status: TaskStatus, version: str) -> TaskStatus:
     mapped = {TaskState.REJECTED: TaskState.FAILED, TaskState.AUTH_REQUIRED: TaskState.INPUT_REQUIRED}
     state = mapped.get(status.state, status.state) if version == "0.1" else status.state
     said = None if status.message is None else kept_message(status.message, version)
-    return replace(status, state=state, message=said)
+    return structs.replace(status, state=state, message=said)
 
 
 def kept_task(task: Task, version: str) -> Task:
-    return replace(
+    return structs.replace(
         task,
         status=kept_status(task.status, version),
         artifacts=tuple(kept_artifact(artifact, version) for artifact in task.artifacts),
@@ -224,8 +224,8 @@ def kept_task(task: Task, version: str) -> Task:
 
 def kept_config(config: PushConfig, version: str) -> PushConfig:
     if version == "0.1":
-        return replace(config, config_id=None)
-    return replace(config, events=None)
+        return structs.replace(config, config_id=None)
+    return structs.replace(config, events=None)
 
 
 def kept_event(event: TaskEvent, version: str) -> TaskEvent:
@@ -245,27 +245,27 @@ def kept_event(event: TaskEvent, version: str) -> TaskEvent:
             )
         case StatusUpdate():
             final = version == "0.3" and (event.final or event.status.state in TERMINAL | INTERRUPTED)
-            return replace(event, status=kept_status(event.status, version), final=final)
+            return structs.replace(event, status=kept_status(event.status, version), final=final)
         case ArtifactUpdate():
-            kept = replace(event, artifact=kept_artifact(event.artifact, version))
-            return replace(kept, context_id="", metadata={}) if old else kept
+            kept = structs.replace(event, artifact=kept_artifact(event.artifact, version))
+            return structs.replace(kept, context_id="", metadata={}) if old else kept
 
 
 def kept_call(call: Call, version: str) -> Call:
     match call:
         case SendMessage():
             push = None if call.push is None else kept_config(call.push, version)
-            kept = replace(call, message=kept_message(call.message, version), push=push)
+            kept = structs.replace(call, message=kept_message(call.message, version), push=push)
             if version != "0.1":
-                return replace(kept, task_id=None)
+                return structs.replace(kept, task_id=None)
             named = call.task_id or call.message.task_id or call.message.message_id
             new = None if call.message.task_id else call.message.message_id
-            message = replace(kept.message, context_id=call.message.context_id or new)
-            return replace(kept, message=message, task_id=named, wait=False)
+            message = structs.replace(kept.message, context_id=call.message.context_id or new)
+            return structs.replace(kept, message=message, task_id=named, wait=False)
         case SetPush():
-            return replace(call, config=kept_config(call.config, version))
+            return structs.replace(call, config=kept_config(call.config, version))
         case GetPush() if version == "0.1":
-            return replace(call, config_id=None)
+            return structs.replace(call, config_id=None)
         case _:
             return call
 
@@ -323,7 +323,7 @@ def test_messages_come_back_and_in_0_1_as_a_finished_task(version: str, message:
 @given(held=st.lists(pushes, max_size=3).map(tuple))
 def test_webhook_registrations_come_back(version: str, held: tuple[TaskPush, ...]) -> None:
     spoken = dialect(version)
-    kept = tuple(replace(push, config=kept_config(push.config, version)) for push in held)
+    kept = tuple(structs.replace(push, config=kept_config(push.config, version)) for push in held)
     for push, expected in zip(held, kept, strict=True):
         result = over_the_wire(spoken.encode_reply(GetPush(task_id="t"), push))
         assert spoken.decode_reply(Operation.PUSH_GET, result) == expected
@@ -346,7 +346,7 @@ def test_webhook_bodies_name_their_task_and_carry_the_results_of_a_finished_one(
     if isinstance(event, Snapshot):
         event = Snapshot(task=task)
     elif not isinstance(event, DirectReply):
-        event = replace(event, task_id=task.task_id, context_id=task.context_id)
+        event = structs.replace(event, task_id=task.task_id, context_id=task.context_id)
     body = over_the_wire(dialect(version).encode_push(event, task))
     (heard,) = read_push_body(body)
     if isinstance(event, StatusUpdate | Snapshot):
@@ -429,10 +429,10 @@ def kept_card(card: AgentCard) -> AgentCard:
     """A card of 1.0 alone has no word on history; one without 1.0 has no tenants and one version for all."""
     versions = {interface.protocol_version for interface in card.interfaces}
     if versions == {"1.0"}:
-        return replace(card, capabilities=replace(card.capabilities, state_transition_history=False))
+        return structs.replace(card, capabilities=structs.replace(card.capabilities, state_transition_history=False))
     if versions == {"0.3"}:
-        plain = tuple(replace(item, tenant=None, protocol_version="0.3.0") for item in card.interfaces)
-        return replace(card, interfaces=plain)
+        plain = tuple(structs.replace(item, tenant=None, protocol_version="0.3.0") for item in card.interfaces)
+        return structs.replace(card, interfaces=plain)
     return card
 
 

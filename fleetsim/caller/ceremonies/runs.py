@@ -9,9 +9,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from fleetsim.caller.ceremonies.facts import agents_of, child_request, lateness_ms
 from fleetsim.caller.event_log import EventLog

@@ -14,9 +14,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from fleetsim.caller.ceremonies.facts import CeremonyRow, ceremony_facts
 from fleetsim.caller.ceremonies.folder import CeremonyFolder, FileProblem, FolderContents

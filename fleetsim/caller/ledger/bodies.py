@@ -1,52 +1,48 @@
 """The JSON of what a ledger records, and its dates. Every form of the ledger writes the same text.
 
-A body is a dataclass in snake-case JSON: a person can read it, and a new field with a default needs no migration.
+A body is a record in snake-case JSON: a person can read it, and a new field with a default needs no migration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
+import msgspec
 
 from fleetsim.caller.ledger.records import LedgerDamaged
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
+from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-_adapters: dict[type[Any], TypeAdapter[Any]] = {}
-
-
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    if kind not in _adapters:
-        _adapters[kind] = TypeAdapter(kind)
-    return _adapters[kind]
-
-
-_encoders: dict[type[Any], Callable[[object], bytes]] = {}
-"""Of each class what its adapter's ``dump_json`` calls with a dozen of options, which cost as much as a short event."""
-
 
 def encode(value: object) -> str:
     """The value as JSON. Half characters (lone surrogates) become U+FFFD, since no file can hold them.
 
     Raises:
-        ValueError: it holds something JSON cannot carry, or is nested too deep.
+        ValueError: it holds something that JSON cannot carry, or is nested too deep.
     """
-    kind = type(value)
-    if kind not in _encoders:
-        _encoders[kind] = _adapter(kind).serializer.to_json
     try:
-        return _encoders[kind](value).decode()
-    except PydanticSerializationError as error:
-        if "surrogates" not in str(error):
-            raise ValueError(f"a {kind.__name__} cannot be recorded: {error}") from None
-    return to_json(_mend(_adapter(kind).dump_python(value))).decode()
+        return _ENCODER.encode(value).decode()
+    except UnicodeEncodeError:
+        return _ENCODER.encode(_mend(msgspec.to_builtins(value, enc_hook=_plain))).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"a {type(value).__name__} cannot be recorded: {error}") from None
+
+
+def _plain(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _mend(value: Any) -> Any:
@@ -61,18 +57,32 @@ def _mend(value: Any) -> Any:
 
 def decoder(kind: type[T]) -> Callable[[str], T]:
     """A function from JSON to ``kind``; it raises LedgerDamaged, naming no content, if the text is not one."""
-    adapter = _adapter(kind)
+    read = _decoder(kind).decode  # type: ignore[arg-type]  # a class can be a key
 
     def decode(text: str) -> T:
         try:
-            value: T = adapter.validate_json(text)
-        except ValidationError as error:
-            raise LedgerDamaged(
-                f"a row of the ledger holds no {kind.__name__} ({error.error_count()} errors)"
-            ) from None
+            value: T = read(text)
+        except (msgspec.DecodeError, RecursionError):
+            raise LedgerDamaged(f"a row of the ledger holds no {kind.__name__}") from None
         return value
 
     return decode
+
+
+@cache
+def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, dec_hook=_read_union)
+
+
+def _read_union(union: object, row: Any) -> Any:
+    """The one of a union's classes that has the members of ``row``: rows have no tag for it."""
+    kind: Any
+    if union is Part:
+        kind = TextPart if "text" in row else DataPart if "data" in row else FilePart
+    else:
+        kinds = {"task": Snapshot, "artifact": ArtifactUpdate, "status": StatusUpdate}
+        kind = next((kind for name, kind in kinds.items() if name in row), DirectReply)
+    return msgspec.convert(row, kind, dec_hook=_read_union)
 
 
 def micros(at: datetime) -> int:

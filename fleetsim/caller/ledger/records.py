@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from pydantic import AliasChoices, Field
+from msgspec import Struct
 
 from fleetsim.caller.skill_policy import SkillPolicy
-from fleetsim.model.changing import made_often
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import JsonObject, Task
@@ -52,9 +50,7 @@ class Phase(StrEnum):
     CLOSED = "closed"
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherWay:
+class OtherWay(Struct, frozen=True, kw_only=True):
     """How an agent is called should it not know the dialect its card reads as (decision 0013)."""
 
     dialect: str
@@ -63,9 +59,7 @@ class OtherWay:
     rejoin: bool = True
 
 
-@made_often
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRecord:
+class RequestRecord(Struct, frozen=True, kw_only=True):
     """One accepted request and what is known of its task; all a restart needs to go on.
 
     ``request`` has exactly one target, ``agent``. Dialect, ``rpc_url``, ``tenant``, streaming, ``rejoin`` (of a
@@ -101,9 +95,9 @@ class RequestRecord:
     rpc_url: str = ""
     tenant: str | None = None
     other: OtherWay | None = None
-    other_taken: Annotated[bool, Field(validation_alias=AliasChoices("other_taken", "turned"))] = False
+    other_taken: bool = False
     hint: str | None = None
-    declared: SkillPolicy = field(default_factory=SkillPolicy)
+    declared: SkillPolicy = SkillPolicy()
     streaming: bool = False
     rejoin: bool = True
     push: bool = False
@@ -140,8 +134,7 @@ class RequestNote(NamedTuple):
     push: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlyWebhook:
+class EarlyWebhook(Struct, frozen=True, kw_only=True):
     """A verified webhook that came before the reply to the send, as the ``events`` in it.
 
     It was acknowledged, and nobody may send it again: it is kept until its request ends. ``body_bytes`` is how large
@@ -165,8 +158,7 @@ class QuestionState(StrEnum):
     EXPIRED = "expired"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionRecord:
+class QuestionRecord(Struct, frozen=True, kw_only=True):
     """A question, its state and, once given, its answer."""
 
     question: Question
@@ -175,8 +167,7 @@ class QuestionRecord:
     answered_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotClaim:
+class SlotClaim(Struct, frozen=True, kw_only=True):
     """One firing of one ceremony. (ceremony_id, scheduled_at) can be claimed once, ever.
 
     A manual run is a slot of its own: ``scheduled_at`` is then the moment it was asked for.
@@ -199,8 +190,7 @@ class RunStatus(StrEnum):
     MISSED = "missed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
+class RunRecord(Struct, frozen=True, kw_only=True):
     """One run of a ceremony, or slots that did not fire; ``children`` are the ids of its requests, one per target.
 
     ``late``: it began later than its ceremony allows. ``count``: how many slots it stands for, the newest is its own.
@@ -216,8 +206,7 @@ class RunRecord:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardSnapshot:
+class CardSnapshot(Struct, frozen=True, kw_only=True):
     """The last good card of an agent, as it came, when and from which address ("" in older ones).
 
     ``url`` is the agent's in agents.yaml; ``spoken`` the dialect it turned out to speak, if not the card's.
@@ -226,13 +215,12 @@ class CardSnapshot:
     agent: str
     url: str
     fetched_at: datetime
-    card: JsonObject = field(default_factory=dict)
+    card: JsonObject = {}
     found_at: str = ""
     spoken: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownId:
+class KnownId(Struct, frozen=True, kw_only=True):
     """Something the ledger knows by an id, and the request it belongs to.
 
     ``kind`` is ``request``, ``question``, ``run`` (of a ceremony) or ``task`` (an agent's own id).

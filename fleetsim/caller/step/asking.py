@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from fleetsim.caller.events import Excerpt, QuestionAnswered, QuestionAsked, QuestionOverdue, TaskElsewhere
 from fleetsim.caller.ledger import QuestionState
 from fleetsim.caller.signals import (
@@ -21,7 +23,6 @@ from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.step.ending import cancel, cause_of, close, give_up, settle_question
 from fleetsim.caller.track import Pushing, TaskUpdate, Timer
 from fleetsim.model.asking import answer_schema, asking_of, key_of, left_without_words, unmoved
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     ConfigError,
     HttpRefused,

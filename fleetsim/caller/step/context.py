@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from fleetsim.caller.events import CallRetried, Level
 from fleetsim.caller.fleet_events import WebhooksDegraded
 from fleetsim.caller.signals import Effect, Publish, Save
 from fleetsim.caller.track import Now, Rules, Timer, Track
-from fleetsim.model.changing import replace
 from fleetsim.model.task import TERMINAL
 from fleetsim.runtime.address import on_this_machine
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fleetsim.caller.events import QuestionExpired, QuestionWithdrawn
 from fleetsim.caller.ledger import QuestionState, RequestRecord
 from fleetsim.caller.signals import Cancel, CancelAsked, CancelFailed, Close, Publish, ResolveQuestion
 from fleetsim.caller.step.context import StepContext, agent_seconds
 from fleetsim.caller.track import Now, Rates, Timer, Track
 from fleetsim.model.asking import text_of
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
     ContentTypeNotSupported,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from fleetsim.caller.events import (
     Excerpt,
     PollingStopped,
@@ -33,7 +35,6 @@ from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.step.ending import cancel_once, close
 from fleetsim.caller.track import StopReason, TaskUpdate, Timer, just_taken, shows_the_past
 from fleetsim.model.asking import key_of, text_of
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
     FleetsimError,
@@ -202,8 +203,7 @@ def _doubtful(context: StepContext, update: TaskUpdate) -> bool:
 def _apply(context: StepContext, update: TaskUpdate) -> None:
     track, before = context.track, context.track.record.task
     task, track.text_chars = fold_bounded(before, update.event, context.rules.text_chars_max, track.text_chars)
-    state = task.status.state
-    request = track.record.request
+    request, state = track.record.request, task.status.state
     if not task.context_id:
         made_by_agent = request.task_id is not None or request.first_turn
         task = replace(task, context_id=request.context_id or ("" if made_by_agent else request.correlation_id))
@@ -525,7 +525,7 @@ def _poll_over(context: StepContext, **result: object) -> None:
     track, polling = context.track, context.track.polling
     if polling.next_at is not None:
         track.timers[Timer.POLL] = polling.next_at
-    track.polling = replace(polling, began=None, next_at=None, count=polling.count + 1, **result)  # type: ignore[arg-type]
+    track.polling = replace(polling, began=None, next_at=None, count=polling.count + 1, **result)
 
 
 def _may_pass(error: FleetsimError) -> bool:

@@ -35,6 +35,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from msgspec.structs import replace
+
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.signals import (
     Answered,
@@ -61,7 +63,6 @@ from fleetsim.caller.signals import (
 from fleetsim.caller.step import asking, ending, following, sending
 from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.track import Now, Rules, Sending, TaskUpdate, Timer, Track
-from fleetsim.model.changing import replace
 from fleetsim.model.task import TERMINAL
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from fleetsim.caller.events import Level, StreamBroken
 from fleetsim.caller.fleet_events import CredentialRefused
 from fleetsim.caller.ledger import OtherWay, Phase
@@ -27,7 +29,6 @@ from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.step.ending import cancel_once, cause_of, close, give_up
 from fleetsim.caller.step.following import TROUBLE_MAX, hear_early, recall, task_update
 from fleetsim.caller.track import TaskUpdate, Timer, Track, shows_the_message
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import (
     AuthRefused,
     EmptyStream,

@@ -15,6 +15,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
+from msgspec.structs import replace
+
 from fleetsim.caller.event_wire import from_wire, to_wire
 from fleetsim.caller.events import Event, OutcomeDecided, RequestAccepted
 from fleetsim.caller.ledger.bodies import decoder, encode, micros, moment
@@ -43,7 +45,6 @@ from fleetsim.caller.ledger.sqlite.storage import (
 )
 from fleetsim.caller.ledger.sqlite.sums import SUMMED, checked, insert, link, read, read_one_by_one, row_sum, sound
 from fleetsim.caller.outcome_stats import OutcomeFacts
-from fleetsim.model.changing import replace
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.event import plain
 from fleetsim.model.limits import PREFIX_CHARS_MIN

@@ -12,10 +12,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger.bodies import decoder, encode, micros
 from fleetsim.caller.ledger.records import LedgerDamaged, Phase, RequestRecord
