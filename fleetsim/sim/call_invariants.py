@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from fleetsim.hub.keys import EPOCHS_KEPT
 from fleetsim.model.task import TERMINAL
-from fleetsim.sim.run import RequestRun, Run, Told
+from fleetsim.sim.run import RequestEvent, RequestRun, Run
 from fleetsim.sim.scenario_events import (
     AgentTaskEnded,
     CallEnded,
@@ -64,7 +64,9 @@ def invariant(number: str, rule: str) -> Callable[[Callable[[Run], Iterator[Viol
     return register
 
 
-def broken(found: RunEvent | Told | float, said: str, *, agent: str = "", at_s: float | None = None) -> Violation:
+def broken(
+    found: RunEvent | RequestEvent | float, said: str, *, agent: str = "", at_s: float | None = None
+) -> Violation:
     """A violation that an event, or a second of the run, shows."""
     if isinstance(found, float):
         return Violation(invariant="", said=said, at_s=found, agent=agent)

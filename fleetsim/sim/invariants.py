@@ -17,7 +17,7 @@ from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import zone_of
 from fleetsim.sim.agents import LIMITS
 from fleetsim.sim.call_invariants import CANCELS, RULES, Invariant, Violation, broken, invariant, request_of, tasks_of
-from fleetsim.sim.run import RequestRun, Run, Told
+from fleetsim.sim.run import RequestEvent, RequestRun, Run
 from fleetsim.sim.scenario_events import (
     AgentTaskEnded,
     AnswerGiven,
@@ -106,7 +106,7 @@ def _no_move_after_the_end(run: Run) -> Iterator[Violation | None]:
 def _told_once(run: Run) -> Iterator[Violation | None]:
     for cid in run.outcomes.keys() | {cid for cid, request in run.requests.items() if request.end is not None}:
         request, rows = run.requests.get(cid, RequestRun()), run.outcomes.get(cid, [])
-        first: list[Told | RunEvent] = [*request.decided, *rows]
+        first: list[RequestEvent | RunEvent] = [*request.decided, *rows]
         said = f"{len(request.decided)} events of its outcome, {len(rows)} outcomes on record"
         yield None if len(request.decided) == len(rows) == 1 else broken(first[0] if first else 0.0, said)
 

@@ -69,7 +69,7 @@ _COUNTED: Mapping[type[Event], str] = {
 """The figure of each event that has one, beside requests and outcomes."""
 
 
-class Told(NamedTuple):
+class RequestEvent(NamedTuple):
     """An event of the hub about a request: second of the run, line of the recording, and number of the event.
 
     ``outcome`` is that of an ``OutcomeDecided``, without text and parts.
@@ -91,7 +91,7 @@ class QuestionRun:
     Without an answer it is open, ``expired``, or the agent continued without one.
     """
 
-    asked: Told
+    asked: RequestEvent
     asked_at: datetime
     answers: int = 0
     answered_s: float | None = None
@@ -107,15 +107,15 @@ class RequestRun:
     accepted it, ``scheduled`` whether a ceremony made it, ``chunks`` in how many pieces its artifacts came.
     """
 
-    begun: Told | None = None
-    end: Told | None = None
+    begun: RequestEvent | None = None
+    end: RequestEvent | None = None
     late_s: float | None = None
     scheduled: bool = False
     chunks: int = 0
-    accepted: list[Told] = field(default_factory=list)
-    moved: list[Told] = field(default_factory=list)
-    decided: list[Told] = field(default_factory=list)
-    unpolled: list[Told] = field(default_factory=list)
+    accepted: list[RequestEvent] = field(default_factory=list)
+    moved: list[RequestEvent] = field(default_factory=list)
+    decided: list[RequestEvent] = field(default_factory=list)
+    unpolled: list[RequestEvent] = field(default_factory=list)
     questions: list[QuestionRun] = field(default_factory=list)
     artifacts: set[str | None] = field(default_factory=set)
 
@@ -286,9 +286,9 @@ class Run:
 
     # ------------------------------------------------------------------ requests
 
-    def _told(self, at_s: float, line: int, event: Event) -> tuple[Told, RequestRun]:
+    def _told(self, at_s: float, line: int, event: Event) -> tuple[RequestEvent, RequestRun]:
         cid = intern(event.correlation_id or f"seq-{event.seq}")
-        told = Told(at_s, line, event.seq, cid, intern(event.agent or ""), intern(event.task_id or ""))
+        told = RequestEvent(at_s, line, event.seq, cid, intern(event.agent or ""), intern(event.task_id or ""))
         return told, self.requests[cid]
 
     def _accepted(self, at_s: float, line: int, event: RequestAccepted) -> RequestRun | None:
