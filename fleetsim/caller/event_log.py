@@ -35,7 +35,7 @@ E = TypeVar("E", bound=Event)
 
 
 class Subscription:
-    """One reader's queue. Use ``async with`` or call ``close``; ``dropped`` counts what it was too slow for."""
+    """One reader's queue. Use ``async with`` or call ``close``. ``dropped`` counts events lost to slow reading."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Subscription:
         return len(self._waiting)
 
     def offer(self, event: Event) -> None:
-        """Queue an event of one of its ``kinds``, if it is one to be heard of, dropping the oldest when full."""
+        """Queue an event of one of its ``kinds`` if it is wanted. A full queue drops its oldest event."""
         if event.seq <= self._after_seq:
             return
         if self._wanted is not None and not self._wanted(event):
@@ -142,7 +142,7 @@ class _Readers:
         return True
 
     def tell(self, event: Event) -> None:
-        """Offer an event to whoever is to hear of it; what is of no request, to whoever waits for one too."""
+        """Offer an event to its readers. An event of no request also goes to readers about one request."""
         kind = type(event)
         readers = self._of_kind.get(kind)
         if readers is None:
@@ -176,17 +176,17 @@ class EventLog:
 
     @property
     def recorded_seq(self) -> int:
-        """The number up to which all are in the journal: no other event will ever have one of these."""
+        """The number up to which all events are in the journal. No other event will get one of these numbers."""
         return self._recorded_seq
 
     @property
     def dropped(self) -> int:
-        """How many events readers were too slow for, those who have gone included."""
+        """How many events were dropped for slow readers, including readers that have left."""
         return self._dropped_before + sum(r.dropped for r in chain(self._readers, self._journal_readers))
 
     @property
     def unread(self) -> int:
-        """How many events the slowest reader of what is in the journal has yet to take."""
+        """How many events wait for the slowest reader of the journal."""
         return max((reader.behind for reader in self._journal_readers), default=0)
 
     def continue_after(self, seq: int) -> None:
@@ -196,7 +196,7 @@ class EventLog:
         self._settle_up_to(seq)
 
     def publish(self, event: E, **about: Any) -> E:
-        """Record a happening, now, under the next number, and hand it to every reader; ``about`` are members to set."""
+        """Give an event the next number and the time, set the members in ``about``, and hand it to its readers."""
         self._seq += 1
         event = replace(event, seq=self._seq, at=self._clock.now(), **about)
         self._kept.append(event)
@@ -208,12 +208,12 @@ class EventLog:
         return event
 
     def record(self, seq: int) -> None:
-        """All up to ``seq`` are in the journal: readers of what is recorded hear of them, and from here on wait."""
+        """The events up to ``seq`` are in the journal: its readers get them, and wait for the journal from now on."""
         self._recorded_seq, self._holding = max(self._recorded_seq, seq), True
         self._settle_up_to(seq)
 
     def release(self) -> None:
-        """Nothing can be recorded for now: nobody waits for it, until ``record`` says that something was."""
+        """The journal cannot be written now: its readers get events at once, until the next ``record``."""
         self._holding = False
         self._settle_up_to(self._seq)
 
@@ -228,7 +228,7 @@ class EventLog:
         self._more_settled.clear()
 
     async def settle(self) -> None:
-        """Wait until all that has happened up to now is in the journal, or nothing can be recorded for now."""
+        """Wait until all events up to now are in the journal, or the journal cannot be written."""
         last = self._seq
         while self._settled_seq < last:
             await self._more_settled.wait()
@@ -238,7 +238,7 @@ class EventLog:
         return tuple(self._kept[max(self._place(after_seq), len(self._kept) - limit) :])
 
     def _place(self, seq: int) -> int:
-        """Where what came after ``seq`` begins, of what is kept."""
+        """The index of the first kept event after ``seq``."""
         oldest = max(0, len(self._kept) - self._keep_max)
         return bisect_left(self._kept, seq + 1, oldest, key=_SEQ)
 
@@ -267,8 +267,8 @@ class EventLog:
         return reader
 
     def _known(self, seq: int | None) -> int:
-        """The number after which somebody listens. One that is not reached yet is another log's: what happens here is
-        news to that reader.
+        """The number after which a reader starts. A number that this log has not reached belongs to another log: the
+        reader starts now.
         """
         return self._seq if seq is None else min(seq, self._seq)
 
@@ -284,7 +284,7 @@ _LEVEL = {
     Blame.HUMAN: Level.INFO,
     Blame.NOBODY: Level.WARN,
 }
-"""How loud an end without success is: an error is what an agent failed at."""
+"""The level of an outcome without success, by blame: an error only if the agent failed."""
 
 
 def publish_outcome(events: EventLog, outcome: Outcome, *, drift: list[str]) -> None:

@@ -70,8 +70,8 @@ class EventStreams:
         return StreamingResponse(self._follow(principal, after, chosen), media_type=MEDIA_TYPE, headers=headers)
 
     async def _may_see(self, principal: Principal, event: Event) -> bool:
-        """Whether an agent is told: of its own requests and ceremonies, not of how people are told of them, and of the
-        hub's end.
+        """Whether an agent may see an event: those of its own requests and ceremonies, and the hub's end, but not
+        notices to people.
         """
         if isinstance(event, NoticeDelivered | NoticeFailed):
             return False

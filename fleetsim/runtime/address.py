@@ -62,7 +62,7 @@ def on_this_machine(url: str) -> bool:
     return host in LOOPBACK_NAMES or host.startswith("127.")
 
 
-"""What this machine is called on the machine itself, as the host of a URL."""
+"""The names of this machine on the machine itself, as the host of a URL."""
 _LOOPBACK: tuple[Network, ...] = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
 _PRIVATE: tuple[Network, ...] = (
     *_LOOPBACK,
@@ -120,7 +120,7 @@ class AllowEntry:
         if equals:
             name = _entry_host(text, host)
             if network is None:
-                raise _bad_entry(text, "what follows = is no network")
+                raise _bad_entry(text, "the text after = is not a network")
             return cls(ports=ports, host=name, networks=(network,))
         if network is not None:
             return cls(ports=ports, networks=(network,))

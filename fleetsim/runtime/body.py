@@ -1,7 +1,7 @@
-"""Reading a body from outside: bounded in bytes, in memory and in time.
+"""Bounds for reading a body from a peer: its deadline, and its place in memory.
 
-The time in which we ourselves were late is never the sender's: neither while the event loop was held up, nor while
-there was no room for a large document, nor while others had their turn.
+Time that we lose ourselves does not count against the sender: while the event loop is blocked, while memory is full, or
+while other peers have their turn.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from collections.abc import Callable
 from types import TracebackType
 
 # -- time ---------------------------------------------------------------------------------------------------------
-# While the event loop is held up nothing that arrives is looked at, and the first thing it does afterwards is to let
-# timers expire: peers that answered long ago would be told to be silent.
+# A blocked event loop reads nothing, and when it continues its timers expire first: a peer that answered long ago would
+# count as silent.
 
 LATE_S = 0.05
-"""A timer that is called later than that was held up by us."""
+"""A timer that runs later than this was delayed by us."""
 
 AGAIN_S = 0.25
-"""What a peer has at least, once we come round again, to be heard."""
+"""The least extension of a deadline, so that the loop can read what has arrived meanwhile."""
 
 STEPS = 8
-"""So often on the way to a deadline it is looked whether we are late."""
+"""How many times before a deadline we check whether we are late."""
 
 EXTENSION_MAX = 10
-"""A loop that is late for ever does not make a peer that is gone wait for ever: ten times the time it had."""
+"""A deadline is extended to at most ten times its length, or a loop that is always late would wait for ever."""
 
 
 class Deadline:
-    """A deadline for somebody else, put off by as long as the loop was late; ``extended_s`` says how long that was.
+    """A deadline for a peer, extended by the time in which the loop was late (``extended_s`` in all).
 
-    ``at`` None is no deadline. As a context it is an ``asyncio.timeout_at``: leaving raises TimeoutError if it passed.
-    Where nobody's task is to be cancelled it is started with what it calls then.
+    ``at`` is None where there is no deadline. As a context it works as ``asyncio.timeout_at``: leaving raises
+    TimeoutError if it passed. ``start`` calls a function instead of cancelling a task.
     """
 
     _step_s: float
@@ -109,16 +109,16 @@ class Deadline:
 
 
 # -- memory -------------------------------------------------------------------------------------------------------
-# Each document that is being read is bounded, and so are all of them together. Small ones need no room. Of large ones
-# so many may be in hand at once, and fewer of one owner's, so that who sends large ones slowly keeps others from
-# nothing. Who waits does not read: the sender is held back.
+# Each document is bounded, and all of them together are. A small one needs no place. The places for large ones are
+# limited, and those of one owner more so: an owner that sends slowly cannot block the others. A reader that waits for a
+# place does not read, so that TCP slows the sender down.
 
 SMALL_BYTES = 256 * 1024
-"""A document up to this size is read without asking."""
+"""A document up to this size needs no place."""
 
 PLACES = 6
 PLACES_PER_OWNER = 2
-"""Larger ones at once, of all and of one: 6 times ``wire_bytes_max`` are 144 MB."""
+"""Larger documents at once, of all owners and of one: 6 times ``wire_bytes_max`` is 144 MB."""
 
 
 class Room:
@@ -130,7 +130,7 @@ class Room:
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
 
     def document(self, owner: str) -> BodyPlace:
-        """One that is about to be read; to be used as ``with``."""
+        """A document of the owner, to be read inside ``with``."""
         return BodyPlace(self, owner)
 
     def take(self, owner: str) -> bool:
@@ -142,7 +142,7 @@ class Room:
         return True
 
     async def wait(self, owner: str) -> None:
-        """Take a place when there is one; in order, but for those whose owner has as many as it may."""
+        """Wait for a place. Owners are served in order, except one that holds as many places as it may."""
         if self.take(owner):
             return
         turn = asyncio.get_running_loop().create_future()
@@ -157,7 +157,7 @@ class Room:
             raise
 
     def leave(self, owner: str) -> None:
-        """Give a place back, to who waits for it."""
+        """Give a place back; the next waiting reader gets it."""
         self._free += 1
         self._inside[owner] -= 1
         if not self._inside[owner]:
@@ -169,7 +169,7 @@ class Room:
 
 
 class BodyPlace:
-    """One document being read. ``since`` is when it took a place, on the loop's clock."""
+    """The place of one document in memory. ``since`` is when it was taken (loop time), None without one."""
 
     def __init__(self, room: Room, owner: str) -> None:
         self._room, self._owner = room, owner
@@ -184,13 +184,13 @@ class BodyPlace:
         self._leave()
 
     def try_reserve(self, size: int) -> bool:
-        """Whether so much of it may be held now."""
+        """Take a place if ``size`` bytes need one. Returns whether they may be held now."""
         if size > SMALL_BYTES and self.since is None and self._room.take(self._owner):
             self.since = asyncio.get_running_loop().time()
         return size <= SMALL_BYTES or self.since is not None
 
     async def reserve(self, size: int) -> float:
-        """Wait until so much of it may be held. Returns the seconds waited, for which its sender is not to blame."""
+        """Wait until ``size`` bytes may be held. Returns the seconds waited, which the sender is not to blame for."""
         if size <= SMALL_BYTES:
             self._leave()  # the next one of a stream
             return 0.0

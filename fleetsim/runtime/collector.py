@@ -31,7 +31,7 @@ def collect_seldom() -> None:
 def tune_gc() -> None:
     """Tune the garbage collector of a process that serves many requests. Call it once, when the program has started.
 
-    What exists now is never looked at again (that takes 80 ms in which nobody is served), new objects seldom.
+    The collector leaves alone what exists now (a look takes 80 ms in which nobody is served), and new objects mostly.
     ``fleetsim up`` and ``Agent.serve`` do it. A program that serves ``Agent.app`` itself calls it: with 100,000 kept
     tasks a request costs twice as much otherwise.
     """

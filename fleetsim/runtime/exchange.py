@@ -1,7 +1,7 @@
-"""What every transport does alike: deadlines of each phase, what is refused of a request and of a response's head.
+"""Rules of all transports: the deadline of each phase, and checks of a request and of a response's head.
 
-A transport brings connections; the promises of ``ports.Transport`` that do not depend on how bytes
-travel are kept here once, so that the real one and the one in memory cannot differ in them.
+A transport brings connections. The promises of ``ports.Transport`` that do not depend on how bytes travel stand here
+once, so that the real transport and the one in memory cannot differ in them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def where_of(url: str) -> str:
 
 
 class ExchangeProgress:
-    """How far one request has come, told by whoever carries it, and the deadline of the phase it is in.
+    """The phase that a request is in, as its transport reports it, and the deadline of that phase.
 
     Sending is done inside ``deadline``, which raises TimeoutError; ``timed_out`` says then what that means. A carrier
     that may never tell (``tells`` false) has the time of both phases for them; until it does, its request counts as
@@ -91,7 +91,7 @@ class ExchangeProgress:
         self.deadline.at = self._after(limits.connect_s if tells else both_s)
 
     def connecting(self) -> None:
-        """A connection is made; nothing has left."""
+        """A connection is being made, and no byte was sent."""
         self._enter(self._limits.connect_s, connecting=True)
 
     def connected(self) -> None:
@@ -113,7 +113,7 @@ class ExchangeProgress:
         return TimedOut(f"{self.where}: no answer within {seconds:g} s", sent=self.sent)
 
     def late(self, *, answering: bool) -> TransportError | None:
-        """What to say when the deadline has passed; None while an answer that has begun has time left."""
+        """The error once the deadline has passed; None while a response that has begun has time left."""
         if not answering:
             return self.timed_out()
         end_at = self._within(None)
@@ -225,7 +225,7 @@ class BoundedChunks(AsyncIterator[bytes]):
         self._received = 0
 
     def extend(self, seconds: float) -> None:
-        """It was we who did not read for so long."""
+        """Extend the deadline by the seconds in which we did not read."""
         if self._deadline is not None:
             self._deadline += seconds
 
@@ -268,7 +268,7 @@ async def read_whole(chunks: AsyncIterator[bytes], room: Room, *, owner: str, tu
 
 
 def deadline_of(limits: Limits) -> float | None:
-    """When ``total_s`` from now is, on the running loop's clock; None if there is no limit."""
+    """The end of ``total_s`` from now, in loop time; None without a limit."""
     return None if limits.total_s is None else asyncio.get_running_loop().time() + limits.total_s
 
 
@@ -287,7 +287,7 @@ async def exchange(
 
 
 # -- errors of a connection ------------------------------------------------------------------------------------------
-# What goes wrong below, in our words: one sentence per kind of thing, whoever met it.
+# One message for each kind of failure, whichever transport meets it.
 #
 # Messages name host and port alone: a path or a query may hold a secret.
 
@@ -325,7 +325,7 @@ def not_http(where: str) -> FleetsimError:
 
 
 def reason_of(cause: BaseException) -> str:
-    """What the operating system or OpenSSL says, in lower case."""
+    """The reason from the operating system or OpenSSL, in lower case."""
     if isinstance(cause, ssl.SSLError):  # whose errno is OpenSSL's, not the system's
         reason = getattr(cause, "verify_message", None) or cause.reason or "handshake failed"
         return one_line(str(reason).replace("_", " ").lower(), 160)

@@ -1,4 +1,4 @@
-"""What is wrong with a file, one line per problem: file:line:col, the value, and the nearest valid key."""
+"""The problems of a file, one line each: file:line:col, the value, and the nearest valid key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fleetsim.runtime.yaml import Path, YamlDocument
 
 PROBLEMS_MAX = 20
 WORDS_LISTED_MAX = 8
-"""Of how many words that a value may be all are told, even if one of them is near."""
+"""A message lists the words that a value may be up to this number, even if one of them is close."""
 
 DECLARED = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 """For dataclasses whose values people write: no unknown key, and what editors show is the text below a member."""
@@ -51,7 +51,7 @@ _SECRETIVE = re.compile(r"key|token|secret|password|credential|auth", re.IGNOREC
 _URL = re.compile(r"(?P<origin>[a-z+]{2,10}://[^/?#@]*)[/?#@].*", re.DOTALL | re.IGNORECASE)
 """Of an address only the origin is shown: the rest of a chat's webhook is a secret."""
 _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
-"""What pydantic calls it in a model, and in a dataclass."""
+"""Pydantic's names for an unknown key, in a model and in a dataclass."""
 
 _PLAIN_WORDS = {
     "string_type": "must be text",
@@ -177,7 +177,7 @@ def _one(document: YamlDocument, problem: dict[str, Any], path: Path, model: typ
 
 
 def in_words(problem: Mapping[str, Any]) -> str:
-    """What is wrong with a value, in our words for every rule a model of ours can hold it to; never the value."""
+    """The message for a value that breaks a rule of one of our models. It never repeats the value."""
     kind: str = problem["type"]
     ctx: Mapping[str, Any] = problem.get("ctx") or {}
     match kind:
@@ -243,7 +243,7 @@ def _known_keys(model: type[BaseModel], path: Path) -> tuple[str, ...]:
 
 
 def _tags(model: type[BaseModel], path: Path) -> tuple[str, ...]:
-    """What the tag of a union at ``path`` may be."""
+    """The possible tags of the union at ``path``."""
     return tuple(tag for part in _parts_at(model, path) for tag in part.get("discriminator", {}).get("mapping", ()))
 
 

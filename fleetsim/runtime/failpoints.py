@@ -1,6 +1,6 @@
-"""Named points at which a test may stop the process, raise or wait; nothing else in production.
+"""Named points at which a test may stop the process, raise or wait. In production they do nothing.
 
-What makes a promise across a crash calls ``failpoint("after_this")`` where a crash would hurt most.
+Code that promises something across a crash calls ``failpoint("after_this")`` where a crash would hurt most.
 Unless a handler is installed that is one global read and one comparison.
 """
 

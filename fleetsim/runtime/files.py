@@ -15,7 +15,7 @@ from fleetsim.model.text import REPLACEMENT, one_line
 from fleetsim.runtime.ports import FileStamp
 
 IRREGULAR = "irregular"
-"""The digest of what is not a regular file: listed, so that reading it can say why it is refused."""
+"""The digest of an irregular file. It is listed, so that reading it can report why it is refused."""
 
 _BLOCK = 256 * 1024
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)

@@ -1,8 +1,8 @@
-"""The way out over HTTP/1.1: a pool of kept connections, under our own limits.
+"""The Transport over HTTP/1.1: a pool of connections, under our own limits.
 
 The gates stand before the pool, which has no queue, so that long streams do not hold up short calls. Redirects,
 cookies, proxies from the environment and content encodings are off: each was seen to carry a secret or a bomb across
-a border. What a program of its own hands in instead is ``http_given``'s. Why not a client library: decision 0028.
+a border. ``http_given`` is the form for a client that a program hands in. Why not a client library: decision 0028.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ _SAFE = "/?%:@!$&'()*+,;=~[]"
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What a URL says: whom to connect to, how to name it in messages and in ``Host``, and what to ask it for."""
+    """The parts of a URL: the origin to connect to, its name in messages and in ``Host``, and the request target."""
 
     origin: Origin
     where: str
@@ -236,7 +236,7 @@ class _Place:
 
 @lru_cache(1_024)
 def _place_of(url: str) -> _Place:
-    """Raises Unreachable: it is no address that everybody reads alike."""
+    """Raises Unreachable if parsers could read the address in different ways."""
     if not is_usable(url):
         raise unusable("the address")
     where, origin, parts = where_of(url), origin_of(url), urlsplit(url)
@@ -274,11 +274,11 @@ def _head_of(request: Request, place: _Place) -> bytes:
 # -- a connection ----------------------------------------------------------------------------------------------------
 # How a connection is made: our resolver in front, an address policy on every address, the peer checked after.
 #
-# What was checked is what is dialled: a second answer of the DNS is not asked for. TLS verifies the name.
+# We dial the address that was checked and do not ask the DNS again. TLS verifies the name.
 
 
 NEXT_ADDRESS_S = 0.25
-"""A host's next address is tried when the one before has not answered for so long (RFC 8305)."""
+"""Seconds after which a host's next address is tried, if the one before has not answered (RFC 8305)."""
 
 
 async def dial(

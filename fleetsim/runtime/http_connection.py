@@ -1,7 +1,7 @@
 """One connection: a request is written to it, and its response read as the bytes come in (HTTP/1.1, by httptools).
 
-httptools keeps to the grammar and refuses a body whose length can be read in two ways. It counts nothing, so what may
-come is counted here, where bytes arrive: header lines and their size, interim responses, and bytes that are no body.
+httptools keeps to the grammar and refuses a body whose length can be read in two ways. It counts nothing, so this
+module counts where bytes arrive: header lines and their size, interim responses, and bytes outside a body.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fleetsim.runtime.exchange import HEADERS_MAX, Origin, broken, check_head, h
 from fleetsim.runtime.ports import Limits
 
 PIECE_BYTES = 256 * 1024
-"""So much of a request is handed to the system at a time, so that writing it does not hold up the loop."""
+"""Bytes of a request handed to the system at a time, so that writing does not block the loop."""
 
 INTERIM_MAX = 64
 """Responses of class 1xx before the one that counts. Only the first says anything to us, and none ends a wait."""
@@ -33,13 +33,13 @@ QUIET_BYTES_MAX = 64 * 1024
 """Bytes in a row that are neither a whole head nor body: an unfinished head, a chunk's extensions, trailers."""
 
 HELD_BYTES = 64 * 1024
-"""So much of a stream waits for its reader before its sender does."""
+"""Bytes of a stream that wait for their reader before the sender is paused."""
 
 
 class ArrivingResponse(AsyncIterator[bytes]):
     """The response to one request, as far as it has come. Iterating yields its body as it comes.
 
-    ``status`` is 0 until the head is there. A ``whole`` one is waited for to its end, or until it is no small document.
+    ``status`` is 0 until the head has arrived. A ``whole`` response is awaited to its end, or until it is large.
     """
 
     def __init__(self, connection: Connection, limits: Limits, *, whole: bool, bodiless: bool) -> None:
@@ -101,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer, self._on_lost = buffer, on_lost
         self._parser = httptools.HttpResponseParser(self)
         # A line may end with LF alone (RFC 9112 section 2.2), and some servers pad chunk sizes with blanks: neither
-        # can be read in two ways by who reads one response at a time. Everything else is as strict as it comes.
+        # is ambiguous for a client that reads one response at a time. Everything else is as strict as it comes.
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
         self._transport: asyncio.Transport
         self._response: ArrivingResponse | None = None
@@ -119,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(head if self._unsent else head + body)
 
     async def upload(self, body: bytes) -> None:
-        """Write a large body, until a response is there: who answers before the end may read no more of it."""
+        """Write a large body until a response arrives: a server that answers early may stop reading."""
         response = self._response
         assert response is not None
         for start in range(0, len(body), PIECE_BYTES):
@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         response, self._response = self._response, None
         assert response is not None
         if not response.complete and response.error is None:
-            response.error = broken(response.where)  # for who goes on reading
+            response.error = broken(response.where)  # for a caller that continues to read
         if not (response.complete and self._keeps) or self._unsent or self._paused:
             self.close()
         return not self.closed

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 def as_transport(given: Given) -> Transport:
     for name in ("httpx", "httpx2"):
-        library: Any = sys.modules.get(name)  # imported by whoever made the client
+        library: Any = sys.modules.get(name)  # the program that made the client has imported it
         if library is None:
             continue
         if isinstance(given, library.AsyncBaseTransport):
@@ -94,7 +94,7 @@ class GivenTransport:
     async def open(self, request: Request) -> AsyncIterator[IncomingResponse]:
         """Send, and hand over the response as it arrives; leaving drops the connection. Raises as the port says.
 
-        What an application behind ``httpx.ASGITransport`` raises comes out as it is.
+        An exception of an application behind ``httpx.ASGITransport`` is passed on unchanged.
         """
         progress = ExchangeProgress(request.limits, tells=False)
         response = await self._send(request, progress)

@@ -1,4 +1,4 @@
-"""What every server of ours does with a request before anybody reads it. Knows nothing of what is asked."""
+"""Requests and responses as every server of ours handles them, whatever they are about."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class BodyReader:
     ) -> bytes:
         """The whole body, before the ``deadline`` if one is given.
 
-        ``fits`` is told the size so far after each piece; false is a refusal.
+        ``fits`` gets the size so far after each piece; False refuses the request.
 
         Raises:
             Refusal: 413 too large, 429 no room for it now, 408 too slow, 400 the client left before the end.
@@ -71,7 +71,7 @@ class BodyReader:
                     body += chunk
                     self._held += len(chunk)
                     if fits is not None and not fits(len(body)):
-                        raise Refusal(429, "NO_ROOM", "there is no room for the body now")
+                        raise Refusal(429, "NO_ROOM", "memory for the body is full")
                     if len(body) > self._bytes_max:
                         raise too_large(self._bytes_max)
                     if self._held > self._all_bytes_max:
@@ -122,7 +122,7 @@ async def while_connected(request: Request, answer: Callable[[], Awaitable[T]]) 
 
 
 # -- responses -------------------------------------------------------------------------------------------------------
-# Answers written in small pieces, each under a deadline, so that who does not read costs little.
+# Responses are written in small pieces, each under a deadline, so that a client that does not read costs little.
 #
 # A server buffers what its client leaves lying. A piece waits for the one before it, and a client that does not
 # take a piece in time loses its connection.
@@ -234,7 +234,7 @@ class EventSource(Protocol[EventT_co]):
 class EventStreamResponse(Response, Generic[EventT]):
     """Streams a source; ``write`` makes the bytes of one event, in pieces. The source is closed however it ends.
 
-    What the events are about knows nothing of this connection; when it goes, only the reader goes.
+    The source of the events does not know this connection; when it closes, only the reader ends.
     """
 
     media_type = EVENT_STREAM

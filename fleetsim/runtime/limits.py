@@ -1,4 +1,4 @@
-"""How much a program of ours lets in and sends out: connections, turns a second, and tries at who does not answer."""
+"""Limits of our servers and senders: connections, requests a second, and attempts at a receiver that is down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECEIVERS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """What a server takes before a request is whole: bytes and lines of its head, seconds, and connections."""
+    """Limits of a server before a request is complete: bytes and lines of its head, seconds, and connections."""
 
     header_bytes_max: int = 32 * KIB
     headers_max: int = 100
@@ -41,14 +41,14 @@ class TokenBucket:
         self._next = clock.monotonic() - self._slack_s
 
     def take(self) -> bool:
-        """Take a turn if there is one now. Asking in vain costs what had gathered: who never pauses gets nothing."""
+        """Take a turn if one is free now. A refused attempt costs saved turns: a caller that never pauses gets none."""
         now = self._clock.monotonic()
         mine = max(self._next, now - self._slack_s)
         self._next = min(mine, now) + self._apart_s
         return mine <= now
 
     async def turn(self) -> None:
-        """Wait for the next turn, in order. One that is cancelled while it waits is lost, and nobody else's."""
+        """Wait for the next turn, in order. A caller that is cancelled while it waits loses its turn."""
         now = self._clock.monotonic()
         mine = max(self._next, now - self._slack_s)
         self._next = mine + self._apart_s
@@ -81,7 +81,7 @@ class _Failures:
 
 
 class Breaker:
-    """A circuit breaker per receiver: who failed five times in a row is left alone for a while (threat T-23).
+    """A circuit breaker per receiver: after five failures in a row it gets no request for a while (threat T-23).
 
     So one piece of work after another cannot make us hammer a host that is down, or that never asked.
     """
@@ -116,24 +116,23 @@ class Breaker:
 
 
 # -- connections of a server -----------------------------------------------------------------------------------------
-# The connections of a server of ours, and which of them is closed when there is no room.
+# The connections of a server of ours. When a cap is reached, an idle one is closed.
 
 
 class Member(Protocol):
-    """One that is connected."""
+    """A connection."""
 
     def give_way(self) -> None:
-        """Close at once, for somebody else's sake."""
+        """Close at once, to make room for another connection."""
         ...
 
 
 class Connections:
-    """Who is connected, counted per peer address, and who of them could go.
+    """The open connections, counted per peer address.
 
-    A connection waits while no request of its own is under way: since it was made, or since its last answer. When
-    there is no room, the one that has waited longest is closed, of those that never asked anything if there are any.
-    So nobody is locked out by connections that ask nothing, and no request is cut off: a client that sends its next
-    one over a connection which is being closed cannot know whether it arrived.
+    A connection is idle while it has no request: since it was made, or since its last response. When a cap is reached,
+    the longest idle one is closed, first of those that never sent a request. So idle connections lock nobody out, and
+    no request is cut off.
     """
 
     def __init__(self, limits: ServerLimits) -> None:
@@ -143,7 +142,7 @@ class Connections:
         self._waiting: dict[Member, str] = {}
 
     def admit(self, who: Member, peer: str) -> bool:
-        """Count a connection in, in another's place if a cap is reached; False if nobody can go."""
+        """Add a connection, in place of an idle one if a cap is reached. Returns False if none is idle."""
         limits = self.limits
         if self.peers.total() >= limits.connections_max and not self.make_room():
             return False
@@ -160,17 +159,17 @@ class Connections:
             del self.peers[peer]
 
     def waits(self, who: Member, peer: str) -> None:
-        """Its last request is answered; it waits from now, if it did not already."""
+        """Its last request is answered: it is idle from now."""
         if who not in self._silent:
             self._waiting.setdefault(who, peer)
 
     def asks(self, who: Member) -> None:
-        """A request of it is under way."""
+        """It has a request."""
         self._silent.pop(who, None)
         self._waiting.pop(who, None)
 
     def make_room(self, peer: str | None = None) -> bool:
-        """Close the one that has waited longest, of ``peer`` or of all, silent ones first; False if none waits."""
+        """Close the longest idle connection, of ``peer`` or of all. Returns False if none is idle."""
         for who, whose in chain(self._silent.items(), self._waiting.items()):
             if peer in {None, whose}:
                 who.give_way()

@@ -37,7 +37,7 @@ class Clock(Protocol):
         ...
 
     async def sleep_until(self, when: datetime) -> None:
-        """Wait until the wall clock reads ``when``, or was set: who waits for a date reads the clock again.
+        """Wait until the wall clock reads ``when`` or was set: the caller reads the clock again.
 
         A clock that was set, or a machine that slept, is noticed within a minute.
         """
@@ -154,7 +154,7 @@ class Transport(Protocol):
         """Send, and hand over the response as it arrives; leaving the context drops the connection.
 
         Raises:
-            Unreachable: nothing was sent (refused, unresolved, TLS).
+            Unreachable: no byte was sent (refused, unresolved, TLS).
             TimedOut: a deadline of ``request.limits`` passed; ``sent`` says whether bytes had left.
             ConnectionLost: the connection broke, while sending or while ``chunks`` was read.
             LimitReached: more bytes than ``body_bytes_max``, too many headers, or a content encoding nobody asked
@@ -266,7 +266,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Everything that may be known of the outside; ``room`` is its own, the memory for what comes from there."""
+    """Access to everything outside the process. ``room`` is the memory for bodies that come from there."""
 
     clock: Clock
     ids: Ids

@@ -1,7 +1,7 @@
 """Running a program of this machine that the operator named: no shell, little environment, bounded time and output.
 
 The one place where a process is started while a hub runs (threat T-43). Who names programs is the configuration's
-business; what they are told comes on their standard input, so that no text of an agent's is ever an argument of theirs.
+business; their input comes on standard input, so that no text of an agent is ever one of their arguments.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SystemPrograms:
 
 
 class _Talk(asyncio.SubprocessProtocol):
-    """What a program says, as much of it as is wanted. ``over``: it ended and closed its output, or said too much."""
+    """The first bytes of a program's output. ``over``: the program ended and closed its output, or wrote too much."""
 
     def __init__(self) -> None:
         self.output = bytearray()

@@ -1,8 +1,8 @@
 """One connection of our server: HTTP/1.1 read and written for an ASGI application, every bound to the byte.
 
-httptools (llhttp) reads heads and chunks. It bounds nothing and reads on wherever it may, so what arrives is held here
-until a head is whole, and a request behind another until that one is answered: it never gets more than one head, or
-bytes of the body it reads. What it takes and RFC 9112 has refused is refused here.
+httptools (llhttp) reads heads and chunks. It bounds nothing, so this module keeps bytes until a head is complete, and a
+request behind another until the first is answered: httptools never gets more than one head, or bytes of the body that
+it reads. This module also refuses what httptools accepts against RFC 9112.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BODILESS = frozenset({204, 304})
 
 
 class _Refused(Exception):
-    """What came is no request that we take, and the status that says so."""
+    """The bytes are not a request that we accept; ``status`` is the response's."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -53,7 +53,7 @@ class _Refused(Exception):
 
 
 class _Exchange:
-    """One request and its answer, as ASGI has them. ``gone`` says that nobody is there to answer any more."""
+    """One request and its response, as ASGI has them. ``gone``: the client has left."""
 
     __slots__ = (
         "_chunked", "_connection", "_expects", "_fresh", "_head", "_left", "_more", "_news", "_pieces", "_size",
@@ -98,7 +98,7 @@ class _Exchange:
         return not self._more
 
     def leave(self) -> None:
-        """Nobody is there any more."""
+        """The client has left."""
         self.gone = True
         self._wake()
 
@@ -127,7 +127,7 @@ class _Exchange:
     # -- the answer --------------------------------------------------------------------------------
 
     async def run(self, app: ASGIApp) -> None:
-        """Have the application answer; what it leaves undone is an error of ours."""
+        """Let the application respond; an incomplete response is our error."""
         try:
             await app(self.scope, self.receive, self.send)
             if self.complete or self.gone or self._connection.transport.is_closing():
@@ -175,7 +175,7 @@ class _Exchange:
             if name == b"content-length":
                 self._left = int(value)
             elif name == b"transfer-encoding":
-                continue  # how a body is framed is said here
+                continue  # this connection frames the body
             elif name == b"connection" and b"close" in value.lower():
                 self.keep_alive, closing = False, True
             lines.append(b"%b: %b" % (name, value))
@@ -239,7 +239,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._about: dict[str, Any] = {}
         self._parser = httptools.HttpRequestParser(self)
         self._held = bytearray()
-        self._searched = 0  # so much of a head that is not whole holds no end of it
+        self._searched = 0  # bytes of an incomplete head that were searched for its end
         self._headers: list[tuple[bytes, bytes]] = []
         self._exchange: _Exchange | None = None
         self._in_body = False
@@ -252,7 +252,7 @@ class GuardedProtocol(asyncio.Protocol):
     # -- the connection ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let a peer in, or turn it away."""
+        """Accept the peer, or close the connection."""
         self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's are none by class
         self.flow = FlowControl(transport)
         self.state.connections.add(self)  # type: ignore[arg-type]  # it names uvicorn's own protocols
@@ -412,10 +412,10 @@ class GuardedProtocol(asyncio.Protocol):
         self._parser.feed_data(head)
 
     def _read_framing(self, headers: list[tuple[bytes, bytes]], *, current: bool) -> tuple[bool, bool]:
-        """Whether the connection stays, and whether its client waits to be told to go on; where the body ends.
+        """Find the body's end. Returns whether the connection stays open, and whether its client waits for a 100.
 
-        RFC 9112 3.2, 6.1 and 6.3: who takes another host, or the other of two framings, sees another request in the
-        same bytes.
+        RFC 9112 3.2, 6.1 and 6.3: a proxy that reads another host, or the other of two framings, sees another request
+        in the same bytes.
         """
         hosts, keep_alive, expects = 0, current, False
         length, chunked = 0, False
@@ -484,7 +484,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header of the head, or a trailer, which nobody is told of."""
+        """A header, or a trailer, which the application does not get."""
         self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_body(self, piece: bytes) -> None:
@@ -534,7 +534,7 @@ class GuardedProtocol(asyncio.Protocol):
     # -- time --------------------------------------------------------------------------------------
 
     def _time_head(self) -> None:
-        """A head has so long from its first byte on, and the first one from the connection's beginning."""
+        """Start or stop the deadline of a head: from its first byte, or from the connection's start."""
         waits = self._exchange is None or (self._exchange.complete and len(self._held) > 0)
         if waits and self._head_timer is None:
             self._head_timer = self.loop.call_later(self._limits.header_deadline_s, self._too_slow)
@@ -543,7 +543,7 @@ class GuardedProtocol(asyncio.Protocol):
             self._head_timer = None
 
     def _look_idle(self) -> None:
-        """Close if nothing was asked for so long since the last answer; one timer for many answers."""
+        """Close a connection that was idle for ``keep_alive_s``; one timer serves many responses."""
         self._idle_timer = None
         due = self._idle_since + self._limits.keep_alive_s
         if not self._idle or self._held:

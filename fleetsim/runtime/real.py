@@ -153,7 +153,7 @@ def real_runtime(
     streams_max: int = STREAMS_MAX,
     tls: ssl.SSLContext | None = None,
 ) -> Runtime:
-    """The bundle a program runs on. Whoever makes it closes ``runtime.transport``; see ``running_runtime``."""
+    """The bundle a program runs on. The program closes ``runtime.transport``; see ``running_runtime``."""
     resolver = SystemResolver()
     return Runtime(
         clock=SystemClock(),

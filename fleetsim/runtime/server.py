@@ -1,4 +1,4 @@
-"""A uvicorn that does not wait for ever: deadlines and caps on connections, for any ASGI application.
+"""A uvicorn server with deadlines and caps on connections, for any ASGI application.
 
 uvicorn has no setting for how long a request's head may take, for connections per peer or for the number of
 headers; half-open connections would stay open until the process ends (docs/reference/limits.md). Its protocols are not
@@ -39,7 +39,7 @@ _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENO
 
 
 class Server(uvicorn.Server):
-    """uvicorn, told when it runs, and telling the application before it waits for connections to end."""
+    """uvicorn with an event for its start, which ends the application's streams before it waits for connections."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class Server(uvicorn.Server):
         await super().shutdown([])
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Take connections in one at a time, so that between two of them everybody else has a turn.
+        """Accept connections one at a time, so that other work has a turn between two of them.
 
         asyncio's own way takes hundreds at once, and without a free descriptor it logs each of them and tries
-        again as often; here one place is made, and who waits is taken in when there is a descriptor again.
+        again as often. Here one idle connection is closed, and the next is accepted when a descriptor is free.
         """
         loop = asyncio.get_running_loop()
         told_at, pause_s = -math.inf, RETRY_S
@@ -126,7 +126,7 @@ def _configure(app: ASGIApp, limits: ServerLimits) -> uvicorn.Config:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches who listens there."""
+    """Whether only this machine can reach the address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -212,6 +212,6 @@ def serve(
         if not server.started:
             raise ConfigError("the application did not start", hint="its log says why")
 
-    # uvicorn raises the signal again once everything is down; Ctrl-C is no error here.
+    # uvicorn raises the signal again once everything has stopped; Ctrl-C is not an error here.
     with suppress(KeyboardInterrupt), listener:
         asyncio.run(run())

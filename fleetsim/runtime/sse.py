@@ -1,4 +1,4 @@
-"""Server-sent events, read as bytes: what a line is, what an event, and when to read on."""
+"""Server-sent events, read as bytes: lines, events, their limits and deadlines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fleetsim.runtime.ports import IncomingResponse, SseEvent, Turns
 _BOM = b"\xef\xbb\xbf"
 
 PIECE_BYTES = 8 * 1024
-"""So much of a stream is looked at before others have a turn: a millisecond, if lines are not all short."""
+"""Bytes of a stream that are read before other work has a turn: a millisecond, unless all lines are short."""
 
 _SHORT_LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamLimits:
-    """What one stream may cost: sizes in bytes, times in seconds, None for no limit.
+    """Limits of one stream: sizes in bytes, times in seconds, None for no limit.
 
     ``idle_s`` allows that long without a byte, ``idle_event_s`` without an event: keep-alive comments count as bytes
     and not as events. ``first_event_s`` replaces both until the first event (infinity: no limit). ``large_event_s`` is
@@ -51,7 +51,7 @@ class EventReader:
 
     def __init__(self, limits: StreamLimits, decode: Callable[[bytes], SseEvent | None] | None = None) -> None:
         self.held = 0
-        """Bytes of the event, or of the comment, that is not whole yet."""
+        """Bytes of the event or comment that is not complete yet."""
         self._limits, self._decode = limits, decode
         self._bytes = self._lines = self._event_bytes = 0
         self._after_cr = False
@@ -61,7 +61,7 @@ class EventReader:
         self._data: list[bytes] = []
 
     def read(self, piece: bytes) -> list[SseEvent]:
-        """The events that are whole with this piece. Raises LimitReached."""
+        """The events that this piece completes. Raises LimitReached."""
         limits = self._limits
         self._bytes += len(piece)
         if self._bytes > limits.stream_bytes_max:
@@ -105,7 +105,7 @@ class EventReader:
         return events
 
     def _unmarked(self, piece: bytes) -> bytes:
-        """Without the byte order mark in front of the stream, b"" while there may be one."""
+        """Remove the byte order mark at the start of the stream; b"" while it may still come."""
         assert self._mark is not None
         head = self._mark + piece
         self._mark = head if len(head) < len(_BOM) and _BOM.startswith(head) else None
@@ -130,7 +130,7 @@ class EventReader:
             self._id = value.decode("utf-8", "replace")
 
     def _event(self) -> SseEvent | None:
-        """What an empty line ends; None if it has no data."""
+        """The event that an empty line ends; None if it has no data."""
         name, lines = self._name, self._data
         self._name, self._data = "", []
         if self._decode is not None:
@@ -151,11 +151,10 @@ async def read_events(
 ) -> AsyncGenerator[SseEvent, None]:
     """Yield the events of a response until it ends or says ``[DONE]``.
 
-    While ``turns`` has us wait nothing is read, and the sender waits once the connection's buffers are full; that
-    time is not the sender's silence.
+    Reading pauses while ``turns`` waits, which slows the sender down; a pause does not count against its deadlines.
 
-    The last event counts without the blank line after it: the HTML standard (section 9.2.6) has a browser discard it,
-    and an agent's last words would be lost. An event without data is dropped.
+    The last event counts without the blank line after it. The HTML standard (section 9.2.6) lets a browser discard it;
+    then the end of an agent's answer would be lost. An event without data is dropped.
 
     Raises:
         WireError: the response is not a stream of events.
@@ -196,9 +195,9 @@ async def read_events(
 
 
 class _StreamWait:
-    """The chunks of a stream, waited for by the first of four deadlines, under one timer for all of them.
+    """Waits for the chunks of a stream until the first of five deadlines, with one timer for all.
 
-    The timer looks no seldomer than the shortest of them lasts, so that each is seen to the moment when it is due.
+    The timer checks at least as often as the shortest deadline lasts, so that each expires on time.
     """
 
     def __init__(self, chunks: AsyncIterator[bytes], limits: StreamLimits, document: BodyPlace) -> None:
@@ -225,14 +224,14 @@ class _StreamWait:
             raise LimitReached(f"the stream has more than {self._limits.events_max} events")
 
     def extend(self, waited_s: float) -> None:
-        """We did not read for so long: no time that the sender was silent."""
+        """Extend the deadlines by the seconds in which we did not read."""
         self._began += waited_s
         self._last_event += waited_s
         if self._document.since is not None:
             self._document.since = min(self._document.since + waited_s, self._loop.time())
 
     async def next(self) -> bytes | None:
-        """What arrives next, None at the end. Raises TimedOut."""
+        """The next chunk, None at the end. Raises TimedOut."""
         self._waits_since = self._loop.time()
         if self._deadline.at is None or self._deadline.at <= self._waits_since:
             self._look_at(self._due())
@@ -246,7 +245,7 @@ class _StreamWait:
 
     def _look(self) -> None:
         if self._waiting is None:
-            return  # we ourselves are at work; the next wait sets the time anew
+            return  # we are reading; the next wait sets the timer
         at = self._due()
         if at is not None and at <= self._loop.time():
             self._waiting.reschedule(at)
@@ -254,13 +253,13 @@ class _StreamWait:
             self._look_at(at)
 
     def _look_at(self, at: float | None) -> None:
-        """Look again then, or sooner: meanwhile there may be another deadline."""
+        """Check again at ``at``, or sooner: another deadline may begin meanwhile."""
         if self._look_s is not None:
             soon = self._loop.time() + self._look_s
             self._deadline.reschedule(soon if at is None else min(at, soon))
 
     def _due(self) -> float | None:
-        """When the first deadline passes."""
+        """The time of the first deadline (loop time)."""
         limits = self._limits
         idle_s, event_s = limits.idle_s, limits.idle_event_s
         if self.events == 0 and limits.first_event_s is not None:

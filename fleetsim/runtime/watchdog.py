@@ -1,4 +1,4 @@
-"""Watches the event loop: one that does not come round is told on, with the place where it is held up.
+"""Watches the event loop and reports when it is blocked, and where.
 
 A timer beats on the loop; a thread beside it looks whether the beat is late (reliability F-43). For real
 time only: what a simulation runs starts no threads. Knows nothing of what the loop works on.
@@ -100,7 +100,7 @@ class Watchdog:
         here: the beat is seconds late, the loop sits in its selector and is about to return from it. That stack
         would blame nobody, so it is left to the loop to say, once, that the process stood still. Stopped in the
         middle of work, the place where it was is named, once: no difference can be seen. (A machine that sleeps
-        takes its monotonic clock along on Linux; nothing is late then.)
+        takes its monotonic clock along on Linux, so that no timer is late then.)
         """
         frame = sys._current_frames().get(ident)
         if frame is None:

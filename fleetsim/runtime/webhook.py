@@ -1,6 +1,6 @@
 """Delivering one webhook body to an address somebody else named: vetted, guarded, retried, logged.
 
-The order of deliveries and who subscribed are the agent's affair; this is one delivery. The address is
+The agent keeps subscribers and the order of deliveries; this is one delivery. The address is
 judged when it is registered and again at every connection, because a name may answer differently then.
 """
 
@@ -35,7 +35,7 @@ ATTEMPT_S = 10.0
 DELIVERIES_MAX = 32
 """Deliveries under way at once, over all configs."""
 
-_ANY_SIZE = 1 << 62  # reading stops by itself at REPLY_BYTES_MAX, which is no reason to call a 2xx a failure
+_ANY_SIZE = 1 << 62  # reading stops at REPLY_BYTES_MAX, which does not make a 2xx a failure
 _HEADER_TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
 
 
@@ -97,7 +97,7 @@ class WebhookSender:
         """Judge a URL at registration: its form, its port, and every address its name has now.
 
         Raises:
-            BlockedAddress: with a message fit for whoever asked, telling nothing of our network.
+            BlockedAddress: its message may be shown to the subscriber; it reveals nothing about our network.
         """
         parsed = parse_webhook_url(url, schemes=self._schemes)
         try:
@@ -175,7 +175,7 @@ def _verdict(status: int | None, refusal: FleetsimError | None) -> tuple[bool, s
 
 
 def check_secret(text: str | None) -> None:
-    """Refuse a token, scheme or credential that is no header text (RFC 9110 section 5.5).
+    """Refuse a token, scheme or credential that a header cannot carry (RFC 9110 section 5.5).
 
     Raises:
         BlockedAddress: without repeating it.
@@ -205,7 +205,7 @@ def _headers(delivery: Delivery, seconds: int) -> Mapping[str, str]:
 # Signed webhooks (Standard Webhooks 1.0, symmetric): both ends of one signature, no clock and no memory.
 #
 # A webhook's token travels with it; a signing secret never does. The signature covers id, time and body, so a
-# copied webhook is useless later and a changed one at once (reliability T-13). Who remembers ids is the receiver.
+# copied webhook is useless later and a changed one at once (reliability T-13). The receiver remembers ids.
 
 
 SCHEME = "Standard-Webhooks"

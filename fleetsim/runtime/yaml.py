@@ -1,7 +1,7 @@
 """Reading the YAML a person wrote: a strict subset, bounded before anything is built, with places kept.
 
 The text is scanned as parser events (safe at any depth) and values are built here, so that nothing of
-PyYAML's YAML 1.1 surprises gets in. What is read:
+PyYAML's YAML 1.1 surprises gets in. The subset:
 
 - mappings with unique text keys, lists, and scalars; one document; UTF-8;
 - plain ``true``/``false`` are booleans, ``null``, ``~`` and nothing are null, decimal integers without leading
@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YamlDocument:
-    """What a file holds, and where each value and key of it stands."""
+    """The value of a file, and the place of each value and key in it."""
 
     source: str
     value: Any

@@ -1,4 +1,4 @@
-"""What tests and simulations run on: virtual time, a network in memory, faults as values, a fault proxy.
+"""The base of tests and simulations: virtual time, a network in memory, faults as values, a fault proxy.
 
 Public: what a test of an agent or a caller needs. Production packages never import it.
 """

@@ -27,7 +27,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BUFFER_BYTES_MAX = 64 * 1024
-"""What lies between a fast application and a slow reader before ``send`` waits (uvicorn's high water)."""
+"""Bytes between a fast application and a slow reader before ``send`` waits (uvicorn's high water)."""
 
 
 class AsgiCall:
@@ -49,10 +49,10 @@ class AsgiCall:
         self._left = self._late = False
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
-        self._over: asyncio.Event | None = None  # made for who waits for it, as few do
+        self._over: asyncio.Event | None = None  # made only when a reader waits, as few do
 
     async def run(self) -> None:
-        """Run the application to its end. What it raises is logged, as a server would."""
+        """Run the application to its end. An exception is logged, as a server does."""
         try:
             await self._app(self._scope, self._receive, self._send)
         except Exception as error:
@@ -221,7 +221,7 @@ class Lifespan:
         self.started = asyncio.Event()
         self.failure: str | None = None
         self.killed = False
-        """Whether it was ended from outside: what it says of that is no failure of its own."""
+        """Whether it was ended from outside: an exception after that is not the application's failure."""
 
     async def run(self, spec_version: str) -> None:
         """Run the lifespan to its end. An application that knows none is served without one."""
@@ -341,6 +341,6 @@ class Mount:
         self.up = False
         if self.lifespan is not None:
             self.lifespan.killed = True
-        self.drop("connection reset by peer")  # who is dead answers nothing, not even that it failed
+        self.drop("connection reset by peer")  # a dead process sends nothing, not even an error
         await self.workers.close()
         self.lifespan = None

@@ -17,7 +17,7 @@ from fleetsim.testbed.faults import FOREVER, Again, Break, Data, End, Fault, Mom
 
 @dataclass(frozen=True, slots=True)
 class FaultResult:
-    """What became of a request: an answer from in between, or a body to deliver, and its copies."""
+    """The result of the faults for a request: a response from in between, or a body to deliver, and its copies."""
 
     body: bytes
     answer: Response | None
@@ -84,7 +84,7 @@ class FaultPipeline:
         return start
 
     def pieces(self, chunk: bytes) -> list[Data | Wait | Break | End]:
-        """What comes out at the reader's end for one chunk."""
+        """The pieces that reach the reader for one chunk."""
         pieces: list[Data | Wait | Break | End] = [Data(chunk)]
         for fault, moment in self._faults:
             passed: list[Data | Wait | Break | End] = []

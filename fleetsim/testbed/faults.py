@@ -22,7 +22,7 @@ from fleetsim.runtime.ports import Request
 FOREVER = float("inf")
 
 
-# What a fault can decide.
+# The decisions of a fault.
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ OnChunk: TypeAlias = Iterable[Wait | Break | Data | End]
 
 @dataclass(slots=True)
 class Moment:
-    """What a fault may look at: the request, its own chance, and the body bytes it has let pass already."""
+    """The input of a fault: the request, a stream of chance, and the body bytes that it has let pass."""
 
     request: Request
     rng: random.Random
@@ -208,7 +208,7 @@ class EditRequest(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Fault):
-    """Something in between answers with ``status``; the application never hears of it."""
+    """A proxy in between answers with ``status``; the application does not get the request."""
 
     status: int
     body: bytes = b""
@@ -320,14 +320,14 @@ def _without_length(start: Start) -> Start:
     return Start(start.status, {name: value for name, value in start.headers.items() if name != "content-length"})
 
 
-# What a fault is applied to.
+# The requests that a fault applies to.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
     """Which requests a fault is for. Everything left out matches; texts may hold shell wildcards.
 
-    ``rpc_method`` is the ``method`` of a JSON-RPC body, ``source`` the name of who sends (``seen_from``).
+    ``rpc_method`` is the ``method`` of a JSON-RPC body, ``source`` the name of the sender (``seen_from``).
     """
 
     origin: str | None = None
@@ -376,7 +376,7 @@ def _bare(origin: str) -> str:
 
 
 # -- faults in force -------------------------------------------------------------------------------------------------
-# Which faults are up, and for which requests. What a fault is stands in ``faults``.
+# The active faults, and their requests.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -409,7 +409,7 @@ class ActiveFaults:
         self._weather: list[Weather] = []
 
     def put_up(self, weather: Weather) -> Weather:
-        # What was lifted goes now: a day of a storm puts up hundreds, and each request is held against all there are.
+        # Lifted faults are removed now: a day of a storm adds hundreds, and each request is compared with all.
         self._weather = [*(other for other in self._weather if not other.lifted), weather]
         return weather
 

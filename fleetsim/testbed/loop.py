@@ -1,7 +1,7 @@
 """An asyncio event loop whose time jumps to the next timer, and ``run`` to drive a program on it.
 
 Code under it uses plain ``asyncio.sleep`` and ``asyncio.timeout``; a day of sleeping takes
-milliseconds. Whatever would make a run depend on the machine is refused or tamed: sockets, DNS and
+milliseconds. Anything that makes a run depend on the machine is refused or replaced: sockets, DNS and
 subprocesses raise ``NoOutside``, executors run inline, worker sets keep one order, and a program in
 which nothing can ever happen again raises ``Deadlock`` instead of hanging. It knows nothing of the
 network or of any package above.
@@ -34,14 +34,14 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 _ASYNCIO = PurePath(base_events.__file__).parent
 
 CANCELED_TIMERS_MAX = 100
-"""Of canceled timers so many stay where they are, as in asyncio; more go when they are half of all."""
+"""How many canceled timers may stay in the heap, as in asyncio; more are removed when they are half of all."""
 
 SPINS_MAX = 1_000_000
 """Rounds of the loop at one and the same instant before ``Spinning`` is raised."""
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready, nothing is scheduled and the program is not done. Lists who waits where."""
+    """No callback is ready or scheduled, and the program is not done. Lists the waiting tasks and their places."""
 
 
 class Spinning(RuntimeError):
@@ -102,7 +102,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         return self.start + timedelta(seconds=self._time)
 
     def hold_up(self, seconds: float) -> None:
-        """Let so much time pass in the call that is under way, as work does that blocks the loop, or a host asleep."""
+        """Let ``seconds`` pass within the current call, as work that blocks the loop does, or a host that sleeps."""
         self._time += seconds
 
     def call_at(
@@ -279,7 +279,7 @@ def _run(runner: asyncio.Runner, main: Callable[[], Coroutine[Any, Any, T]], str
         result = runner.run(main())
         running = _still_running(runner.get_loop()) if strict else []
     except BaseException:
-        # What the program itself raised comes first; what closing finds is its consequence.
+        # The program's own exception comes first; closing only finds its consequences.
         with contextlib.suppress(LeftOver, Deadlock, Spinning):
             runner.close()
         raise

@@ -38,7 +38,7 @@ SEEN_MAX = 100_000
 class MemoryNetwork:
     """Mounted applications, names, links and weather. ``async with`` starts and stops the applications.
 
-    ``seen`` are the last requests, and ``witnesses`` are told of each once it is over. An application
+    ``seen`` are the last requests, and ``witnesses`` are called with each when it has ended. An application
     mounted on a network that nobody entered starts at its first request and stops at ``aclose``.
     """
 
@@ -179,7 +179,7 @@ class MemoryNetwork:
         return await simulated.converse(mount, scope, self._own)
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
-        """What listens at one of ``addresses`` on the origin's port. Raises Unreachable."""
+        """The application at one of ``addresses`` on the origin's port. Raises Unreachable."""
         mount = self._mounts.get(origin)
         if mount is None or set(self._known(origin.host)).isdisjoint(addresses):
             mount = next((m for at, m in self._mounts.items() if self._listens(at, origin, addresses)), None)
@@ -216,7 +216,7 @@ class OpenExchange(AbstractAsyncContextManager[IncomingResponse]):
         self._policy = policy
 
     async def whole(self, room: Room | None) -> Reply:
-        """The whole response. What is there at once, as it is where no weather is, is taken as it stands."""
+        """The whole response. Without faults it is there at once, and is taken without waiting."""
         start = await self._start()
         try:
             body, asked = self._simulated.whole(), self._request
@@ -275,7 +275,7 @@ class NetworkLink:
         return NetworkLink(self._network, self._source, policy)
 
     async def aclose(self) -> None:
-        """Nothing: the network is closed by who opened it."""
+        """Do nothing: the test that opened the network closes it."""
 
 
 class InProcess(MemoryNetwork):

@@ -128,7 +128,7 @@ class FaultProxy:
         async with asyncio.TaskGroup() as group:
             watch = group.create_task(_until_gone(reader))
             work = group.create_task(self._answer(request, headers, pipeline, writer))
-            # Whoever ends first, the caller by leaving or the answer by being complete, ends the other.
+            # The side that ends first, the caller by leaving or the response by being complete, ends the other.
             watch.add_done_callback(lambda _: work.cancel())
             work.add_done_callback(lambda _: watch.cancel())
 

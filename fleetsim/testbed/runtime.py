@@ -144,7 +144,7 @@ def _mixed(seed: int, name: str) -> int:
 
 
 # -- programs in memory ----------------------------------------------------------------------------------------------
-# The ``Programs`` port in memory: nothing is started, and what would have been is remembered.
+# The ``Programs`` port in memory: it starts no program, and remembers each run.
 
 
 class MemoryPrograms:
@@ -191,7 +191,7 @@ class MemoryFiles:
             self._content[path] = content
 
     def take(self, path: str | Path) -> bytes:
-        """The content. Raises KeyError if there is no such file."""
+        """The content. Raises KeyError if the file is missing."""
         return self._content[Path(path)]
 
     def content(self) -> dict[Path, bytes]:

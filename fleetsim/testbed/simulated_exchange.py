@@ -46,7 +46,7 @@ class SeenRequest:
 
 
 class NetworkPort(Protocol):
-    """What an exchange asks of its network."""
+    """The network, as an exchange uses it."""
 
     def addresses_of(self, host: str) -> tuple[str, ...]:
         """Where the host is. Raises Unreachable."""
@@ -94,7 +94,7 @@ class SimulatedExchange:
             self._policy.require(origin.host, origin.port, addresses)
         self.seen.address = addresses[0]
         if self._pipeline.faultless and (mount := self._network.mount_at(origin, addresses)).started:
-            return mount  # nothing was waited for, so that nothing needs a limit
+            return mount  # no step waited, so that none needs a limit
         limit_s = self._within(self._request.limits.connect_s)
         try:
             async with asyncio.timeout(limit_s) as limit:

@@ -1,4 +1,4 @@
-"""What the dialects have in common: how they name methods, how they read, and most of how they write.
+"""The common part of the dialects: names of methods, reading, and most of writing.
 
 Reading is the same for all (``reading``), so that a peer which mixes dialects is understood. Writing is 0.3's here;
 a dialect adds its method names, the calls it takes, and what it spells otherwise.
@@ -54,7 +54,7 @@ from fleetsim.wire.cards import major_minor, read_card, write_card
 from fleetsim.wire.json import present
 
 Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] | AgentCard | None
-"""What a call is answered with when it is not a stream."""
+"""The reply to a call that is not a stream."""
 
 Decoder = Callable[[JsonObject], Call]
 
@@ -74,13 +74,13 @@ class Dialect(ABC):
 
     name: str
     card_version: str
-    """What a card calls it."""
+    """Its name in a card."""
     methods: ClassVar[Mapping[Operation, tuple[str, ...]]]
     """The method to write first, and those also read after it."""
     decoders: ClassVar[Mapping[Operation, Decoder]]
     extensions_header: str = "X-A2A-Extensions"
     loses: tuple[str, ...]
-    """What a value may have that this dialect cannot carry."""
+    """Fields that this dialect cannot represent."""
     rejoins: bool = True
     """Whether a broken stream is joined again by a caller that can also poll (docs/decisions/0008)."""
     guessed: bool = True

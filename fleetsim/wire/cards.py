@@ -140,7 +140,7 @@ def write_card(card: AgentCard, *, older: bool | None = None, current: bool | No
     """The card for every client at once (interop.md section 8).
 
     The 0.3 shape (``older``) is written when an interface below 1.0 is offered, the 1.0 shape (``current``)
-    when one of 1.0 is; so a card for one dialect is exactly that dialect's. Either can be said instead.
+    when one of 1.0 is; so a card for one dialect is exactly that dialect's. Either can be chosen instead.
     """
     offered = [item for item in card.interfaces if not is_current(item)]
     older = bool(offered or not card.interfaces) if older is None else older
@@ -204,7 +204,7 @@ def write_card(card: AgentCard, *, older: bool | None = None, current: bool | No
 
 
 def is_current(interface: AgentInterface) -> bool:
-    """Whether an interface speaks 1.0 or newer; anything that is no number counts as older."""
+    """Whether an interface speaks 1.0 or newer. A version that is not a number counts as older."""
     major = interface.protocol_version.strip().split(".")[0]
     return major.isascii() and major.isdigit() and int(major[:9]) >= 1
 
@@ -260,7 +260,7 @@ def _read_scheme(value: Any) -> dict[str, Any] | None:
 
 
 def read_requirements(card: JsonObject) -> tuple[JsonObject, ...]:
-    """What a caller must show, as 0.3 writes it: alternatives, each a map of scheme name to scopes."""
+    """The credentials a caller must send, as 0.3 writes them: alternatives, each a map of scheme name to scopes."""
     value = card.get("security") or card.get("securityRequirements")
     alternatives = []
     for item in value[:SCHEMES_MAX] if isinstance(value, list) else ():

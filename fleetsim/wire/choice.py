@@ -47,7 +47,7 @@ class Choice(Struct, frozen=True, kw_only=True):
         return None if self.no_way else self.dialect_name
 
     def otherwise(self) -> Choice:
-        """The other dialect after all, with a warning that says so; this one where there is no other."""
+        """The choice with the other dialect and a warning; this choice if there is no other."""
         if self.other is None:
             return self
         warning = disagreement(self.other.dialect_name)
@@ -85,7 +85,7 @@ def choose(
     that fleetsim speaks leaves no way (``no_way``) unless ``rpc_url`` or ``dialect_name`` names one.
 
     Versions below 1 and absent ones count as 0.3, but 0.1 is spoken where the card or ``dialect_name`` says so, which
-    overrules the card. Raises ConfigError when ``configured_url`` is no plain http(s) address.
+    overrules the card. Raises ConfigError if ``configured_url`` is not a plain http(s) address.
     """
     chosen = _choose(card, configured_url, found_at, rpc_url, dialect_name)
     if dialect_name is not None:
@@ -158,7 +158,7 @@ def _dialect_of(interface: AgentInterface) -> str:
 
 
 def _split(url: str) -> SplitResult | None:
-    """The address in pieces, or None if it is no plain http(s) address."""
+    """The parts of an address, or None if it is not a plain http(s) address."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0

@@ -1,4 +1,4 @@
-"""What a dialect can do, and how one is chosen. The only module that imports the dialects themselves."""
+"""The dialects, and the choice of one. No other module imports them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _BY_METHOD: Mapping[str, tuple[Dialect, ...]] = {
 """Who has a method of that name, newest first."""
 
 UNSAID = next(known.name for known in DIALECTS.values() if known.guessed and not known.says_version)
-"""What is spoken where nobody says a version."""
+"""The dialect of a peer that states no version."""
 
 
 def dialect(name: str) -> Dialect:
@@ -130,7 +130,7 @@ def advertised(offered: Collection[str]) -> list[str]:
 
 
 def write_card_for(card: AgentCard, version_header: str | None) -> dict[str, Any]:
-    """The card as who asks reads it: 1.0's members alone for who says 1.x and can be served so, else the hybrid."""
+    """The card for a client: only 1.0's members if the client states 1.x and 1.0 is offered, else the hybrid."""
     asked = any(known.asked_by(version_header) for known in DIALECTS.values())
     current = asked and any(is_current(item) for item in card.interfaces)
     return write_card(card, older=False) if current else write_card(card)

@@ -140,7 +140,7 @@ _COMPACT = json.JSONEncoder(
 
 
 _CONTAINERS = (dict, list, tuple, Mapping)
-"""What may be empty, the commonest first: to ask the abstract class is many times as dear."""
+"""Types of values that may be empty, the commonest first: a check of the abstract class costs many times as much."""
 
 
 def present(**members: Any) -> dict[str, Any]:

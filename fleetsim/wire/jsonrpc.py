@@ -56,7 +56,7 @@ def read_request(body: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> RpcRequest:
 
     Raises:
         ParseError: the body is not JSON, or breaks a limit of ``parse_untrusted``.
-        InvalidRequest: the JSON is no single JSON-RPC 2.0 request.
+        InvalidRequest: the JSON is not one JSON-RPC 2.0 request.
         InvalidParams: ``params`` is not an object, the only form A2A has.
         Each carries ``request_id``, as far as it could be read.
     """

@@ -1,4 +1,4 @@
-"""What any peer says, read: single members, then parts, messages, tasks, events and webhooks.
+"""Readers for JSON of any peer: single members, then parts, messages, tasks, events and webhooks.
 
 Real peers mix dialects (interop.md sections 5 to 7), so every dialect reads with the same eyes: parts by their
 members, events by wrapping key, ``kind`` or shape; only writing differs. Everything here raises WireError and nothing
@@ -241,7 +241,7 @@ def _camel_case(value: Any) -> Any:
 # -- parts, messages, artifacts ----------------------------------------------------------------------------------
 
 BOXED = "data_part_compat"
-"""Metadata of a 0.x data part whose data is no object, which 0.x demands: it stands boxed in ``value``.
+"""Metadata of a 0.x data part whose data is not an object: 0.x demands one, so the data is boxed in ``value``.
 
 The convention of a2a-sdk 1.x, whose 0.3 side reads and writes it.
 """
@@ -457,7 +457,7 @@ def read_events(value: Any) -> tuple[TaskEvent, ...]:
         return (read_artifact_update(obj),)
     if obj.get("parts") is not None:
         return (read_direct_reply(obj),)
-    raise WireError("event is no task, status update, artifact update or message")
+    raise WireError("event is not a task, status update, artifact update or message")
 
 
 # -- webhook bodies -----------------------------------------------------------------------------------------------
@@ -492,7 +492,7 @@ _CONFIG_MEMBERS = ("pushNotificationConfig", "taskPushNotificationConfig", "push
 def read_push_config(value: Any) -> PushConfig:
     """A configuration with its token as ``token`` or as ``authentication.credentials``. Raises WireError.
 
-    Top-level ``token`` wins when both are there; credentials of a scheme other than Bearer are no token
+    Top-level ``token`` wins when both are there; credentials of a scheme other than Bearer are not a token
     (seed "Token parsing", A2A 1.0 section 4.3.2).
     """
     obj = mapping(value, "push notification config")

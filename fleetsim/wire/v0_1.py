@@ -1,7 +1,7 @@
 """Legacy A2A 0.1: ``tasks/send``, ``tasks/sendSubscribe`` and ``tasks/pushNotification/*``.
 
 The caller names the task (``params.id``) and the session; parts are tagged by ``type``; streamed answers
-have an SSE event name; there is no answer without a task. Source: the two almanac seeds.
+have an SSE event name; each answer has a task. Source: the two almanac seeds.
 """
 
 from __future__ import annotations
@@ -105,10 +105,9 @@ class V01(base.Dialect):
     }
 
     def claims(self, method: str, params: JsonObject) -> bool:
-        """By its shape alone: 0.3 knows these methods by the same names, and answers the rest of those both have.
+        """Decide by the shape alone, since 0.3 has methods of the same names.
 
-        ``tasks/get``, ``tasks/cancel`` and ``tasks/resubscribe`` are answered as 0.3: who knows the task answers in
-        the dialect it was born in.
+        ``tasks/get``, ``tasks/cancel`` and ``tasks/resubscribe`` count as 0.3: the agent replies in the task's dialect.
         """
         if method == "tasks/send":
             message = params.get("message")

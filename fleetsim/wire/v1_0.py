@@ -270,7 +270,7 @@ class V10(base.Dialect):
     def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
         """A webhook body (A2A 1.0 section 4.3.3).
 
-        A terminal move is told as the whole task without its history, so that one body carries state,
+        A terminal state is sent as the whole task without its history, so that one body carries state,
         text and cost; the section allows any one of the four forms.
         """
         if isinstance(event, ArtifactUpdate | DirectReply):
