@@ -1,4 +1,4 @@
-"""What a ceremony is: the keys of its file, when it is due, and how it is written. Pure; knows no folder and no hub.
+"""Ceremonies: the keys of a file, due times, and writing the file. Pure: without folders and without a hub.
 
-Below the client and the hub: who checks a ceremony before it is sent checks it as the hub that will read it.
+The package is below client and hub, so that a client checks a ceremony exactly as the hub does.
 """

@@ -1,8 +1,8 @@
 """A ceremony: a skill request that fires on a schedule; its file, and when it is due. Pure.
 
-The YAML keys are Workstacean's, plus ours: what the agent is told and what its answer must hold, what happens to
-slots that overlap, are missed or late, and ceremonies that fire once. Nothing in a ceremony file is read from the
-environment: whoever writes ceremonies need not be trusted with it (T-37).
+The YAML keys are Workstacean's, plus ours: the prompt and rules for the answer, rules for slots that overlap, are
+missed or late, and ceremonies that fire once. A ceremony file never reads the environment, so its author need not be
+trusted with it (T-37).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Target: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class Overlap(StrEnum):
-    """What happens to a slot that comes while the run before is still going."""
+    """The rule for a slot that comes while the run before is in flight."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -89,11 +89,11 @@ class Ceremony:
 
     @property
     def system_actor(self) -> str:
-        """Who asks for this ceremony's work."""
+        """The system actor of the requests of this ceremony."""
         return f"ceremony.{self.ceremony_id}"
 
     def broken_expectation(self, text: str) -> str:
-        """What is wrong with a successful answer; "" if it is as expected."""
+        """The reason why a successful answer is still a failure; empty if it is as expected."""
         for wanted in self.wanted:
             if wanted not in text:
                 return f"completed, but the answer does not contain “{one_line(wanted, 80)}”"
@@ -142,7 +142,7 @@ _Texts: TypeAlias = Annotated[list[Annotated[str, Field(min_length=1, max_length
 
 
 class AnswerRules(BaseModel):
-    """What an answer must be like beside the agent's word that it succeeded."""
+    """Rules for the answer of a task that the agent completed."""
 
     model_config = _WRITTEN
 
@@ -169,15 +169,15 @@ class CeremonyFile(BaseModel):
     once: bool = False
     """Fires a single time, at the time of at; then it is spent."""
     at: str | None = None
-    """When a ceremony fires that fires once: 2026-11-22T15:30, on the clock of timezone, or with Z or an offset."""
+    """The time of a ceremony that fires once: 2026-11-22T15:30 in the time zone of timezone, or with Z or an offset."""
     skill: Annotated[str, Field(min_length=1, max_length=200)]
-    """What to ask for."""
+    """The skill of the requests."""
     targets: Annotated[list[_Target], Field(min_length=1, max_length=TARGETS_MAX)]
     """One request per agent; [all] is every agent with the skill."""
     enabled: bool = True
     """A disabled ceremony fires neither by schedule nor by hand."""
     notify_channel: Annotated[str, Field(max_length=200)] | int | None = None
-    """The channel of agents.yaml that is told how each run went."""
+    """The channel of agents.yaml that gets a notice of each run."""
     notify_webhook_env: str | None = None
     """Accepted for old files; without effect."""
     created_by: Annotated[str, Field(min_length=1, max_length=128)] = "system"
@@ -185,25 +185,24 @@ class CeremonyFile(BaseModel):
     description: Annotated[str, Field(max_length=2_000)] | None = None
     """Kept and shown."""
     timezone: str = "UTC"
-    """The IANA name of the clock the schedule is read on."""
+    """The IANA time zone of the schedule."""
     timeout_ms: Annotated[int, Field(gt=0, le=TIMEOUT_MS_MAX)] | None = None
-    """How long each request may take, in milliseconds; ten minutes unless said."""
+    """The limit of each request in milliseconds; ten minutes unless given."""
     prompt: Annotated[str, Field(max_length=TEXT_MAX)] | None = None
-    """What the agent is told; generated from the other keys unless given."""
+    """The text of the request; generated from the other keys unless given."""
     content: Annotated[str, Field(max_length=TEXT_MAX)] | None = None
-    """Another word for prompt."""
+    """An alias of prompt."""
     overlap: Literal["skip", "queue", "allow"] = "skip"
-    """What happens to a slot while the run before is still going: it is let go, waits (only the newest one does), or
-    fires."""
+    """The rule for a slot while the run before is in flight: skip it, queue it (only the newest waits), or fire it."""
     catch_up: Literal["none", "one", "all"] | Annotated[int, Field(ge=0, le=CATCH_UP_S_MAX)] = "one"
     """Which missed slots still fire: none, the newest one, or all (the newest 100). A number of seconds is one with
     that window, 0 is none."""
     catch_up_window: Annotated[int, Field(ge=0, le=CATCH_UP_WINDOW_S_MAX)] = DEFAULT_CATCH_UP_S
     """How many seconds late a missed slot may still fire."""
     late_after: Annotated[int, Field(ge=0, le=CATCH_UP_WINDOW_S_MAX)] = int(GRACE_S)
-    """A run that begins more seconds after its slot than this is late, and said to be."""
+    """A run that begins more than this many seconds after its slot is late; an event says so."""
     expect: AnswerRules | None = None
-    """What a successful answer must be like; a run with another one is a failure."""
+    """Rules for the answer; a run whose answer breaks them is a failure."""
 
     @field_validator("targets", mode="before")
     @classmethod
@@ -297,7 +296,7 @@ def parse_moment(text: str, zone: tzinfo) -> datetime:
         moment = moment.replace(microsecond=0)
         return first_instant(moment, zone) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ConfigError(f"“{one_line(text, 40)}” is no date and time", hint=hint) from None
+        raise ConfigError(f"“{one_line(text, 40)}” is not a date and time", hint=hint) from None
 
 
 def _checked(document: YamlDocument, key: str, check: Callable[[], T], problems: list[ConfigError]) -> T | None:

@@ -1,11 +1,10 @@
-"""A ceremony as a program gives it, by its keys, and as YAML that a person can read and edit: written anew, or changed
-where it stands. Pure.
+"""Writes ceremonies as YAML that a person can read and edit, and changes keys of a file in place. Pure.
 
-A change keeps every other line as it is, comments too. Where that cannot be done (the whole file is one ``{...}``), the
-file is written anew, and its comments are gone.
+A change keeps every other line, with its comments and spaces (ruamel.yaml would indent lists and space flow lists its
+own way). If the whole file is one ``{...}``, a change writes a new file without comments.
 
-Scalars are written here and not by PyYAML: what it makes of a next-line character is read as a space, and what it makes
-of some texts with line breaks is not read at all. The tests write and read whatever texts there are.
+Scalars are written here: what PyYAML writes for a next-line character reads back as a space, and some texts with line
+breaks do not read back at all.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from fleetsim.runtime.yaml import load
 
 
 class CeremonyInvalid(ConfigError):
-    """A value that no ceremony may have. ``field`` is its key, "" if it is the whole; ``said`` what is wrong."""
+    """A wrong value in a ceremony. ``field`` is its key, empty for the whole file; ``said`` is the problem."""
 
     def __init__(self, field: str, said: str, *, hint: str | None = None) -> None:
         super().__init__(f"{field}: {said}" if field and f"'{field}'" not in said else said, hint=hint)
@@ -34,7 +33,7 @@ class CeremonyInvalid(ConfigError):
 
 
 KEYS = tuple(member.alias or name for name, member in CeremonyFile.model_fields.items())
-"""In the order in which a file has them."""
+"""The keys in the order of a file."""
 
 IN_S_MAX = 366 * 86_400
 _SPAN = re.compile(r"([0-9]{1,9})\s*([smhd])", re.ASCII)
@@ -47,14 +46,14 @@ _NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", 
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _SHOWN = re.compile(r"[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*")
-"""What may stand as it is: all that is printed, and begins no line for YAML."""
+"""Text without an escape: printable, and without a line break of YAML."""
 
 
 def timed(values: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """The values with ``in`` (seconds, or 30m, 2h, 1d) as the moment it means; ``at`` without a schedule means once.
 
     Raises:
-        CeremonyInvalid: ``in`` is no span, or stands beside ``at``.
+        CeremonyInvalid: ``in`` is not a span, or ``at`` is given, too.
     """
     wanted = dict(values)
     span = wanted.pop("in", None)
@@ -77,17 +76,17 @@ def _seconds(span: Any) -> int:
 
 
 def checked(text: str) -> Ceremony:
-    """The ceremony that a file of this text would be. Raises CeremonyInvalid."""
+    """The ceremony of a file with this text. Raises CeremonyInvalid."""
     try:
         return parse_ceremony(load(text, "ceremony"))
     except ConfigError as error:
         field = str(error.path[0]) if error.path else ""
-        said = error.said or re.sub(r"^ceremony:\d+:\d+: ", "", str(error))  # not YAML at all, or too much of it
+        said = error.said or re.sub(r"^ceremony:\d+:\d+: ", "", str(error))  # not YAML, or too large
         raise CeremonyInvalid(field, said, hint=error.hint) from None
 
 
 def check_changes(changes: Mapping[str, Any], now: datetime) -> None:
-    """Check each change by itself, for who has not the ceremony: whether they go together only its file shows.
+    """Checks each change by itself, without the file of the ceremony, which may still contradict it.
 
     Raises:
         CeremonyInvalid: a value that no ceremony may have.
@@ -105,7 +104,7 @@ def written(values: Mapping[str, Any]) -> str:
 
 
 def changed(text: str, changes: Mapping[str, Any]) -> str:
-    """The file's text with some keys changed, added or (None) taken out. Raises ConfigError if it is none of YAML."""
+    """The file's text with some keys changed, added or (None) removed. Raises ConfigError if it is not YAML."""
     before = load(text, "ceremony").value
     if not isinstance(before, dict):
         raise ConfigError("a ceremony file holds one mapping")
@@ -134,7 +133,7 @@ def _with(text: str, key: str, value: Any) -> str:
     end = node.end_mark.index
     scalar = isinstance(node, yaml.ScalarNode)
     if not scalar or node.style in {"|", ">"}:
-        # A list or a block ends where the next key begins: what stands between belongs to that key.
+        # A list or a block ends at the next key; comments before that key belong to it.
         lines = text[start:end].splitlines(keepends=True)
         while not lines[-1].strip() or (not scalar and lines[-1].lstrip().startswith("#")):
             lines.pop()
@@ -153,7 +152,7 @@ def _pair(key: str, value: Any, *, block: bool = True) -> str:
 
 
 def _fits_block(text: str) -> bool:
-    """Whether lines can stand as they are: nothing that is not printed, and no space before the first."""
+    """Whether a block scalar can hold the lines: all are printable, and the first does not begin with a space."""
     lines = text.removesuffix("\n").split("\n")
     fits = len(lines) > 1 and lines[0].strip() and lines[-1].strip() and not lines[0].startswith(" ")
     return bool(fits) and all(map(_SHOWN.fullmatch, lines))

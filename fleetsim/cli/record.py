@@ -35,7 +35,7 @@ from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.recording import FORMAT, event_of
 
 QUIET_S = 1.0
-"""When nothing comes for so long, what was before has been told."""
+"""After this many seconds without an event, the hub has sent all earlier ones."""
 HEALTH_EVERY_S = 60.0
 AGAIN_S = 1.0
 SHOW_EVERY_S = 0.5
@@ -55,16 +55,16 @@ def _span(ctx: click.Context, param: click.Parameter, text: str | None) -> float
 @click.option("--for", "for_s", callback=_span, metavar="SPAN", help="How long, such as 10m or 8h [until Ctrl-C].")
 @click.pass_obj
 def record(common: CommonOptions, out: Path | None, for_s: float | None) -> int:
-    """Keep what the running hub says from now on in a file, until Ctrl-C or for a while.
+    """Record the events of the running hub in a file, until Ctrl-C or for a while.
 
     \b
     fleetsim record --for 8h --out day.jsonl
     fleetsim dashboard --replay day.jsonl --speed x600   the same screens at the same moments
     fleetsim sim --replay day.jsonl                      its figures
 
-    It needs the hub's own key, which it finds as the other verbs do. When the hub is restarted nothing is lost: what
-    it said meanwhile is fetched once it is back. What agents say is in the file as the hub's events have it, as
-    excerpts: only you may read it.
+    It needs the hub's own key, which it finds as the other verbs do. A restart of the hub loses no event: the missing
+    ones are fetched from its journal. The file has excerpts of the agents' texts, as the hub's events have them; only
+    you may read it.
 
     Exit codes: 0, 2 if the file is there already, 3 if no hub runs.
     """
@@ -118,7 +118,7 @@ def _moment(text: object) -> datetime:
 
 
 class _HubRecorder:
-    """Writes a hub's events in their order, each once, over restarts of the hub. ``error`` is what ended it, if any."""
+    """Writes a hub's events in order, each once, over restarts of the hub. ``error`` is what ended it, if any."""
 
     def __init__(self, common: CommonOptions, runtime: Runtime, recorder: Recorder, began: datetime) -> None:
         self.error: FleetsimError | None = None
@@ -133,14 +133,14 @@ class _HubRecorder:
         self.events = self.left_out = 0
 
     def begin(self, url: str, agents: Sequence[Mapping[str, Any]], health: Mapping[str, Any]) -> None:
-        """Say which hub it is, and how its agents are."""
+        """Writes the start, and the health of the agents."""
         named = [{"agent": str(row.get("name")), "skills": []} for row in agents]
         about = {"scenario": url, "seed": 0, "start": self._began.isoformat(), "duration_s": 0.0, "agents": named}
         self._recorder.write(0.0, "start", format=FORMAT, of="hub", **about, replicas={}, expect=[])
         self.health(health)
 
     def end(self, url: str, length_s: float) -> None:
-        """Write what was heard and not written yet, and that there is no more."""
+        """Writes the events that wait, and the last lines."""
         while not self._waiting.empty():
             self._take(self._waiting.get_nowait())
         self._tell_past()
@@ -148,14 +148,14 @@ class _HubRecorder:
         self._recorder.played(source=url, wall_s=0.0, cpu_s=0.0)
 
     def work(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """What goes on until somebody ends it, or it cannot."""
+        """The workers, by name."""
         works = {"listen": self._listen(), "write": self._write(), "health": self._look()}
         if sys.stderr.isatty() and not self._common.quiet:
             works["progress"] = self._show()
         return works
 
     async def _listen(self) -> None:
-        """Hear the hub, and again after what was heard when it went: its journal has what it said meanwhile."""
+        """Reads the hub's events, and reconnects after the last one: the journal has those between."""
         told = False
         while True:
             try:
@@ -177,7 +177,7 @@ class _HubRecorder:
             await asyncio.sleep(AGAIN_S)
 
     async def _events(self) -> AsyncIterator[dict[str, Any]]:
-        """Those after the last one, until the hub goes or says that it told too fast, which its journal mends."""
+        """The events after the last one, until the hub stops or drops some; the journal has those."""
         address = find_hub(self._common)
         if address is None:
             return
@@ -213,7 +213,7 @@ class _HubRecorder:
         self._event("event", row, at)
 
     def _tell_past(self) -> None:
-        """Write what was before the recording began: all of it was heard."""
+        """Writes the events from before the recording began."""
         before, self._before = self._before or (), None
         for row in before:
             self._event("past", row, None)
@@ -232,12 +232,12 @@ class _HubRecorder:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(HEALTH_EVERY_S)
-            with suppress(FleetsimError):  # a hub that is away is heard of by who listens
+            with suppress(FleetsimError):  # the listener reports a hub that is gone
                 if (address := find_hub(self._common)) is not None:
                     self.health(await address.client(self._runtime).get("/health"))
 
     def health(self, snapshot: Mapping[str, Any]) -> None:
-        """How the hub sees each agent at that moment."""
+        """Writes the health of each agent at that moment."""
         now = _moment(snapshot.get("collectedAt"))
         self.at_s = max(self.at_s, round((now - self._began).total_seconds(), 6))
         rows = {

@@ -62,7 +62,7 @@ def dashboard(common: CommonOptions, replay: Path, speed: float) -> int:
     2h30m, start, end), 6 opens the scenario, 1 to 5 the hub's screens, ? has all. A file that is still being
     written is followed. `fleetsim up` and `fleetsim demo` draw the same screens over a hub that runs.
 
-    Exit codes: 0 at the end, 2 if the file is no recording; the line is named.
+    Exit codes: 0 at the end, 2 if the file is not a recording; the message names the line.
     """
     with RecordingReader(replay) as reader:
         asyncio.run(play(common, reader, speed=speed))
@@ -81,7 +81,7 @@ async def play(
     ``writer`` ends when nobody writes the recording any more.
 
     Raises:
-        ConfigError: there is no terminal, or a line was none of a recording.
+        ConfigError: there is no terminal, or a line is wrong.
     """
     from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.controls import Controls

@@ -1,4 +1,4 @@
-"""``fleetsim sim``: play a scenario of a whole fleet in seconds, and say what became of it."""
+"""``fleetsim sim``: plays a scenario of a whole fleet in seconds, and reports."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def sim() -> None:
     fleetsim sim init --from-hub           write a scenario fitted to your own fleet
     fleetsim sim diff twin.yaml slower.yaml   compare two scenarios, recordings or ledgers
 
-    A scenario says which agents there are, what they are asked, who answers their questions, what goes wrong and
-    when, and what you expect (docs/reference/scenarios.md). The same seed gives the same run.
+    A scenario describes the agents, their traffic, the people who answer, the troubles and the expectations
+    (docs/reference/scenarios.md). The same seed gives the same run.
 
-    Exit codes: 0 as expected, 1 an expectation is broken or a ceremony is wrong, 2 the scenario is wrong, 8 a rule was
-    broken that must hold in any run, whatever the weather: a defect of fleetsim's, please report it.
+    Exit codes: 0 as expected, 1 an expectation is broken or a ceremony is wrong, 2 the scenario is wrong, 8 an
+    invariant is broken: a defect of fleetsim, please report it.
     """
 
 
@@ -100,12 +100,12 @@ def show(common: CommonOptions, scenario: str) -> int:
     "--settle", default="5m", metavar="SPAN", help="In real time: how long requests may go on after the traffic [5m]."
 )
 @click.option("--replay", type=click.Path(path_type=Path), help="Report on a run that was kept, without playing it.")
-@click.option("--seed", type=click.IntRange(min=0), help="What chance is drawn from [the scenario's].")
+@click.option("--seed", type=click.IntRange(min=0), help="The seed of all random draws [the scenario's].")
 @click.option("--record", type=click.Path(path_type=Path), help="Keep the run in this file, a JSON object a line.")
 @click.option("--watch", is_flag=True, help="Follow it on the dashboard; kept in NAME-SEED.jsonl without --record.")
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=PATH", help="junit, html or json (repeatable).")
 @click.option("--verbose", is_flag=True, help="Name every rule and how often it was looked at.")
-@click.option("--seeds", type=click.IntRange(min=1), help="Play so many seeds, until one breaks a rule.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Play this many seeds, until one breaks a rule.")
 @click.option("--first", type=click.IntRange(min=0), help="The first of those seeds [the scenario's].")
 @click.option("--jobs", type=click.IntRange(min=1, max=512), default=1, help="How many processes play them [1].")
 @click.option(
@@ -118,8 +118,8 @@ def show(common: CommonOptions, scenario: str) -> int:
 @click.option("--tries", type=click.IntRange(min=0), default=200, help="How often to play it to cut it down [200].")
 @click.pass_obj
 def run(common: CommonOptions, /, **options: Any) -> int:
-    """Play SCENARIO and say what became of it: a file, the name of one that comes with fleetsim, or `any`, which the
-    seed draws.
+    """Play SCENARIO and report: a file, the name of a scenario that comes with fleetsim, or `any`, which the seed
+    draws.
     """
     from fleetsim.cli.sim_play import RunOptions, run_scenario  # what it takes is loaded where it is asked for
 

@@ -1,4 +1,4 @@
-"""What ``fleetsim sim SCENARIO`` does: a scenario is played, watched or replayed, and what became of it is told."""
+"""``fleetsim sim SCENARIO``: plays, watches or replays a scenario, and reports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXIT = {Result.OK: Exit.OK, Result.UNEXPECTED: Exit.FAILED, Result.VIOLATED: Exi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a person said on the command line; ``cli.sim`` says what each means."""
+    """The options of the command line; ``cli.sim`` documents them."""
 
     scenario: str | None
     rate: str
@@ -60,7 +60,7 @@ class RunOptions:
 
 
 def run_scenario(common: CommonOptions, options: RunOptions) -> int:
-    """Do what was asked for, and return the exit code. Raises UsageError for options that do not go together."""
+    """Plays or replays, and returns the exit code. Raises UsageError for options that contradict each other."""
     files = report_files(options.reports, FORMATS)
     clock = read_option("--clock", ClockRate.read, options.rate)
     settle_s = read_option("--settle", seconds_of, options.settle)
@@ -129,7 +129,7 @@ def play_and_tell(
     entries: Sequence[AgentEntry] = (),
     command: str = "",
 ) -> int:
-    """Play it with its progress on stderr, tell what became of it, and return the exit code."""
+    """Plays a scenario with its progress on stderr, reports, and returns the exit code."""
     drawn = sys.stderr.isatty() and not common.quiet
     with ExitStack() as stack:
         if record is None:
@@ -169,7 +169,7 @@ def _tell(common: CommonOptions, report: Report, files: tuple[tuple[str, Path], 
 
 
 def read_option(option: str, read: Callable[[str], T], text: str) -> T:
-    """What an option's text means. Raises BadParameter."""
+    """Reads the text of an option. Raises BadParameter."""
     try:
         return read(text)
     except ValueError as error:
@@ -177,7 +177,7 @@ def read_option(option: str, read: Callable[[str], T], text: str) -> T:
 
 
 def progress_of(scenario: Scenario, clock: ClockRate) -> Callable[[float, int], None]:
-    """What shows on a terminal how far a run has come."""
+    """A callback that shows the progress of a run on the terminal."""
     began = shown = time.perf_counter()
 
     def show(at_s: float, lines: int) -> None:
@@ -186,7 +186,7 @@ def progress_of(scenario: Scenario, clock: ClockRate) -> Callable[[float, int], 
         if now - shown < LOOK_EVERY_S:
             return
         shown = now
-        settling = "settling" if clock.virtual else "waiting for what is under way (Ctrl-C ends it)"
+        settling = "settling" if clock.virtual else "waiting for open requests (Ctrl-C ends it)"
         part = settling if at_s > scenario.duration else f"{in_words(at_s)} of {in_words(scenario.duration)}"
         speed = at_s / (now - began)
         rewrite(f"{scenario.name}: {part}, {speed:,.0f} times real time, {lines:,} lines")

@@ -68,10 +68,10 @@ def play_seeds(
     shrunk: Path | None,
     tries: int,
 ) -> Exit:
-    """Play them, say what they met, and write the first that breaks a rule cut down.
+    """Plays seeds, reports their coverage, and cuts down the first that breaks a rule.
 
-    Ctrl-C, SIGTERM and a terminal that is closed report what was played until then. ``covered``: what no seed met is a
-    failure too.
+    Ctrl-C, SIGTERM and a closed terminal report the seeds until then. ``covered``: a kind of trouble or an invariant
+    that no seed met is a failure, too.
     """
     coverage, began = Coverage(), time.perf_counter()
     say = _Progress(common, began)

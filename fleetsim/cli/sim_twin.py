@@ -1,5 +1,5 @@
-"""``fleetsim sim init`` and ``fleetsim sim diff``: a scenario fitted to what was seen of a fleet, and what differs
-between two times of it.
+"""``fleetsim sim init`` and ``fleetsim sim diff``: a scenario fitted to a fleet, and a comparison of a fleet at two
+times.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SETTINGS = (
     "cooldowns_s",
     "skill_limits_s",
 )
-"""What of agents.yaml's `fleet:` decides how requests fare, and names nothing outside."""
+"""The keys of `fleet:` in agents.yaml that change how requests end, and that name no address."""
 
 
 def _span(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
@@ -121,9 +121,7 @@ def init(
     if sum(place is not None for place in (hub, ledger, recording)) != 1:
         raise click.UsageError("Say where to look: --from-hub, --from-ledger FILE or --from-recording FILE.")
     if os.path.lexists(out) and not force:
-        raise ConfigError(
-            f"{out} is there already; nothing was written", hint="--out OTHER, or --force to write over it"
-        )
+        raise ConfigError(f"{out} already exists and was not changed", hint="--out OTHER, or --force to write over it")
     folder = _ceremonies(common, ceremonies)
     found = FolderContents() if folder is None else contents_of(folder_files(folder), folder)
     seen = _seen(common, hub, ledger, recording, since)
@@ -162,7 +160,7 @@ def init(
 def _seen(
     common: CommonOptions, hub: str | None, ledger: Path | None, recording: Path | None, since_s: float
 ) -> Observed:
-    """What is to be seen of the fleet at the one place that was named."""
+    """Observations from the one source that was named."""
     from fleetsim.sim.observed import of_recording
 
     if recording is not None:
@@ -171,7 +169,7 @@ def _seen(
 
 
 def _warn_of(common: CommonOptions, twin: Twin, left_out: Sequence[str]) -> None:
-    """Say what the twin has not, and where it was fitted to too little."""
+    """Notes what the twin leaves out, and which fits have too few tasks."""
     for what in left_out:
         common.note(f"left out, since a scenario has no such name: {what}")
     few = [f"{a}/{s} ({fit.tasks})" for a, agent in twin.agents.items() for s, fit in agent.skills.items() if fit.few]
@@ -191,7 +189,7 @@ def _ceremonies(common: CommonOptions, given: Path | None) -> Path | None:
 
 
 def _settings(common: CommonOptions) -> dict[str, Any]:
-    """What agents.yaml sets of the hub and a scenario may have, where it is not as without it."""
+    """The settings of agents.yaml that a scenario may have, if they are not the defaults."""
     from fleetsim.caller.config import parse_fleet
     from fleetsim.caller.fleet import FleetSettings
 
@@ -206,7 +204,7 @@ def _settings(common: CommonOptions) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------ where it was seen
+# ------------------------------------------------------------------ sources
 
 
 async def _of_ledger(path: Path, since_s: float) -> Observed:
@@ -250,11 +248,11 @@ async def _from_journal(hub: HubClient, since: datetime) -> Observed:
     return of_run(Run.of_events(events), hub.url, since=since, cards=cards)
 
 
-# ------------------------------------------------------------------ what is played
+# ------------------------------------------------------------------ playing
 
 
 def _played(common: CommonOptions, scenario: Any, ceremonies: Mapping[str, bytes], source: Path | str) -> Observed:
-    """Play a scenario, and take what is to be seen of it."""
+    """Plays a scenario. Returns observations from it."""
     from dataclasses import replace
 
     from fleetsim.cli.sim_play import progress_of
@@ -311,7 +309,7 @@ def _show_fit(comparison: Comparison) -> None:
 @click.option(
     "--since", default="7d", show_default=True, callback=_span, metavar="SPAN", help="Of ledgers, so far back."
 )
-@click.option("--seed", type=click.IntRange(min=0), help="What both scenarios are played on [each its own].")
+@click.option("--seed", type=click.IntRange(min=0), help="The seed of both scenarios [each its own].")
 @click.option(
     "--fail-over",
     type=click.FloatRange(min=0),
@@ -324,8 +322,8 @@ def diff(common: CommonOptions, a: str, b: str, since: float, seed: int | None, 
     """Compare two times of a fleet: each figure of each skill, and whether chance explains the difference.
 
     A and B are each a scenario (a file, or a name of `fleetsim sim list`), which is played; a recording (`--record
-    run.jsonl`); or a hub's ledger (ledger.db). What differs is marked where the difference is more than chance brings
-    among all the figures compared (bootstrap, 95 % for all of them together).
+    run.jsonl`); or a hub's ledger (ledger.db). A figure is marked if its difference is more than chance
+    explains among all compared figures (bootstrap, 95 % for all together).
 
     \b
     fleetsim sim diff twin.yaml slower.yaml
@@ -352,7 +350,7 @@ def diff(common: CommonOptions, a: str, b: str, since: float, seed: int | None, 
 
 
 def _side(common: CommonOptions, side: str, since_s: float, seed: int | None) -> Observed:
-    """What is to be seen of a ledger or a recording by what the file begins with, else of a scenario played.
+    """Observations from a ledger or a recording, by the first bytes of the file, or from playing a scenario.
 
     Raises:
         ConfigError: it is none of these, or nothing was seen.

@@ -1,4 +1,4 @@
-"""``fleetsim sim SCENARIO --watch``: a scenario played in a process of its own, and followed on the dashboard."""
+"""``fleetsim sim SCENARIO --watch``: plays a scenario in another process, and follows it on the dashboard."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PLAYED = frozenset({Exit.OK, Exit.FAILED, Exit.VIOLATED})
 def watched(common: CommonOptions, ctx: click.Context, scenario: str, record: Path) -> Exit | None:
     """Play it into ``record`` and show it; None once it was played to its end.
 
-    Otherwise what to end with: the person left before, or it could not be played; either was said.
+    Otherwise the exit code: the person left early, or the scenario could not be played. Both print a message.
     """
     if not has_terminal():
         raise ConfigError("--watch needs a terminal", hint="without it the run is played and reported on")
@@ -73,7 +73,7 @@ def _options(ctx: click.Context) -> list[str]:
 async def _watch(
     common: CommonOptions, command: Sequence[str], record: Path, said: IO[str]
 ) -> tuple[int | None, float]:
-    """The exit code of who plays it, None if it was stopped; and the second of the run that was shown last."""
+    """The exit code of the player, None if it was stopped, and the second of the run on the screen."""
     player = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=said)
     at_s, over = 0.0, True
     running = asyncio.current_task()

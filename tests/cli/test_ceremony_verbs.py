@@ -79,7 +79,7 @@ def test_a_ceremony_is_paused_resumed_and_deleted_and_its_comments_stay(shell: S
         (["--schedule", "@daily", "--in", "5m"], 2, "say when, in one way"),
         ([], 2, "say when, in one way"),
         (["--in", "soon"], 2, "'in' must be seconds"),
-        (["--at", "tomorrow"], 2, "is no date and time"),
+        (["--at", "tomorrow"], 2, "tomorrow"),
         (["--schedule", "@daily", "--timezone", "Mars"], 2, "unknown time zone"),
         (["--in", "5m"], 0, ""),
         (["--at", "2126-11-22T15:30Z"], 0, ""),
