@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import click
 
+from fleetsim.ceremony.file import parse_moment, zone_of
 from fleetsim.cli import render
+from fleetsim.cli.ceremony_files import check, chosen, fires_of, now, shown, with_ceremonies
 from fleetsim.cli.ceremony_play import play
 from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.hub_client import at_hub, connect, find_hub
+from fleetsim.cli.hub_client import at_hub, connect
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import timeout_option, within
+from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import ConfigError, TimedOut
-
-if TYPE_CHECKING:
-    from fleetsim.caller.ceremonies.store import CeremonyStore, StoredCeremony
-    from fleetsim.client.hub_client import HubClient
 
 
 @click.group()
@@ -63,6 +62,10 @@ def list_ceremonies(common: CommonOptions, strict: bool) -> int:
     return Exit.NOTHING_RAN if strict and wrong else Exit.OK
 
 
+def _listing(common: CommonOptions) -> dict[str, Any]:
+    return with_ceremonies(common, None, lambda source: source.listing(), reads=True)
+
+
 def _wrong(listing: dict[str, Any], ceremony_id: str | None = None) -> Iterator[str]:
     """What is wrong with files and targets, of one ceremony or of all, a line each."""
     for problem in listing["errors"]:
@@ -79,13 +82,11 @@ def _wrong(listing: dict[str, Any], ceremony_id: str | None = None) -> Iterator[
 @click.pass_obj
 def show(common: CommonOptions, ceremony_id: str) -> int:
     """Show all of a ceremony: its keys, its next five fires, its last run and what is wrong with it."""
-    from fleetsim.cli import ceremony_files
-
     listing = _listing(common)
-    (row,) = ceremony_files.chosen(listing, (ceremony_id,))
+    (row,) = chosen(listing, (ceremony_id,))
     for line in _wrong(listing, ceremony_id):
         common.note(line)
-    fires = ceremony_files.fires([row], ceremony_files.now(), 5) if row["enabled"] else []
+    fires = fires_of([row], now(), 5) if row["enabled"] else []
     if common.as_json:
         render.emit_json({**row, "nextFires": [moment.isoformat() for moment, _ in fires]})
         return Exit.OK
@@ -107,7 +108,7 @@ def show(common: CommonOptions, ceremony_id: str) -> int:
             ("created by", row["createdBy"]),
             ("project", row["project"]),
             ("file", row["path"]),
-            *(("next", ceremony_files.shown(moment, row["timezone"])) for moment, _ in fires),
+            *(("next", shown(moment, row["timezone"])) for moment, _ in fires),
             ("last run", f"{last['status']} at {last['startedAt']}" if last else None),
             ("error", last["error"] if last else None),
         ]
@@ -130,14 +131,10 @@ def next_fires(
     fleetsim ceremony next --count 20 --tz Europe/Berlin
     fleetsim ceremony next quinn.daily-digest --from 2026-10-24T00:00
     """
-    from fleetsim.cli import ceremony_files
-
-    rows = [row for row in ceremony_files.chosen(_listing(common), ceremony_ids) if row["enabled"]]
-    place = ceremony_files.zone_of(zone) if zone else None
-    after = (
-        ceremony_files.parse_moment(start, place or UTC) - timedelta(microseconds=1) if start else ceremony_files.now()
-    )
-    fires = ceremony_files.fires(rows, after, count)
+    rows = [row for row in chosen(_listing(common), ceremony_ids) if row["enabled"]]
+    place = zone_of(zone) if zone else None
+    after = parse_moment(start, place or UTC) - timedelta(microseconds=1) if start else now()
+    fires = fires_of(rows, after, count)
     if common.as_json:
         render.emit_json([{"at": moment.isoformat(), "id": row["id"], "skill": row["skill"]} for moment, row in fires])
     else:
@@ -145,7 +142,7 @@ def next_fires(
             ["WHEN", "CEREMONY", "SKILL", "TARGETS"],
             [
                 [
-                    ceremony_files.shown(moment, zone or row["timezone"]),
+                    shown(moment, zone or row["timezone"]),
                     row["id"],
                     row["skill"],
                     ", ".join(row["targets"]),
@@ -190,16 +187,10 @@ _EXITS = {None: Exit.OK, "success": Exit.OK, "timeout": Exit.TIMEOUT}
 
 
 def _dry_run(common: CommonOptions, ceremony_id: str, at: str | None) -> int:
-    from fleetsim.cli import ceremony_files
-
-    (row,) = ceremony_files.chosen(_listing(common), (ceremony_id,))
-    moment = ceremony_files.parse_moment(at, ceremony_files.zone_of(row["timezone"])) if at else ceremony_files.now()
-    due = next((slot for slot, _ in ceremony_files.fires([row], moment - timedelta(microseconds=1), 1)), None)
-    sent: dict[str, Any] = (
-        at_hub(common, lambda hub: hub.dry_run(ceremony_id))
-        if find_hub(common)
-        else asyncio.run(ceremony_files.dry_run(common, ceremony_id))
-    )
+    (row,) = chosen(_listing(common), (ceremony_id,))
+    moment = parse_moment(at, zone_of(row["timezone"])) if at else now()
+    due = next((slot for slot, _ in fires_of([row], moment - timedelta(microseconds=1), 1)), None)
+    sent = with_ceremonies(common, None, lambda source: source.dry_run(ceremony_id))
     told = {
         "id": ceremony_id,
         "at": moment.isoformat(),
@@ -231,14 +222,13 @@ def history(common: CommonOptions, ceremony_ids: tuple[str, ...], limit: int, si
 
     Exits 6 if there are none.
     """
-    from fleetsim.cli import ceremony_files
 
     async def runs(hub: HubClient) -> list[dict[str, Any]]:
         ids = ceremony_ids or tuple(row["id"] for row in await hub.ceremonies())
         pages = [await hub.get(f"/ceremonies/{quote(one, safe='')}/runs", limit=limit) for one in ids]
         return sorted((run for page in pages for run in page), key=lambda run: str(run["startedAt"]), reverse=True)
 
-    after = ceremony_files.parse_moment(since, UTC) if since else None
+    after = parse_moment(since, UTC) if since else None
     found = [run for run in at_hub(common, runs) if after is None or datetime.fromisoformat(run["startedAt"]) >= after]
     found = found[:limit]
     if common.as_json:
@@ -282,9 +272,7 @@ def folder_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_obj
 def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None) -> int:
     """Check ceremony files, those named or all of the folder: exit 2 if one is wrong, 6 if there is none."""
-    from fleetsim.cli import ceremony_files
-
-    found = asyncio.run(ceremony_files.check(common, files, folder))
+    found = asyncio.run(check(common, files, folder))
     if common.as_json:
         render.emit_json(found)
     else:
@@ -345,10 +333,8 @@ def new(common: CommonOptions, /, ceremony_id: str, folder: Path | None, **given
         "enabled": False if given["disabled"] else None,
     }
 
-    given_values = {key: value for key, value in values.items() if value is not None}
-    return _told(
-        common, _change(common, folder, "create", given_values, lambda store: store.create(values, created_by="system"))
-    )
+    keys = {key: value for key, value in values.items() if value is not None}
+    return _told(common, with_ceremonies(common, folder, lambda source: source.create(keys)))
 
 
 @ceremony.command("enable")
@@ -375,8 +361,7 @@ def disable(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int
 @click.pass_obj
 def delete(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
     """Remove a ceremony's file. Its history stays; a run that goes on is left alone."""
-    path = f"{quote(ceremony_id, safe='')}/delete"
-    _change(common, folder, path, {}, lambda store: store.delete(ceremony_id))
+    with_ceremonies(common, folder, lambda source: source.delete(ceremony_id))
     if common.as_json:
         render.emit_json({"id": ceremony_id, "deleted": True})
     else:
@@ -385,30 +370,12 @@ def delete(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
 
 
 def _set_enabled(common: CommonOptions, ceremony_id: str, folder: Path | None, enabled: bool) -> int:
-    path, changes = f"{quote(ceremony_id, safe='')}/update", {"enabled": enabled}
-    return _told(common, _change(common, folder, path, changes, lambda store: store.update(ceremony_id, changes)))
-
-
-def _change(
-    common: CommonOptions,
-    folder: Path | None,
-    path: str,
-    body: dict[str, Any],
-    in_files: Callable[[CeremonyStore], Awaitable[StoredCeremony | None]],
-) -> dict[str, Any]:
-    """Have the running hub do it, whose folder may be another; without one, or in a folder that is named: here."""
-    from fleetsim.cli import ceremony_files
-
-    if folder is None and find_hub(common):
-        row: dict[str, Any] = at_hub(common, lambda hub: hub.post(f"/ceremonies/{path}", body))
-        return row
-    return asyncio.run(ceremony_files.change(common, folder, in_files))
+    changes = {"enabled": enabled}
+    return _told(common, with_ceremonies(common, folder, lambda source: source.update(ceremony_id, changes)))
 
 
 def _told(common: CommonOptions, row: dict[str, Any]) -> int:
     """Say what is in the file now, when it fires, and what a running hub finds wrong with it."""
-    from fleetsim.cli import ceremony_files
-
     for warning in row["warnings"]:
         common.note(f"warning: {warning}")
     if common.as_json:
@@ -417,26 +384,12 @@ def _told(common: CommonOptions, row: dict[str, Any]) -> int:
     fires = "not while it is disabled"
     if row["enabled"]:
         due = row["nextFireAt"]
-        fires = ceremony_files.shown(datetime.fromisoformat(due), row["timezone"]) if due else "never"
+        fires = shown(datetime.fromisoformat(due), row["timezone"]) if due else "never"
     render.labels([("id", row["id"]), ("file", row["path"]), ("next", fires)])
     return Exit.OK
 
 
-# ------------------------------------------------------------------ what there is
-
-
-def _listing(common: CommonOptions) -> dict[str, Any]:
-    """What the hub lists, or without one what the files say."""
-    from fleetsim.cli import ceremony_files
-
-    if find_hub(common):
-        listing: dict[str, Any] = at_hub(common, _listed)
-        return listing
-    return asyncio.run(ceremony_files.listing(common))
-
-
-async def _listed(hub: HubClient) -> dict[str, Any]:
-    return {"ceremonies": await hub.ceremonies(), "errors": await hub.ceremony_errors()}
+# ------------------------------------------------------------------ runs
 
 
 async def _run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: float | None) -> dict[str, Any]:
@@ -450,7 +403,8 @@ async def _run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: f
 
     async with within(timeout_s, late), connect(common) as hub:
         run_id = await hub.run_ceremony(ceremony_id)
-        for line in _wrong(await _listed(hub), ceremony_id):
+        listing = {"ceremonies": await hub.ceremonies(), "errors": await hub.ceremony_errors()}
+        for line in _wrong(listing, ceremony_id):
             common.note(line)
         while wait:
             runs = await hub.get(f"/ceremonies/{quote(ceremony_id, safe='')}/runs", limit=20)

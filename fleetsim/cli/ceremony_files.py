@@ -1,49 +1,145 @@
-"""What ``fleetsim ceremony`` reads and writes by itself: the files of the folder, and times. Imported by the verbs that
-need it, as it brings half of the caller along.
-"""
+"""Ceremonies for ``fleetsim ceremony``: at the running hub or in a folder of files; their files, and their times."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
+from urllib.parse import quote
 
 from fleetsim.caller.ceremonies.facts import CeremonyRow, ceremony_facts
 from fleetsim.caller.ceremonies.facts import dry_run as would_send
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.store import CeremonyStore, StoredCeremony
 from fleetsim.caller.config import load_fleet
+from fleetsim.caller.fleet import FleetConfig
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.registry import judge, nearest_of, resolve
 from fleetsim.ceremony.cron import next_slot, parse_cron
-from fleetsim.ceremony.file import next_due, parse_ceremony, parse_moment, zone_of
+from fleetsim.ceremony.file import next_due, parse_ceremony, zone_of
+from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions
+from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.real import SystemClock
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load
 
-__all__ = [
-    "change",
-    "check",
-    "chosen",
-    "dry_run",
-    "fires",
-    "listing",
-    "next_due",
-    "now",
-    "parse_moment",
-    "shown",
-    "store",
-    "zone_of",
-]
+T = TypeVar("T")
 
 
-def now() -> datetime:
-    """The wall clock."""
-    return SystemClock().now()
+class CeremonySource(Protocol):
+    """Ceremonies as the verbs read and change them: those of the running hub, or those of a folder.
+
+    Rows are those of ``GET /api/ceremonies``.
+    """
+
+    async def listing(self) -> dict[str, Any]:
+        """Every ceremony (``ceremonies``), and every file that is wrong (``errors``)."""
+        ...
+
+    async def dry_run(self, ceremony_id: str) -> dict[str, Any]:
+        """The requests that firing it would send."""
+        ...
+
+    async def create(self, keys: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    async def delete(self, ceremony_id: str) -> None: ...
+
+
+def with_ceremonies(
+    common: CommonOptions, folder: Path | None, work: Callable[[CeremonySource], Awaitable[T]], *, reads: bool = False
+) -> T:
+    """The result of ``work`` at the running hub, whose folder may be another. Without a hub, or with a ``folder``, on
+    the files; ``reads``: that is said.
+    """
+
+    async def run() -> T:
+        if folder is None and find_hub(common):
+            async with connect(common) as hub:
+                return await work(_HubSource(hub))
+        result = await work(_FolderSource(common, folder))
+        if reads:
+            common.note("no hub is running: read from the files")
+        return result
+
+    return asyncio.run(run())
+
+
+class _HubSource:
+    def __init__(self, hub: HubClient) -> None:
+        self._hub = hub
+        self.dry_run = hub.dry_run
+        self.delete = hub.delete_ceremony
+
+    async def listing(self) -> dict[str, Any]:
+        return {"ceremonies": await self._hub.ceremonies(), "errors": await self._hub.ceremony_errors()}
+
+    async def create(self, keys: Mapping[str, Any]) -> dict[str, Any]:
+        row: dict[str, Any] = await self._hub.post("/ceremonies/create", keys)
+        return row
+
+    async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        row: dict[str, Any] = await self._hub.post(f"/ceremonies/{quote(ceremony_id, safe='')}/update", changes)
+        return row
+
+
+class _FolderSource:
+    """The files of ``folder``, by default the one beside agents.yaml."""
+
+    def __init__(self, common: CommonOptions, folder: Path | None) -> None:
+        self._common = common
+        self._folder = folder
+
+    async def listing(self) -> dict[str, Any]:
+        """As the hub lists them, without runs. Only the hub reads cards, so that skills are not judged."""
+        fleet = await self._fleet()
+        folder = CeremonyFolder(DiskFiles(), self._common.agents_yaml.parent / "ceremonies")
+        await folder.poll()
+        # a credential that is not set here may be set where the hub runs
+        working = [agent for agent in fleet.agents if agent.enabled or agent.disabled_why]
+        offers = {agent.name: agent.skill_names for agent in working}
+        disabled = {agent.name: agent.takes_no_work for agent in fleet.agents if agent not in working}
+        say, loaded = judge(offers=offers, unread=offers, disabled=disabled), folder.contents
+        rows = [
+            CeremonyRow(
+                ceremony=one,
+                path=loaded.paths[key],
+                next_at=next_due(one, now()) if one.enabled else None,
+                warnings=tuple(filter(None, (say(one.skill, target) for target in one.targets))),
+            )
+            for key, one in sorted(loaded.ceremonies.items())
+        ]
+        return {"ceremonies": [ceremony_facts(row) for row in rows], "errors": to_json(loaded.problems)}
+
+    async def dry_run(self, ceremony_id: str) -> dict[str, Any]:
+        """Agents are those that agents.yaml says offer the skill."""
+        ceremony = (await store(self._common, None)).get(ceremony_id).ceremony
+        fleet = await self._fleet()
+        offers = {agent.name: agent.skill_names for agent in fleet.agents if agent.enabled or agent.disabled_why}
+        return would_send(ceremony, lambda skill, to: resolve(skill, to, offers=offers, weights={}, chance=lambda: 0.0))
+
+    async def create(self, keys: Mapping[str, Any]) -> dict[str, Any]:
+        return _row(await (await store(self._common, self._folder)).create(keys, created_by="system"))
+
+    async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        return _row(await (await store(self._common, self._folder)).update(ceremony_id, changes))
+
+    async def delete(self, ceremony_id: str) -> None:
+        await (await store(self._common, self._folder)).delete(ceremony_id)
+
+    async def _fleet(self) -> FleetConfig:
+        return await load_fleet(self._common.require_agents_yaml(), files=DiskFiles(), env=os.environ)
+
+
+def _row(stored: StoredCeremony) -> dict[str, Any]:
+    due = next_due(stored.ceremony, now()) if stored.ceremony.enabled else None
+    return ceremony_facts(CeremonyRow(ceremony=stored.ceremony, path=stored.path, next_at=due))
 
 
 async def store(common: CommonOptions, folder: Path | None) -> CeremonyStore:
@@ -53,39 +149,9 @@ async def store(common: CommonOptions, folder: Path | None) -> CeremonyStore:
     return CeremonyStore(ceremonies, DiskFiles(), SystemClock())
 
 
-async def change(
-    common: CommonOptions, folder: Path | None, how: Callable[[CeremonyStore], Awaitable[StoredCeremony | None]]
-) -> dict[str, Any]:
-    """Change the files; the ceremony as it is then, nothing if there is none any more."""
-    stored = await how(await store(common, folder))
-    if stored is None:
-        return {}
-    due = next_due(stored.ceremony, now()) if stored.ceremony.enabled else None
-    return ceremony_facts(CeremonyRow(ceremony=stored.ceremony, path=stored.path, next_at=due))
-
-
-async def listing(common: CommonOptions) -> dict[str, Any]:
-    """What the hub would list, from the same files, without runs."""
-    path = common.require_agents_yaml()
-    fleet = await load_fleet(path, files=DiskFiles(), env=os.environ)
-    folder = CeremonyFolder(DiskFiles(), path.parent / "ceremonies")
-    await folder.poll()
-    # a credential that is not set here may be set where the hub runs
-    working = [agent for agent in fleet.agents if agent.enabled or agent.disabled_why]
-    offers = {agent.name: agent.skill_names for agent in working}
-    disabled = {agent.name: agent.takes_no_work for agent in fleet.agents if agent not in working}
-    say, now, loaded = judge(offers=offers, unread=offers, disabled=disabled), SystemClock().now(), folder.contents
-    rows = [
-        CeremonyRow(
-            ceremony=one,
-            path=loaded.paths[key],
-            next_at=next_due(one, now) if one.enabled else None,
-            warnings=tuple(filter(None, (say(one.skill, target) for target in one.targets))),
-        )
-        for key, one in sorted(loaded.ceremonies.items())
-    ]
-    common.note("no hub is running: read from the files")
-    return {"ceremonies": [ceremony_facts(row) for row in rows], "errors": to_json(loaded.problems)}
+def now() -> datetime:
+    """The wall clock."""
+    return SystemClock().now()
 
 
 def chosen(listing: dict[str, Any], ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -98,7 +164,7 @@ def chosen(listing: dict[str, Any], ids: Sequence[str]) -> list[dict[str, Any]]:
     return [rows[one] for one in ids] if ids else list(rows.values())
 
 
-def fires(rows: Sequence[dict[str, Any]], after: datetime, count: int) -> list[tuple[datetime, dict[str, Any]]]:
+def fires_of(rows: Sequence[dict[str, Any]], after: datetime, count: int) -> list[tuple[datetime, dict[str, Any]]]:
     """The next fires of these ceremonies together, the soonest first."""
     found: list[tuple[datetime, dict[str, Any]]] = []
     for row in rows:
@@ -119,14 +185,6 @@ def fires(rows: Sequence[dict[str, Any]], after: datetime, count: int) -> list[t
 def shown(moment: datetime, zone: str) -> str:
     """A time on the clock of a zone, and which that is."""
     return f"{moment.astimezone(zone_of(zone)):%a %Y-%m-%d %H:%M:%S%z} {zone}"
-
-
-async def dry_run(common: CommonOptions, ceremony_id: str) -> dict[str, Any]:
-    """What firing a ceremony of the files would send, and to whom as far as agents.yaml says it."""
-    ceremony = (await store(common, None)).get(ceremony_id).ceremony
-    fleet = await load_fleet(common.require_agents_yaml(), files=DiskFiles(), env=os.environ)
-    offers = {agent.name: agent.skill_names for agent in fleet.agents if agent.enabled or agent.disabled_why}
-    return would_send(ceremony, lambda skill, to: resolve(skill, to, offers=offers, weights={}, chance=lambda: 0.0))
 
 
 async def check(common: CommonOptions, files: Sequence[Path], folder: Path | None) -> list[dict[str, Any]]:

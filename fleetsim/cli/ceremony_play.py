@@ -106,7 +106,7 @@ def play(common: CommonOptions, /, **options: Any) -> int:
 
 def _play(common: CommonOptions, options: SpanOptions) -> int:
     from fleetsim.caller.ceremonies.folder import contents_of
-    from fleetsim.cli import ceremony_files
+    from fleetsim.ceremony.file import parse_moment, zone_of
     from fleetsim.cli.sim_play import play_and_tell, read_option
     from fleetsim.sim.ceremonies import REQUEST_S, chosen, due_in, requests_in, span_scenario
     from fleetsim.sim.clocks import ClockRate
@@ -118,8 +118,8 @@ def _play(common: CommonOptions, options: SpanOptions) -> int:
     clock = read_option("--speed", ClockRate.read, options.speed)
     settle_s = read_option("--settle", seconds_of, options.settle)
     expect = [read_option("--expect", Expectation.read, text) for text in options.expected]
-    files, place = report_files(options.reports, FORMATS), ceremony_files.zone_of(options.zone)
-    first, last = (ceremony_files.parse_moment(text, place).astimezone(UTC) for text in (options.begins, options.ends))
+    files, place = report_files(options.reports, FORMATS), zone_of(options.zone)
+    first, last = (parse_moment(text, place).astimezone(UTC) for text in (options.begins, options.ends))
     where = options.folder or common.agents_yaml.parent / "ceremonies"
     texts = folder_files(where)
     if options.ceremony_ids:
