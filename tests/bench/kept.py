@@ -28,13 +28,21 @@ from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.real import running_runtime
-from tests.bench.ledger_bench import TABLES
-from tests.bench.polls import followed
+from tests.bench.polls import polling_hub
 from tests.bench.sides import TEXT, Around, Side, in_flight
 from tests.caller import ledgers as make
 
 TRACKS, POLLS_PER_S = 10_000, 1_000
 OUTCOMES = 100_000
+TABLES = """
+CREATE TABLE IF NOT EXISTS requests (
+    seq INTEGER PRIMARY KEY, correlation_id TEXT NOT NULL UNIQUE, phase TEXT NOT NULL, body TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS requests_open ON requests (seq) WHERE phase <> 'closed';
+CREATE TABLE IF NOT EXISTS outcomes (
+    seq INTEGER PRIMARY KEY, correlation_id TEXT NOT NULL UNIQUE, ended_at INTEGER NOT NULL, body TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS outcomes_by_end ON outcomes (ended_at, seq);
+"""
+"""The tables of the floor and the peer: which requests are open, which outcomes are recent."""
 
 
 # ------------------------------------------------------------------ polls
@@ -43,11 +51,11 @@ OUTCOMES = 100_000
 @asynccontextmanager
 async def polls(_: str, __: Around) -> AsyncIterator[Side]:
     """A hub that follows ``TRACKS`` tasks, of which ``POLLS_PER_S`` are to be looked at each second."""
-    async with followed(TRACKS, POLLS_PER_S) as found:
+    async with polling_hub(TRACKS, POLLS_PER_S) as transport:
 
         async def finish(units: int) -> None:
-            upto = found.endless.polls + units
-            while found.endless.polls < upto:  # noqa: ASYNC110 - a thousand bells a second, and each would cost
+            last = transport.polls + units
+            while transport.polls < last:  # noqa: ASYNC110 - an event per poll would cost
                 await asyncio.sleep(0.05)
 
         yield Side(finish)

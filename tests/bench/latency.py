@@ -26,7 +26,6 @@ from urllib.parse import urlsplit
 
 from fleetsim.runtime.collector import tune_gc
 from tests.bench.cost import OURS, PY03, ROWS, Machine, Peer, measured, probe_ms, words_of, words_of_peer
-from tests.bench.same_minute import p99
 from tests.bench.sides import IN_FLIGHT, send_body
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +38,10 @@ CONNECTIONS = 256
 STORED = 100_000
 FLOOR = "floor: bare uvicorn, a fixed answer"
 PEERS = tuple(peer for peer in ROWS["agent-send"].peers if peer.title in {PY03, "fasta2a 0.6.1"})
+
+
+def p99(values: Sequence[float]) -> float:
+    return sorted(values)[max(0, -(-len(values) * 99 // 100) - 1)]
 
 
 class Connection(asyncio.Protocol):

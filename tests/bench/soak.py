@@ -33,7 +33,6 @@ from fleetsim.hub.server import running_hub
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.real import running_runtime
-from tests.bench.tracks_memory import resident_mib
 from tests.ports import held_port
 from tests.storms.caller_fleet import WAYS, Agents, own_threads
 
@@ -51,6 +50,11 @@ BRIEF = AgentLimits(terminal_ttl_s=20.0, sweep_interval_s=5.0)
 
 SILENCE_S_MAX = 90.0
 CEREMONY = 'id: tick\nname: Tick\nschedule: "0 0 1 1 *"\nskill: echo\ntargets: [all]\nprompt: good morning\n'
+
+
+def resident_mib(pid: int | str = "self") -> float:
+    """A process's resident memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20
 
 
 class Lag:

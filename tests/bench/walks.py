@@ -28,8 +28,8 @@ from fleetsim.runtime.ports import Request
 from fleetsim.testbed import run
 from fleetsim.testbed.asgi import App, Message, Receive, Scope, Send
 from tests.bench.sides import TEXT, card, chunk, send_body, task, update
-from tests.dashboard.stage import showing
-from tests.hub.town import KEYS, Town, town, worker
+from tests.dashboard.driver import showing
+from tests.hub.local_hub import KEYS, LocalHub, local_hub, worker
 from tests.recorded import recorded
 
 HOME = str(Path(fleetsim.__file__).parent) + "/"
@@ -144,10 +144,10 @@ def _start(kind: bytes) -> Message:
 
 
 @asynccontextmanager
-async def hub(name: str) -> AsyncIterator[tuple[Town, Doors]]:
+async def hub(name: str) -> AsyncIterator[tuple[LocalHub, Doors]]:
     """A hub that has warmed up, and a peer of that name."""
     doors = Doors()
-    async with town(peers={name: peer}, entries={name: {"push": "off"}}, door=doors.door) as t:
+    async with local_hub(peers={name: peer}, entries={name: {"push": "off"}}, door=doors.door) as t:
         await asyncio.sleep(QUIET_S)
         if name == "streamed":  # the first time some things are made that are then kept
             await ended(t, await asked(t, name))
@@ -155,7 +155,7 @@ async def hub(name: str) -> AsyncIterator[tuple[Town, Doors]]:
         yield t, doors
 
 
-async def asked(t: Town, name: str) -> str:
+async def asked(t: LocalHub, name: str) -> str:
     """``POST /api/requests``; the request's id."""
     body = json.dumps({"text": TEXT, "skill": name, "targets": [name]}).encode()
     reply = await t.http("POST", "/api/requests", body)
@@ -164,7 +164,7 @@ async def asked(t: Town, name: str) -> str:
     return str(cid)
 
 
-async def ended(t: Town, cid: str) -> Outcome:
+async def ended(t: LocalHub, cid: str) -> Outcome:
     outcome = await t.hub.tracker.wait(cid)
     assert outcome.kind is OutcomeKind.COMPLETED, outcome
     return outcome
@@ -204,7 +204,7 @@ async def webhook() -> Walk:
 
 async def agent() -> Walk:
     doors = Doors()
-    async with town(worker(), door=doors.door) as t:
+    async with local_hub(worker(), door=doors.door) as t:
         head = {"content-type": "application/json"}
         await asyncio.sleep(QUIET_S)
         for number in range(2):
@@ -236,21 +236,21 @@ async def redraw() -> Walk:
 
 async def _drawn(*, heard: bool) -> Walk:
     """A draw of the tasks screen, after a word of the task under the cursor, or with nothing new."""
-    async with showing() as stage:
-        stage.app.show_screen("tasks")
-        await stage.settle()
-        row = next(row for row in stage.app.view.tasks if row.state == "working")
-        stage.main.select(row.correlation_id)
-        await stage.settle()
+    async with showing() as ui:
+        ui.app.show_screen("tasks")
+        await ui.settle()
+        row = next(row for row in ui.app.view.tasks if row.state == "working")
+        ui.main.select(row.correlation_id)
+        await ui.settle()
         if heard:
             said = {"correlation_id": row.correlation_id, "agent": row.agent, "skill": row.skill}
             about = {"type": "artifact", "text": "more ", "append": True, "artifactId": "a"}
-            stage.feed.say(recorded("agent.chat.inbound", about, seq=99_999, at=stage.clock.now(), **said))
-            await stage.feed.heard()
+            ui.feed.say(recorded("agent.chat.inbound", about, seq=99_999, at=ui.clock.now(), **said))
+            await ui.feed.heard()
         walk = Walk()
         with walk.followed():
-            stage.app.draw()
-            await stage.pilot.pause()
+            ui.app.draw()
+            await ui.pilot.pause()
         return walk
 
 
