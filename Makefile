@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole test-lowest check format interop storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation mutation-sample docs pictures lock clean
+.PHONY: help demo test test-fast test-whole test-lowest check format interop storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -11,19 +11,20 @@ demo: ## a live fleet with its dashboard; without a terminal it runs to its end 
 	@$(BIN)/fleetsim demo
 
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
-# One for each processor that computes, and two that are at tests that wait for sockets and processes.
+# Many tests wait for sockets and processes: three workers for each processor keep it busy.
 WORKERS ?= $(shell expr 3 \* $(PROCESSORS))
+SPREAD = --dist worksteal -n
 test: ## all tests that need nothing but Python
 	@scripts/setup dev
-	@$(BIN)/python -m pytest -m "not interop" -p tests.forks --forks $(WORKERS)
+	@$(BIN)/python -m pytest -m "not interop" $(SPREAD) $(WORKERS)
 
 test-fast: ## the tests that take no time: pure functions, and virtual time
 	@scripts/setup dev
-	@$(BIN)/python -m pytest -m "not interop and not sockets and not slow" -p tests.forks --forks $(PROCESSORS)
+	@$(BIN)/python -m pytest -m "not interop and not sockets and not slow" $(SPREAD) $(PROCESSORS)
 
 test-whole: ## make test, with all examples, seeds and kills of which it tries a fifth or fewer
 	@scripts/setup dev
-	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop" -p tests.forks --forks $(WORKERS)
+	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop" $(SPREAD) $(WORKERS)
 
 test-lowest: ## make test, on the lowest version of each dependency that is allowed
 	@scripts/lowest $(WORKERS)
@@ -70,11 +71,9 @@ attack: ## one agent hangs or floods a real hub: how another fares beside it, an
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.flood $(addprefix --only ,$(ONLY))
 
-bench: ## CPU per unit beside a floor and released peers, to docs/benchmarks.md; the ledger, memory (ROW=send: one row)
+bench: ## CPU per unit beside a floor and released peers, to docs/benchmarks.md (ROW=send: one row)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.cost --peers --page $(addprefix --row ,$(ROW))
-	@$(if $(ROW),true,$(BIN)/python -m tests.bench.ledger_bench)
-	@$(if $(ROW),true,$(BIN)/python -m tests.bench.tracks_memory)
 
 latency: ## how long an agent's callers wait at half of what it can bear, to docs/benchmarks.md (STORED=100000)
 	@scripts/setup dev
@@ -92,7 +91,7 @@ SMOKE_SEEDS ?= 50
 SEEDS ?= 2000
 storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=20000
 	@scripts/setup dev
-	@STORM_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/storms/test_interleavings.py -p tests.forks --forks $(PROCESSORS)
+	@STORM_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/storms/test_interleavings.py $(SPREAD) $(PROCESSORS)
 
 sim-storm: ## a simulated fleet under everything that can go wrong: make sim-storm SEEDS=1000 (SCENARIO=storm-day, JOBS=n, FIRST=seed)
 	@scripts/setup dev
@@ -146,17 +145,13 @@ mutants: ## every broken agent against every row of the checklist: which row cau
 	@$(BIN)/python -m tests.broken.matrix $(MUTANTS)
 
 SEED ?= 1
-mutation: ## small wrong edits of our code: 95 of 100 that can be noticed must be (SAMPLE=n SEED=n, ONLY=agent/store, AGAIN=1)
+mutation: ## small wrong edits of our code, and whether a test notices each; before a release (SAMPLE=n SEED=n ONLY=agent/store)
 	@scripts/setup dev
-	@$(BIN)/python -m tests.mutation.run --seed $(SEED) $(if $(SAMPLE),--sample $(SAMPLE)) \
-	    $(if $(ONLY),--only '$(ONLY)') $(if $(AGAIN),--again) $(if $(ANEW),--anew) $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
-
-mutation-sample: ## 32 of them, the same each time, where the tests are quick: a part of every submission
-	@$(MAKE) --no-print-directory mutation QUICK=1 SAMPLE=32 SEED=1
+	@$(BIN)/python -m tests.mutation.run --seed $(SEED) $(addprefix --sample ,$(SAMPLE)) $(addprefix --only ,$(ONLY))
 
 lock: ## resolve the dependencies anew and write requirements/*.txt
 	@scripts/lock
 
 clean: ## remove .venv and caches
-	@rm -rf .venv .mutation .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

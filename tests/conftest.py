@@ -17,6 +17,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from shutil import disk_usage
 from types import FrameType
 from typing import Any
 
@@ -29,13 +30,13 @@ from fleetsim.testbed.loop import VirtualLoop
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.ports import held_port
-from tests.volume import volume
+from tests.scale import scaled
 
 # How long an example takes is the machine's business, and a submission is judged on the same examples each time.
 # What could vary in a failing example is not told: for a state machine that takes longer than a test may.
 settings.register_profile(
     "house",
-    max_examples=volume(settings.default.max_examples),
+    max_examples=scaled(settings.default.max_examples),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[phase for phase in Phase if phase is not Phase.explain],
@@ -56,6 +57,11 @@ for proxy in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
     os.environ.pop(proxy.upper(), None)
 for size in ("COLUMNS", "LINES"):  # each terminal that a test opens has its own
     os.environ.pop(size, None)
+
+# Ledgers sync their files thousands of times, and no test cuts the power: temporary folders are in memory.
+MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 * 1024**3
+if MEMORY.is_dir() and disk_usage(MEMORY).free > ROOM_BYTES:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 REAL_TIME_MARKS = ("sockets", "interop")
 CPU_S_MAX = 120.0

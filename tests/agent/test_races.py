@@ -21,7 +21,7 @@ from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.agent.rigs import HOOK, URL, Hook, Rig, sent
-from tests.volume import volume
+from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -138,5 +138,5 @@ def check_read(frames: list[Any], final: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("block", range(8))
 def test_one_end_is_told_once_to_everybody_in_any_order(block: int) -> None:
-    for seed in range(block * 25, block * 25 + volume(25)):
+    for seed in range(block * 25, block * 25 + scaled(25)):
         run(partial(one_life, seed), seed=seed, shuffle=True)

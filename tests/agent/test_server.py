@@ -24,7 +24,7 @@ from fleetsim.runtime.limits import Connections
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.sse import read_events
-from tests.unheld import beaten
+from tests.loop_time import loop_seconds
 
 pytestmark = pytest.mark.sockets
 
@@ -78,7 +78,7 @@ async def test_a_stream_over_a_socket_arrives_as_it_is_told() -> None:
 
 async def test_closing_does_not_wait_for_open_streams() -> None:
     agent = Agent("reference", skills=builtin_skills())
-    async with running_runtime() as runtime, beaten() as passed:
+    async with running_runtime() as runtime, loop_seconds() as passed:
         async with agent.serving() as url:
             params = {"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": message("/slow 500")}
             request = Request(
@@ -102,7 +102,7 @@ async def test_closing_does_not_wait_for_open_streams() -> None:
 
 async def until_closed(reader: asyncio.StreamReader) -> float:
     """Seconds until the other side has closed it."""
-    async with beaten() as passed, asyncio.timeout(60):
+    async with loop_seconds() as passed, asyncio.timeout(60):
         with suppress(ConnectionError):
             while await reader.read(1000):
                 pass
@@ -233,7 +233,7 @@ async def test_a_body_framed_in_two_ways_is_refused_and_nothing_behind_it_is_rea
     async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
         writer.write(start + CARD)
-        async with beaten() as passed, asyncio.timeout(60):
+        async with loop_seconds() as passed, asyncio.timeout(60):
             answer = await reader.read()
         assert passed() < 3
         assert answer.startswith(b"HTTP/1.1 400")
@@ -310,7 +310,7 @@ async def test_a_skill_that_will_not_stop_does_not_hold_up_the_agent() -> None:
             with suppress(asyncio.CancelledError):
                 await released.wait()
 
-    async with beaten() as passed:
+    async with loop_seconds() as passed:
         async with agent.serving() as url:
             await post(url, "message/send", message("x"))
             before = passed()

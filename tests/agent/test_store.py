@@ -20,7 +20,7 @@ from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
 from fleetsim.model.event import StatusUpdate, fold
 from fleetsim.model.task import INTERRUPTED, MOVES, TERMINAL, Artifact, Message, Role, Task, TaskState, TextPart
-from tests.volume import volume
+from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -364,7 +364,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert (len(self.store) == 0) <= (self.store.retention.chars == 0)
 
 
-StoreMachine.TestCase.settings = settings(max_examples=volume(60), stateful_step_count=40, deadline=None)
+StoreMachine.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ from fleetsim.testbed.faults import (
 )
 from fleetsim.testbed.loop import VirtualLoop
 from tests.caller.fleet import HUB, Fleet, fleet
-from tests.volume import volume
+from tests.scale import scaled
 
 SCOUT = "http://scout.example:8000"
 SEND = Match(origin=SCOUT, rpc_method="message/send")
@@ -342,7 +342,7 @@ async def test_the_same_task_id_at_two_agents_is_two_tasks() -> None:
 
 @pytest.mark.slow
 async def test_tasks_due_all_at_once_are_polled_at_no_more_than_500_a_second() -> None:
-    odd, count = Scripted(), volume(3_000)
+    odd, count = Scripted(), scaled(3_000)
     async with fleet(Counting().agent) as f:
         odd.mount(f)
         cids = [await f.ask("odd", "x") for _ in range(count)]
@@ -410,7 +410,7 @@ async def test_a_wall_clock_that_jumps_neither_ends_nor_delays_work_in_flight(ju
 async def test_nothing_is_kept_in_memory_of_requests_that_ended() -> None:
     async with fleet(Counting().agent) as f:
         for round_ in range(3):
-            await asyncio.gather(*(f.outcome("scout", f"{round_}/{n}") for n in range(volume(100))))
+            await asyncio.gather(*(f.outcome("scout", f"{round_}/{n}") for n in range(scaled(100))))
         f.network.fault(LoseReply(), Match(origin=SCOUT), probability=0.5)
         await asyncio.gather(*(f.outcome("scout", f"lost/{n}", skill="tell") for n in range(30)))
         await asyncio.sleep(300)

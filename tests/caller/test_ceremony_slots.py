@@ -15,7 +15,7 @@ from fleetsim.ceremony.file import CATCH_UP_SLOTS_MAX, Ceremony, divide, next_du
 from fleetsim.model.errors import ConfigError, NotAccepting, UnknownTarget
 from fleetsim.runtime.yaml import load
 from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, Ground, ground, yaml
-from tests.volume import volume
+from tests.scale import scaled
 
 
 def parsed(more: str = "", schedule: str = "* * * * *") -> Ceremony:
@@ -240,7 +240,7 @@ SLOTS = st.lists(st.integers(1, 400), min_size=1, max_size=200).map(
 
 @pytest.mark.slow
 @given(SLOTS, st.sampled_from(["none", "one", "all"]), st.integers(0, 86_400), st.integers(0, 100))
-@settings(max_examples=volume(500), deadline=None)
+@settings(max_examples=scaled(500), deadline=None)
 def test_slots_are_divided_into_those_that_fire_and_older_ones_that_do_not(
     ages: list[int], catch_up: str, window: int, room: int
 ) -> None:

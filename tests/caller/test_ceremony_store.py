@@ -28,7 +28,7 @@ from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.real import SystemClock
 from fleetsim.runtime.yaml import load
 from tests.caller.ceremonies import FOLDER, MINUTE, Ground, ground, yaml
-from tests.volume import volume
+from tests.scale import scaled
 
 NEW = {"id": "tick", "name": "Tick", "schedule": "* * * * *", "skill": "report", "targets": ["quinn"]}
 BY_HAND = """\
@@ -411,14 +411,14 @@ def is_text(value: Any) -> bool:
 
 @pytest.mark.slow
 @given(MAPPINGS.filter(lambda values: all(map(is_text, values.values()))))
-@settings(max_examples=volume(1_000), deadline=None)
+@settings(max_examples=scaled(1_000), deadline=None)
 def test_whatever_is_written_is_read_as_it_was(values: dict[str, Any]) -> None:
     assert load(written(values), "x").value == values
 
 
 @pytest.mark.slow
 @given(MAPPINGS, MAPPINGS, st.sets(st.sampled_from(["name", "prompt", "targets"])))
-@settings(max_examples=volume(1_000), deadline=None)
+@settings(max_examples=scaled(1_000), deadline=None)
 def test_whatever_is_changed_is_read_as_wanted(before: dict[str, Any], after: dict[str, Any], gone: set[str]) -> None:
     if not all(map(is_text, [*before.values(), *after.values()])):
         return

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fleetsim.ceremony.cron import LENGTH_MAX, next_slot, parse_cron
 from fleetsim.model.errors import ConfigError
 from tests.caller.cron_calendar import Expression
-from tests.volume import volume
+from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -117,7 +117,7 @@ EXPRESSIONS = st.tuples(field(0, 59), field(0, 23), field(1, 31), field(1, 12), 
 
 
 @given(EXPRESSIONS, st.integers(0, 6 * 366 * 86400).map(lambda s: utc("2023-01-01") + timedelta(seconds=s)))
-@settings(max_examples=volume(500), deadline=None)
+@settings(max_examples=scaled(500), deadline=None)
 def test_next_slot_is_the_first_minute_the_calendar_names(expression: str, after: datetime) -> None:
     try:
         cron = parse_cron(expression)
@@ -147,7 +147,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("zone", CHANGES)
 @given(hour=field(0, 4), minute=field(0, 59))
-@settings(max_examples=volume(50), deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 def test_clock_changes_fire_as_the_calendar_says(zone: str, hour: str, minute: str) -> None:
     for change in CHANGES[zone]:
         start, end = utc(change) - timedelta(hours=6), utc(change) + timedelta(hours=6)
@@ -183,7 +183,7 @@ def test_a_changed_clock_fires_by_the_written_rule(expression: str, zone: str, d
 @pytest.mark.parametrize("expression", ["0 14 * * *", "30 2 * * *", "30 1 * * *", "0 0 * * *"])
 def test_a_daily_ceremony_fires_once_per_local_date_for_years(zone: str, expression: str) -> None:
     start = utc("2026-01-01T12:00")
-    end = start.replace(year=start.year + volume(10))
+    end = start.replace(year=start.year + scaled(10))
     dates = [at.astimezone(ZoneInfo(zone)).date() for at in slots(expression, start, end, zone)]
     assert len(dates) == len(set(dates)) == (end - start).days
 
@@ -214,7 +214,7 @@ def test_a_day_fires_by_either_of_its_fields_however_rare_it_is(day: str, weekda
     every = (utc("2024-01-01") + timedelta(days=n) for n in range(41 * 366))
     fires = [date for date in every if expression.matches(date)]
     cron, at = parse_cron(text), utc("2023-12-31T12:00")
-    for date in fires[: volume(20)]:
+    for date in fires[: scaled(20)]:
         assert next_slot(cron, at) == date
         at = date
 
@@ -404,7 +404,7 @@ def test_the_length_limit_is_exact(length: int, taken: bool) -> None:
 
 
 @given(st.text(alphabet="0123456789*/-,#LRHWMON@ \t\n", max_size=30))
-@settings(max_examples=volume(1_000), deadline=None)
+@settings(max_examples=scaled(1_000), deadline=None)
 def test_any_text_is_a_schedule_with_a_slot_or_one_error(text: str) -> None:
     try:
         cron = parse_cron(text)

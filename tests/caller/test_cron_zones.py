@@ -20,7 +20,7 @@ from tests.caller.cron_calendar import (
     random_expressions,
     reason,
 )
-from tests.volume import WHOLE
+from tests.scale import WHOLE
 
 pytestmark = pytest.mark.slow
 

@@ -21,13 +21,13 @@ from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.work import OutcomeKind
 from tests.caller import ledgers as make
 from tests.caller.ledger_model import Model
-from tests.volume import volume
+from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 
-EXAMPLES = volume(150, share=10)
+EXAMPLES = scaled(150, share=10)
 
 LIMITS = LedgerLimits(events_max=6, outcomes_min=1, outcomes_max=3, keep_s=50)
 

@@ -23,7 +23,7 @@ from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUp
 from fleetsim.model.task import DataPart, FilePart, TextPart
 from fleetsim.model.work import Answer, Outcome, Question
 from tests.caller.ledgers import outcome, record
-from tests.volume import volume
+from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +75,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     "kind", [RequestRecord, Outcome, Question, Answer, RunRecord, CardSnapshot, EarlyWebhook, Event]
 )
 def test_every_value_of_every_recorded_kind_comes_back_equal(kind: type[Any]) -> None:
-    @settings(max_examples=volume(100), deadline=None)
+    @settings(max_examples=scaled(100), deadline=None)
     @given(values(kind))
     def comes_back(value: Any) -> None:
         assert decoder(kind)(encode(value)) == value

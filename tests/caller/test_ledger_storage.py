@@ -23,8 +23,8 @@ from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import at, opener, outcome, record
+from tests.loop_time import loop_seconds
 from tests.storms.sqlite_vfs import FULL, IOERR, WHY_NOT, Disk, Step, available
-from tests.unheld import beaten
 
 pytestmark = pytest.mark.sockets
 
@@ -173,7 +173,7 @@ async def test_another_programs_lock_delays_nobody_but_the_writer(ledger: Ledger
     other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     beats = 0
-    async with beaten() as passed:
+    async with loop_seconds() as passed:
         refused = [asyncio.ensure_future(ledger.accept([record(f"c-{n}")])) for n in range(1, 31)]
         while not all(f.done() for f in refused):
             await asyncio.sleep(0.01)

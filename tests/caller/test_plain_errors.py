@@ -18,7 +18,7 @@ from fleetsim.caller.track import Rate
 from fleetsim.ceremony.file import CeremonyFile, parse_ceremony
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load
-from tests.volume import some, volume
+from tests.scale import scaled, some
 
 VALIDATORS_WORDS = re.compile(
     r"cannot be used here|"
@@ -71,7 +71,7 @@ def told(parse: Any, value: Any) -> str:
 @pytest.mark.slow
 def test_no_mistake_in_agents_yaml_is_told_in_a_validators_words() -> None:
     said = [(value, told(lambda text: parse_fleet(text, env={}), value)) for value in some([*fleets()])]
-    assert sum(bool(text) for _, text in said) > volume(300)
+    assert sum(bool(text) for _, text in said) > scaled(300)
     assert [(value, text) for value, text in said if VALIDATORS_WORDS.search(text)] == []
 
 

@@ -122,6 +122,15 @@ def test_the_registry_reads_what_the_fleet_offers_now() -> None:
     assert registry.resolve("b", ["quinn"]) == ("quinn",)
 
 
+def test_a_request_with_targets_and_a_skill_goes_to_these_targets_alone() -> None:
+    registry = Registry(lambda: OFFERS, dict, Seeded())
+    for targets in (("ava",), ("quinn",), ("ava", "quinn")):
+        assert registry.resolve("bug_triage", targets) == targets
+        assert registry.resolve("bug_triage", targets, avoid={"frank"}) == targets
+    with pytest.raises(UnknownTarget):
+        registry.resolve("pr_review", ("ava",))
+
+
 @pytest.mark.parametrize(
     ("skill", "target", "says"),
     [

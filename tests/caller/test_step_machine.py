@@ -64,11 +64,11 @@ from tests.caller.step_people import (
     seldom,
 )
 from tests.caller.steps import record, status, task, wake_of
-from tests.volume import volume
+from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = volume(1_000, share=10)
+EXAMPLES = scaled(1_000, share=10)
 
 
 class StepMachine(People, RuleBasedStateMachine):

@@ -44,7 +44,7 @@ from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import Task, TaskState
 from fleetsim.model.work import Answer, Outcome, UpdateSource
 from tests.caller.steps import NEVER, START, chunk, record, status, task, wake_of
-from tests.volume import volume
+from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -277,7 +277,7 @@ class Storm:
 
 @pytest.mark.parametrize("block", range(8))
 def test_any_order_of_stream_poll_and_webhook_ends_in_one_outcome_with_all_of_it(block: int) -> None:
-    for seed in range(block, volume(4_000, share=10), 8):
+    for seed in range(block, scaled(4_000, share=10), 8):
         storm = Storm(seed)
         storm.run()
         assert len(storm.outcomes) == 1, f"seed {seed}: {len(storm.outcomes)} outcomes"

@@ -49,7 +49,7 @@ from fleetsim.model.event import DirectReply, Snapshot, TaskEvent
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Decision, UpdateSource
 from tests.caller.steps import START, Hand, chunk, message, record, status, task, wake_of
-from tests.volume import volume
+from tests.scale import scaled
 
 W, ASKS, C = TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED
 KINDS = sorted(
@@ -199,7 +199,7 @@ RARE: tuple[tuple[Signal, ...], ...] = (
 def moves() -> dict[tuple[Stage, type], set[Stage]]:
     """What happens to eight hundred requests, the same ones each time; to four thousand in ``make test-whole``."""
     seen: dict[tuple[Stage, type], set[Stage]] = defaultdict(set)
-    for seed in dict.fromkeys((*range(volume(WALKS)), *LATE)):
+    for seed in dict.fromkeys((*range(scaled(WALKS)), *LATE)):
         for before, kind, after in Walk(random.Random(seed)).go():
             seen[before, kind].add(after)
     for *signals, last in RARE:

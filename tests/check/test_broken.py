@@ -14,7 +14,7 @@ from fleetsim.check.sections import REQUIREMENTS
 from tests.broken.bench import checked, outcome
 from tests.broken.build import Mutant
 from tests.broken.catalogue import MUTANTS
-from tests.volume import SHARE, WHOLE
+from tests.scale import SHARE, WHOLE
 
 pytestmark = pytest.mark.slow
 

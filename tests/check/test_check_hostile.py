@@ -17,7 +17,7 @@ from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.body import Room
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Transport
 from tests.broken.inprocess import ALLOW, check_app
-from tests.volume import some
+from tests.scale import some
 
 pytestmark = pytest.mark.slow
 

@@ -24,19 +24,19 @@ from fleetsim.client.conversation import Conversation
 from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from tests.cli.world import Shell
-from tests.hub.town import Town, town, worker
+from tests.hub.local_hub import LocalHub, local_hub, worker
 
 LEFT_S = 5.0
 """Within how long a process that was told to leave is gone, on a busy machine."""
 
 
-def talk_with(t: Town, skill: str) -> Conversation:
+def talk_with(t: LocalHub, skill: str) -> Conversation:
     return Conversation(t.remote.agent("quinn", interface="chat"), skill=skill)
 
 
 @pytest.mark.slow
 async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         talk = talk_with(t, "echo")
         first = await talk.say("hi")
@@ -58,7 +58,7 @@ async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> 
 
 
 async def test_what_the_agent_asks_in_a_conversation_is_answered_by_the_next_turn() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         talk = talk_with(t, "ask")
         asked = await talk.say("go")
@@ -73,7 +73,7 @@ async def test_what_the_agent_asks_in_a_conversation_is_answered_by_the_next_tur
 
 
 async def test_an_answer_to_a_question_that_is_over_is_refused_and_the_conversation_goes_on() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         talk = talk_with(t, "ask")
         asked = await talk.say("go")
@@ -88,7 +88,7 @@ async def test_an_answer_to_a_question_that_is_over_is_refused_and_the_conversat
 
 
 async def test_an_answer_that_is_refused_for_its_size_leaves_the_question_for_the_next_turn() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         talk = talk_with(t, "ask")
         await talk.say("go")

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from fleetsim.agent.builtin import reference_agent
 from fleetsim.hub.state import StateDir
 from tests.cli.test_chat import terminal
 from tests.cli.world import Shell
-from tests.warm import WarmProcess
+from tests.command import start
 
 pytestmark = pytest.mark.sockets
 
@@ -31,10 +32,10 @@ def shell(tmp_path: Path) -> Shell:
 
 
 @contextmanager
-def demo(shell: Shell) -> Iterator[tuple[WarmProcess, str]]:
+def demo(shell: Shell) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """``fleetsim demo`` without a screen, and what it said once it was up."""
     words = ("demo", "--picture", "last.svg")  # which keeps it going for a while
-    running = WarmProcess(words, cwd=shell.home, env=shell.environment())
+    running = start(words, shell.home, shell.environment())
     assert running.stderr is not None
     told: list[str] = []
     try:

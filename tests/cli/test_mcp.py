@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from base64 import b64decode, b64encode
@@ -33,14 +32,13 @@ from fleetsim.hub.state import StateDir
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
-from tests import warm
 from tests.cli.world import Shell
+from tests.hub.local_hub import worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_chat_parts import LONG, novelist
 from tests.hub.test_hub_data_questions import FORM, clerk
 from tests.hub.test_hub_parts import BYTES, DATA, DATA_ROW, FILE_ROW, filer
 from tests.hub.test_hub_tools import HUBS_KEY
-from tests.hub.town import worker
 
 pytestmark = pytest.mark.sockets
 
@@ -98,8 +96,8 @@ async def ground(home: Path, *agents: Agent) -> AsyncIterator[Ground]:
 @asynccontextmanager
 async def on_stdio(at: Ground, *args: str, **env: str) -> AsyncIterator[ClientSession]:
     """A session with ``fleetsim mcp``, started as an MCP client starts it."""
-    environment = {**at.shell.environment(), "PYTHONPATH": os.getcwd(), warm.PLACE: warm.start(), **env}
-    command = ["-m", "tests.warm", "fleetsim", "mcp", *args]
+    environment = {**at.shell.environment(), **env}
+    command = ["-m", "fleetsim", "mcp", *args]
     server = StdioServerParameters(command=sys.executable, args=command, env=environment)
     with (at.shell.home / "mcp.log").open("w", encoding="utf-8") as log:
         async with stdio_client(server, errlog=log) as (reading, writing), ClientSession(reading, writing) as session:

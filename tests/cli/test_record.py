@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -22,8 +23,8 @@ from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.sim.recording import RecordingReader, lines_of
 from fleetsim.sim.scenario_events import RunEvent
 from tests.cli.world import Shell
-from tests.dashboard.stage import SetClock
-from tests.warm import WarmProcess
+from tests.command import start
+from tests.dashboard.driver import SetClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 
@@ -48,8 +49,8 @@ async def url() -> AsyncIterator[str]:
 
 
 @contextmanager
-def recording(shell: Shell) -> Iterator[WarmProcess]:
-    process = WarmProcess(("record", "--out", "day.jsonl"), cwd=shell.home, env=shell.environment())
+def recording(shell: Shell) -> Iterator[subprocess.Popen[str]]:
+    process = start(("record", "--out", "day.jsonl"), shell.home, shell.environment())
     assert process.stderr is not None
     try:
         assert process.stderr.readline().startswith("recording the hub at http://127.0.0.1:")
@@ -60,7 +61,7 @@ def recording(shell: Shell) -> Iterator[WarmProcess]:
         process.stderr.close()
 
 
-def stopped(process: WarmProcess) -> str:
+def stopped(process: subprocess.Popen[str]) -> str:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 0, said

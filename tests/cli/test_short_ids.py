@@ -10,14 +10,14 @@ from fleetsim.cli.render import table
 from fleetsim.client.hub_follow import question_id, request_id
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import SkillRequest
-from tests.hub.town import Town, town, worker
+from tests.hub.local_hub import LocalHub, local_hub, worker
 
 pytestmark = pytest.mark.slow
 
 CEREMONY = 'id: a.b\nname: B\nschedule: "0 0 1 1 *"\nskill: echo\ntargets: [quinn]\n'
 
 
-async def ask(t: Town, cid: str, skill: str = "echo") -> None:
+async def ask(t: LocalHub, cid: str, skill: str = "echo") -> None:
     await t.hub.submit(SkillRequest(correlation_id=cid, text="x", skill=skill, targets=("quinn",)))
     await asyncio.sleep(60)
 
@@ -30,7 +30,7 @@ def test_a_table_shows_ids_whole_and_texts_cut(capsys: pytest.CaptureFixture[str
 
 
 async def test_a_unique_beginning_of_a_requests_id_will_do_however_old_it_is() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         await ask(t, "abcdef-1")
         await ask(t, "abcdxx-2", "ponder")
@@ -42,7 +42,7 @@ async def test_a_unique_beginning_of_a_requests_id_will_do_however_old_it_is() -
 
 
 async def test_an_ambiguous_or_unknown_beginning_is_refused_with_what_it_may_be() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         await ask(t, "abcdef-1")
         await ask(t, "abcdef-2")
@@ -59,7 +59,7 @@ async def test_an_ambiguous_or_unknown_beginning_is_refused_with_what_it_may_be(
 
 
 async def test_a_whole_id_wins_over_the_ids_it_begins() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         for cid in ("abcd", "abcde", "x"):
             await ask(t, cid)
@@ -68,7 +68,7 @@ async def test_a_whole_id_wins_over_the_ids_it_begins() -> None:
 
 
 async def test_an_agents_task_id_is_taken_whole_and_only_whole() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         await ask(t, "first-1")
         await ask(t, "second-2", "ponder")
@@ -84,7 +84,7 @@ async def test_an_agents_task_id_is_taken_whole_and_only_whole() -> None:
 
 
 async def test_a_beginning_of_a_questions_id_answers_that_question() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         await ask(t, "first-1", "ask")
         (question,) = t.hub.tracker.questions()
@@ -99,7 +99,7 @@ async def test_a_beginning_of_a_questions_id_answers_that_question() -> None:
 
 
 async def test_a_ceremonys_run_id_finds_its_request() -> None:
-    async with town(worker(), ceremony=CEREMONY) as t:
+    async with local_hub(worker(), ceremony=CEREMONY) as t:
         await asyncio.sleep(1)
         run_id = await t.remote.run_ceremony("a.b")
         await asyncio.sleep(60)

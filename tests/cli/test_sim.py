@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.sim.recording import FORMAT
-from tests.warm import HANGS_S, WarmProcess, run
+from tests.command import run, start
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ expect:
 
 
 def invoke(*args: str) -> tuple[int, str, str]:
-    done = run(("sim", *args), Path.cwd(), os.environ, "", HANGS_S)
+    done = run(("sim", *args), Path.cwd(), os.environ)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -158,7 +158,7 @@ def test_many_seeds_that_are_stopped_say_what_was_played_and_leave_nobody_behind
 ) -> None:
     words = ("sim", written(tmp_path, MINE.replace("10m", "1m")), "--seeds", "100000", "--keep-going")
     with (tmp_path / "said").open("w") as out:
-        playing = WarmProcess(words, cwd=tmp_path, env=os.environ, stdout=out.fileno(), start_new_session=True)
+        playing = start(words, tmp_path, os.environ, stdout=out.fileno(), new_session=True)
     assert playing.stderr is not None
     with playing.stderr as told:
         line = told.readline()
@@ -222,7 +222,7 @@ def test_a_run_in_real_time_that_is_interrupted_reports_what_was_until_then(tmp_
     kept = tmp_path / "run.jsonl"
     words = ("sim", written(tmp_path, LIVE), "--clock", "real", "--record", str(kept))
     with (tmp_path / "said").open("w") as said:
-        process = WarmProcess(words, cwd=tmp_path, env=os.environ, stdout=said.fileno())
+        process = start(words, tmp_path, os.environ, stdout=said.fileno())
     assert process.stderr is not None
     with process.stderr:
         while '"asked"' not in (kept.read_text() if kept.exists() else ""):

@@ -11,7 +11,7 @@ import pytest
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.sim.scenario import parse_scenario
 from tests.cli.world import Shell
-from tests.warm import HANGS_S, run
+from tests.command import run
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ traffic:
 
 
 def invoke(folder: Path, *args: str) -> tuple[int, str, str]:
-    done = run(("sim", *args), folder, os.environ, "", HANGS_S)
+    done = run(("sim", *args), folder, os.environ)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -20,7 +20,7 @@ import pytest
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.scenario_events import RecordingEnded, RunJudged, ScenarioStarted
 from tests.cli.test_sim import MINE, written
-from tests.warm import HANGS_S, WarmProcess, run
+from tests.command import run, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 class Terminal:
     """A command on a terminal of its own."""
 
-    process: WarmProcess
+    process: subprocess.Popen[str]
     side: int
     said: bytearray = field(default_factory=bytearray)
 
@@ -62,9 +62,7 @@ def on_a_terminal(folder: Path, *words: str) -> Iterator[Terminal]:
     side, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 36, 120, 0, 0))
     env = {**os.environ, "TERM": "xterm-256color"}
-    process = WarmProcess(
-        words, cwd=folder, env=env, start_new_session=True, stdin=theirs, stdout=theirs, stderr=theirs
-    )
+    process = start(words, folder, env, new_session=True, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     try:
         yield Terminal(process, side)
@@ -110,7 +108,7 @@ def test_what_cannot_be_played_says_why_and_ends_as_without_watching(tmp_path: P
 
 
 def test_without_a_terminal_nothing_is_played(tmp_path: Path) -> None:
-    done = run(("sim", written(tmp_path), "--watch"), tmp_path, os.environ, "", HANGS_S)
+    done = run(("sim", written(tmp_path), "--watch"), tmp_path, os.environ)
     assert done.returncode == 2
     assert "--watch needs a terminal" in done.stderr
     assert not (tmp_path / "mine-1.jsonl").exists()

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.cli.world import Shell
-from tests.unheld import beaten
+from tests.loop_time import loop_seconds
 
 pytestmark = pytest.mark.sockets
 LIMIT_S = 2.0
@@ -125,7 +125,7 @@ async def slow(hangs: str, dialect: str = "0.3") -> AsyncIterator[Slow]:
     server = await asyncio.start_server(agent.serve, "127.0.0.1", 0)
     agent.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
-        async with beaten() as agent.passed:
+        async with loop_seconds() as agent.passed:
             yield agent
     finally:
         agent.closing.set()
@@ -238,7 +238,7 @@ class Verb:
 
 
 async def timed(shell: Shell, *args: str) -> Verb:
-    async with beaten() as passed:
+    async with loop_seconds() as passed:
         done = await shell.arun(*args)
         return Verb(done.returncode, done.stderr, passed())
 

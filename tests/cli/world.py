@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests import warm
-from tests.warm import WarmProcess
+from tests import command
 
 
 @dataclass
@@ -37,7 +36,7 @@ class Shell:
         return [sys.executable, "-m", "fleetsim", *args]
 
     def run(self, *args: str, stdin: str = "", timeout: float = 40.0) -> subprocess.CompletedProcess[str]:
-        return warm.run(args, self.home, self.environment(), stdin, timeout)
+        return command.run(args, self.home, self.environment(), stdin, timeout)
 
     async def arun(self, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return await asyncio.to_thread(self.run, *args, stdin=stdin)
@@ -53,9 +52,9 @@ class Shell:
         path.write_text(text, encoding="utf-8")
 
     @contextmanager
-    def up(self, *args: str) -> Iterator[WarmProcess]:
+    def up(self, *args: str) -> Iterator[subprocess.Popen[str]]:
         """``fleetsim up --headless`` on a free port, until left; it must stop by itself when told to."""
-        hub = WarmProcess(("up", "--headless", "--port", "0", *args), cwd=self.home, env=self.environment())
+        hub = command.start(("up", "--headless", "--port", "0", *args), self.home, self.environment())
         assert hub.stderr is not None
         told = self.told = []
         reader = threading.Thread(target=told.extend, args=(hub.stderr,), daemon=True)

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from fleetsim.dashboard.screenshot import take
+from tests.dashboard.driver import EVENTS
 from tests.dashboard.journal import NOW
-from tests.dashboard.stage import EVENTS
 
 FLEET = Path(__file__).parents[2] / "docs/images/fleet.svg"
 

@@ -11,8 +11,8 @@ from typing import Any
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event, OutcomeDecided
 from fleetsim.sim.recording import FORMAT
+from tests.dashboard.driver import EVENTS
 from tests.dashboard.journal import NOW
-from tests.dashboard.stage import EVENTS
 
 BEGAN = NOW - timedelta(minutes=20)
 DURATION_S = 1_200.0

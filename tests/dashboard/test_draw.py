@@ -20,8 +20,8 @@ from fleetsim.dashboard.text import Column, TableRow, layout
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.model.text import neutralise
+from tests.dashboard.driver import fold_view
 from tests.dashboard.journal import HOSTILE, NOW, Journal, an_hour
-from tests.dashboard.stage import fold_view
 
 Seen = tuple[View, dict[str, TaskDetail]]
 
@@ -189,30 +189,6 @@ def test_a_ceremony_tells_when_it_fires_and_then() -> None:
     assert "Sun 14:00Z" in facts
     assert ceremonies.following("every tuesday", "UTC", NOW) == ()
     assert ceremonies.following("0 9 * * *", "Nowhere/Land", NOW) == ()
-
-
-def test_a_target_nobody_can_serve_is_seen_at_its_ceremony() -> None:
-    j = Journal(start=NOW)
-    facts = {"id": "a", "name": "A", "schedule": "0 9 * * *", "skill": "echo", "targets": ["quin"]}
-    warning = "there is no agent “quin” (did you mean “quinn”?)"
-    j.say("ceremony.loaded", ceremonies=[{**facts, "warnings": [warning]}, {**facts, "id": "b"}], errors=[])
-    seen = fold_view(j.events, NOW)
-    doubted, fine = seen.ceremonies
-    assert "! on" in plain([ceremonies.row(doubted, NOW).cells[0]])
-    assert "● on" in plain([ceremonies.row(fine, NOW).cells[0]])
-    assert f"! {warning}" in plain(ceremonies.facts(doubted, NOW, 80))
-
-
-def test_empty_screens_say_what_is_missing() -> None:
-    empty = fold_view([], NOW)
-    assert "Waiting for the hub" in plain(fleet.empty(empty))
-    j = Journal(start=NOW)
-    j.say("config.loaded", agents=[], path="agents.yaml")
-    j.say("ceremony.loaded", ceremonies=[], errors=[])
-    loaded = fold_view(j.events, NOW)
-    assert "fleetsim demo" in plain(fleet.empty(loaded))
-    assert "No ceremonies yet" in plain(ceremonies.empty(loaded))
-    assert "Nothing waits" in plain(inbox.EMPTY)
 
 
 def test_a_lost_feed_never_looks_live() -> None:

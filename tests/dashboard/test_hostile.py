@@ -26,8 +26,8 @@ from rich.text import Text
 import fleetsim.dashboard
 from fleetsim.caller.events import Event
 from fleetsim.model.text import neutralise
+from tests.dashboard.driver import showing
 from tests.dashboard.journal import HOSTILE, NOW, Journal
-from tests.dashboard.stage import showing
 
 sockets = pytest.mark.sockets
 ROOT = Path(__file__).parents[2]
@@ -91,27 +91,27 @@ async def test_no_screen_shows_anything_hostile() -> None:
         "escape",
         "l",
     )
-    async with showing(hostile_events()) as stage:
+    async with showing(hostile_events()) as ui:
         for visit in visits:
-            await stage.press(visit)
-            if stage.focused != "answer":
-                await stage.press("j")
-            shown = stage.text
+            await ui.press(visit)
+            if ui.focused != "answer":
+                await ui.press("j")
+            shown = ui.text
             assert neutralise(shown, limit=len(shown) + 1) == shown
             assert "this screen failed" not in shown
-        assert stage.app.is_running
+        assert ui.app.is_running
 
 
 @sockets
 async def test_whatever_a_screen_hands_to_its_widgets_is_made_harmless_at_the_door() -> None:
-    async with showing(hostile_events()) as stage:
+    async with showing(hostile_events()) as ui:
         for text in HOSTILE:
-            stage.status_line.show([Text(text)])
-            stage.status_line.set_titles(Text(text))
-            await stage.pilot.pause()
-            shown = stage.text
+            ui.status_line.show([Text(text)])
+            ui.status_line.set_titles(Text(text))
+            await ui.pilot.pause()
+            shown = ui.text
             assert neutralise(shown, limit=len(shown) + 1) == shown
-            title = stage.status_line.border_title or ""
+            title = ui.status_line.border_title or ""
             assert neutralise(title, limit=len(title) + 1) == title
 
 
@@ -121,19 +121,19 @@ async def test_a_click_on_markup_does_nothing() -> None:
     about = j.request("quinn", "echo", text="[@click=app.quit]press[/]")
     j.bind(about)
     j.chunk(about, "[@click=app.quit]PRESS ME[/] [link=https://x.example]here[/link]")
-    async with showing(j.events, "2", "enter") as stage:
-        rows = stage.text.split("\n")
+    async with showing(j.events, "2", "enter") as ui:
+        rows = ui.text.split("\n")
         y = next(at for at, row in enumerate(rows) if "PRESS ME" in row)
         assert "[@click=app.quit]PRESS ME[/]" in rows[y]
         x = rows[y].index("PRESS ME")
         for offset in ((x, y), (x + 3, y), (x - 5, y), (rows[y].index("here"), y)):
-            await stage.pilot.click(offset=offset)
-            await stage.settle()
-        assert stage.app.is_running
-        assert not stage.app._exit
+            await ui.pilot.click(offset=offset)
+            await ui.settle()
+        assert ui.app.is_running
+        assert not ui.app._exit
         assert all(
             not segment.style.link
-            for strip in stage.app.screen._compositor.render_strips()
+            for strip in ui.app.screen._compositor.render_strips()
             for segment in strip
             if segment.style
         )
@@ -145,17 +145,17 @@ async def test_what_is_pasted_into_an_answer_is_made_harmless() -> None:
 
     from fleetsim.dashboard.screens.inbox import InboxPane
 
-    async with showing(hostile_events(), "3", "r") as stage:
-        assert isinstance(stage.pane, InboxPane)
-        stage.app.post_message(Paste("a\x1b]52;c;x\x07b\u202ec"))
-        await stage.settle()
-        assert stage.pane.box.text == "a\ufffd]52;c;x\ufffdb\ufffdc"
+    async with showing(hostile_events(), "3", "r") as ui:
+        assert isinstance(ui.pane, InboxPane)
+        ui.app.post_message(Paste("a\x1b]52;c;x\x07b\u202ec"))
+        await ui.settle()
+        assert ui.pane.box.text == "a\ufffd]52;c;x\ufffdb\ufffdc"
 
 
 SCRIPT = """
 import asyncio
 from fleetsim.dashboard.app import FleetApp
-from tests.dashboard.stage import Desk, HandFeed, SetClock
+from tests.dashboard.driver import Desk, HandFeed, SetClock
 from tests.dashboard.test_hostile import hostile_events
 async def main():
     await FleetApp(HandFeed(hostile_events()), Desk(), clock=SetClock(), title="\\x1b]0;t\\x07[@click]").run_async()

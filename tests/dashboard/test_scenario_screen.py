@@ -15,9 +15,9 @@ from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls
 from fleetsim.dashboard.playback import Playback
 from fleetsim.sim.recording import RecordingReader
+from tests.dashboard.driver import EVENTS, SetClock, showing
 from tests.dashboard.journal import HOSTILE
 from tests.dashboard.recordings import a_run, health, start, trouble, verdict, write
-from tests.dashboard.stage import EVENTS, SetClock, showing
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets]  # the real loop, no socket is opened
 
@@ -142,11 +142,11 @@ async def test_a_narrow_terminal_has_verdict_time_and_agents(tmp_path: Path, siz
 
 
 async def test_without_a_recording_there_is_no_such_screen() -> None:
-    async with showing(EVENTS, "6") as stage:
-        assert stage.pane.id == "fleet"
-        assert "Scenario" not in stage.text
-        await stage.press("space", "J", "plus")
-        assert stage.pane.id == "fleet"
+    async with showing(EVENTS, "6") as ui:
+        assert ui.pane.id == "fleet"
+        assert "Scenario" not in ui.text
+        await ui.press("space", "J", "plus")
+        assert ui.pane.id == "fleet"
 
 
 async def test_a_recording_of_a_hub_says_what_it_lacks(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from fleetsim.dashboard.screenshot import take
+from tests.dashboard.driver import EVENTS
 from tests.dashboard.journal import NOW
 from tests.dashboard.pictures import FLEET
-from tests.dashboard.stage import EVENTS
 
 pytestmark = pytest.mark.sockets
 

@@ -21,10 +21,10 @@ from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX, TaskDetail
 from fleetsim.hub.schemas import payload_model
 from fleetsim.model.extensions import Usage
 from fleetsim.sim.scenario_events import AgentHealth, HealthLooked
+from tests.dashboard.driver import fold_view
 from tests.dashboard.journal import NOW, Journal, an_hour, flood
-from tests.dashboard.stage import fold_view
 from tests.recorded import recorded
-from tests.volume import volume
+from tests.scale import scaled
 
 
 def journal() -> Journal:
@@ -67,13 +67,6 @@ def test_agents_are_listed_worst_first_by_the_hubs_words() -> None:
         ("healthy", HealthWord.UP),
     ]
     assert (rows[0].why, rows[0].since, rows[2].since) == ("because", j.at, None)
-
-
-def test_a_share_of_few_runs_is_not_settled() -> None:
-    j = journal()
-    runs(j, "young", 0, 4)
-    (row,) = view(j).agents
-    assert not row.settled
 
 
 def test_a_second_outcome_of_one_request_changes_nothing() -> None:
@@ -466,7 +459,7 @@ NAMES = st.none() | st.sampled_from(("a", "b", "\x1b[31m", ""))
         max_size=12,
     )
 )
-@settings(max_examples=volume(100), deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 def test_no_payload_breaks_the_fold(events: list[Event]) -> None:
     builder = ViewBuilder()
     builder.fold_all(events)

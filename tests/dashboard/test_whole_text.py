@@ -14,8 +14,8 @@ from fleetsim.dashboard.view import ViewBuilder
 from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TaskDetail
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.limits import excerpt, shown_text
+from tests.dashboard.driver import showing
 from tests.dashboard.journal import NOW, Journal
-from tests.dashboard.stage import showing
 
 
 def chunked(count: int, *, end: bool) -> tuple[Journal, dict[str, Any], str]:
@@ -106,18 +106,18 @@ def test_a_long_request_is_marked() -> None:
 @pytest.mark.sockets
 async def test_the_whole_of_4999_chunks_is_shown_once_the_task_ended() -> None:
     j, _, whole = chunked(4_999, end=True)
-    async with showing(j.events) as stage:
-        stage.desk.whole = WholeText(text=whole, chars=len(whole))
-        await stage.press("2", "enter")
-        await stage.settle()
-        page = stage.app.query_one("#live")
+    async with showing(j.events) as ui:
+        ui.desk.whole = WholeText(text=whole, chars=len(whole))
+        await ui.press("2", "enter")
+        await ui.settle()
+        page = ui.app.query_one("#live")
         shown = words(page.lines)  # type: ignore[attr-defined]
         assert "chunk-00000" in shown
         assert "chunk-04998" in shown
         assert shown.count("chunk-") == 4_999
-        assert f"{len(whole):,} characters" in stage.text
+        assert f"{len(whole):,} characters" in ui.text
         assert "…" not in shown
-        assert [asked[0] for asked in stage.desk.asked].count("text") == 1
+        assert [asked[0] for asked in ui.desk.asked].count("text") == 1
 
 
 @pytest.mark.sockets
@@ -125,16 +125,16 @@ async def test_a_text_the_agent_made_too_long_keeps_its_mark_and_one_that_is_gon
     j = Journal(start=NOW)
     about = j.request("quinn", "echo")
     j.end(about, **shown_text("x" * 4_000, chars=2_000_000))
-    async with showing(j.events) as stage:
-        stage.desk.whole = WholeText(text="x" * 100_000, chars=2_000_000)
-        await stage.press("2", "enter", "G")
-        await stage.settle()
-        assert "the first 100,000 of 2,000,000 characters" in stage.text
-    async with showing(j.events) as stage:
-        stage.desk.error = UnknownTarget("the ledger has it no more")
-        await stage.press("2", "enter")
-        assert "the first 4,000 of 2,000,000 characters" in stage.text
-        assert "only an excerpt" in stage.status
+    async with showing(j.events) as ui:
+        ui.desk.whole = WholeText(text="x" * 100_000, chars=2_000_000)
+        await ui.press("2", "enter", "G")
+        await ui.settle()
+        assert "the first 100,000 of 2,000,000 characters" in ui.text
+    async with showing(j.events) as ui:
+        ui.desk.error = UnknownTarget("the ledger has it no more")
+        await ui.press("2", "enter")
+        assert "the first 4,000 of 2,000,000 characters" in ui.text
+        assert "only an excerpt" in ui.status
 
 
 @pytest.mark.sockets
@@ -145,11 +145,11 @@ async def test_a_long_question_is_read_whole_before_it_is_answered() -> None:
     question = "because " * 1_000 + "which?"
     told = {"questionId": "q-1", "kind": "input-required", "checkpoint": 1, "contextId": "c", "systemActor": "user"}
     j.say(f"hitl.request.{about['correlation_id']}", **about, **told, **excerpt(question, name="question"))
-    async with showing(j.events) as stage:
-        stage.desk.whole = WholeText(text=question, chars=len(question))
-        await stage.press("3")
-        await stage.settle()
-        assert "which?" in words(stage.app.query_one("#reading").lines)  # type: ignore[attr-defined]
+    async with showing(j.events) as ui:
+        ui.desk.whole = WholeText(text=question, chars=len(question))
+        await ui.press("3")
+        await ui.settle()
+        assert "which?" in words(ui.app.query_one("#reading").lines)  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

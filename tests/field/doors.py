@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 import re
 import shlex
 import sys
@@ -41,7 +40,6 @@ from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import DataPart, FilePart, Part
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
-from tests import warm
 from tests.cli.world import Shell
 
 Turn: TypeAlias = str | tuple[Part, ...]
@@ -92,11 +90,9 @@ async def running_fleet(home: Path, urls: Mapping[str, str], *, dialect: str | N
         async with asyncio.timeout(60), hub.events.subscribe(after_seq=0) as heard:
             while any(view.tried_at is None for view in hub.broker.views()):
                 await heard.next_batch()
-        command = ["-m", "tests.warm", "fleetsim", "mcp", "--admin"]
+        command = ["-m", "fleetsim", "mcp", "--admin"]
         env = {
             **shell.environment(),
-            "PYTHONPATH": os.getcwd(),
-            warm.PLACE: warm.start(),
             "WORKSTACEAN_URL": hub.url or "",
             "WORKSTACEAN_API_KEY": hub.keys.api_key,
         }

@@ -19,7 +19,7 @@ from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.task import DataPart, FilePart, TextPart
 from tests.field.doors import DOORS, Door, Fleet, running_fleet
 from tests.hub.test_hub_data_questions import clerk
-from tests.volume import WHOLE
+from tests.scale import WHOLE
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

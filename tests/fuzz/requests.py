@@ -9,7 +9,7 @@ from typing import Any
 import h11
 
 from tests.fuzz.target import Target, mutated
-from tests.runtime.line import Line, guests
+from tests.runtime.peer import Peer, guests
 
 Seen = tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes]
 """Method, target, headers and body."""
@@ -54,14 +54,14 @@ def ours(data: bytes) -> list[Seen]:
         await send({"type": "http.response.body"})
 
     async def talk() -> None:
-        line = Line(guests(), app)
+        peer = Peer(guests(), app)
         step = 1 + len(data) // 3 if data[:1] < b"P" else len(data)
         for at in range(0, len(data), step or 1):
-            if not line.gone:
-                line.protocol.data_received(data[at : at + step])
+            if not peer.gone:
+                peer.protocol.data_received(data[at : at + step])
             for _ in range(12):
                 await asyncio.sleep(0)
-        line.wire.close()
+        peer.wire.close()
         await asyncio.sleep(0)
 
     _LOOP.run_until_complete(talk())

@@ -18,7 +18,19 @@ def test_the_tests_are_no_packages_and_their_names_are_unique() -> None:
 
 
 def test_every_test_folder_mirrors_a_package_or_is_known() -> None:
-    known = {"house", "storms", "fuzz", "behaviours", "broken", "interop", "plugin", "bench", "mutation", "field"}
+    known = {
+        "house",
+        "storms",
+        "fuzz",
+        "behaviours",
+        "broken",
+        "interop",
+        "plugin",
+        "bench",
+        "mutation",
+        "field",
+        "golden",
+    }
     packages = {path.name for path in (TOP / "fleetsim").iterdir() if path.is_dir()}
     folders = {path.relative_to(TOP / "tests").parts[0] for path in sources("tests") if path.parent != TOP / "tests"}
     assert folders - known - packages == set()

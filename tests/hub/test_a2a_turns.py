@@ -17,10 +17,10 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.model.call import PushConfig, SendMessage
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.task import DataPart, Message, Role, Task, TaskState
-from tests.hub.test_a2a import NEAR, begun, chained, client, message, until
+from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.test_a2a import begun, client, message, until
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_hub_data_questions import FORM, clerk
-from tests.hub.town import Town, town, worker
 
 
 def talker(name: str = "quinn", skill: str = "chat") -> Agent:
@@ -37,7 +37,7 @@ def within(call: SendMessage, context_id: str) -> SendMessage:
     return structs.replace(call, message=structs.replace(call.message, context_id=context_id))
 
 
-async def said(t: Town, call: SendMessage, *, dialect: str | None = None, key: str) -> tuple[str, Task]:
+async def said(t: LocalHub, call: SendMessage, *, dialect: str | None = None, key: str) -> tuple[str, Task]:
     agent = client(t, dialect, key=key)
     task = await begun(agent, call)
     done = await until(agent, task.task_id, TaskState.COMPLETED)
@@ -47,7 +47,7 @@ async def said(t: Town, call: SendMessage, *, dialect: str | None = None, key: s
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
 async def test_a_conversation_goes_on_with_the_agent_and_in_the_context_it_was_in(dialect: str) -> None:
-    async with town(talker(), talker("ava"), agent_keys=ENV) as t:
+    async with local_hub(talker(), talker("ava"), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         first, task = await said(t, message("one", "chat"), dialect=dialect, key=AVA)
         context = task.context_id
@@ -60,7 +60,7 @@ async def test_a_conversation_goes_on_with_the_agent_and_in_the_context_it_was_i
 
 
 async def test_a_conversation_of_somebody_else_is_not_gone_on_with() -> None:
-    async with town(talker(), agent_keys=ENV) as t:
+    async with local_hub(talker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         first, task = await said(t, message("one", "chat"), key=AVA)
         stolen, _ = await said(t, within(message("two", "chat"), task.context_id), key=QUINN)
@@ -71,7 +71,7 @@ async def test_a_conversation_of_somebody_else_is_not_gone_on_with() -> None:
 
 
 async def test_a_conversation_goes_on_elsewhere_with_what_its_agent_does_not_do() -> None:
-    async with town(talker(), talker("ava", "review"), agent_keys=ENV) as t:
+    async with local_hub(talker(), talker("ava", "review"), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         _, task = await said(t, message("one", "chat"), key=AVA)
         second, _ = await said(t, within(message("two", "review"), task.context_id), key=AVA)
@@ -88,7 +88,7 @@ def given(data: Any, task_id: str) -> SendMessage:
 @pytest.mark.parametrize("skill", ["form", "attached"])
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
 async def test_a_question_in_data_comes_with_its_data_and_takes_data(dialect: str, skill: str) -> None:
-    async with town(clerk()) as t:
+    async with local_hub(clerk()) as t:
         await asyncio.sleep(1)
         agent = client(t, dialect)
         task = await begun(agent, message("go", skill))
@@ -102,18 +102,6 @@ async def test_a_question_in_data_comes_with_its_data_and_takes_data(dialect: st
         assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == 'got [{"amount": 3}]'
 
 
-@pytest.mark.slow
-async def test_a_question_in_data_comes_through_two_hubs_with_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with chained(clerk(), monkeypatch=monkeypatch) as (near, _far):
-        agent = client(near, at=NEAR)
-        task = await begun(agent, message("go", "form"))
-        await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
-        (question,) = near.hub.tracker.questions()
-        assert [listed.part.data for listed in question.parts if isinstance(listed.part, DataPart)] == [FORM]
-        await agent.call(given({"amount": 3}, task.task_id))
-        assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == 'got [{"amount": 3}]'
-
-
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
 async def test_a_webhook_is_told_the_end_at_a_public_address_and_taken_for_no_other(dialect: str) -> None:
     told: list[tuple[str, dict[str, Any]]] = []
@@ -122,7 +110,7 @@ async def test_a_webhook_is_told_the_end_at_a_public_address_and_taken_for_no_ot
         told.append((request.headers.get("authorization", ""), json.loads(await request.body())))
         return Response()
 
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         t.network.addresses["hooks.example"] = ("93.184.216.36",)
         t.network.mount("https://hooks.example", Starlette(routes=[Route("/in", take, methods=["POST"])]))
         await asyncio.sleep(1)

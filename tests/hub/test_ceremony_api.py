@@ -10,9 +10,9 @@ import pytest
 
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.ceremony.written import written
+from tests.hub.local_hub import FOLDER, KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_ownership import told
-from tests.hub.town import FOLDER, KEY, Town, town, worker
 
 SWEEP: dict[str, Any] = {
     "id": "quinn.hourly-sweep",
@@ -25,24 +25,24 @@ SWEEP: dict[str, Any] = {
 PATH = f"/api/ceremonies/{SWEEP['id']}"
 
 
-async def call(t: Town, method: str, path: str, body: Any = None, *, key: str = KEY) -> tuple[int, dict[str, Any]]:
+async def call(t: LocalHub, method: str, path: str, body: Any = None, *, key: str = KEY) -> tuple[int, dict[str, Any]]:
     sent = b"" if method == "GET" else json.dumps(body if body is not None else {}).encode()
     reply = await t.http(method, path, sent, key=key)
     return reply.status, json.loads(reply.body)
 
 
-async def create(t: Town, *, key: str = QUINN, **more: Any) -> tuple[int, dict[str, Any]]:
+async def create(t: LocalHub, *, key: str = QUINN, **more: Any) -> tuple[int, dict[str, Any]]:
     return await call(t, "POST", "/api/ceremonies/create", {**SWEEP, **more}, key=key)
 
 
-async def listed(t: Town, *, key: str = KEY, query: str = "") -> dict[str, dict[str, Any]]:
+async def listed(t: LocalHub, *, key: str = KEY, query: str = "") -> dict[str, dict[str, Any]]:
     status, found = await call(t, "GET", "/api/ceremonies" + query, key=key)
     assert status == 200
     return {row["id"]: row for row in found["data"]}
 
 
 async def test_an_agent_makes_lists_changes_fires_and_deletes_a_ceremony() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         status, made = await create(t)
         assert (status, made["success"], made["data"]["createdBy"]) == (200, True, "quinn")
@@ -63,7 +63,7 @@ async def test_an_agent_makes_lists_changes_fires_and_deletes_a_ceremony() -> No
 
 
 async def test_a_dry_run_says_what_would_be_sent_and_sends_nothing() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t, prompt="look around", targets=["quinn", "rex"])
         seq = t.hub.events.last_seq
@@ -87,7 +87,7 @@ async def test_a_dry_run_says_what_would_be_sent_and_sends_nothing() -> None:
 
 
 async def test_the_list_is_an_array_and_broken_files_are_listed_apart() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         t.files.put(FOLDER / "b.yaml", "id: x\n")
         await asyncio.sleep(6)
         assert (await call(t, "GET", "/api/ceremonies"))[1] == {"success": True, "data": []}
@@ -97,7 +97,7 @@ async def test_the_list_is_an_array_and_broken_files_are_listed_apart() -> None:
 
 
 async def test_every_owner_sees_their_own_and_the_hubs_owner_sees_all() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         for key, ceremony_id in ((QUINN, "q"), (AVA, "a"), (KEY, "s")):
             assert (await create(t, key=key, id=ceremony_id))[0] == 200
@@ -108,7 +108,7 @@ async def test_every_owner_sees_their_own_and_the_hubs_owner_sees_all() -> None:
 
 
 async def test_what_is_left_out_is_filled_in() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         bare = {"id": "b", "name": "B", "schedule": "0 0 1 1 *", "skill": "echo"}
         row = (await call(t, "POST", "/api/ceremonies/create", bare, key=AVA))[1]["data"]
@@ -123,7 +123,7 @@ async def test_what_is_left_out_is_filled_in() -> None:
 @pytest.mark.parametrize("key", [QUINN, AVA, KEY])
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_incident_a_ceremony_is_never_overwritten_by_making_one(key: str, enabled: bool) -> None:  # T-33
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t, enabled=enabled)
         before, rows = t.files.take(FOLDER / f"{SWEEP['id']}.yaml"), await listed(t)
@@ -134,7 +134,7 @@ async def test_incident_a_ceremony_is_never_overwritten_by_making_one(key: str, 
 
 @pytest.mark.parametrize("more", [{}, {"enabled": None}], ids=["left out", "null"])
 async def test_incident_12_a_paused_ceremony_stays_paused_whatever_else_is_changed(more: dict[str, Any]) -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t, enabled=False)
         status, row = await call(t, "POST", f"{PATH}/update", {"name": "Renamed", **more}, key=QUINN)
@@ -145,7 +145,7 @@ async def test_incident_12_a_paused_ceremony_stays_paused_whatever_else_is_chang
 
 
 async def test_incident_14_agents_that_share_a_key_cannot_touch_a_ceremony_of_either() -> None:
-    async with town(worker(), agent_keys={**ENV, "WORKSTACEAN_API_KEY_AVA": QUINN}) as t:
+    async with local_hub(worker(), agent_keys={**ENV, "WORKSTACEAN_API_KEY_AVA": QUINN}) as t:
         assert (await create(t, key=QUINN))[0] == 401
         assert await listed(t) == {}
 
@@ -153,7 +153,7 @@ async def test_incident_14_agents_that_share_a_key_cannot_touch_a_ceremony_of_ei
 @pytest.mark.parametrize("owner", [QUINN, KEY], ids=["another agent's", "the hub's owner's"])
 @pytest.mark.parametrize(("method", "verb"), [("POST", "update"), ("POST", "delete"), ("POST", "run"), ("GET", "runs")])
 async def test_a_ceremony_of_somebody_else_is_not_there(owner: str, method: str, verb: str) -> None:  # T-33
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t, key=owner)
         before, seq = t.files.take(FOLDER / f"{SWEEP['id']}.yaml"), t.hub.events.last_seq
@@ -166,7 +166,7 @@ async def test_a_ceremony_of_somebody_else_is_not_there(owner: str, method: str,
 
 
 async def test_who_made_it_is_stamped_and_stays() -> None:  # T-33
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         assert (await create(t, createdBy="ava"))[1]["data"]["createdBy"] == "quinn"
         status, row = await call(t, "POST", f"{PATH}/update", {"createdBy": "ava", "name": "x"}, key=QUINN)
@@ -181,7 +181,7 @@ async def test_who_made_it_is_stamped_and_stays() -> None:  # T-33
 async def test_a_channel_that_does_not_list_the_owner_is_refused(key: str) -> None:
     page = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
     channels = [Channel(channel_id="77", sinks=(page,), agents=("quinn",))]
-    async with town(worker(), agent_keys=ENV, channels=channels) as t:
+    async with local_hub(worker(), agent_keys=ENV, channels=channels) as t:
         await asyncio.sleep(1)
         said = "notifyChannel: channel “77” does not list “ava” under agents"
         for named in ("77", 77):
@@ -199,7 +199,7 @@ async def test_a_channel_that_does_not_list_the_owner_is_refused(key: str) -> No
 
 async def test_a_channel_that_was_taken_away_does_not_keep_an_owner_from_other_changes() -> None:
     page = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
-    async with town(worker(), agent_keys=ENV, channels=[Channel(channel_id="77", sinks=(page,))]) as t:
+    async with local_hub(worker(), agent_keys=ENV, channels=[Channel(channel_id="77", sinks=(page,))]) as t:
         t.files.put(FOLDER / "c.yaml", written({**SWEEP, "createdBy": "ava", "notifyChannel": "77"}))
         await asyncio.sleep(6)
         status, row = await call(t, "POST", f"{PATH}/update", {"enabled": False}, key=AVA)
@@ -208,7 +208,7 @@ async def test_a_channel_that_was_taken_away_does_not_keep_an_owner_from_other_c
 
 async def test_an_id_that_changed_hands_is_deleted_by_its_owner_of_now() -> None:
     """Between a look at whose it is and the act another may have made one of the same id."""
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t)
         acts = [
@@ -224,7 +224,7 @@ async def test_an_id_that_changed_hands_is_deleted_by_its_owner_of_now() -> None
 
 
 async def test_what_an_owner_before_had_is_not_the_next_ones() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t)
         await call(t, "POST", f"{PATH}/run", key=QUINN)
@@ -237,7 +237,7 @@ async def test_what_an_owner_before_had_is_not_the_next_ones() -> None:
 
 
 async def test_an_owner_follows_the_runs_of_its_ceremonies() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t)
         await create(t, key=KEY, id="s")
@@ -274,7 +274,7 @@ async def test_an_owner_follows_the_runs_of_its_ceremonies() -> None:
     ],
 )
 async def test_an_id_that_is_a_path_or_a_trick_makes_no_file(ceremony_id: Any) -> None:  # T-35
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         before = t.files.content()
         assert (await create(t, id=ceremony_id))[0] == 400
@@ -285,7 +285,7 @@ async def test_an_id_that_is_a_path_or_a_trick_makes_no_file(ceremony_id: Any) -
 @pytest.mark.parametrize("verb", ["update", "delete", "run"])
 @pytest.mark.parametrize("key", [QUINN, KEY])
 async def test_an_address_that_is_a_path_or_a_trick_reaches_no_file(ceremony_id: str, verb: str, key: str) -> None:
-    async with town(worker(), agent_keys=ENV) as t:  # T-35
+    async with local_hub(worker(), agent_keys=ENV) as t:  # T-35
         await asyncio.sleep(1)
         before = t.files.content()
         assert (await t.http("POST", f"/api/ceremonies/{ceremony_id}/{verb}", b"{}", key=key)).status == 404
@@ -308,7 +308,7 @@ async def test_an_address_that_is_a_path_or_a_trick_reaches_no_file(ceremony_id:
     ],
 )
 async def test_a_schedule_that_costs_or_never_fires_is_refused(schedule: str) -> None:  # T-34
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         assert (await create(t, schedule=schedule))[0] == 400
         assert await listed(t) == {}
@@ -316,7 +316,7 @@ async def test_a_schedule_that_costs_or_never_fires_is_refused(schedule: str) ->
 
 @pytest.mark.slow
 async def test_one_owner_has_at_most_a_hundred_ceremonies_and_leaves_room_for_others() -> None:  # T-34
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         said = [(await create(t, id=f"q{n}", schedule="0 0 1 1 *"))[0] for n in range(101)]
         assert said == [200] * 100 + [409]
@@ -336,7 +336,7 @@ async def test_one_owner_has_at_most_a_hundred_ceremonies_and_leaves_room_for_ot
     ],
 )
 async def test_what_a_body_says_is_text_in_the_file_and_nothing_else(more: dict[str, Any]) -> None:  # T-36
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         status, row = await create(t, **more)
         assert status == 200
@@ -366,7 +366,7 @@ async def test_what_a_body_says_is_text_in_the_file_and_nothing_else(more: dict[
     ],
 )
 async def test_a_ceremony_that_cannot_be_is_refused_and_told_why(more: dict[str, Any], says: str) -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         status, said = await create(t, **more)
         assert (status, says in said["error"]) == (400, True), said
@@ -386,13 +386,13 @@ async def test_a_ceremony_that_cannot_be_is_refused_and_told_why(more: dict[str,
     ],
 )
 async def test_a_refusal_is_said_in_the_words_that_workstaceans_tools_know(path: str, body: Any, says: str) -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         assert (await call(t, "POST", path, body, key=QUINN))[1]["error"] == says
 
 
 async def test_what_was_done_is_said_in_the_words_that_workstaceans_tools_know() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t)
         broken = await t.http("POST", "/api/ceremonies/create", b"{", key=QUINN)
@@ -402,6 +402,6 @@ async def test_what_was_done_is_said_in_the_words_that_workstaceans_tools_know()
 
 
 async def test_a_hub_without_a_folder_says_so() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         t.hub.ceremonies = None
         assert (await create(t))[0] == 404

@@ -28,12 +28,11 @@ from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.runtime.limits import ServerLimits
-from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.real import SystemClock, running_runtime, sleep_until
 from fleetsim.runtime.server import listen, serving
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.runtime import VirtualClock
-from tests.bench.same_minute import SetClock
-from tests.hub.town import FOLDER, town
+from tests.hub.local_hub import FOLDER, local_hub
 
 SEED = """\
 id: quinn.daily-digest
@@ -54,6 +53,22 @@ SEEN_S_MAX = 5.0
 E = TypeVar("E", bound=Event)
 
 
+class ShiftedClock(SystemClock):
+    """The machine's clock, moved to another date."""
+
+    def __init__(self, now: datetime) -> None:
+        self.set(now)
+
+    def set(self, now: datetime) -> None:
+        self._offset = now - super().now()
+
+    def now(self) -> datetime:
+        return super().now() + self._offset
+
+    async def sleep_until(self, when: datetime) -> None:
+        await sleep_until(self, when)
+
+
 def quinn() -> Agent:
     agent = Agent("quinn", streaming=False)
 
@@ -71,7 +86,7 @@ def channel(url: str) -> Channel:
 
 
 @dataclass
-class Stage:
+class Story:
     """Where the story takes place: a hub, an agent and a chat, and what the two heard."""
 
     hub: Hub
@@ -116,14 +131,14 @@ class Heard:
 
 
 @asynccontextmanager
-async def in_memory() -> AsyncIterator[Stage]:
+async def in_memory() -> AsyncIterator[Story]:
     heard = Heard()
     url = "http://chat.example:9000"
-    async with town(quinn(), entries={"quinn": WAY}, channels=[channel(url)], door=heard.door) as t:
+    async with local_hub(quinn(), entries={"quinn": WAY}, channels=[channel(url)], door=heard.door) as t:
         t.network.mount(url, heard.receiver())
         clock = t.runtime.clock
         assert isinstance(clock, VirtualClock)
-        yield Stage(
+        yield Story(
             t.hub,
             drop=lambda text: t.files.put(FOLDER / NAME, text),
             set_clock=lambda when: clock.jump((when - clock.now()).total_seconds()),
@@ -133,7 +148,7 @@ async def in_memory() -> AsyncIterator[Stage]:
 
 
 @asynccontextmanager
-async def on_loopback(folder: Path) -> AsyncIterator[Stage]:
+async def on_loopback(folder: Path) -> AsyncIterator[Story]:
     """Real sockets, a real disk and real time, by a clock that is set."""
     heard = Heard()
     listener, chat = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
@@ -144,7 +159,7 @@ async def on_loopback(folder: Path) -> AsyncIterator[Stage]:
         serving(heard.receiver(), ServerLimits(), chat) as url,
         running_runtime() as real,
     ):
-        clock = SetClock(SLOT - timedelta(hours=1))
+        clock = ShiftedClock(SLOT - timedelta(hours=1))
         runtime = replace(real, clock=clock)
         config = FleetConfig(
             agents=(AgentEntry(name="quinn", url=agent, **WAY),), channels={channel(url).channel_id: channel(url)}
@@ -153,7 +168,7 @@ async def on_loopback(folder: Path) -> AsyncIterator[Stage]:
             open_ledger(folder / "ledger.db", clock=clock) as ledger,
             running_hub(config, runtime, ledger, ceremonies=folder) as hub,
         ):
-            yield Stage(hub, (folder / NAME).write_text, clock.set, heard.calls, heard.chat)
+            yield Story(hub, (folder / NAME).write_text, clock.set, heard.calls, heard.chat)
 
 
 async def until(heard: Subscription, kind: type[E]) -> E:
@@ -164,15 +179,15 @@ async def until(heard: Subscription, kind: type[E]) -> E:
                 return event
 
 
-async def tell(stage: Stage) -> None:
+async def tell(story: Story) -> None:
     """The story, from the file to the chat."""
-    async with stage.hub.events.subscribe() as heard, asyncio.timeout(100):
-        hub = stage.hub
+    async with story.hub.events.subscribe() as heard, asyncio.timeout(100):
+        hub = story.hub
         assert hub.ceremonies is not None
         assert hub.ceremonies.list() == ()
-        stage.set_clock(SLOT - BEFORE)
+        story.set_clock(SLOT - BEFORE)
 
-        stage.drop(SEED)  # 1: the file is dropped …
+        story.drop(SEED)  # 1: the file is dropped …
         await until(heard, CeremoniesLoaded)
         seen_at = hub.runtime.clock.now()
         assert (seen_at - (SLOT - BEFORE)).total_seconds() <= SEEN_S_MAX  # 2: … and seen within five seconds
@@ -181,7 +196,7 @@ async def tell(stage: Stage) -> None:
             "Quinn Daily QA Digest",
             "1469080556720623699",
         )
-        assert stage.calls == []
+        assert story.calls == []
 
         fired = await until(heard, CeremonyFired)  # 3: it fires on its cron
         assert (fired.ceremony_id, fired.scheduled_at, fired.trigger) == ("quinn.daily-digest", SLOT, "cron")
@@ -189,7 +204,7 @@ async def tell(stage: Stage) -> None:
 
         ended = await until(heard, CeremonyCompleted)
         (send,) = [
-            call for call in stage.calls if call["method"] == "message/send"
+            call for call in story.calls if call["method"] == "message/send"
         ]  # 4: as any other call of the agent
         assert send["params"]["metadata"]["skillHint"] == "qa_report"
         assert send["params"]["message"]["parts"][0]["text"].startswith("Execute skill: qa_report\n")
@@ -207,29 +222,29 @@ async def tell(stage: Stage) -> None:
             *("quinn", "all green", "ceremony.quinn.daily-digest"),
         )
         await until(heard, NoticeDelivered)  # … and people are told
-        (notice,) = stage.chat
+        (notice,) = story.chat
         assert "Quinn Daily QA Digest" in notice["content"]
         assert "all green" in notice["content"]
 
 
 async def test_the_seeds_story_of_a_ceremony() -> None:
-    async with in_memory() as stage:
-        await tell(stage)
+    async with in_memory() as story:
+        await tell(story)
 
 
 @pytest.mark.sockets
 async def test_the_seeds_story_of_a_ceremony_on_loopback(tmp_path: Path) -> None:
-    async with on_loopback(tmp_path) as stage:
-        await tell(stage)
+    async with on_loopback(tmp_path) as story:
+        await tell(story)
 
 
 @pytest.mark.slow
 async def test_a_ceremony_whose_file_is_gone_fires_no_more() -> None:
-    async with in_memory() as stage, stage.hub.events.subscribe() as heard:
-        stage.set_clock(SLOT - BEFORE)
-        stage.drop(SEED)
+    async with in_memory() as story, story.hub.events.subscribe() as heard:
+        story.set_clock(SLOT - BEFORE)
+        story.drop(SEED)
         await until(heard, CeremonyCompleted)
-        assert stage.hub.ceremonies is not None
-        await stage.hub.runtime.files.remove(FOLDER / NAME)
+        assert story.hub.ceremonies is not None
+        await story.hub.runtime.files.remove(FOLDER / NAME)
         await asyncio.sleep(2 * 86_400)
-        assert len(await stage.hub.ledger.runs()) == 1
+        assert len(await story.hub.ledger.runs()) == 1

@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.agent.builtin import ForgetsTasks
-from fleetsim.model.errors import ConfigError, UnfitAnswer, UnknownTarget
+from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.limits import PARTS_BYTES_MAX, TooMuch
 from fleetsim.model.parts import content_of
 from fleetsim.model.task import DataPart, FilePart, TextPart
+from tests.hub.local_hub import local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_hub_data_questions import FORM, clerk
 from tests.hub.test_hub_parts import BYTES, DATA, DATA_ROW, FILE_ROW, content, filer
 from tests.hub.test_workstacean import call, said
-from tests.hub.town import town, worker
 
 FILE = FilePart(raw=FILE_ROW["bytes"], filename=FILE_ROW["name"], media_type=FILE_ROW["mimeType"])
 LONG = "".join(f"line {n:06}\n" for n in range(25_000))
@@ -44,22 +43,8 @@ def novelist() -> Agent:
     return agent
 
 
-@pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
-@pytest.mark.parametrize("streaming", [True, False])
-async def test_a_chat_carries_a_file_and_data_in_and_out(wire: str, streaming: bool) -> None:
-    async with town(filer(streaming=streaming), entries={"filer": {"wire": wire}}, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
-        body = {"agent": "filer", "skill": "copy", "message": "here", "parts": [FILE_ROW, DATA_ROW]}
-        row = await said(t, "/api/a2a/chat", body, key=AVA)
-        assert (row["status"], row["response"]) == ("done", "2 copied")
-        assert [content(part) for part in row["parts"]] == [BYTES, DATA]
-        assert (row["partsTotal"], row["parts"][0]["name"]) == (2, FILE_ROW["name"])
-        later = await said(t, f"/api/a2a/task/{row['correlationId']}", key=AVA)
-        assert later["parts"] == row["parts"]
-
-
 async def test_a_chat_and_delegated_work_may_be_parts_alone_and_not_nothing() -> None:
-    async with town(filer(), agent_keys=ENV) as t:
+    async with local_hub(filer(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         for path in ("chat", "delegate"):
             body: dict[str, Any] = {"agent": "filer", "skill": "copy", "parts": [DATA_ROW]}
@@ -74,7 +59,7 @@ async def test_a_chat_and_delegated_work_may_be_parts_alone_and_not_nothing() ->
 
 
 async def test_the_client_sends_parts_and_gets_those_of_the_answer() -> None:
-    async with town(filer(), agent_keys=ENV) as t:
+    async with local_hub(filer(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
         answer = await ava.chat_with_agent("filer", "here", skill="copy", parts=[FILE, DataPart(data=DATA)])
@@ -89,7 +74,7 @@ async def test_the_client_sends_parts_and_gets_those_of_the_answer() -> None:
 
 
 async def test_what_is_wrong_with_parts_is_said_and_nothing_is_sent() -> None:
-    async with town(filer(), agent_keys=ENV) as t:
+    async with local_hub(filer(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
         for wrong in ({"kind": "file", "bytes": "not base64!"}, {"kind": "stone"}, {"kind": "file", "path": "x"}):
@@ -101,35 +86,11 @@ async def test_what_is_wrong_with_parts_is_said_and_nothing_is_sent() -> None:
         assert (await t.remote.tasks())["recent"] == []
 
 
-async def test_a_long_text_passes_whole_in_both_directions() -> None:
-    async with town(novelist(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
-        ava = t.agents_client(AVA)
-        told = await ava.chat_with_agent("novelist", "a novel", skill="write")
-        assert (told.text, told.truncated, told.text_chars) == (LONG, False, len(LONG))
-        assert (await ava.chat_with_agent("novelist", LONG, skill="count")).text == str(len(LONG))
-
-
 async def test_an_agent_that_failed_gives_its_reason_and_what_it_had() -> None:
-    async with town(novelist(), agent_keys=ENV) as t:
+    async with local_hub(novelist(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         told = await t.agents_client(AVA).chat_with_agent("novelist", "x", skill="give_up")
         assert (told.success, told.error, told.parts[0].data) == (False, "no ink", {"tried": 3})
-
-
-@pytest.mark.parametrize("skill", ["form", "attached"])
-async def test_a_question_that_is_data_comes_with_its_schema_and_is_answered_with_data(skill: str) -> None:
-    async with town(clerk(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
-        ava = t.agents_client(AVA)
-        asked = await ava.chat_with_agent("clerk", "a refund", skill=skill)
-        assert asked.status == "input-required"
-        assert (asked.parts[0].data, asked.answer_schema) == (FORM, FORM["schema"])
-        going = {"context_id": asked.context_id, "task_id": asked.task_id}
-        with pytest.raises(UnfitAnswer, match="amount"):
-            await ava.chat_with_agent("clerk", parts=[DataPart(data={"amount": 0})], **going)
-        told = await ava.chat_with_agent("clerk", parts=[DataPart(data={"amount": 3})], **going)
-        assert (told.status, told.text) == ("done", f"got {json.dumps([{'amount': 3}])}")
 
 
 async def test_the_file_of_a_question_comes_with_its_content() -> None:
@@ -141,7 +102,7 @@ async def test_the_file_of_a_question_comes_with_its_content() -> None:
         answer = await task.ask_message("sign this")
         return f"{sum(isinstance(part, FilePart) for part in answer.parts)} signed"
 
-    async with town(agent, agent_keys=ENV) as t:
+    async with local_hub(agent, agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
         asked = await ava.chat_with_agent("notary", "x")
@@ -150,19 +111,8 @@ async def test_the_file_of_a_question_comes_with_its_content() -> None:
         assert done.text == "1 signed"
 
 
-async def test_two_questions_at_once_are_told_apart_and_each_gets_its_answer() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
-        ava = t.agents_client(AVA)
-        asked = [await ava.chat_with_agent("quinn", "ship", skill="ask") for _ in range(2)]
-        for answer, question in reversed(list(zip(("main", "next"), asked, strict=True))):
-            going = {"context_id": question.context_id, "task_id": question.task_id}
-            told = await ava.chat_with_agent("quinn", answer, **going)
-            assert (told.text, told.correlation_id) == (f"going with {answer}", question.correlation_id)
-
-
 async def test_who_asked_may_cancel_and_is_told_that_it_was_cancelled() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         work = await t.agents_client(AVA).delegate("quinn", "ponder", "think")
         await asyncio.sleep(5)
@@ -174,7 +124,7 @@ async def test_who_asked_may_cancel_and_is_told_that_it_was_cancelled() -> None:
 
 
 async def test_an_operators_paths_of_workstacean_carry_the_data_of_a_question_and_of_its_answer() -> None:
-    async with town(clerk()) as t:
+    async with local_hub(clerk()) as t:
         await asyncio.sleep(1)
         (cid,) = await t.remote.submit({"text": "a refund", "targets": ["clerk"], "skill": "form"})
         await t.remote.task(cid, wait_s=60)
@@ -187,22 +137,9 @@ async def test_an_operators_paths_of_workstacean_carry_the_data_of_a_question_an
 
 
 async def test_a_message_from_outside_may_carry_parts() -> None:
-    async with town(filer()) as t:
+    async with local_hub(filer()) as t:
         await asyncio.sleep(1)
         payload = {"content": "here", "skill": "copy", "targets": ["filer"], "parts": [DATA_ROW]}
         sent = await said(t, "/publish", {"topic": "message.inbound.app.room", "payload": payload})
         (cid,) = sent["correlationIds"]
         assert (await t.hub.tracker.wait(cid)).parts[0].data == DATA
-
-
-async def test_a_moved_task_is_told_of_in_the_answer() -> None:
-    agent = Agent("quinn", interceptors=[ForgetsTasks])
-
-    @agent.skill("echo")
-    async def echo(task: SkillContext) -> str:
-        return task.text
-
-    async with town(agent) as t:
-        await asyncio.sleep(1)
-        told = await t.remote.chat_with_agent("quinn", "hi", skill="echo", task_id="t-asked", context_id="c-asked")
-        assert (told.text, len(told.warnings), told.task_id != "t-asked") == ("hi", 1, True)

@@ -9,9 +9,8 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.client import AgentClient
-from fleetsim.client.conversation import Conversation
 from tests.client.scripted import CARD, ScriptedAgent, task
-from tests.hub.town import town
+from tests.hub.local_hub import local_hub
 
 URL = "http://quinn.example:8000/a2a"
 
@@ -40,7 +39,7 @@ def empty_ids(value: Any) -> bool:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_each_turn_with_a_0_1_agent_is_in_the_session_that_the_first_one_sent(stream: bool) -> None:
-    async with town(talker()) as t:
+    async with local_hub(talker()) as t:
         client = AgentClient(URL, runtime=t.runtime, dialect="0.1")
         first = await client.follow("one", stream=stream).end()
         second = await client.follow("two", stream=stream, context_id=first.context_id).end()
@@ -49,7 +48,7 @@ async def test_each_turn_with_a_0_1_agent_is_in_the_session_that_the_first_one_s
 
 
 async def test_a_streamed_0_1_question_and_the_answer_to_it_name_the_session() -> None:
-    async with town(talker()) as t:
+    async with local_hub(talker()) as t:
         client = AgentClient(URL, runtime=t.runtime, dialect="0.1")
         asked = await client.follow("ask").end()
         assert asked.waiting
@@ -63,7 +62,7 @@ async def test_a_0_1_agent_that_names_no_session_is_in_the_one_that_the_first_tu
     asks = {"id": "t-1", "status": {"state": "input-required", "message": words}}
     card = {**CARD, "url": URL, "capabilities": {"streaming": True}}
     agent = ScriptedAgent({"tasks/sendSubscribe": [asks], "*": asks}, card=card)
-    async with town(peers={"quinn": agent.app}, entries={"quinn": {"wire": "0.1"}}) as t:
+    async with local_hub(peers={"quinn": agent.app}, entries={"quinn": {"wire": "0.1"}}) as t:
         client = AgentClient(URL, runtime=t.runtime, dialect="0.1")
         asked = await client.follow("go", stream=stream).end()
         assert asked.context_id
@@ -75,29 +74,8 @@ async def test_a_0_1_agent_that_names_no_session_is_in_the_one_that_the_first_tu
         assert sends[-1]["sessionId"] == talk.context_id
 
 
-async def test_a_conversation_with_a_0_1_agent_goes_on_in_its_session() -> None:
-    async with town(talker()) as t:
-        chat = Conversation(AgentClient(URL, runtime=t.runtime, dialect="0.1"))
-        texts = [(await chat.say(words)).text for words in ("one", "two")]
-        assert chat.context_id
-        assert texts == [f"{chat.context_id}: one", f"{chat.context_id}: two"]
-
-
-async def test_through_the_hub_too() -> None:
-    async with town(talker(), entries={"quinn": {"wire": "0.1"}}) as t:
-        await asyncio.sleep(1)
-        first = await t.remote.chat_with_agent("quinn", "ask", wait_s=20)
-        assert first.status == "input-required"
-        done = await t.remote.chat_with_agent(
-            "quinn", "Paris", wait_s=20, context_id=first.context_id, task_id=first.task_id
-        )
-        again = await t.remote.chat_with_agent("quinn", "two", wait_s=20, context_id=done.context_id)
-        assert first.context_id
-        assert (done.text, again.text) == (f"{first.context_id}: Paris", f"{first.context_id}: two")
-
-
 async def test_no_door_of_the_hub_gives_out_an_empty_context_and_each_takes_one_back() -> None:
-    async with town(peers={"quinn": without_context().app}) as t:
+    async with local_hub(peers={"quinn": without_context().app}) as t:
         await asyncio.sleep(1)
         (cid,) = await t.remote.submit({"text": "go", "targets": ["quinn"], "conversation": True})
         await asyncio.sleep(5)

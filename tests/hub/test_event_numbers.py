@@ -8,18 +8,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple, TypeVar
 
+import pytest
+
+from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.events import OutcomeDecided, RequestAccepted, StreamBroken
+from fleetsim.caller.fleet_events import ConfigRejected
 from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.ledger.sqlite import SqliteLedger
 from fleetsim.caller.ledger.sqlite.storage import InlineStorage, Operation
+from fleetsim.hub import journal
 from fleetsim.hub.journal import GATHER_S, HOLD_S
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.sse import read_events
 from fleetsim.sim.simulation import DiskSession, SimulatedDisk
 from tests.caller.ledgers import opener
+from tests.hub.local_hub import HUB, LocalHub, local_hub, worker
 from tests.hub.test_event_streams import stream
-from tests.hub.town import HUB, Town, town, worker
 
 T = TypeVar("T")
 
@@ -51,11 +56,11 @@ class Session(DiskSession):
 class Reader:
     """One that notes what it is told."""
 
-    def __init__(self, t: Town, **headers: str) -> None:
+    def __init__(self, t: LocalHub, **headers: str) -> None:
         self.told: list[Told] = []
         self._reading = asyncio.ensure_future(self._read(t, headers))
 
-    async def _read(self, t: Town, headers: dict[str, str]) -> None:
+    async def _read(self, t: LocalHub, headers: dict[str, str]) -> None:
         with suppress(FleetsimError):
             async with t.runtime.transport.open(stream("?after=0", **headers)) as incoming:
                 async for event in read_events(incoming):
@@ -72,7 +77,7 @@ class Reader:
 
 
 class Place(NamedTuple):
-    t: Town
+    t: LocalHub
     disk: SimulatedDisk
     session: Session
 
@@ -84,7 +89,7 @@ async def place() -> AsyncIterator[Place]:
     await storage.start()
     disk = SimulatedDisk(storage)
     session = Session(disk)
-    async with town(worker(), ledger=SqliteLedger(session, LedgerLimits())) as t:
+    async with local_hub(worker(), ledger=SqliteLedger(session, LedgerLimits())) as t:
         await asyncio.sleep(1)
         try:
             yield Place(t, disk, session)
@@ -93,7 +98,7 @@ async def place() -> AsyncIterator[Place]:
     await storage.stop()
 
 
-def request(t: Town, skill: str = "echo") -> SkillRequest:
+def request(t: LocalHub, skill: str = "echo") -> SkillRequest:
     return SkillRequest(correlation_id=t.runtime.ids.new(), text="hi", skill=skill, targets=("quinn",))
 
 
@@ -232,3 +237,23 @@ async def test_a_request_that_a_killed_hub_had_recorded_is_told_of_once_and_befo
             assert sum(e.correlation_id == cid and isinstance(e, EITHER) for e in told) == 2
         (event,) = [e for e in told if e.correlation_id == begun and isinstance(e, RequestAccepted)]
         assert (event.agent, event.skill, event.text.text, event.targets) == ("quinn", "echo", "hi", ("quinn",))
+
+
+async def test_one_warning_counts_the_events_that_were_lost_while_nothing_could_be_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with place() as p:
+        await asyncio.sleep(10)
+        events = p.t.hub.events
+        p.disk.full = True
+        events.publish(ConfigRejected(path="a", error="first"))
+        await asyncio.sleep(1)  # the journal has taken this one and tries to write it
+        for number in range(KEEP_MAX + 5):
+            events.publish(ConfigRejected(path="a", error=str(number)))
+        p.disk.full = False
+        await asyncio.sleep(60)
+        events.publish(ConfigRejected(path="a", error="last"))
+        await asyncio.sleep(60)
+        warnings = [record for record in caplog.records if record.name == journal.__name__]
+        assert [record.args for record in warnings] == [(5,)]
+        assert await p.t.ledger.last_seq() == events.last_seq

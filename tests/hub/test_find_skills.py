@@ -11,9 +11,9 @@ import pytest
 from fleetsim.agent import Agent, Effect, SkillContext, SkillFailed
 from fleetsim.caller.fleet import AuthEntry
 from fleetsim.client.hub_tools import RESULT_CHARS_MAX
+from tests.hub.local_hub import KEY, LocalHub, local_hub
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_workstacean import call, said
-from tests.hub.town import KEY, Town, town
 
 
 def filer(name: str, *, confidence: float, works: bool = True) -> Agent:
@@ -38,7 +38,7 @@ def filer(name: str, *, confidence: float, works: bool = True) -> Agent:
     return agent
 
 
-async def asked(t: Town, agent: str, times: int) -> None:
+async def asked(t: LocalHub, agent: str, times: int) -> None:
     for _ in range(times):
         (cid,) = await t.remote.submit({"text": "x", "targets": [agent], "skill": "file_bug"})
         await t.hub.tracker.wait(cid)
@@ -46,7 +46,7 @@ async def asked(t: Town, agent: str, times: int) -> None:
 
 async def test_skills_are_ranked_by_declared_confidence_and_then_by_what_was_measured() -> None:
     fleet = (filer("boaster", confidence=1.0, works=False), filer("modest", confidence=0.8))
-    async with town(*fleet, agent_keys=ENV) as t:
+    async with local_hub(*fleet, agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
         first = await ava.find_skills(domain="board", path="bugs", direction="increase")
@@ -69,7 +69,7 @@ async def test_an_agents_key_sees_who_there_is_and_no_address_and_no_credential(
 ) -> None:
     monkeypatch.setenv("QUINN_SECRET", "s" * 20)
     entries = {"quinn": {"auth": AuthEntry(scheme="bearer", env="QUINN_SECRET"), "tags": ("board",)}}
-    async with town(filer("quinn", confidence=1.0), entries=entries, agent_keys=ENV) as t:
+    async with local_hub(filer("quinn", confidence=1.0), entries=entries, agent_keys=ENV) as t:
         await asyncio.sleep(1)
         (row,) = await t.agents_client(AVA).list_agents()
         assert set(row) == {"name", "description", "tags", "enabled", "health", "skills", "streaming"}
@@ -83,7 +83,7 @@ async def test_an_agents_key_sees_who_there_is_and_no_address_and_no_credential(
 
 @pytest.mark.parametrize("key", [AVA, KEY])
 async def test_the_api_finds_skills_for_any_key_and_refuses_an_odd_query(key: str) -> None:
-    async with town(filer("quinn", confidence=0.5), agent_keys=ENV) as t:
+    async with local_hub(filer("quinn", confidence=0.5), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         (row,) = await said(t, "/api/skills?domain=board&direction=increase&text=bug", key=key)
         assert row["effects"] == [{"domain": "board", "path": "bugs.open", "delta": 1.0, "confidence": 0.5}]
@@ -95,7 +95,7 @@ async def test_the_api_finds_skills_for_any_key_and_refuses_an_odd_query(key: st
 
 async def test_a_model_finds_who_can_do_something_and_asks_that_agent() -> None:
     fleet = (filer("boaster", confidence=0.2), filer("modest", confidence=0.8))
-    async with town(*fleet, agent_keys=ENV) as t:
+    async with local_hub(*fleet, agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
         agents = await ava.call("list_agents", {})
@@ -121,7 +121,7 @@ async def test_the_largest_card_fits_into_one_result_of_a_model() -> None:
         async def work(task: SkillContext) -> str:
             return "done"
 
-    async with town(many, agent_keys=ENV) as t:
+    async with local_hub(many, agent_keys=ENV) as t:
         await asyncio.sleep(1)
         for hub in (t.agents_client(AVA), t.remote):
             listed = await hub.call("list_agents", {})

@@ -14,14 +14,14 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.fleet import AuthEntry
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import EditChunk, Match, Status
-from tests.hub.town import Town, town, worker
+from tests.hub.local_hub import LocalHub, local_hub, worker
 
 QUINN = "http://quinn.example:8000"
 CARD = Match(origin=QUINN, path="/.well-known/*")
 POLLED = {"push": "off", "streaming": False}
 
 
-async def change_card(t: Town, edit: Callable[[dict[str, Any]], None]) -> None:
+async def change_card(t: LocalHub, edit: Callable[[dict[str, Any]], None]) -> None:
     """From now on the agent's card is another one, and the hub has seen it."""
 
     def edited(chunk: bytes) -> bytes:
@@ -39,14 +39,14 @@ def older(card: dict[str, Any]) -> None:
     card.update(protocolVersion="0.3.0", url=f"{QUINN}/elsewhere", preferredTransport="JSONRPC")
 
 
-def calls(t: Town, since: int = 0) -> list[tuple[str, str]]:
+def calls(t: LocalHub, since: int = 0) -> list[tuple[str, str]]:
     """(path, method) of what the hub asked the agent, but for cards."""
     seen = [request for request in list(t.network.seen)[since:] if request.url.startswith(QUINN)]
     posted = [request for request in seen if request.method == "POST"]
     return [(request.url.removeprefix(QUINN), request.rpc_method) for request in posted]
 
 
-async def start(t: Town, skill: str = "ponder", cid: str = "c-1", **more: Any) -> None:
+async def start(t: LocalHub, skill: str = "ponder", cid: str = "c-1", **more: Any) -> None:
     await asyncio.sleep(1)
     await t.hub.submit(SkillRequest(correlation_id=cid, text="x", skill=skill, targets=("quinn",), **more))
     await asyncio.sleep(5)
@@ -54,7 +54,7 @@ async def start(t: Town, skill: str = "ponder", cid: str = "c-1", **more: Any) -
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_polls_go_where_and_how_the_work_was_sent_whatever_the_card_says_by_then(restarts: bool) -> None:
-    async with town(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
+    async with local_hub(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
         await start(t)
         await change_card(t, older)
         if restarts:
@@ -68,7 +68,7 @@ async def test_polls_go_where_and_how_the_work_was_sent_whatever_the_card_says_b
 
 
 async def test_an_answer_goes_out_as_the_work_did() -> None:
-    async with town(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
+    async with local_hub(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
         await start(t, "ask")
         await asyncio.sleep(40)
         await change_card(t, older)
@@ -79,7 +79,7 @@ async def test_an_answer_goes_out_as_the_work_did() -> None:
         assert {path for path, _ in calls(t, before)} == {"/a2a"}
 
 
-def posts(t: Town, since: int = 0) -> list[tuple[str, str, str | None, str | None]]:
+def posts(t: LocalHub, since: int = 0) -> list[tuple[str, str, str | None, str | None]]:
     """(URL, method, key, tenant) of every call the hub made to any agent."""
     seen = [request for request in list(t.network.seen)[since:] if request.method == "POST" and request.rpc_method]
     headers = [request.request.headers for request in seen]
@@ -109,7 +109,7 @@ async def test_open_work_stays_where_it_was_sent_and_shows_the_current_key_at_it
 ) -> None:
     monkeypatch.setenv("QUINN_KEY", "canary")
     monkeypatch.setenv("OTHER_KEY", "other")
-    async with town(worker(), entries={"quinn": {**POLLED, **LOCKED, "url": QUINN}}) as t:
+    async with local_hub(worker(), entries={"quinn": {**POLLED, **LOCKED, "url": QUINN}}) as t:
         await start(t)
         (entry,) = t.hub.config.agents
         t.hub.config = replace(t.hub.config, agents=(replace(entry, **changed),))
@@ -121,7 +121,7 @@ async def test_open_work_stays_where_it_was_sent_and_shows_the_current_key_at_it
 
 
 async def test_an_agent_replaced_by_one_of_another_version_is_called_as_its_new_card_says() -> None:
-    async with town(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
+    async with local_hub(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
         await start(t)
         gone = {"jsonrpc": "2.0", "id": None, "error": {"code": -32601, "message": "no such method"}}
         await _card_seen_only_by_who_asks_again(t)
@@ -134,7 +134,7 @@ async def test_an_agent_replaced_by_one_of_another_version_is_called_as_its_new_
         assert calls(t, before)[0] == ("/a2a", "message/stream"), "new work is sent in the new form at once"
 
 
-async def _card_seen_only_by_who_asks_again(t: Town) -> None:
+async def _card_seen_only_by_who_asks_again(t: LocalHub) -> None:
     def edited(chunk: bytes) -> bytes:
         card = json.loads(chunk)
         older(card)
@@ -164,7 +164,7 @@ def without_extensions(card: dict[str, Any]) -> None:
 
 
 async def test_a_gate_declared_when_the_work_began_stays_though_the_card_drops_it() -> None:
-    async with town(careful("gated"), worker("ava"), entries={"quinn": POLLED}) as t:
+    async with local_hub(careful("gated"), worker("ava"), entries={"quinn": POLLED}) as t:
         await start(t, "deploy", dispatcher_agent="ava")
         await change_card(t, without_extensions)
         await asyncio.sleep(120)
@@ -175,7 +175,7 @@ async def test_a_gate_declared_when_the_work_began_stays_though_the_card_drops_i
 
 
 async def test_a_gate_still_counts_after_a_restart_what_was_asked_before_it() -> None:
-    async with town(careful("gated"), entries={"quinn": POLLED}) as t:
+    async with local_hub(careful("gated"), entries={"quinn": POLLED}) as t:
         await start(t, "deploy")
         await asyncio.sleep(60)
         (question,) = t.hub.tracker.questions()
@@ -187,7 +187,7 @@ async def test_a_gate_still_counts_after_a_restart_what_was_asked_before_it() ->
 
 @pytest.mark.slow
 async def test_a_veto_window_outlives_the_hub_for_the_time_it_has_left() -> None:
-    async with town(careful("veto"), entries={"quinn": POLLED}) as t:
+    async with local_hub(careful("veto"), entries={"quinn": POLLED}) as t:
         await start(t, "deploy")
         (window,) = t.hub.hitl.vetoes()
         await asyncio.sleep(20)
@@ -203,7 +203,7 @@ async def test_a_veto_window_outlives_the_hub_for_the_time_it_has_left() -> None
 
 
 async def test_work_may_still_be_vetoed_after_a_restart() -> None:
-    async with town(careful("veto"), entries={"quinn": POLLED}) as t:
+    async with local_hub(careful("veto"), entries={"quinn": POLLED}) as t:
         await start(t, "deploy")
         await t.restart()
         assert t.hub.hitl.veto("c-1", by="ada")

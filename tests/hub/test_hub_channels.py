@@ -9,29 +9,29 @@ from typing import Any
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.caller.fleet_events import ConfigReloaded
 from fleetsim.testbed.runtime import MemoryPrograms
+from tests.hub.local_hub import AGENTS, KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV
 from tests.hub.test_ownership import told as streamed
 from tests.hub.test_ownership import waiting
-from tests.hub.town import AGENTS, KEY, Town, town, worker
 
 PAGE = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
 OPS = Channel(channel_id="ops", sinks=(PAGE,), agents=("quinn",))
 
 
-def told(t: Town) -> list[str]:
+def told(t: LocalHub) -> list[str]:
     """What was read from standard input by programs of channels, in order."""
     assert isinstance(t.runtime.programs, MemoryPrograms)
     return [run.stdin.decode() for run in t.runtime.programs.runs]
 
 
-async def data(t: Town, method: str, path: str, status: int = 200) -> Any:
+async def data(t: LocalHub, method: str, path: str, status: int = 200) -> Any:
     reply = await t.http(method, path, b"{}" if method == "POST" else b"")
     assert reply.status == status
     return json.loads(reply.body).get("data")
 
 
 async def test_the_api_lists_channels_and_tests_one() -> None:
-    async with town(worker(), channels=[OPS]) as t:
+    async with local_hub(worker(), channels=[OPS]) as t:
         assert await data(t, "POST", "/api/channels/ops/test") == [
             {"sink": "command /usr/bin/page", "attempts": 1, "reason": ""}
         ]
@@ -56,7 +56,7 @@ async def test_the_api_lists_channels_and_tests_one() -> None:
 
 async def test_a_channel_that_is_written_into_agents_yaml_is_there_within_five_seconds() -> None:
     fleet = "agents: [{name: quinn, url: 'http://quinn.example:8000/a2a'}]\n"
-    async with town(worker(), agents_yaml=fleet) as t:
+    async with local_hub(worker(), agents_yaml=fleet) as t:
         assert await data(t, "GET", "/api/channels") == []
         t.files.put(AGENTS, fleet + "channels: {ops: {sinks: [{kind: command, argv: [page]}]}}\n")
         await asyncio.sleep(5)
@@ -67,7 +67,7 @@ async def test_a_channel_that_is_written_into_agents_yaml_is_there_within_five_s
 
 
 async def test_an_agent_does_not_see_how_people_are_told_of_its_requests() -> None:
-    async with town(worker(), agent_keys=ENV, channels=[OPS], question_channels=("ops",)) as t:
+    async with local_hub(worker(), agent_keys=ENV, channels=[OPS], question_channels=("ops",)) as t:
         await asyncio.sleep(1)
         cid, *_ = await waiting(t, AVA)
         topics = [event["topic"] for event in await streamed(t, AVA, 100)]

@@ -13,7 +13,7 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import EditChunk, LoseReply, Match
-from tests.hub.town import Town, town
+from tests.hub.local_hub import LocalHub, local_hub
 
 QUINN = "http://quinn.example:8000"
 
@@ -34,7 +34,7 @@ def quinn(spoken: str, ran: list[str], *, streaming: bool = True) -> Agent:
     return agent
 
 
-async def lie(t: Town, spoken: str) -> None:
+async def lie(t: LocalHub, spoken: str) -> None:
     """From now on the card reads as the other dialect, and the hub has seen it."""
 
     def edit(chunk: bytes) -> bytes:
@@ -50,11 +50,11 @@ async def lie(t: Town, spoken: str) -> None:
     await t.hub.broker.refresh("quinn")
 
 
-def methods(t: Town) -> list[str]:
+def methods(t: LocalHub) -> list[str]:
     return [r.rpc_method for r in t.network.seen if r.url.startswith(QUINN) and r.method == "POST"]
 
 
-def refusals(t: Town, spoken: str) -> int:
+def refusals(t: LocalHub, spoken: str) -> int:
     """How many calls went out in the dialect the agent does not know."""
     return sum(("/" in method) is (spoken == "1.0") for method in methods(t))
 
@@ -66,7 +66,7 @@ async def test_an_agent_whose_card_names_another_dialect_does_its_work_once_and_
     spoken: str, push: str, streaming: bool
 ) -> None:
     ran: list[str] = []
-    async with town(quinn(spoken, ran, streaming=streaming), entries={"quinn": {"push": push}}) as t:
+    async with local_hub(quinn(spoken, ran, streaming=streaming), entries={"quinn": {"push": push}}) as t:
         await lie(t, spoken)
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="30 s", skill="work", targets=("quinn",)))
         outcome = await t.hub.tracker.wait("c-1")
@@ -88,7 +88,7 @@ async def test_an_agent_whose_card_names_another_dialect_does_its_work_once_and_
 
 
 async def test_work_under_way_in_the_other_dialect_is_followed_and_answered_after_a_restart() -> None:
-    async with town(quinn("1.0", []), entries={"quinn": {"push": "off"}}) as t:
+    async with local_hub(quinn("1.0", []), entries={"quinn": {"push": "off"}}) as t:
         await lie(t, "1.0")
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="go", skill="ask", targets=("quinn",)))
         await asyncio.sleep(20)
@@ -100,7 +100,7 @@ async def test_work_under_way_in_the_other_dialect_is_followed_and_answered_afte
 
 async def test_a_lost_answer_to_the_second_send_is_looked_for_and_never_sent_again() -> None:
     ran: list[str] = []
-    async with town(quinn("1.0", ran), entries={"quinn": {"push": "off"}}) as t:
+    async with local_hub(quinn("1.0", ran), entries={"quinn": {"push": "off"}}) as t:
         await lie(t, "1.0")
         t.network.fault(LoseReply(), Match(origin=QUINN, rpc_method="SendMessage"))
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="5 s", skill="work", targets=("quinn",)))

@@ -9,7 +9,7 @@ import pytest
 
 from fleetsim.caller.event_wire import payload
 from fleetsim.model.work import OutcomeKind, SkillRequest
-from tests.hub.town import town, worker
+from tests.hub.local_hub import local_hub, worker
 
 CEREMONY = 'id: tick\nname: Tick\nschedule: "0 0 1 1 *"\nskill: echo\ntargets: [quinn]\n'
 BODY = json.dumps(
@@ -22,7 +22,7 @@ BODY = json.dumps(
     "path", ["/api/ceremonies", "/api/ceremonies/tick", "/api/ceremonies/new", "/api/ceremonies/tick/runs"]
 )
 async def test_ceremonies_are_changed_on_no_other_paths_than_their_own(method: str, path: str) -> None:
-    async with town(worker(), ceremony=CEREMONY) as t:
+    async with local_hub(worker(), ceremony=CEREMONY) as t:
         await asyncio.sleep(1)
         before = t.hub.require_scheduler().rows()
         assert (await t.http(method, path, BODY)).status in {404, 405}
@@ -33,7 +33,7 @@ async def test_ceremonies_are_changed_on_no_other_paths_than_their_own(method: s
 
 @pytest.mark.slow
 async def test_what_a_person_answers_is_in_no_event_and_what_is_asked_may_be_left_alone() -> None:
-    async with town(worker(), question_ttl_s=60.0, question_expiry="leave", poll_interval_s=5.0) as t:
+    async with local_hub(worker(), question_ttl_s=60.0, question_expiry="leave", poll_interval_s=5.0) as t:
         await asyncio.sleep(1)
         for cid in ("c-1", "c-2"):
             await t.hub.submit(SkillRequest(correlation_id=cid, text="go", skill="ask", targets=("quinn",)))

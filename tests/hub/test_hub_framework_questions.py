@@ -14,7 +14,7 @@ from fleetsim.model.errors import UnsupportedOperation
 from fleetsim.model.task import DataPart
 from tests.broken.build import breaks
 from tests.broken.editors import edit_everything
-from tests.hub.town import town
+from tests.hub.local_hub import local_hub
 
 ASKED = "Which colour?"
 CALL = {"id": "call-1", "name": "colour", "args": {"question": ASKED}}
@@ -55,7 +55,7 @@ def asks_as(framework: str, *, streaming: bool = False) -> Agent:
 @pytest.mark.parametrize("wire", ["1.0", "0.3"])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 async def test_an_answer_in_words_reaches_a_framework_in_its_form(framework: str, wire: str) -> None:
-    async with town(asks_as(framework), entries={"clerk": {"wire": wire}}) as t:
+    async with local_hub(asks_as(framework), entries={"clerk": {"wire": wire}}) as t:
         (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": "ask", "text": "go"})
         await t.remote.follow_task(cid, timeout_s=None).end()
         (question,) = (await t.remote.get("/inbox"))["questions"]
@@ -68,7 +68,7 @@ async def test_an_answer_in_words_reaches_a_framework_in_its_form(framework: str
 async def test_a_follow_up_on_a_task_the_hub_never_saw_reaches_a_framework_in_its_form(
     framework: str, streaming: bool
 ) -> None:
-    async with town(asks_as(framework, streaming=streaming)) as t:
+    async with local_hub(asks_as(framework, streaming=streaming)) as t:
         agent = AgentClient("http://clerk.example:8000/a2a", runtime=t.runtime)
         waiting = await agent.send_task("go", metadata={"skillHint": "ask"})
         assert waiting.waiting
@@ -78,7 +78,7 @@ async def test_a_follow_up_on_a_task_the_hub_never_saw_reaches_a_framework_in_it
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 async def test_so_it_does_after_a_restart(framework: str) -> None:
-    async with town(asks_as(framework)) as t:
+    async with local_hub(asks_as(framework)) as t:
         (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": "ask", "text": "go"})
         await t.remote.follow_task(cid, timeout_s=None).end()
         await t.restart()
@@ -89,7 +89,7 @@ async def test_so_it_does_after_a_restart(framework: str) -> None:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 async def test_so_it_does_in_a_conversation_by_url(framework: str) -> None:
-    async with town(asks_as(framework)) as t:
+    async with local_hub(asks_as(framework)) as t:
         chat = Conversation(AgentClient("http://clerk.example:8000", runtime=t.runtime))
         assert (await chat.say("go")).asks
         assert json.loads((await chat.say("blue")).text) == [FRAMEWORKS[framework][1]]
@@ -97,7 +97,7 @@ async def test_so_it_does_in_a_conversation_by_url(framework: str) -> None:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 async def test_so_it_does_in_a_conversation_that_is_resumed_by_its_task(framework: str) -> None:
-    async with town(asks_as(framework)) as t:
+    async with local_hub(asks_as(framework)) as t:
         client = AgentClient("http://clerk.example:8000", runtime=t.runtime)
         asked = await Conversation(client).say("go")
         chat = Conversation(client, context_id=asked.context_id, task_id=asked.task_id)
@@ -105,7 +105,7 @@ async def test_so_it_does_in_a_conversation_that_is_resumed_by_its_task(framewor
 
 
 async def test_after_an_answer_to_a_task_that_ended_the_next_words_are_sent_as_they_are_in_a_new_one() -> None:
-    async with town(asks_as("adk")) as t:
+    async with local_hub(asks_as("adk")) as t:
         client = AgentClient("http://clerk.example:8000", runtime=t.runtime)
         chat = Conversation(client)
         asked = await chat.say("go")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +12,7 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
 from tests.broken.build import breaks
 from tests.broken.editors import edit_frames, inside, kind_of
-from tests.hub.town import town
+from tests.hub.local_hub import local_hub
 
 
 def chatty(*, before: bool) -> Agent:
@@ -44,26 +41,10 @@ def chatty(*, before: bool) -> Agent:
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("wire", ["1.0", "0.3"])
 async def test_a_message_beside_a_task_does_not_cut_its_answer_short(wire: str, before: bool) -> None:
-    async with town(chatty(before=before), entries={"chatty": {"wire": wire}}) as t:
+    async with local_hub(chatty(before=before), entries={"chatty": {"wire": wire}}) as t:
         (cid,) = await t.remote.submit({"targets": ["chatty"], "skill": "tell", "text": "x"})
         outcome = await t.hub.tracker.wait(cid)
         assert (outcome.kind.value, outcome.text) == ("completed", "one two three")
         assert outcome.task_id
         shown = [payload(e)["text"] for e in t.events("agent.chat.inbound") if payload(e)["type"] == "status"]
         assert "let me see" in shown
-
-
-@pytest.mark.sockets
-@pytest.mark.parametrize("before", [True, False])
-async def test_by_url_too_the_answer_is_what_the_task_ends_with(before: bool, tmp_path: Path) -> None:
-    async with chatty(before=before).serving() as url:
-        done = await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-m", "fleetsim", "send", url, "x", "--skill", "tell", "--stream"],
-            capture_output=True,
-            text=True,
-            timeout=40,
-            cwd=tmp_path,
-            check=False,
-        )
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "one two three"), done.stderr

@@ -9,7 +9,7 @@ import pytest
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.client.mounted import PATH, RPC, mounted
-from tests.hub.town import town, worker
+from tests.hub.local_hub import local_hub, worker
 
 ORIGIN = "http://x.example:8000"
 FLEET = f"""
@@ -26,7 +26,7 @@ PINNED = f"""
 @pytest.mark.parametrize("address", [PATH, PINNED], ids=["mounted", "pinned"])
 @pytest.mark.parametrize("push", ["auto", "off"])
 async def test_a_mounted_agent_does_its_work_through_the_hub_and_over_a_restart(address: str, push: str) -> None:
-    async with town(agents_yaml=FLEET.format(f"{address}\n    push: {push}")) as t:
+    async with local_hub(agents_yaml=FLEET.format(f"{address}\n    push: {push}")) as t:
         agent = worker("x")
         t.network.mount(ORIGIN, mounted(ORIGIN, virtual_runtime(9, t.network, name="x"), agent=agent))
         await asyncio.sleep(5)

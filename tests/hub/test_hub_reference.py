@@ -16,7 +16,7 @@ from fleetsim.ceremony.file import CeremonyFile
 from fleetsim.hub.api import Api
 from fleetsim.hub.hub import Hub
 from fleetsim.testbed.loop import START
-from tests.hub.town import town, worker
+from tests.hub.local_hub import local_hub, worker
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
@@ -56,7 +56,7 @@ def test_the_reference_has_the_rates_in_force() -> None:
 
 async def test_the_reference_names_every_route_and_body_key_of_the_api() -> None:
     text = page("api.md")
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         hub: Hub = t.hub
         routes = [(next(iter(route.methods - {"HEAD"})), route.path) for route in Api(hub).routes() if route.methods]
     assert [f"{method} {path}" for method, path in routes if f"`{method} {path}" not in text] == []

@@ -17,13 +17,13 @@ from fleetsim.hub.api import build_app
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.webhook import sign
-from tests.hub.town import HUB, KEYS, SECURE_HUB, Town, town, worker
+from tests.hub.local_hub import HUB, KEYS, SECURE_HUB, LocalHub, local_hub, worker
 
 SIGNED: dict[str, dict[str, Any]] = {"quinn": {"signed": True}}
 REFUSED = {"success": False, "error": "Invalid notification token"}
 
 
-async def under_way(t: Town) -> tuple[str, str]:
+async def under_way(t: LocalHub) -> tuple[str, str]:
     """A working request: its correlation id and the agent's task id."""
     await asyncio.sleep(1)
     (cid,) = await t.hub.submit(SkillRequest(correlation_id="c-1", text="go", skill="ponder", targets=("quinn",)))
@@ -41,7 +41,7 @@ def told(task_id: str, text: str = "real") -> bytes:
     return json.dumps({**update, "final": True}).encode()
 
 
-async def post(t: Town, cid: str, body: bytes, headers: Mapping[str, str]) -> int:
+async def post(t: LocalHub, cid: str, body: bytes, headers: Mapping[str, str]) -> int:
     reply = await t.http("POST", f"/api/a2a/callback/{cid}", body, headers, key="")
     return reply.status
 
@@ -50,7 +50,7 @@ def token(cid: str, **options: Any) -> dict[str, str]:
     return {"authorization": f"Bearer {KEYS.tokens().mint('quinn', cid, **options)}"}
 
 
-def signature(t: Town, cid: str, body: bytes, message_id: str = "m-1", *, ago_s: int = 0) -> dict[str, str]:
+def signature(t: LocalHub, cid: str, body: bytes, message_id: str = "m-1", *, ago_s: int = 0) -> dict[str, str]:
     secret = KEYS.tokens().signing_secret("quinn", cid)
     return sign(secret, message_id, round(t.runtime.clock.now().timestamp()) - ago_s, body)
 
@@ -58,7 +58,7 @@ def signature(t: Town, cid: str, body: bytes, message_id: str = "m-1", *, ago_s:
 @pytest.mark.parametrize("push", ["inline", "set"])
 @pytest.mark.parametrize("wire", ["0.1", "0.3", "1.0"])
 async def test_our_own_agent_signs_when_it_is_asked_to(push: str, wire: str) -> None:
-    async with town(
+    async with local_hub(
         worker(),
         entries={"quinn": {"signed": True, "push": push, "wire": wire}},
         poll_interval_s=3600,
@@ -80,7 +80,7 @@ async def test_the_signing_secret_is_never_sent_with_a_webhook() -> None:
         caught.append(request)
         return Response()
 
-    async with town(worker(), entries={"quinn": {"signed": True, "push": "inline"}}) as t:
+    async with local_hub(worker(), entries={"quinn": {"signed": True, "push": "inline"}}) as t:
         await t.network.unmount(HUB)
         t.network.mount(HUB, Starlette(routes=[Route("/{path:path}", catch, methods=["POST"])]))
         cid, _ = await under_way(t)
@@ -94,7 +94,7 @@ async def test_the_signing_secret_is_never_sent_with_a_webhook() -> None:
 
 
 async def test_without_a_good_signature_a_genuine_token_opens_nothing() -> None:
-    async with town(worker(), entries=SIGNED) as t:
+    async with local_hub(worker(), entries=SIGNED) as t:
         cid, task_id = await under_way(t)
         body, bearer = told(task_id), token("c-1", signed=True)
         good = signature(t, cid, body)
@@ -129,7 +129,7 @@ def test_a_token_that_asks_for_a_signature_cannot_be_turned_into_one_that_does_n
 
 
 async def test_a_copy_is_thanked_for_and_read_no_further() -> None:
-    async with town(worker(), entries=SIGNED, poll_interval_s=3600) as t:
+    async with local_hub(worker(), entries=SIGNED, poll_interval_s=3600) as t:
         cid, task_id = await under_way(t)
         body = told(task_id).replace(b"completed", b"working")
         headers = {**token(cid, signed=True), **signature(t, cid, body)}
@@ -147,14 +147,14 @@ async def test_a_copy_is_thanked_for_and_read_no_further() -> None:
 
 
 async def test_agents_that_need_not_sign_are_heard_as_before() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         cid, task_id = await under_way(t)
         stale = {"webhook-id": "x", "webhook-timestamp": "1", "webhook-signature": "v1,x"}
         assert await post(t, cid, told(task_id), {**token(cid), **stale}) == 200
 
 
 async def test_a_secret_that_nobody_can_sign_with_is_refused_at_registration() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         config = {"url": HUB + "/x", "authentication": {"schemes": ["standard-webhooks"], "credentials": "whsec_short"}}
         message = {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hi"}]}

@@ -13,7 +13,7 @@ from fleetsim.client.conversation import Conversation
 from fleetsim.model.call import Operation
 from tests.broken.build import breaks
 from tests.broken.editors import edit_reply
-from tests.hub.town import Town, town
+from tests.hub.local_hub import LocalHub, local_hub
 
 FORMS = ["as it was", "without its words", "without a date"]
 """How the status of the question looks after the answer. a2a-sdk 0.3 takes the message off it."""
@@ -49,14 +49,14 @@ def slow(form: str, looks: int = 3) -> Agent:
 @pytest.mark.parametrize("wire", ["0.3", "1.0"])
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_conversation_by_url_goes_on_until_the_agent_has_moved(form: str, wire: str) -> None:
-    async with town(slow(form, 1 if form == "without a date" else 3)) as t:
+    async with local_hub(slow(form, 1 if form == "without a date" else 3)) as t:
         chat = Conversation(AgentClient("http://clerk.example:8000", runtime=t.runtime, dialect=wire))
         assert (await chat.say("go")).asks
         assert (await chat.say("blue")).text == "got blue"
 
 
 async def test_a_question_that_never_moves_is_asked_again_after_a_minute() -> None:
-    async with town(slow("as it was", 1000)) as t:
+    async with local_hub(slow("as it was", 1000)) as t:
         chat = Conversation(AgentClient("http://clerk.example:8000", runtime=t.runtime))
         asked = await chat.say("go")
         began = t.runtime.clock.monotonic()
@@ -65,7 +65,7 @@ async def test_a_question_that_never_moves_is_asked_again_after_a_minute() -> No
         assert 60 <= t.runtime.clock.monotonic() - began < 65
 
 
-async def _answered(t: Town) -> str:
+async def _answered(t: LocalHub) -> str:
     """The request, its question answered."""
     (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": "ask", "text": "go"})
     await t.remote.follow_task(cid, timeout_s=None).end()
@@ -77,7 +77,7 @@ async def _answered(t: Town) -> str:
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 async def test_through_the_hub_nobody_is_asked_twice(form: str, restarted: bool) -> None:
-    async with town(slow(form, 1 if form == "without a date" else 3)) as t:
+    async with local_hub(slow(form, 1 if form == "without a date" else 3)) as t:
         cid = await _answered(t)
         await asyncio.sleep(0.5)
         if restarted:
@@ -88,7 +88,7 @@ async def test_through_the_hub_nobody_is_asked_twice(form: str, restarted: bool)
 
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_through_the_hub_a_question_that_never_moves_is_open_again_after_a_minute(restarted: bool) -> None:
-    async with town(slow("as it was", 1000)) as t:
+    async with local_hub(slow("as it was", 1000)) as t:
         cid = await _answered(t)
         await asyncio.sleep(0.5)
         if restarted:

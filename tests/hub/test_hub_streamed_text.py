@@ -11,7 +11,7 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
 from fleetsim.cli.terminal import LivePieces
 from tests.broken.catalogue import mutant
-from tests.hub.town import Town, town
+from tests.hub.local_hub import LocalHub, local_hub
 
 
 def teller(*, appends_first: bool) -> Agent:
@@ -34,7 +34,7 @@ def teller(*, appends_first: bool) -> Agent:
     return mutant("first-piece-appended").make(agent) if appends_first else agent
 
 
-def shown(t: Town) -> str:
+def shown(t: LocalHub) -> str:
     """What somebody saw who followed the stream through the hub."""
     live = LivePieces()
     pieces: Sequence[dict[str, object]] = [dict(payload(e)) for e in t.events("agent.chat.inbound")]
@@ -48,7 +48,7 @@ def shown(t: Town) -> str:
 @pytest.mark.parametrize("appends_first", [False, True])
 @pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
 async def test_a_streamed_answer_is_whole_however_its_pieces_are_marked(wire: str, appends_first: bool) -> None:
-    async with town(teller(appends_first=appends_first), entries={"teller": {"wire": wire}}) as t:
+    async with local_hub(teller(appends_first=appends_first), entries={"teller": {"wire": wire}}) as t:
         (cid,) = await t.remote.submit({"targets": ["teller"], "skill": "tell", "text": "x"})
         outcome = await t.hub.tracker.wait(cid)
         assert (outcome.kind.value, outcome.text, outcome.cost_usd) == ("completed", "one two three", 0.25)
@@ -61,6 +61,6 @@ async def test_a_streamed_answer_is_whole_however_its_pieces_are_marked(wire: st
 
 @pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
 async def test_an_answer_other_than_its_pieces_replaces_them(wire: str) -> None:
-    async with town(teller(appends_first=False), entries={"teller": {"wire": wire}}) as t:
+    async with local_hub(teller(appends_first=False), entries={"teller": {"wire": wire}}) as t:
         (cid,) = await t.remote.submit({"targets": ["teller"], "skill": "correct", "text": "x"})
         assert (await t.hub.tracker.wait(cid)).text == "the answer"

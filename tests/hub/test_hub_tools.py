@@ -14,11 +14,11 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.client.hub_tools import RESULT_CHARS_MAX, anthropic_tools, openai_tools
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.parts import content_of
+from tests.hub.local_hub import LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_chat_parts import LONG, novelist
 from tests.hub.test_hub_data_questions import FORM, clerk
 from tests.hub.test_hub_parts import BYTES, DATA, DATA_ROW, FILE_ROW, filer
-from tests.hub.town import Town, town, worker
 
 CREATE = {
     "action": "create",
@@ -34,7 +34,7 @@ HUBS_KEY = re.compile(r"own key|admin|state director|hub's (API )?key|(?<!x-)api
 """The hub's own key, however it is called."""
 
 
-async def said(t: Town, name: str, arguments: Any, *, key: str = QUINN) -> str:
+async def said(t: LocalHub, name: str, arguments: Any, *, key: str = QUINN) -> str:
     """What the model is told of a call that did what it should."""
     result = await t.agents_client(key).call(name, arguments)
     assert not result.is_error, result.text
@@ -59,7 +59,7 @@ def test_both_forms_tell_the_same_tools_and_their_schemas_are_schemas() -> None:
 
 
 async def test_a_model_makes_lists_pauses_resumes_fires_and_deletes_a_ceremony() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         assert await said(t, "manage_cron", {"action": "list"}) == "No ceremonies registered."
         made = await said(t, "manage_cron", CREATE)
@@ -78,7 +78,7 @@ async def test_a_model_makes_lists_pauses_resumes_fires_and_deletes_a_ceremony()
 
 @pytest.mark.slow
 async def test_a_model_talks_with_an_agent_and_has_it_work() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
         asked = await ava.call("chat_with_agent", {"agent": "quinn", "message": "ship", "skill": "ask"})
@@ -101,7 +101,7 @@ async def test_a_model_talks_with_an_agent_and_has_it_work() -> None:
 
 
 async def test_null_is_taken_as_left_out() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         hello = {"agent": "quinn", "message": "hi", "skill": "echo", "done": None, "taskId": None}
         assert "you said hi" in await said(t, "chat_with_agent", hello, key=AVA)
@@ -151,7 +151,7 @@ async def test_null_is_taken_as_left_out() -> None:
 async def test_a_call_that_cannot_be_is_told_to_the_model_and_does_nothing(
     name: str, arguments: Any, says: str
 ) -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         result = await t.agents_client(QUINN).call(name, arguments)
         assert result.is_error
@@ -174,7 +174,7 @@ async def test_no_message_that_a_model_can_see_names_the_hubs_own_key(key: str) 
         ("list_agents", {}),
         ("find_skills", {"text": "echo"}),
     ]
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         hub = t.agents_client(key)
         for name, arguments in calls:
@@ -188,7 +188,7 @@ async def test_no_message_that_a_model_can_see_names_the_hubs_own_key(key: str) 
     assert HUBS_KEY.search(json.dumps(anthropic_tools())) is None
 
 
-async def whole(t: Town, correlation_id: str, **which: int) -> str:
+async def whole(t: LocalHub, correlation_id: str, **which: int) -> str:
     """All of an answer's text, or of a part's, as a model has it piece by piece."""
     found, offset = [], 0
     while True:
@@ -205,7 +205,7 @@ async def whole(t: Town, correlation_id: str, **which: int) -> str:
 
 
 async def test_a_model_has_the_rest_of_a_long_answer_by_its_offset() -> None:
-    async with town(novelist(), agent_keys=ENV) as t:
+    async with local_hub(novelist(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
         first = await ava.call("chat_with_agent", {"agent": "novelist", "message": "a novel", "skill": "write"})
@@ -219,7 +219,7 @@ async def test_a_model_has_the_rest_of_a_long_answer_by_its_offset() -> None:
 
 
 async def test_a_model_sends_files_and_data_and_has_those_of_the_answer() -> None:
-    async with town(filer(), agent_keys=ENV) as t:
+    async with local_hub(filer(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
         table = {"kind": "file", "name": "a.csv", "mimeType": "text/csv", "text": "é,1\n" * 20_000}
@@ -245,7 +245,7 @@ async def test_a_model_sends_files_and_data_and_has_those_of_the_answer() -> Non
 
 
 async def test_data_too_long_for_one_result_is_listed_and_had_in_pieces() -> None:
-    async with town(filer(), agent_keys=ENV) as t:
+    async with local_hub(filer(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         rows = [{"n": n} for n in range(10_000)]
         asked = {"agent": "filer", "skill": "copy", "parts": [{"kind": "data", "data": rows}]}
@@ -256,7 +256,7 @@ async def test_data_too_long_for_one_result_is_listed_and_had_in_pieces() -> Non
 
 
 async def test_a_model_is_told_where_a_file_is_that_nobody_fetched() -> None:
-    async with town(filer(), agent_keys=ENV) as t:
+    async with local_hub(filer(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
         told = await ava.call("chat_with_agent", {"agent": "filer", "message": "x", "skill": "point"})
@@ -266,7 +266,7 @@ async def test_a_model_is_told_where_a_file_is_that_nobody_fetched() -> None:
 
 
 async def test_a_model_is_asked_for_data_with_its_schema_and_gives_it() -> None:
-    async with town(clerk(), agent_keys=ENV) as t:
+    async with local_hub(clerk(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
         asked = await ava.call("chat_with_agent", {"agent": "clerk", "message": "a refund", "skill": "form"})
@@ -281,7 +281,7 @@ async def test_a_model_is_asked_for_data_with_its_schema_and_gives_it() -> None:
 
 
 async def test_a_model_stops_work_of_its_own_and_no_other() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
         work = await ava.call("delegate", {"agent": "quinn", "skill": "ponder", "message": "think"})
@@ -294,7 +294,7 @@ async def test_a_model_stops_work_of_its_own_and_no_other() -> None:
 
 
 async def test_a_failure_gives_its_reason_once_and_what_came_before_it() -> None:
-    async with town(novelist(), agent_keys=ENV) as t:
+    async with local_hub(novelist(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         told = await t.agents_client(AVA).call(
             "chat_with_agent", {"agent": "novelist", "message": "x", "skill": "give_up"}
@@ -310,7 +310,7 @@ async def test_what_another_agent_says_is_bounded_and_can_fool_no_reader() -> No
     async def shout(task: SkillContext) -> str:
         return "\x1b[2J\u202eevil\u200b" + "x" * 60_000
 
-    async with town(loud, agent_keys=ENV) as t:
+    async with local_hub(loud, agent_keys=ENV) as t:
         await asyncio.sleep(1)
         result = await t.agents_client(AVA).call("chat_with_agent", {"agent": "loud", "message": "x"})
         assert (result.is_error, result.data["nextOffset"]) == (False, RESULT_CHARS_MAX)

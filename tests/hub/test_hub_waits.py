@@ -10,7 +10,7 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.client import ClientLimits
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match
-from tests.hub.town import town, worker
+from tests.hub.local_hub import local_hub, worker
 
 AGENT = "http://quinn.example:8000"
 HUGE = faults.Status(
@@ -21,7 +21,7 @@ HUGE = faults.Status(
 @pytest.mark.parametrize("wire", ["0.1", "0.3", "1.0"])
 @pytest.mark.parametrize("hang", [None, faults.Stall(at="response"), faults.Refuse(), faults.Stall(at="body")])
 async def test_timeout_ms_is_when_the_outcome_is_there(hang: faults.Fault | None, wire: str) -> None:
-    async with town(worker(), entries={"quinn": {"wire": wire}}) as t:
+    async with local_hub(worker(), entries={"quinn": {"wire": wire}}) as t:
         if hang is not None:
             t.network.fault(hang, Match(origin=AGENT, method="POST"))
         await asyncio.sleep(1)  # its card is there
@@ -34,7 +34,7 @@ async def test_timeout_ms_is_when_the_outcome_is_there(hang: faults.Fault | None
 
 
 async def test_a_row_says_why_nobody_looks_at_its_task_any_more() -> None:
-    async with town(worker(), entries={"quinn": {"wire": "0.3"}}, poll_interval_s=2) as t:
+    async with local_hub(worker(), entries={"quinn": {"wire": "0.3"}}, poll_interval_s=2) as t:
         t.network.fault(HUGE, Match(origin=AGENT, rpc_method="tasks/get"))
         await asyncio.sleep(1)  # its card is there
         (cid,) = await t.remote.submit({"text": "hi", "skill": "ponder", "targets": ["quinn"]})

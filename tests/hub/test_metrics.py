@@ -25,10 +25,11 @@ from fleetsim.hub.api import MetricsEndpoint
 from fleetsim.hub.metrics import CEREMONIES_MAX, SKILLS_PER_AGENT_MAX, Metrics
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
+from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Reply, Request, Runtime
 from fleetsim.runtime.real import running_runtime
-from tests.hub.town import Town, town, worker
+from tests.hub.local_hub import LocalHub, local_hub, worker
 
 Figures = dict[str, float]
 CEREMONY = "id: daily\nname: Daily\nschedule: '0 14 * * *'\nskill: echo\ntargets: [quinn]\nenabled: true\n"
@@ -50,11 +51,11 @@ def figures(reply: Reply) -> Figures:
     return read(parser.text_string_to_metric_families(reply.body.decode()))
 
 
-async def scraped(t: Town) -> Figures:
+async def scraped(t: LocalHub) -> Figures:
     return figures(await t.http("GET", "/metrics"))
 
 
-async def ended(t: Town, text: str, skill: str, agent: str = "quinn") -> str:
+async def ended(t: LocalHub, text: str, skill: str, agent: str = "quinn") -> str:
     (cid,) = await t.remote.submit({"text": text, "skill": skill, "targets": [agent]})
     return str((await t.remote.task(cid, wait_s=30))["state"])
 
@@ -147,7 +148,7 @@ async def scrape(runtime: Runtime, url: str, key: str) -> Figures:
 
 async def test_polls_calls_and_webhooks_are_as_many_as_the_network_saw() -> None:
     slow = {"streaming": False, "push_notifications": False}
-    async with town(worker(streaming=False), worker("vera", **slow)) as t:
+    async with local_hub(worker(streaming=False), worker("vera", **slow)) as t:
         assert [await ended(t, "hi", "echo", name) for name in ("quinn", "vera")] == ["completed"] * 2
         (cid,) = await t.remote.submit({"text": "hi", "skill": "ponder", "targets": ["vera"]})
         await t.hub.tracker.wait(cid)
@@ -165,7 +166,7 @@ async def test_polls_calls_and_webhooks_are_as_many_as_the_network_saw() -> None
 
 
 async def test_a_call_that_fails_is_counted_with_who_is_to_blame() -> None:
-    async with town(worker(), retry_waits_s=()) as t:
+    async with local_hub(worker(), retry_waits_s=()) as t:
         await asyncio.sleep(1)
         t.network.down("http://quinn.example:8000")
         assert await ended(t, "hi", "echo") == "undeliverable"
@@ -174,8 +175,19 @@ async def test_a_call_that_fails_is_counted_with_who_is_to_blame() -> None:
     assert now["fleetsim_task_failures_total{agent=quinn,blame=network}"] == 1
 
 
+async def test_refused_requests_are_counted_by_reason() -> None:
+    async with local_hub(worker()) as t:
+        await asyncio.sleep(1)
+        for target, skill in (("nobody", "echo"), ("quinn", "sing")):
+            with pytest.raises(FleetsimError):
+                await t.remote.submit({"text": "hi", "skill": skill, "targets": [target]})
+        await ended(t, "hi", "echo")
+        refused = {key: n for key, n in (await scraped(t)).items() if key.startswith("fleetsim_requests_refused_total")}
+    assert refused == {"fleetsim_requests_refused_total{reason=target_unresolved}": 2}
+
+
 async def test_after_a_restart_counters_begin_anew() -> None:
-    async with town(worker(), ceremony=CEREMONY) as t:
+    async with local_hub(worker(), ceremony=CEREMONY) as t:
         await ended(t, "hi", "echo")
         assert (await scraped(t))["fleetsim_tasks_total{agent=quinn,skill=echo,state=completed}"] == 1
         await t.restart()
@@ -188,7 +200,7 @@ async def test_after_a_restart_counters_begin_anew() -> None:
     "accept", ["", "*/*", "text/html", "application/openmetrics-text-not", ";;;,,,=", "text/plain"]
 )
 async def test_who_does_not_ask_for_openmetrics_gets_the_text_format(accept: str) -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         reply = await t.http("GET", "/metrics", headers={"accept": accept})
     assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert figures(reply)[f"fleetsim_build_info{{version={fleetsim.__version__}}}"] == 1
@@ -196,7 +208,7 @@ async def test_who_does_not_ask_for_openmetrics_gets_the_text_format(accept: str
 
 @pytest.mark.parametrize("version", ["1.0.0", "0.0.1", "abc", "9" * 400])
 async def test_openmetrics_is_written_in_the_one_version_there_is(version: str) -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         reply = await t.http("GET", "/metrics", headers={"accept": f"Application/OpenMetrics-Text; version={version}"})
     assert reply.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert reply.body.endswith(b"# EOF\n")
@@ -245,7 +257,7 @@ async def test_ceremonies_that_fire_once_or_are_gone_share_one_label(runtime: Ru
 
 
 async def test_events_that_slow_readers_lost_are_counted_also_when_they_have_gone() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         slow = t.hub.events.subscribe(keep_max=1)
         await ended(t, "hi", "echo")
         lost = slow.dropped
@@ -256,7 +268,7 @@ async def test_events_that_slow_readers_lost_are_counted_also_when_they_have_gon
 async def test_the_reference_names_what_is_scraped_and_nothing_else() -> None:
     page = (Path(fleetsim.__file__).parent.parent / "docs/reference/metrics.md").read_text()
     named = dict(re.findall(r"^\| `(fleetsim_\w+)` \| (\w+) \|", page, re.MULTILINE))
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await t.hub.metrics.catch_up()
         told = {metric.name: metric.type for metric in MetricsEndpoint(t.hub).collect()}
     suffixed = {f"{name}_total" if kind == "counter" else name: kind for name, kind in told.items()}
@@ -264,7 +276,7 @@ async def test_the_reference_names_what_is_scraped_and_nothing_else() -> None:
 
 
 async def test_how_far_the_slowest_reader_is_behind_is_told() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         idle = t.hub.events.subscribe(journaled=True)
         await ended(t, "hi", "echo")
         await t.hub.events.settle()

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.event_wire import payload
-from fleetsim.client import AgentClient
-from fleetsim.client.conversation import Conversation
 from fleetsim.model.call import GetTask
 from fleetsim.model.task import Artifact, Message, Role, Task, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import Answer, OutcomeKind, SkillRequest
 from fleetsim.wire.dialect import dialect
 from tests.client.scripted import CARD, ScriptedAgent
-from tests.hub.town import Town, town
+from tests.hub.local_hub import LocalHub, local_hub
 
 URL = "http://quinn.example:8000/a2a"
 SENDS = {"message/send", "SendMessage", "tasks/send"}
@@ -69,7 +67,7 @@ class Mover:
         return sum(seen.body["method"] in SENDS for seen in self.agent.seen) > 1
 
 
-async def answered(t: Town) -> None:
+async def answered(t: LocalHub) -> None:
     await asyncio.sleep(1)
     await t.hub.submit(SkillRequest(correlation_id="c-9", text="go", targets=("quinn",)))
     await asyncio.sleep(5)
@@ -81,7 +79,7 @@ async def answered(t: Town) -> None:
 @pytest.mark.parametrize(("after", "moves_on"), [(TaskState.COMPLETED, 0), (TaskState.WORKING, 2)])
 async def test_the_request_follows_the_task_that_the_answer_began(name: str, after: TaskState, moves_on: int) -> None:
     mover = Mover(name, after, moves_on=moves_on)
-    async with town(peers={"quinn": mover.agent.app}, entries={"quinn": {"wire": name}}) as t:
+    async with local_hub(peers={"quinn": mover.agent.app}, entries={"quinn": {"wire": name}}) as t:
         await answered(t)
         outcome = await t.hub.tracker.wait("c-9")
         assert (outcome.kind, outcome.text, outcome.task_id) == (OutcomeKind.COMPLETED, "booked", "t-2")
@@ -97,7 +95,7 @@ async def test_the_request_follows_the_task_that_the_answer_began(name: str, aft
 
 async def test_the_same_words_asked_in_the_other_task_are_another_question() -> None:
     mover = Mover("0.3", TaskState.INPUT_REQUIRED, "Which city?")
-    async with town(peers={"quinn": mover.agent.app}) as t:
+    async with local_hub(peers={"quinn": mover.agent.app}) as t:
         await answered(t)
         await asyncio.sleep(1)
         (question,) = t.hub.tracker.questions()
@@ -106,7 +104,7 @@ async def test_the_same_words_asked_in_the_other_task_are_another_question() -> 
 
 async def test_a_task_that_was_left_belongs_to_no_open_request_any_more_after_a_restart_too() -> None:
     mover = Mover("0.3", TaskState.WORKING)
-    async with town(peers={"quinn": mover.agent.app}) as t:
+    async with local_hub(peers={"quinn": mover.agent.app}) as t:
         await answered(t)
         await asyncio.sleep(5)
         for _ in range(2):
@@ -114,14 +112,3 @@ async def test_a_task_that_was_left_belongs_to_no_open_request_any_more_after_a_
             assert t.hub.tracker.find("quinn", "t-1") is None
             await t.restart()
             await asyncio.sleep(5)
-
-
-@pytest.mark.parametrize("name", DIALECTS)
-async def test_a_conversation_by_url_follows_it_with_the_same_warning(name: str) -> None:
-    mover = Mover(name, TaskState.WORKING, moves_on=2)
-    async with town(peers={"quinn": mover.agent.app}) as t:
-        chat = Conversation(AgentClient(URL, runtime=t.runtime, dialect=name))
-        assert (await chat.say("go")).asks
-        turn = await chat.say("Paris")
-        assert (turn.text, turn.state, len(turn.warnings)) == ("booked", TaskState.COMPLETED, 1)
-        assert mover.answers == 1

@@ -13,7 +13,7 @@ from fleetsim.client import AgentClient
 from fleetsim.model.errors import Blame, NoSharedInterface
 from fleetsim.model.work import OutcomeKind
 from tests.client.scripted import CARD_10, ScriptedAgent, task
-from tests.hub.town import town
+from tests.hub.local_hub import local_hub
 
 URL = "http://odd.example:8000"
 
@@ -38,7 +38,7 @@ OFFERS = [("HTTP+JSON", "1.0"), ("GRPC", "0.3"), ("JSONRPC", "2.0")]
 @pytest.mark.parametrize(("binding", "version"), OFFERS)
 async def test_every_door_says_what_it_offers_and_sends_nothing(binding: str, version: str) -> None:
     agent = ScriptedAgent({"*": task()}, card=card(binding, version))
-    async with town(peers={"odd": agent.app}) as t:
+    async with local_hub(peers={"odd": agent.app}) as t:
         async with AgentClient(URL, runtime=t.runtime) as client:
             for call in (client.send_task("hi"), client.follow("hi").end(), client.get("t-1")):
                 with pytest.raises(NoSharedInterface, match=f"{binding} {version}".replace("+", r"\+")) as refused:

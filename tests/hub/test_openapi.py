@@ -29,11 +29,11 @@ from schemathesis.specs.openapi.checks import (
 from fleetsim.hub.endpoints import ENDPOINTS, Endpoint, Who, document, endpoints_at
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.testbed.loop import VirtualLoop
+from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
-from tests.hub.town import HUB, KEY, Town, town, worker
-from tests.volume import volume
+from tests.scale import scaled
 
-CASES = int(os.environ.get("API_CASES", volume(1_000)))
+CASES = int(os.environ.get("API_CASES", scaled(1_000)))
 """How many cases each of the two tests tries at least; `make api-cases CASES=1000` is a part of every submission."""
 
 STEPS = 25
@@ -62,7 +62,7 @@ def test_the_document_has_every_endpoint_with_its_body() -> None:
 
 @pytest.mark.parametrize("key", [KEY, QUINN, "", "wrong"])
 async def test_the_document_is_served_to_who_has_a_key(key: str) -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         reply = await t.http("GET", "/openapi.json", key=key)
         assert reply.status == (200 if key in AGENT_OF else 401)
         assert (json.loads(reply.body) == document()) is (key in AGENT_OF)
@@ -76,10 +76,10 @@ class Witness:
         self._stack = AsyncExitStack()
         self._owners: dict[str, str | None] = {}
         self.statuses: Counter[int] = Counter()
-        self.t: Town = self._runner.run(self._open())
+        self.t: LocalHub = self._runner.run(self._open())
 
-    async def _open(self) -> Town:
-        t = await self._stack.enter_async_context(town(worker(), agent_keys=ENV))
+    async def _open(self) -> LocalHub:
+        t = await self._stack.enter_async_context(local_hub(worker(), agent_keys=ENV))
         await asyncio.sleep(1)
         return t
 

@@ -12,31 +12,31 @@ from fleetsim.hub.keys import API_KEY_HEADER
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.sse import read_events
+from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
-from tests.hub.town import HUB, KEY, Town, town, worker
 
 
-async def ask(t: Town, key: str, **body: Any) -> tuple[int, dict[str, Any]]:
+async def ask(t: LocalHub, key: str, **body: Any) -> tuple[int, dict[str, Any]]:
     reply = await t.http(
         "POST", "/api/requests", json.dumps({"text": "x", "targets": ["quinn"], **body}).encode(), key=key
     )
     return reply.status, json.loads(reply.body)
 
 
-async def made(t: Town, key: str, **body: Any) -> str:
+async def made(t: LocalHub, key: str, **body: Any) -> str:
     status, said = await ask(t, key, **body)
     assert status == 202, said
     (cid,) = said["data"]["correlationIds"]
     return str(cid)
 
 
-async def get(t: Town, key: str, path: str) -> tuple[int, dict[str, Any]]:
+async def get(t: LocalHub, key: str, path: str) -> tuple[int, dict[str, Any]]:
     reply = await t.http("GET", path, key=key)
     return reply.status, json.loads(reply.body)
 
 
 async def test_who_asks_is_told_by_the_key_and_never_by_the_body() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         cid = await made(t, AVA, skill="echo", systemActor="operator", interface="cli", dispatcherAgent="quinn")
         record = await t.ledger.request(cid)
@@ -51,7 +51,7 @@ async def test_who_asks_is_told_by_the_key_and_never_by_the_body() -> None:
 @pytest.mark.parametrize("state", ["open", "ended"])
 @pytest.mark.parametrize("wait", ["", "?wait=1"])
 async def test_a_request_is_there_for_who_made_it_and_for_the_hubs_owner(state: str, wait: str) -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         cid = await made(t, AVA, skill="ponder" if state == "open" else "echo")
         await asyncio.sleep(3)
@@ -63,7 +63,7 @@ async def test_a_request_is_there_for_who_made_it_and_for_the_hubs_owner(state: 
 
 
 async def test_only_who_made_a_request_cancels_it() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         cid = await made(t, AVA, skill="ponder")
         assert (await t.http("POST", f"/api/tasks/{cid}/cancel", b"{}", key=QUINN)).status == 404
@@ -73,7 +73,7 @@ async def test_only_who_made_a_request_cancels_it() -> None:
         assert (await t.hub.tracker.wait(cid)).kind == "canceled"
 
 
-async def waiting(t: Town, key: str) -> tuple[str, str, str]:
+async def waiting(t: LocalHub, key: str) -> tuple[str, str, str]:
     """A request that asks something: its id, and its task and context at the agent."""
     cid = await made(t, key, skill="ask")
     await asyncio.sleep(3)
@@ -85,7 +85,7 @@ async def waiting(t: Town, key: str) -> tuple[str, str, str]:
 
 @pytest.mark.parametrize("key", [KEY, QUINN], ids=["of the owner", "of another agent"])
 async def test_a_question_of_somebody_elses_request_is_not_answered(key: str) -> None:  # T-40
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         cid, task_id, _ = await waiting(t, key)
         assert (await ask(t, AVA, taskId=task_id))[0] == 404
@@ -95,7 +95,7 @@ async def test_a_question_of_somebody_elses_request_is_not_answered(key: str) ->
 
 
 async def test_an_agent_answers_the_question_of_its_own_request() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         cid, task_id, _ = await waiting(t, AVA)
         assert await made(t, AVA, taskId=task_id, text="main") == cid
@@ -104,7 +104,7 @@ async def test_an_agent_answers_the_question_of_its_own_request() -> None:
 
 @pytest.mark.parametrize("state", ["open", "ended"])
 async def test_a_conversation_is_gone_on_with_by_who_began_it(state: str) -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         cid = await made(t, AVA, skill="ponder" if state == "open" else "echo", conversation=True)
         await asyncio.sleep(3)
@@ -118,14 +118,14 @@ async def test_a_conversation_is_gone_on_with_by_who_began_it(state: str) -> Non
 
 
 async def test_what_nobody_asked_for_is_not_an_agents_to_go_on_with() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         assert (await ask(t, AVA, taskId="t-1"))[0] == 404
         assert (await ask(t, AVA, skill="echo", contextId="c-1"))[0] == 404
         assert (await ask(t, KEY, skill="echo", contextId="c-1"))[0] == 202
 
 
-async def told(t: Town, key: str, count: int, query: str = "?after=0") -> list[dict[str, Any]]:
+async def told(t: LocalHub, key: str, count: int, query: str = "?after=0") -> list[dict[str, Any]]:
     """The first events that a stream with this key tells; fewer if no more come within a minute."""
     sent = Request(
         method="GET",
@@ -150,7 +150,7 @@ async def told(t: Town, key: str, count: int, query: str = "?after=0") -> list[d
 
 @pytest.mark.parametrize("when", ["live", "from memory", "from the journal"])
 async def test_an_agent_is_told_of_its_own_requests_alone(when: str) -> None:
-    async with town(worker(), agent_keys=ENV, ceremony=None) as t:
+    async with local_hub(worker(), agent_keys=ENV, ceremony=None) as t:
         await asyncio.sleep(1)
         listening = asyncio.ensure_future(told(t, AVA, 1_000, "")) if when == "live" else None
         await asyncio.sleep(1)

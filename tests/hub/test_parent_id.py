@@ -10,7 +10,7 @@ import pytest
 from fleetsim.agent import Agent
 from fleetsim.agent.skills import SkillContext
 from fleetsim.model.errors import FleetsimError
-from tests.hub.town import town
+from tests.hub.local_hub import local_hub
 
 
 def teller() -> Agent:
@@ -25,7 +25,7 @@ def teller() -> Agent:
 
 @pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
 async def test_a_parent_id_given_over_the_api_reaches_the_agent(wire: str) -> None:
-    async with town(teller(), entries={"teller": {"wire": wire}}) as t:
+    async with local_hub(teller(), entries={"teller": {"wire": wire}}) as t:
         await asyncio.sleep(1)
         (cid,) = await t.remote.submit({"targets": ["teller"], "text": "x", "parentId": "span-1"})
         outcome = await t.hub.tracker.wait(cid)
@@ -41,7 +41,7 @@ async def test_a_parent_id_given_over_the_api_reaches_the_agent(wire: str) -> No
 
 
 async def test_a_parent_id_that_no_header_can_carry_is_refused() -> None:
-    async with town(teller()) as t:
+    async with local_hub(teller()) as t:
         await asyncio.sleep(1)
         with pytest.raises(FleetsimError, match="parentId"):
             await t.remote.submit({"targets": ["teller"], "text": "x", "parentId": "a\r\nX-Evil: 1"})
@@ -49,7 +49,7 @@ async def test_a_parent_id_that_no_header_can_carry_is_refused() -> None:
 
 async def test_only_0_3_says_the_context_beside_the_message_too() -> None:
     for wire, beside in (("0.3", True), ("1.0", False), ("0.1", False)):
-        async with town(teller(), entries={"teller": {"wire": wire}}) as t:
+        async with local_hub(teller(), entries={"teller": {"wire": wire}}) as t:
             await asyncio.sleep(1)
             (cid,) = await t.remote.submit({"targets": ["teller"], "text": "x"})
             await t.hub.tracker.wait(cid)

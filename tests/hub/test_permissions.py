@@ -14,8 +14,8 @@ from fleetsim.hub.api import Api
 from fleetsim.hub.endpoints import ENDPOINTS, Endpoint, Who, endpoints_at
 from fleetsim.hub.http import ApiGuard
 from fleetsim.runtime.ports import Request as Outgoing
+from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
-from tests.hub.town import HUB, KEY, Town, town, worker
 
 
 def of(endpoint: Endpoint) -> str:
@@ -26,7 +26,7 @@ def example(endpoint: Endpoint) -> str:
     return re.sub(r"{[^}]+}", "c-1", endpoint.path)
 
 
-async def asked(t: Town, endpoint: Endpoint, key: str) -> tuple[int, str]:
+async def asked(t: LocalHub, endpoint: Endpoint, key: str) -> tuple[int, str]:
     """The status and what was said."""
     body = b"{}" if endpoint.method == "POST" else b""
     if endpoint.name == "events" and key in {KEY, QUINN, AVA}:  # a stream of its own kind: it begins, and goes on
@@ -36,7 +36,7 @@ async def asked(t: Town, endpoint: Endpoint, key: str) -> tuple[int, str]:
     return reply.status, reply.body.decode()
 
 
-async def _begun(t: Town, path: str, key: str) -> int:
+async def _begun(t: LocalHub, path: str, key: str) -> int:
     sent = Outgoing(method="GET", url=HUB + path, headers={"x-api-key": key}, streaming=True)
     async with t.runtime.transport.open(sent) as incoming:
         return incoming.status
@@ -52,7 +52,7 @@ def test_every_route_has_its_row_and_every_row_its_route() -> None:
 
 
 async def test_the_application_has_the_routes_of_the_table_and_no_others() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         routes = {(method, route.path) for route in Api(t.hub).routes() for method in route.methods or ()}
         table = {(one.method, one.path) for one in ENDPOINTS if one.who is not Who.TOKEN}
         assert {found for found in routes if found[0] != "HEAD"} == table
@@ -62,7 +62,7 @@ async def test_a_route_without_a_row_cannot_be_reached_with_any_key() -> None:
     async def secret(_: Request) -> Response:
         return PlainTextResponse("reached")
 
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         routes = [Route("/api/secret", secret, methods=["GET", "POST"])]
         await t.network.unmount(HUB)
         t.network.mount(HUB, ApiGuard(routes, t.hub))
@@ -78,7 +78,7 @@ def opens(key: str, who: Who) -> bool:
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=of)
 async def test_each_key_opens_what_the_table_says_and_nothing_else(endpoint: Endpoint) -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         for key in ("", "wrong", QUINN + "x", QUINN, AVA, KEY):
             before = t.hub.events.last_seq
@@ -95,6 +95,6 @@ async def test_each_key_opens_what_the_table_says_and_nothing_else(endpoint: End
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
 async def test_a_method_without_a_row_is_refused_and_told_what_there_is(method: str) -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         reply = await t.http(method, "/api/requests", b"{}")
         assert (reply.status, reply.headers["allow"]) == (405, "POST")

@@ -11,8 +11,8 @@ import pytest
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.model.work import Answer, OutcomeKind, SkillRequest
 from tests.client.scripted import CARD, ScriptedAgent, task
+from tests.hub.local_hub import LocalHub, local_hub
 from tests.hub.test_hub_channels import told
-from tests.hub.town import Town, town
 
 OPS = Channel(channel_id="ops", sinks=(Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",)),))
 TOLD: dict[str, Any] = {"channels": [OPS], "question_channels": ("ops",)}
@@ -40,7 +40,7 @@ def anew(state: str = "input-required") -> Any:
     return lambda _: asking("Which city?", next(numbers), state)
 
 
-async def asked(t: Town) -> None:
+async def asked(t: LocalHub) -> None:
     await asyncio.sleep(1)
     await t.hub.submit(SkillRequest(correlation_id="c-1", text="go", targets=("quinn",)))
     await asyncio.sleep(5)
@@ -54,7 +54,7 @@ async def test_an_agent_that_stamps_each_read_anew_asks_once_and_its_question_ex
     reads = anew(state)
     streamed = {"message/stream": [asking("Which city?", 50_000 + n, state) for n in range(3)]} if streaming else {}
     agent = peer({**streamed, "*": reads}, streaming=streaming)
-    async with town(peers=agent, question_ttl_s=3_600.0, **TOLD) as t:
+    async with local_hub(peers=agent, question_ttl_s=3_600.0, **TOLD) as t:
         await asked(t)
         (question,) = t.hub.tracker.questions()
         await asyncio.sleep(600)
@@ -68,7 +68,7 @@ async def test_an_agent_that_stamps_each_read_anew_asks_once_and_its_question_ex
 
 
 async def test_a_question_stays_the_same_over_a_restart_of_the_hub_though_its_agent_stamps_it_anew() -> None:
-    async with town(peers=peer({"*": anew()}), **TOLD) as t:
+    async with local_hub(peers=peer({"*": anew()}), **TOLD) as t:
         await asked(t)
         (question,) = t.hub.tracker.questions()
         await t.restart()
@@ -85,7 +85,7 @@ async def test_other_words_under_the_same_message_id_and_time_are_visible_at_onc
             answers.append(body["params"]["message"]["taskId"])
         return asking("Which day?" if answers else "Which city?")
 
-    async with town(peers=peer({"*": reply})) as t:
+    async with local_hub(peers=peer({"*": reply})) as t:
         await asked(t)
         (first,) = t.hub.tracker.questions()
         await t.hub.tracker.answer(Answer(question_id=first.question_id, text="Paris"))
@@ -103,7 +103,7 @@ async def test_the_same_words_after_the_agent_went_on_are_another_question() -> 
         state = next(states, "input-required")
         return asking("Which city?", state=state)
 
-    async with town(peers=peer({"message/send": lambda _: asking("Which city?"), "tasks/get": look})) as t:
+    async with local_hub(peers=peer({"message/send": lambda _: asking("Which city?"), "tasks/get": look})) as t:
         await asked(t)
         (first,) = t.hub.tracker.questions()
         await asyncio.sleep(600)

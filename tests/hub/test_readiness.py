@@ -10,11 +10,11 @@ import pytest
 
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.testbed.runtime import VirtualClock
-from tests.hub.town import Town, town, worker
+from tests.hub.local_hub import LocalHub, local_hub, worker
 from tests.storms.sqlite_vfs import FULL, IOERR, WHY_NOT, Disk, Step, available
 
 
-async def statuses(t: Town) -> tuple[int, int]:
+async def statuses(t: LocalHub) -> tuple[int, int]:
     """What ``/readyz`` answers, and then a request."""
     ready = await t.http("GET", "/readyz", key="")
     taken = await t.http("POST", "/api/requests", json.dumps({"text": "x", "skill": "echo"}).encode())
@@ -25,7 +25,7 @@ async def test_a_hub_whose_write_ahead_log_was_deleted_is_not_ready(tmp_path: Pa
     path = tmp_path / "ledger.db"
     async with (
         open_ledger(path, clock=VirtualClock(), storage="inline") as ledger,
-        town(worker(), ledger=ledger) as t,
+        local_hub(worker(), ledger=ledger) as t,
     ):
         await asyncio.sleep(1)
         assert await statuses(t) == (200, 202)
@@ -45,7 +45,7 @@ async def test_a_hub_whose_disk_takes_no_write_is_ready_again_once_the_disk_does
         clock = VirtualClock()
         async with (
             open_ledger(tmp_path / "ledger.db", clock=clock, storage="inline") as ledger,
-            town(worker(), ledger=ledger) as t,
+            local_hub(worker(), ledger=ledger) as t,
         ):
             await asyncio.sleep(1)
             failing = True

@@ -19,7 +19,7 @@ from fleetsim.model.errors import AuthRefused, Blame
 from fleetsim.model.work import Cause, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Request as Sent
 from fleetsim.testbed.faults import EditChunk, Match, Status
-from tests.hub.town import Town, town
+from tests.hub.local_hub import LocalHub, local_hub
 
 QUINN = "http://quinn.example:8000"
 
@@ -44,7 +44,7 @@ def worker(ran: list[str], **options: Any) -> Agent:
     return agent
 
 
-async def ask(t: Town, cid: str) -> None:
+async def ask(t: LocalHub, cid: str) -> None:
     await t.hub.submit(SkillRequest(correlation_id=cid, text=cid, skill="work", targets=("quinn",)))
 
 
@@ -66,7 +66,7 @@ async def test_a_refused_webhook_is_left_out_and_the_work_done_once(
     status: int, said: dict[str, Any], dialect: str, streaming: bool
 ) -> None:
     ran: list[str] = []
-    async with town(worker(ran, dialects=(dialect,), streaming=streaming), poll_interval_s=5.0) as t:
+    async with local_hub(worker(ran, dialects=(dialect,), streaming=streaming), poll_interval_s=5.0) as t:
         await asyncio.sleep(1)
         fault = Status(status=status, body=json.dumps(said).encode())
         t.network.fault(fault, Match(origin=QUINN, where=with_webhook))
@@ -81,7 +81,7 @@ async def test_a_refused_webhook_is_left_out_and_the_work_done_once(
 
 async def test_five_sends_at_once_whose_webhooks_are_refused_are_one_warning() -> None:
     ran: list[str] = []
-    async with town(worker(ran), poll_interval_s=5.0) as t:
+    async with local_hub(worker(ran), poll_interval_s=5.0) as t:
         await asyncio.sleep(1)
         t.network.fault(
             Status(status=200, body=json.dumps(error(-32602, "no")).encode()), Match(origin=QUINN, where=with_webhook)
@@ -95,7 +95,7 @@ async def test_five_sends_at_once_whose_webhooks_are_refused_are_one_warning() -
 
 async def test_a_request_that_is_refused_without_its_webhook_too_says_nothing_of_webhooks() -> None:
     ran: list[str] = []
-    async with town(worker(ran), poll_interval_s=5.0) as t:
+    async with local_hub(worker(ran), poll_interval_s=5.0) as t:
         await asyncio.sleep(1)
         calls = Match(origin=QUINN, rpc_method="Send*")
         fault = t.network.fault(Status(status=200, body=json.dumps(error(-32602, "no such unit")).encode()), calls)
@@ -112,7 +112,7 @@ async def test_a_request_that_is_refused_without_its_webhook_too_says_nothing_of
 @pytest.mark.parametrize("status", [400, 413, 429, 500, 502])
 async def test_a_status_that_names_no_webhook_or_may_hide_work_is_not_sent_again_without_it(status: int) -> None:
     ran: list[str] = []
-    async with town(worker(ran), poll_interval_s=5.0, retry_waits_s=(1.0,)) as t:
+    async with local_hub(worker(ran), poll_interval_s=5.0, retry_waits_s=(1.0,)) as t:
         await asyncio.sleep(1)
         said = b'{"error": "no webhook today"}' if status >= 429 else b'{"error": "too long"}'
         t.network.fault(Status(status=status, body=said), Match(origin=QUINN, where=with_webhook))
@@ -123,7 +123,7 @@ async def test_a_status_that_names_no_webhook_or_may_hide_work_is_not_sent_again
 
 async def test_a_refusal_is_remembered_over_another_look_at_the_card_and_not_over_a_changed_card() -> None:
     ran: list[str] = []
-    async with town(worker(ran), poll_interval_s=5.0) as t:
+    async with local_hub(worker(ran), poll_interval_s=5.0) as t:
         await asyncio.sleep(1)
         fault = t.network.fault(
             Status(status=200, body=json.dumps(error(-32003, "no")).encode()), Match(origin=QUINN, where=with_webhook)
@@ -151,7 +151,7 @@ async def test_every_profile_does_the_first_command_it_prints_through_the_hub(pr
     text = shlex.split(first_command(profile, "http://127.0.0.1:9000"))[-1]
     agent = profile_agent(profile)
     legacy = agent.settings.dialects == ("0.1",)
-    async with town(agent, entries={profile: {"wire": "0.1"} if legacy else {}}) as t:
+    async with local_hub(agent, entries={profile: {"wire": "0.1"} if legacy else {}}) as t:
         await asyncio.sleep(1)
         await t.hub.submit(SkillRequest(correlation_id="c-1", text=text, targets=(profile,)))
         await asyncio.sleep(90)
@@ -179,7 +179,7 @@ async def test_a_401_without_a_configured_credential_says_so_at_every_door(
         monkeypatch.setenv("QUINN_KEY", key)
         entry["auth"] = AuthEntry(scheme="apiKey", env="QUINN_KEY")
     agent = worker(ran, dialects=(dialect,), api_key="right")
-    async with town(agent, entries={"quinn": entry}) as t:
+    async with local_hub(agent, entries={"quinn": entry}) as t:
         await asyncio.sleep(1)
         with pytest.raises(AuthRefused) as by_url:
             await AgentClient(QUINN, runtime=t.runtime, dialect=dialect).send_task("hi")

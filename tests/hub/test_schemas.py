@@ -15,7 +15,7 @@ from fleetsim.hub.schemas import AGENTS_SCHEMA, API_SCHEMA, CEREMONY_SCHEMA, EVE
 from fleetsim.runtime.yaml import load
 from fleetsim.sim.scenario import Scenario
 from tests.event_schema import published
-from tests.hub.town import town, worker
+from tests.hub.local_hub import local_hub, worker
 
 TOP = Path(__file__).resolve().parents[2]
 DATA = TOP / "tests" / "caller" / "data" / "workstacean"
@@ -95,7 +95,7 @@ def test_a_shipped_file_names_its_schema(path: Path) -> None:
 
 @pytest.mark.slow
 async def test_events_are_told_apart_by_their_topic() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await t.hub.tracker.wait((await t.remote.submit({"text": "x", "skill": "echo"}))[0])
         written = [to_wire(event) for event in t.hub.events.recent()]
     whole = Draft202012Validator(json.loads(published()[EVENTS_SCHEMA]))

@@ -41,7 +41,7 @@ from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen, serving
 from fleetsim.testbed.asgi import App
-from tests.hub.town import KEY, Town, town, worker
+from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 ASKED = f"00-{TRACE}-{SPAN}-01"
@@ -93,13 +93,13 @@ def traces(spans: Iterable[ReadableSpan]) -> set[str]:
     return {f"{span.context.trace_id:032x}" for span in spans}
 
 
-async def fired(t: Town) -> None:
+async def fired(t: LocalHub) -> None:
     async with t.hub.events.subscribe(kinds=(CeremonyCompleted,)) as heard:
         await t.remote.run_ceremony("daily")
         await heard.next_batch()
 
 
-async def asked(t: Town, *headers: tuple[str, str], skill: str = "echo", path: str = "/api/requests") -> str:
+async def asked(t: LocalHub, *headers: tuple[str, str], skill: str = "echo", path: str = "/api/requests") -> str:
     body = f'{{"text": "mellon", "skill": "{skill}", "targets": ["quinn"]}}'.encode()
     reply = await t.http("POST", path, body, dict(headers))
     assert reply.status == 202, reply.body
@@ -111,7 +111,7 @@ async def asked(t: Town, *headers: tuple[str, str], skill: str = "echo", path: s
 
 async def test_one_trace_goes_from_a_ceremony_to_the_agent_and_back() -> None:
     seen = Collected()
-    async with town(worker(streaming=False), ceremony=CEREMONY, traced=seen.tracing) as t:
+    async with local_hub(worker(streaming=False), ceremony=CEREMONY, traced=seen.tracing) as t:
         await fired(t)
         await asyncio.sleep(1)
         told = t.events(WebhookAccepted.TOPIC)
@@ -195,7 +195,7 @@ async def test_a_webhook_that_names_a_trace_of_its_own_is_still_part_of_its_requ
         return changed
 
     seen = Collected()
-    async with town(worker(streaming=False), traced=seen.tracing, door=lying) as t:
+    async with local_hub(worker(streaming=False), traced=seen.tracing, door=lying) as t:
         await asyncio.sleep(1)
         await asked(t)
     assert {above(webhook) for webhook in seen.all("webhook quinn")} == {own(seen.one("invoke_agent quinn"))}
@@ -204,7 +204,7 @@ async def test_a_webhook_that_names_a_trace_of_its_own_is_still_part_of_its_requ
 
 async def test_a_trace_goes_on_after_a_restart_in_the_middle_of_a_task() -> None:
     seen = Collected()
-    async with town(worker(streaming=False), ceremony=CEREMONY, traced=seen.tracing) as t:
+    async with local_hub(worker(streaming=False), ceremony=CEREMONY, traced=seen.tracing) as t:
         await t.remote.run_ceremony("daily")
         await asyncio.sleep(60)
         before = len(seen.spans)
@@ -222,7 +222,7 @@ async def test_a_trace_goes_on_after_a_restart_in_the_middle_of_a_task() -> None
 
 async def test_a_callers_trace_is_gone_on_with() -> None:
     seen = Collected()
-    async with town(worker(), traced=seen.tracing) as t:
+    async with local_hub(worker(), traced=seen.tracing) as t:
         await asyncio.sleep(1)
         await asked(t, ("traceparent", ASKED))
     request, sent = seen.one("invoke_agent quinn"), seen.one("stream quinn")
@@ -233,7 +233,7 @@ async def test_a_callers_trace_is_gone_on_with() -> None:
 @pytest.mark.parametrize("header", [f"00-{'0' * 32}-{SPAN}-01", "00-x", f"{ASKED}, {ASKED}", "\x7f" * 9, "a" * 5_000])
 async def test_a_trace_that_is_none_is_as_if_nobody_had_named_one(header: str) -> None:
     seen = Collected()
-    async with town(worker(), traced=seen.tracing) as t:
+    async with local_hub(worker(), traced=seen.tracing) as t:
         await asyncio.sleep(1)
         await asked(t, ("traceparent", header))
     assert above(seen.one("invoke_agent quinn")) is None
@@ -250,7 +250,7 @@ async def test_what_a_caller_does_not_record_is_not_recorded_here_and_passed_on_
         heard.append(task.traceparent)
         return "done"
 
-    async with town(agent, traced=seen.tracing) as t:
+    async with local_hub(agent, traced=seen.tracing) as t:
         await asyncio.sleep(1)
         await asked(t, ("traceparent", ASKED[:-1] + "0"))
     assert seen.spans == ()
@@ -261,7 +261,7 @@ async def test_what_a_caller_does_not_record_is_not_recorded_here_and_passed_on_
 
 async def test_through_the_hubs_own_a2a_face_the_trace_goes_on_too() -> None:
     seen = Collected()
-    async with town(worker(), traced=seen.tracing) as t:
+    async with local_hub(worker(), traced=seen.tracing) as t:
         await asyncio.sleep(1)
         body = (
             b'{"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": {"kind": "message",'
@@ -276,7 +276,7 @@ async def test_through_the_hubs_own_a2a_face_the_trace_goes_on_too() -> None:
 
 async def test_spans_hold_no_text_no_key_and_no_error_of_an_agents() -> None:
     seen = Collected()
-    async with town(worker(), traced=seen.tracing) as t:
+    async with local_hub(worker(), traced=seen.tracing) as t:
         await asyncio.sleep(1)
         cid = await asked(t, skill="fail")
     request = seen.one("invoke_agent quinn")
@@ -293,7 +293,7 @@ async def test_spans_hold_no_text_no_key_and_no_error_of_an_agents() -> None:
 async def test_the_same_seed_makes_the_same_spans() -> None:
     async def day() -> list[tuple[str, int, int, float]]:
         seen = Collected()
-        async with town(worker(), ceremony=CEREMONY, traced=seen.tracing) as t:
+        async with local_hub(worker(), ceremony=CEREMONY, traced=seen.tracing) as t:
             await asyncio.sleep(1)
             await fired(t)
             await asyncio.sleep(1)
@@ -311,7 +311,7 @@ async def test_without_tracing_nothing_is_sent_that_was_not_sent_before() -> Non
         heard.append(task.traceparent)
         return "done"
 
-    async with town(agent) as t:
+    async with local_hub(agent) as t:
         await asyncio.sleep(1)
         await asked(t, ("traceparent", ASKED))
         assert not [one for one in t.network.seen if "callback" in one.url and "traceparent" in one.request.headers]

@@ -17,7 +17,7 @@ from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.work import Question
 from tests.caller.ledgers import opener
-from tests.hub.town import Town, town
+from tests.hub.local_hub import LocalHub, local_hub
 
 DISK_S = 0.03
 STEP_S = 0.01
@@ -42,8 +42,8 @@ class SlowLedger(SqliteLedger):
 
 
 @asynccontextmanager
-async def slow_town() -> AsyncIterator[Town]:
-    async with SlowLedger(InlineStorage(opener(None)), LedgerLimits()) as kept, town(asker(), ledger=kept) as t:
+async def slow_town() -> AsyncIterator[LocalHub]:
+    async with SlowLedger(InlineStorage(opener(None)), LedgerLimits()) as kept, local_hub(asker(), ledger=kept) as t:
         await asyncio.sleep(1)
         yield t
 
@@ -57,20 +57,20 @@ async def until(look: Callable[[], Awaitable[Any]]) -> Any:
     raise AssertionError("nothing came")
 
 
-async def by_row(t: Town, cid: str) -> str:
+async def by_row(t: LocalHub, cid: str) -> str:
     return str(await until(lambda: _row(t, cid, 0)))
 
 
-async def by_waiting(t: Town, cid: str) -> str:
+async def by_waiting(t: LocalHub, cid: str) -> str:
     return str(await until(lambda: _row(t, cid, 20)))
 
 
-async def _row(t: Town, cid: str, wait_s: int) -> str | None:
+async def _row(t: LocalHub, cid: str, wait_s: int) -> str | None:
     found: str | None = (await t.remote.task(cid, wait_s=wait_s)).get("questionId")
     return found
 
 
-async def by_list(t: Town, cid: str) -> str:
+async def by_list(t: LocalHub, cid: str) -> str:
     async def listed() -> str | None:
         (row,) = (await t.remote.get("/tasks"))["open"]
         found: str | None = row["questionId"]
@@ -79,7 +79,7 @@ async def by_list(t: Town, cid: str) -> str:
     return str(await until(listed))
 
 
-async def by_inbox(t: Town, _: str) -> str:
+async def by_inbox(t: LocalHub, _: str) -> str:
     async def waiting() -> list[dict[str, str]]:
         found: list[dict[str, str]] = (await t.remote.get("/inbox"))["questions"]
         return found
@@ -88,7 +88,7 @@ async def by_inbox(t: Town, _: str) -> str:
     return str(row["questionId"])
 
 
-async def by_event(t: Town, cid: str) -> str:
+async def by_event(t: LocalHub, cid: str) -> str:
     over = [payload(event)["questionId"] for event in t.events("hitl.response.")]
     async for event in t.remote.events(after=0):
         if event["topic"] == f"hitl.request.{cid}" and event["payload"]["questionId"] not in over:
@@ -96,7 +96,7 @@ async def by_event(t: Town, cid: str) -> str:
     raise AssertionError("the events ended")
 
 
-Door = Callable[[Town, str], Awaitable[str]]
+Door = Callable[[LocalHub, str], Awaitable[str]]
 
 
 @pytest.mark.parametrize("seen", [by_row, by_waiting, by_list, by_inbox, by_event])

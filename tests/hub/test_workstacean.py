@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
+from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
-from tests.hub.town import KEY, Town, town, worker
 
 CEREMONY = 'id: a.daily-digest\nname: Digest\nschedule: "@yearly"\nskill: echo\ntargets: [quinn]\n'
 
 
-async def call(t: Town, path: str, body: Any = None, *, key: str = KEY) -> tuple[int, Any]:
+async def call(t: LocalHub, path: str, body: Any = None, *, key: str = KEY) -> tuple[int, Any]:
     sent = b"" if body is None else json.dumps(body).encode()
     reply = await t.http("GET" if body is None else "POST", path, sent, key=key)
     return reply.status, json.loads(reply.body)
 
 
-async def said(t: Town, path: str, body: Any = None, *, key: str = KEY) -> Any:
+async def said(t: LocalHub, path: str, body: Any = None, *, key: str = KEY) -> Any:
     """The data of a success in the envelope."""
     status, found = await call(t, path, body, key=key)
     assert (status, found.get("success")) == (200, True), found
@@ -33,7 +33,7 @@ def chat(message: str = "hi", **more: Any) -> dict[str, Any]:
 
 
 async def test_agent_health_says_what_is_known_of_each_without_an_envelope() -> None:
-    async with town(worker(), worker("ava")) as t:
+    async with local_hub(worker(), worker("ava")) as t:
         await asyncio.sleep(1)
         t.network.down("http://ava.example:8000")
         await t.hub.broker.refresh("ava")
@@ -53,7 +53,7 @@ async def test_agent_health_says_what_is_known_of_each_without_an_envelope() -> 
 
 
 async def test_outcomes_are_counted_and_the_newest_listed_first() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         for skill, limit in (("echo", None), ("fail", None), ("ponder", 1_000), ("echo", None)):
             (cid,) = await t.remote.submit({"text": "x", "skill": skill, "timeoutMs": limit})
@@ -66,14 +66,14 @@ async def test_outcomes_are_counted_and_the_newest_listed_first() -> None:
 
 
 async def test_fleet_health_has_workstaceans_name_too() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         assert await said(t, "/api/agent-fleet-health") == await said(t, "/api/health")
 
 
 @pytest.mark.parametrize("path", ["/health", "/healthz", "/readyz"])
 async def test_whoever_looks_after_the_process_needs_no_key(path: str) -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         assert (await t.http("GET", path, key="")).status == 200
         await t.hub.stop_streams()
         assert (await t.http("GET", path, key="")).status == (503 if path == "/readyz" else 200)
@@ -86,7 +86,7 @@ async def test_a_conversation_goes_on_where_it_was() -> None:
     async def talk(task: SkillContext) -> str:
         return f"{task.context_id} heard {task.text}"
 
-    async with town(agent, agent_keys=ENV) as t:
+    async with local_hub(agent, agent_keys=ENV) as t:
         await asyncio.sleep(1)
         first = await said(t, "/api/a2a/chat", {"agent": "quinn", "message": "one"}, key=AVA)
         assert (first["status"], first["taskState"], first["agent"]) == ("done", "completed", "quinn")
@@ -103,7 +103,7 @@ async def test_a_conversation_goes_on_where_it_was() -> None:
 
 
 async def test_what_an_agent_used_is_told_with_its_answer() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         row = await said(t, "/api/a2a/chat", chat())
         assert (row["response"], row["costUsd"]) == ("you said hi", 0.25)
@@ -111,14 +111,14 @@ async def test_what_an_agent_used_is_told_with_its_answer() -> None:
 
 
 async def test_a_chat_that_failed_says_why_where_the_answer_would_be() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         row = await said(t, "/api/a2a/chat", chat(skill="fail"))
         assert (row["taskState"], row["success"], row["response"]) == ("failed", False, "the disk is full")
 
 
 async def test_a_question_is_told_and_answered_by_the_next_message_on_its_task() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         began = asyncio.get_running_loop().time()
         asked = await said(t, "/api/a2a/chat", chat(skill="ask"), key=AVA)
@@ -140,7 +140,7 @@ async def test_a_question_is_told_and_answered_by_the_next_message_on_its_task()
 
 @pytest.mark.parametrize("how", [{"returnImmediately": True}, {"waitMs": 1_000}, {}])
 async def test_who_does_not_wait_long_enough_is_told_where_the_answer_will_be(how: dict[str, Any]) -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         began = asyncio.get_running_loop().time()
         row = await said(t, "/api/a2a/chat", chat(skill="ponder", **how), key=AVA)
@@ -155,7 +155,7 @@ async def test_who_does_not_wait_long_enough_is_told_where_the_answer_will_be(ho
 
 
 async def test_a_chat_ends_when_the_hub_does() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         waiting = asyncio.ensure_future(said(t, "/api/a2a/chat", chat(skill="ponder")))
         await asyncio.sleep(1)
@@ -180,13 +180,13 @@ async def test_a_chat_ends_when_the_hub_does() -> None:
     ],
 )
 async def test_a_chat_that_cannot_be_is_refused(body: dict[str, Any], status: int) -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         assert (await call(t, "/api/a2a/chat", body))[0] == status
 
 
 async def test_delegated_work_is_asked_for_in_the_name_of_who_delegates() -> None:
-    async with town(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         body = {"agent": "quinn", "skill": "echo", "message": "hi", "projectSlug": "p1", "dispatcherAgent": "quinn"}
         row = await said(t, "/api/a2a/delegate", body, key=AVA)
@@ -209,7 +209,7 @@ async def test_delegated_work_is_asked_for_in_the_name_of_who_delegates() -> Non
     ],
 )
 async def test_a_person_decides_once_about_what_waits(decision: dict[str, Any], end: str | None) -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         (cid,) = await t.remote.submit({"text": "go", "skill": "ask"})
         await asyncio.sleep(3)
@@ -229,7 +229,7 @@ async def test_a_person_decides_once_about_what_waits(decision: dict[str, Any], 
 
 
 async def test_a_change_says_what_it_is() -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         assert (await call(t, "/api/hitl/respond", {"correlationId": "c-1", "decision": "modify"}))[0] == 400
         assert (await call(t, "/api/hitl/respond", {"correlationId": "c-1", "decision": "approve"}))[0] == 404
 
@@ -243,7 +243,7 @@ async def test_a_change_says_what_it_is() -> None:
     ],
 )
 async def test_a_message_that_came_in_is_a_request(topic: str, interface: str, channel: str | None) -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         payload = {"content": "hi", "skillHint": "echo", "author": {"name": "ann"}}
         row = await said(t, "/publish", {"topic": topic, "payload": payload, "correlationId": "c-1"})
@@ -256,7 +256,7 @@ async def test_a_message_that_came_in_is_a_request(topic: str, interface: str, c
 
 
 async def test_a_ceremony_is_fired_by_its_topic() -> None:
-    async with town(worker(), ceremony=CEREMONY) as t:
+    async with local_hub(worker(), ceremony=CEREMONY) as t:
         await asyncio.sleep(1)
         row = await said(t, "/publish", {"topic": "ceremony.a.daily-digest.execute"})
         (run,) = await t.ledger.runs("a.daily-digest")
@@ -281,7 +281,7 @@ async def test_a_ceremony_is_fired_by_its_topic() -> None:
     ],
 )
 async def test_nothing_else_is_published_from_outside(topic: str) -> None:
-    async with town(worker(), ceremony=CEREMONY) as t:
+    async with local_hub(worker(), ceremony=CEREMONY) as t:
         await asyncio.sleep(1)
         before = t.hub.events.last_seq
         payload = {"content": "hi", "skill": "echo", "success": True, "decision": "approve", "correlationId": "c-1"}
@@ -301,6 +301,6 @@ async def test_nothing_else_is_published_from_outside(topic: str) -> None:
     ],
 )
 async def test_a_message_without_topic_or_content_is_refused(body: dict[str, Any]) -> None:
-    async with town(worker()) as t:
+    async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         assert (await call(t, "/publish", body))[0] == 400

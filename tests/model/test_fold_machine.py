@@ -30,11 +30,11 @@ from fleetsim.model.task import (
     TaskStatus,
     TextPart,
 )
-from tests.volume import volume
+from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = volume(250, share=10)
+EXAMPLES = scaled(250, share=10)
 ENDS = {"completed", "failed", "canceled", "rejected"}
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -21,52 +21,52 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.protocol import GuardedProtocol
 from fleetsim.runtime.server import Server, listen, serve, serving
-from tests.runtime.line import HEAD, MOMENT_S, Line, Wire, guests, site
+from tests.runtime.peer import HEAD, MOMENT_S, Peer, Wire, guests, site
 
 # -- heads ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start", [b"", b"G", HEAD[:-2]])
 async def test_a_head_that_is_not_in_by_its_deadline_ends_the_connection_then(start: bytes) -> None:
-    line = Line(guests(), site)
+    peer = Peer(guests(), site)
     if start:
-        await line.send(start)
+        await peer.send(start)
     await asyncio.sleep(4)
-    await line.send(b"x" if start == b"G" else b"")
-    assert not line.gone
+    await peer.send(b"x" if start == b"G" else b"")
+    assert not peer.gone
     await asyncio.sleep(5)
-    assert line.lasted_s == pytest.approx(5)
-    assert line.wire.aborted
+    assert peer.lasted_s == pytest.approx(5)
+    assert peer.wire.aborted
 
 
 async def test_an_answer_may_take_longer_than_a_head_may() -> None:
-    line = Line(guests(), site)
-    await line.send(HEAD % b"20")
+    peer = Peer(guests(), site)
+    await peer.send(HEAD % b"20")
     await asyncio.sleep(21)
-    assert line.wire.written.endswith(b"ok")
-    assert not line.gone
+    assert peer.wire.written.endswith(b"ok")
+    assert not peer.gone
 
 
 async def test_the_next_head_has_its_time_from_its_first_byte_on() -> None:
-    line = Line(guests(), site)
-    assert (await line.send(HEAD % b"0")).endswith(b"ok")
+    peer = Peer(guests(), site)
+    assert (await peer.send(HEAD % b"0")).endswith(b"ok")
     await asyncio.sleep(20)
-    await line.send(b"G")
+    await peer.send(b"G")
     await asyncio.sleep(4)
-    await line.send(b"E")
-    assert not line.gone
+    await peer.send(b"E")
+    assert not peer.gone
     await asyncio.sleep(5)
-    assert line.lasted_s == pytest.approx(25, abs=0.1)
+    assert peer.lasted_s == pytest.approx(25, abs=0.1)
 
 
 async def test_a_next_head_that_comes_in_time_is_answered() -> None:
-    line = Line(guests(), site)
+    peer = Peer(guests(), site)
     for _ in range(3):
-        assert await line.send((HEAD % b"0")[:9]) == b""
+        assert await peer.send((HEAD % b"0")[:9]) == b""
         await asyncio.sleep(4)
-        assert (await line.send((HEAD % b"0")[9:])).endswith(b"ok")
+        assert (await peer.send((HEAD % b"0")[9:])).endswith(b"ok")
         await asyncio.sleep(10)
-    assert not line.gone
+    assert not peer.gone
 
 
 class OtherTransport:
@@ -80,50 +80,50 @@ class OtherTransport:
 
 
 async def test_a_connection_of_another_event_loop_is_served_as_one_of_asyncio() -> None:
-    line = Line(guests(), site, seen_as=OtherTransport)
-    assert (await line.send(HEAD % b"0")).endswith(b"ok")
-    await line.send(HEAD % b"drop")
-    assert line.wire.aborted
+    peer = Peer(guests(), site, seen_as=OtherTransport)
+    assert (await peer.send(HEAD % b"0")).endswith(b"ok")
+    await peer.send(HEAD % b"drop")
+    assert peer.wire.aborted
 
 
 @pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 431)])
 @pytest.mark.parametrize("how", ["bytes", "headers", "at once"])
 async def test_a_head_is_taken_up_to_its_bound(how: str, more: int, status: int) -> None:
-    line = Line(guests(header_bytes_max=1_000, headers_max=20), site)
+    peer = Peer(guests(header_bytes_max=1_000, headers_max=20), site)
     target, host = b"/0", 4 + 1 + 4
     if how == "headers":
         head = b"".join(b"x-%02d: 1\r\n" % at for at in range(19 + more))
     else:
         room = 1_000 - len(target) - host - 4 + more
         head = b"n: " + b"x" * (room - 1) + b"\r\n"
-    answer = await line.send(b"GET /0 HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n")
+    answer = await peer.send(b"GET /0 HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 %d " % status)
-    assert line.gone is (status == 431)
+    assert peer.gone is (status == 431)
 
 
 @pytest.mark.parametrize(("size", "status"), [(1_000, 200), (1_001, 431)])
 async def test_so_much_of_a_head_is_waited_for(size: int, status: int) -> None:
     """Blanks around a value are none of its bytes, and are counted until all of it is there."""
-    line = Line(guests(header_bytes_max=1_000), site)
+    peer = Peer(guests(header_bytes_max=1_000), site)
     start = b"GET /0 HTTP/1.1\r\nhost: x\r\nx: 1"
-    await line.send(start + b" " * (size - len(start)))
-    await line.send(b"\r\n\r\n")
-    assert line.wire.written.startswith(b"HTTP/1.1 %d " % status)
+    await peer.send(start + b" " * (size - len(start)))
+    await peer.send(b"\r\n\r\n")
+    assert peer.wire.written.startswith(b"HTTP/1.1 %d " % status)
 
 
 async def test_what_follows_a_body_has_the_bounds_of_a_head() -> None:
     for many, status in ((20, 200), (21, 431)):
         fields = b"".join(b"x-%d: 1\r\n" % at for at in range(many))
-        line = Line(guests(headers_max=20), site)
-        await line.send(b"POST /read HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
-        assert (await line.send(b"0\r\n" + fields + b"\r\n")).startswith(b"HTTP/1.1 %d " % status)
+        peer = Peer(guests(headers_max=20), site)
+        await peer.send(b"POST /read HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        assert (await peer.send(b"0\r\n" + fields + b"\r\n")).startswith(b"HTTP/1.1 %d " % status)
 
 
 @pytest.mark.parametrize(("fields", "status"), [(166, 200), (167, 431)])
 async def test_what_follows_a_body_at_once_is_taken_up_to_the_bytes_of_a_head(fields: int, status: int) -> None:
-    line = Line(guests(headers_max=1_000, header_bytes_max=1_000), site)
-    await line.send(b"POST /read HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
-    answer = await line.send(b"0\r\n" + b"a: 1\r\n" * fields + b"\r\n")
+    peer = Peer(guests(headers_max=1_000, header_bytes_max=1_000), site)
+    await peer.send(b"POST /read HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+    answer = await peer.send(b"0\r\n" + b"a: 1\r\n" * fields + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 %d " % status)
 
 
@@ -138,20 +138,20 @@ async def test_what_follows_a_body_at_once_is_taken_up_to_the_bytes_of_a_head(fi
 async def test_what_is_no_request_is_answered_with_why_and_the_connection_closed(
     start: bytes, status: int, phrase: bytes, why: bytes
 ) -> None:
-    line = Line(guests(header_bytes_max=1_000), site)
-    answer = await line.send(start)
+    peer = Peer(guests(header_bytes_max=1_000), site)
+    answer = await peer.send(start)
     assert answer.startswith(b"HTTP/1.1 %d %s\r\n" % (status, phrase))
     assert b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\n" in answer.lower()
     assert answer.endswith(b"\r\n\r\n" + why)
-    assert line.gone
-    assert not line.wire.aborted
+    assert peer.gone
+    assert not peer.wire.aborted
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
 async def test_a_chunked_body_is_taken_from_who_can_mean_it(version: bytes) -> None:
-    line = Line(guests(), site)
+    peer = Peer(guests(), site)
     head = b"POST /read HTTP/%s\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" % version
-    assert (await line.send(head)).startswith(b"HTTP/1.1 200" if version == b"1.1" else b"HTTP/1.1 400")
+    assert (await peer.send(head)).startswith(b"HTTP/1.1 200" if version == b"1.1" else b"HTTP/1.1 400")
 
 
 # -- bodies nobody waits for ---------------------------------------------------------------------------
@@ -160,50 +160,50 @@ UPLOAD = b"POST /0 HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
 
 
 async def test_a_body_that_does_not_come_after_its_answer_is_waited_for_two_seconds() -> None:
-    line = Line(guests(), site)
-    assert (await line.send(UPLOAD % 10)).endswith(b"ok")
+    peer = Peer(guests(), site)
+    assert (await peer.send(UPLOAD % 10)).endswith(b"ok")
     await asyncio.sleep(1.5)
-    await line.send(b"x")
-    assert not line.gone
+    await peer.send(b"x")
+    assert not peer.gone
     await asyncio.sleep(1)
-    assert line.lasted_s == pytest.approx(2, abs=0.1)
+    assert peer.lasted_s == pytest.approx(2, abs=0.1)
 
 
 async def test_a_body_that_is_in_soon_after_its_answer_costs_nothing() -> None:
-    line = Line(guests(), site)
+    peer = Peer(guests(), site)
     for _ in range(2):
-        assert (await line.send(UPLOAD % 10)).endswith(b"ok")
+        assert (await peer.send(UPLOAD % 10)).endswith(b"ok")
         await asyncio.sleep(1)
-        await line.send(b"x" * 10)
+        await peer.send(b"x" * 10)
         await asyncio.sleep(10)
-        assert (await line.send(HEAD % b"0")).endswith(b"ok")
-    assert not line.gone
+        assert (await peer.send(HEAD % b"0")).endswith(b"ok")
+    assert not peer.gone
 
 
 @pytest.mark.parametrize(("size", "gone"), [(256 * 1024, False), (256 * 1024 + 1, True)])
 async def test_so_much_of_a_body_is_taken_in_after_its_answer_and_no_more(size: int, gone: bool) -> None:
-    line = Line(guests(), site)
+    peer = Peer(guests(), site)
     for _ in range(1 if gone else 2):
-        await line.send(UPLOAD % size)
-        await line.send(b"x" * (size - 1_000))
-        assert not line.gone
-        await line.send(b"x" * 1_000)
-        assert line.gone is gone
+        await peer.send(UPLOAD % size)
+        await peer.send(b"x" * (size - 1_000))
+        assert not peer.gone
+        await peer.send(b"x" * 1_000)
+        assert peer.gone is gone
 
 
 async def test_a_request_that_waits_for_its_body_is_not_hurried() -> None:
-    line = Line(guests(), site)
-    await line.send((UPLOAD % 10).replace(b"/0", b"/read"))
+    peer = Peer(guests(), site)
+    await peer.send((UPLOAD % 10).replace(b"/0", b"/read"))
     await asyncio.sleep(30)
-    assert (await line.send(b"x" * 10)).endswith(b"ok")
-    assert not line.gone
+    assert (await peer.send(b"x" * 10)).endswith(b"ok")
+    assert not peer.gone
 
 
 async def test_junk_behind_an_answer_closes_without_another_word() -> None:
-    line = Line(guests(), site)
-    await line.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
-    assert await line.send(b"junk\r\n") == b""
-    assert line.gone
+    peer = Peer(guests(), site)
+    await peer.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert await peer.send(b"junk\r\n") == b""
+    assert peer.gone
 
 
 # -- who may stay --------------------------------------------------------------------------------------
@@ -211,47 +211,47 @@ async def test_junk_behind_an_answer_closes_without_another_word() -> None:
 
 @pytest.mark.slow
 async def test_an_application_can_drop_its_client(caplog: pytest.LogCaptureFixture) -> None:
-    line = Line(guests(), site)
-    assert await line.send(HEAD % b"drop") == b""
-    assert line.wire.aborted
+    peer = Peer(guests(), site)
+    assert await peer.send(HEAD % b"drop") == b""
+    assert peer.wire.aborted
     assert caplog.records == []
 
 
 async def test_the_one_that_has_waited_longest_gives_way_and_none_at_work_does() -> None:
     crowd = guests(connections_max=3)
-    first, second, third = (Line(crowd, site) for _ in range(3))
+    first, second, third = (Peer(crowd, site) for _ in range(3))
     await first.send(HEAD % b"0")  # waits since now, as the others do since they came
-    fourth = Line(crowd, site)
+    fourth = Peer(crowd, site)
     assert (first.gone, second.gone, third.gone, fourth.gone) == (False, True, False, False)
-    for line in (third, fourth):
-        await line.send(HEAD % b"9")
-    fifth = Line(crowd, site)
+    for peer in (third, fourth):
+        await peer.send(HEAD % b"9")
+    fifth = Peer(crowd, site)
     assert (first.gone, fifth.gone) == (True, False)
     await fifth.send(HEAD % b"9")
-    sixth = Line(crowd, site)
+    sixth = Peer(crowd, site)
     assert sixth.wire.aborted
     await asyncio.sleep(10)
-    assert [line.gone for line in (third, fourth, fifth)] == [False] * 3
+    assert [peer.gone for peer in (third, fourth, fifth)] == [False] * 3
     assert crowd.peers == {"10.0.0.1": 3}
-    seventh = Line(crowd, site)
+    seventh = Peer(crowd, site)
     assert (third.gone, seventh.gone) == (True, False)
 
 
 async def test_one_that_never_asked_gives_way_before_one_that_has_waited_longer_for_its_next_request() -> None:
     crowd = guests(connections_max=2)
-    kept = Line(crowd, site)
+    kept = Peer(crowd, site)
     await kept.send(HEAD % b"0")
-    silent = Line(crowd, site)
-    another = Line(crowd, site)
+    silent = Peer(crowd, site)
+    another = Peer(crowd, site)
     assert (kept.gone, silent.gone, another.gone) == (False, True, False)
 
 
 async def test_each_peer_has_its_own_number_and_only_its_own_give_way() -> None:
     crowd = guests(connections_per_peer_max=2, connections_max=5)
-    ada = [Line(crowd, site, ("ada", 1)) for _ in range(2)]
-    bob = [Line(crowd, site, ("bob", 1)) for _ in range(2)]
-    bob.append(Line(crowd, site, ("bob", 2)))
-    assert [line.gone for line in (*ada, *bob)] == [False, False, True, False, False]
+    ada = [Peer(crowd, site, ("ada", 1)) for _ in range(2)]
+    bob = [Peer(crowd, site, ("bob", 1)) for _ in range(2)]
+    bob.append(Peer(crowd, site, ("bob", 2)))
+    assert [peer.gone for peer in (*ada, *bob)] == [False, False, True, False, False]
     await asyncio.sleep(MOMENT_S)
     assert crowd.peers == {"ada": 2, "bob": 2}
 
@@ -259,9 +259,9 @@ async def test_each_peer_has_its_own_number_and_only_its_own_give_way() -> None:
 @pytest.mark.parametrize("address", [None, "", "/run/agent.sock", ()])
 async def test_who_has_no_address_is_counted_as_local(address: Any) -> None:
     crowd = guests()
-    line = Line(crowd, site, address)
+    peer = Peer(crowd, site, address)
     assert crowd.peers == {"local": 1}
-    line.wire.close()
+    peer.wire.close()
     await asyncio.sleep(MOMENT_S)
     assert crowd.peers == {}
     assert not crowd.make_room()
@@ -270,12 +270,12 @@ async def test_who_has_no_address_is_counted_as_local(address: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", HEAD % b"0", UPLOAD % 10])
 async def test_of_a_connection_that_is_gone_nothing_is_kept(sent: bytes) -> None:
-    line = Line(guests(), site)
+    peer = Peer(guests(), site)
     if sent:
-        await line.send(sent)
-    kept = weakref.ref(line.protocol)
-    line.wire.close()
-    del line
+        await peer.send(sent)
+    kept = weakref.ref(peer.protocol)
+    peer.wire.close()
+    del peer
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     gc.collect()
@@ -284,11 +284,11 @@ async def test_of_a_connection_that_is_gone_nothing_is_kept(sent: bytes) -> None
 
 async def test_a_request_that_came_behind_another_is_at_work_when_that_is_answered() -> None:
     crowd = guests(connections_max=1)
-    line = Line(crowd, site)
-    assert (await line.send(HEAD % b"0" + HEAD % b"9")).endswith(b"ok")
-    assert Line(crowd, site).wire.aborted
+    peer = Peer(crowd, site)
+    assert (await peer.send(HEAD % b"0" + HEAD % b"9")).endswith(b"ok")
+    assert Peer(crowd, site).wire.aborted
     await asyncio.sleep(10)
-    assert (line.gone, line.wire.written.count(b"200 OK")) == (False, 2)
+    assert (peer.gone, peer.wire.written.count(b"200 OK")) == (False, 2)
 
 
 # -- accepting -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from fleetsim.runtime.inbound import BODY_COMPLETE
-from tests.runtime.line import HEAD, MOMENT_S, Line, guests, site
+from tests.runtime.peer import HEAD, MOMENT_S, Peer, guests, site
 
 NEXT = HEAD % b"0"
 CHUNKED = b"POST /%s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -50,8 +50,8 @@ class Reader:
 
 async def test_an_application_is_told_of_a_request_as_asgi_says() -> None:
     reader = Reader()
-    line = Line(guests(), reader, state={"a": 1})
-    await line.send(b"GET /a%20b?c=%20d HTTP/1.1\r\nHost: x\r\nX: Y\r\n\r\n")
+    peer = Peer(guests(), reader, state={"a": 1})
+    await peer.send(b"GET /a%20b?c=%20d HTTP/1.1\r\nHost: x\r\nX: Y\r\n\r\n")
     scope = dict(reader.scope)
     assert scope.pop("extensions")[BODY_COMPLETE]() is True
     assert scope == {
@@ -73,53 +73,53 @@ async def test_an_application_is_told_of_a_request_as_asgi_says() -> None:
 
 async def test_a_body_is_said_to_be_whole_once_all_of_it_is_there() -> None:
     reader = Reader()
-    line = Line(guests(), reader)
-    await line.send(CHUNKED % b"" + b"2\r\nhi\r\n")
+    peer = Peer(guests(), reader)
+    await peer.send(CHUNKED % b"" + b"2\r\nhi\r\n")
     whole = reader.scope["extensions"][BODY_COMPLETE]
     assert whole() is False
-    await line.send(b"0\r\n\r\n")
+    await peer.send(b"0\r\n\r\n")
     assert whole() is True
 
 
 async def test_who_breaks_off_a_body_is_gone_for_the_application_at_once() -> None:
     """Even while a peer that does not read keeps the connection from its end."""
     reader = Reader()
-    line = Line(guests(), reader)
-    line.wire.flushes_s = 60
-    await line.send(CHUNKED % b"")
+    peer = Peer(guests(), reader)
+    peer.wire.flushes_s = 60
+    await peer.send(CHUNKED % b"")
     reader.go.release()
-    await line.send(b"junk\r\n")
-    assert line.gone
+    await peer.send(b"junk\r\n")
+    assert peer.gone
     assert reader.told == [{"type": "http.disconnect"}]
 
 
 async def test_an_application_that_waits_to_write_hears_that_its_client_left() -> None:
-    line = Line(guests(), site)
-    line.protocol.pause_writing()
-    await line.send(NEXT)
-    assert len(line.protocol.state.tasks) == 1
-    line.wire.close()
+    peer = Peer(guests(), site)
+    peer.protocol.pause_writing()
+    await peer.send(NEXT)
+    assert len(peer.protocol.state.tasks) == 1
+    peer.wire.close()
     await asyncio.sleep(MOMENT_S)
-    assert line.protocol.state.tasks == set()
-    assert line.wire.written == b""
+    assert peer.protocol.state.tasks == set()
+    assert peer.wire.written == b""
 
 
 async def test_what_a_client_does_not_read_is_not_written() -> None:
-    line = Line(guests(), site)
-    line.protocol.pause_writing()
-    assert await line.send(NEXT) == b""
-    line.protocol.resume_writing()
-    assert (await line.send(b"")).endswith(b"ok")
+    peer = Peer(guests(), site)
+    peer.protocol.pause_writing()
+    assert await peer.send(NEXT) == b""
+    peer.protocol.resume_writing()
+    assert (await peer.send(b"")).endswith(b"ok")
 
 
 async def test_nothing_is_written_to_a_client_that_is_leaving(caplog: pytest.LogCaptureFixture) -> None:
-    line = Line(guests(), site)
-    line.wire.flushes_s = 60
-    await line.send(HEAD % b"9")
-    line.wire.close()
+    peer = Peer(guests(), site)
+    peer.wire.flushes_s = 60
+    await peer.send(HEAD % b"9")
+    peer.wire.close()
     await asyncio.sleep(10)
-    assert line.protocol.state.tasks == set()
-    assert line.wire.written == b""
+    assert peer.protocol.state.tasks == set()
+    assert peer.wire.written == b""
     assert caplog.records == []
 
 
@@ -136,11 +136,11 @@ async def test_who_listens_for_the_client_to_leave_is_told_when_the_answer_is_co
         await send(OK)
         await asyncio.wait([listener], timeout=1)
 
-    line = Line(guests(), app)
-    await line.send(NEXT)
+    peer = Peer(guests(), app)
+    await peer.send(NEXT)
     await asyncio.sleep(1.1)
     assert [message["type"] for message in heard] == ["http.request", "http.disconnect"]
-    assert not line.gone
+    assert not peer.gone
 
 
 # -- going on with a body ------------------------------------------------------------------------------
@@ -151,16 +151,16 @@ async def test_who_listens_for_the_client_to_leave_is_told_when_the_answer_is_co
     [(b"1.1", b"100-continue", True), (b"1.0", b"100-continue", False), (b"1.1", b"more", False)],
 )
 async def test_only_who_can_mean_it_is_told_to_go_on(version: bytes, expected: bytes, told: bool) -> None:
-    line = Line(guests(), site)
-    answer = await line.send(EXPECTING % (version, expected))
+    peer = Peer(guests(), site)
+    answer = await peer.send(EXPECTING % (version, expected))
     assert answer == (b"HTTP/1.1 100 Continue\r\n\r\n" if told else b"")
-    assert (await line.send(b"hi")).startswith(b"HTTP/1.1 200 ")
+    assert (await peer.send(b"hi")).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_whose_body_has_begun_to_come_is_not_told_to_go_on() -> None:
-    line = Line(guests(), site)
-    assert await line.send(EXPECTING % (b"1.1", b"100-continue") + b"h") == b""
-    assert (await line.send(b"i")).startswith(b"HTTP/1.1 200 ")
+    peer = Peer(guests(), site)
+    assert await peer.send(EXPECTING % (b"1.1", b"100-continue") + b"h") == b""
+    assert (await peer.send(b"i")).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_who_asks_again_for_a_body_is_not_told_to_go_on_again() -> None:
@@ -170,81 +170,81 @@ async def test_who_asks_again_for_a_body_is_not_told_to_go_on_again() -> None:
                 async with asyncio.timeout(1):
                     await receive()
 
-    line = Line(guests(), app)
-    await line.send(EXPECTING % (b"1.1", b"100-continue"))
+    peer = Peer(guests(), app)
+    await peer.send(EXPECTING % (b"1.1", b"100-continue"))
     await asyncio.sleep(4)
-    assert line.wire.written.count(b"100 Continue") == 1
+    assert peer.wire.written.count(b"100 Continue") == 1
 
 
 async def test_a_piece_of_a_body_is_there_for_the_application_at_once() -> None:
     reader = Reader()
-    line = Line(guests(), reader)
-    await line.send(CHUNKED % b"")
+    peer = Peer(guests(), reader)
+    await peer.send(CHUNKED % b"")
     for number, piece in enumerate((b"one", b"two"), 1):
         reader.go.release()
-        await line.send(b"")  # it asks, and waits
-        await line.send(b"3\r\n%b\r\n" % piece)
+        await peer.send(b"")  # it asks, and waits
+        await peer.send(b"3\r\n%b\r\n" % piece)
         assert [message["body"] for message in reader.told][number - 1 :] == [piece]
 
 
 @pytest.mark.parametrize("more", [0, 1])
 async def test_so_much_of_a_body_is_held_and_no_more_is_read_until_the_application_asks(more: int) -> None:
     reader = Reader()
-    line = Line(guests(), reader)
+    peer = Peer(guests(), reader)
     size = HIGH_WATER_LIMIT + more
-    await line.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (size + 10))
-    await line.send(b"x" * (size - 1))
-    assert not line.wire.paused
-    await line.send(b"x")
-    assert line.wire.paused is bool(more)
+    await peer.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (size + 10))
+    await peer.send(b"x" * (size - 1))
+    assert not peer.wire.paused
+    await peer.send(b"x")
+    assert peer.wire.paused is bool(more)
     for _ in range(2):  # it takes what is there, and waits for what is not
         reader.go.release()
-        await line.send(b"")
-    assert not line.wire.paused
-    assert (await line.send(b"x" * 10)).startswith(b"HTTP/1.1 200 ")
+        await peer.send(b"")
+    assert not peer.wire.paused
+    assert (await peer.send(b"x" * 10)).startswith(b"HTTP/1.1 200 ")
     assert [len(message["body"]) for message in reader.told] == [size, 10]
 
 
 async def test_what_an_application_has_taken_is_no_part_of_what_is_held() -> None:
     reader = Reader()
-    line = Line(guests(), reader)
-    await line.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (3 * HIGH_WATER_LIMIT))
+    peer = Peer(guests(), reader)
+    await peer.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (3 * HIGH_WATER_LIMIT))
     for _ in range(2):
-        await line.send(b"x" * HIGH_WATER_LIMIT)
-        assert not line.wire.paused
+        await peer.send(b"x" * HIGH_WATER_LIMIT)
+        assert not peer.wire.paused
         reader.go.release()
-        await line.send(b"")
+        await peer.send(b"")
 
 
 async def test_nothing_is_read_of_a_request_behind_another_until_that_is_answered() -> None:
-    line = Line(guests(), site)
-    await line.send(HEAD % b"9" + NEXT)
-    assert line.wire.paused
+    peer = Peer(guests(), site)
+    await peer.send(HEAD % b"9" + NEXT)
+    assert peer.wire.paused
     await asyncio.sleep(10)
-    assert not line.wire.paused
-    assert line.wire.written.count(b"HTTP/1.1 200 ") == 2
+    assert not peer.wire.paused
+    assert peer.wire.written.count(b"HTTP/1.1 200 ") == 2
 
 
 async def test_a_head_in_two_parts_behind_a_body_nobody_read_is_found() -> None:
-    line = Line(guests(), site)
-    await line.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
-    assert await line.send(b"x" * 100 + NEXT[:-2]) == b""
-    assert (await line.send(NEXT[-2:])).startswith(b"HTTP/1.1 200 ")
+    peer = Peer(guests(), site)
+    await peer.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
+    assert await peer.send(b"x" * 100 + NEXT[:-2]) == b""
+    assert (await peer.send(NEXT[-2:])).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_a_body_nobody_read_is_no_part_of_the_head_behind_it() -> None:
-    line = Line(guests(header_bytes_max=1_000), site)
-    await line.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ncontent-length: 2000\r\n\r\n")
-    assert await line.send(b"x" * 2_000 + NEXT[:-2]) == b""
-    assert (await line.send(NEXT[-2:])).startswith(b"HTTP/1.1 200 ")
+    peer = Peer(guests(header_bytes_max=1_000), site)
+    await peer.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ncontent-length: 2000\r\n\r\n")
+    assert await peer.send(b"x" * 2_000 + NEXT[:-2]) == b""
+    assert (await peer.send(NEXT[-2:])).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_what_comes_behind_a_body_nobody_read_is_the_end() -> None:
-    line = Line(guests(), site)
-    assert (await line.send(CHUNKED % b"0")).startswith(b"HTTP/1.1 200 ")
-    assert await line.send(b"0\r\n\r\n" + NEXT) == b""
-    assert line.gone
-    assert not line.wire.aborted
+    peer = Peer(guests(), site)
+    assert (await peer.send(CHUNKED % b"0")).startswith(b"HTTP/1.1 200 ")
+    assert await peer.send(b"0\r\n\r\n" + NEXT) == b""
+    assert peer.gone
+    assert not peer.wire.aborted
 
 
 # -- what an application may answer --------------------------------------------------------------------
@@ -254,46 +254,46 @@ async def test_what_comes_behind_a_body_nobody_read_is_the_end() -> None:
     "headers", [[(b"connection", b"keep-alive")], [(b"x", b"close")]], ids=["another word", "another header"]
 )
 async def test_only_an_answer_that_says_so_ends_its_connection(headers: list[tuple[bytes, bytes]]) -> None:
-    line = Line(guests(), sending({**START, "headers": [*START["headers"], *headers]}, OK))
+    peer = Peer(guests(), sending({**START, "headers": [*START["headers"], *headers]}, OK))
     for _ in range(2):
-        assert (await line.send(NEXT)).endswith(b"ok")
-    assert not line.gone
+        assert (await peer.send(NEXT)).endswith(b"ok")
+    assert not peer.gone
 
 
 async def test_every_header_of_an_answer_is_sent_but_how_it_is_framed() -> None:
     headers = [(b"transfer-encoding", b"gzip"), *START["headers"], (b"x", b"1"), (b"x", b"2")]
-    line = Line(guests(), sending({**START, "headers": headers}, OK))
-    assert await line.send(NEXT) == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx: 1\r\nx: 2\r\n\r\nok"
+    peer = Peer(guests(), sending({**START, "headers": headers}, OK))
+    assert await peer.send(NEXT) == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx: 1\r\nx: 2\r\n\r\nok"
 
 
 async def test_an_answer_of_no_body_may_say_how_long_it_would_have_been() -> None:
-    line = Line(guests(), sending({**START, "status": 304}, {"type": "http.response.body"}))
+    peer = Peer(guests(), sending({**START, "status": 304}, {"type": "http.response.body"}))
     for _ in range(2):
-        answer = await line.send(NEXT)
+        answer = await peer.send(NEXT)
         assert answer.startswith(b"HTTP/1.1 304 Not Modified\r\n")
         assert answer.endswith(b"content-length: 2\r\n\r\n")
-    assert not line.gone
+    assert not peer.gone
 
 
 async def test_an_answer_to_head_has_no_body_however_long_it_would_have_been() -> None:
-    line = Line(guests(), sending(CHUNKS, OK))
+    peer = Peer(guests(), sending(CHUNKS, OK))
     for _ in range(2):
-        answer = await line.send(NEXT.replace(b"GET", b"HEAD"))
+        answer = await peer.send(NEXT.replace(b"GET", b"HEAD"))
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert answer.index(b"\r\n\r\n") == len(answer) - 4
-    assert not line.gone
+    assert not peer.gone
 
 
 async def test_a_status_without_a_name_is_answered() -> None:
-    line = Line(guests(), sending({**START, "status": 599}, OK))
-    assert (await line.send(NEXT)).startswith(b"HTTP/1.1 599 \r\n")
+    peer = Peer(guests(), sending({**START, "status": 599}, OK))
+    assert (await peer.send(NEXT)).startswith(b"HTTP/1.1 599 \r\n")
 
 
 @pytest.mark.parametrize("within", [b"\r", b"\n", b"\0", b"\r\n"])
 async def test_a_header_that_would_be_two_is_not_sent(within: bytes) -> None:
-    line = Line(guests(), sending({**START, "headers": [(b"x", b"1" + within + b"set-cookie: 2")]}, OK))
-    assert await line.send(NEXT) == b""
-    assert line.gone
+    peer = Peer(guests(), sending({**START, "headers": [(b"x", b"1" + within + b"set-cookie: 2")]}, OK))
+    assert await peer.send(NEXT) == b""
+    assert peer.gone
 
 
 @pytest.mark.parametrize("more", [OK, START, {"type": "http.response.trailers"}])
@@ -301,44 +301,44 @@ async def test_a_header_that_would_be_two_is_not_sent(within: bytes) -> None:
 async def test_of_what_is_said_behind_the_end_of_an_answer_nothing_is_sent(
     start: dict[str, Any], more: dict[str, Any]
 ) -> None:
-    line = Line(guests(), sending(start, OK, more))
-    answer = await line.send(NEXT)
+    peer = Peer(guests(), sending(start, OK, more))
+    answer = await peer.send(NEXT)
     assert answer.partition(b"\r\n\r\n")[2] == (b"ok" if start is START else b"2\r\nok\r\n0\r\n\r\n")
-    assert line.gone
+    assert peer.gone
 
 
 @pytest.mark.parametrize("start", [START, CHUNKS], ids=["by length", "in chunks"])
 async def test_an_answer_that_begins_twice_is_cut_off(start: dict[str, Any]) -> None:
-    line = Line(guests(), sending(start, start))
-    answer = await line.send(NEXT)
+    peer = Peer(guests(), sending(start, start))
+    answer = await peer.send(NEXT)
     assert answer.partition(b"\r\n\r\n")[2] == b""
-    assert line.gone
+    assert peer.gone
 
 
 @pytest.mark.parametrize("first", [OK, {"type": "http.response.trailers"}])
 async def test_an_answer_that_does_not_begin_with_its_head_is_an_error(first: dict[str, Any]) -> None:
-    line = Line(guests(), sending(first, START, OK))
-    assert (await line.send(NEXT)).startswith(b"HTTP/1.1 500 ")
-    assert line.gone
+    peer = Peer(guests(), sending(first, START, OK))
+    assert (await peer.send(NEXT)).startswith(b"HTTP/1.1 500 ")
+    assert peer.gone
 
 
 async def test_an_application_that_is_stopped_ends_its_connection_and_is_stopped() -> None:
-    line = Line(guests(), site)
-    await line.send(HEAD % b"9")
-    (task,) = line.protocol.state.tasks
+    peer = Peer(guests(), site)
+    await peer.send(HEAD % b"9")
+    (task,) = peer.protocol.state.tasks
     task.cancel()
     await asyncio.sleep(MOMENT_S)
     assert task.cancelled()
-    assert line.gone
-    assert line.wire.written == b""
+    assert peer.gone
+    assert peer.wire.written == b""
 
 
 async def test_a_server_that_stops_closes_who_waits_and_lets_the_others_end() -> None:
-    waiting, busy = (Line(guests(), site) for _ in range(2))
+    waiting, busy = (Peer(guests(), site) for _ in range(2))
     await waiting.send(NEXT)
     await busy.send(HEAD % b"9")
-    for line in (waiting, busy):
-        (connection,) = line.protocol.state.connections
+    for peer in (waiting, busy):
+        (connection,) = peer.protocol.state.connections
         connection.shutdown()
         await asyncio.sleep(MOMENT_S)
     assert (waiting.gone, busy.gone) == (True, False)
@@ -353,31 +353,31 @@ async def test_a_server_that_stops_closes_who_waits_and_lets_the_others_end() ->
 
 
 async def test_a_connection_that_asks_nothing_is_closed_so_long_after_its_last_answer() -> None:
-    line = Line(guests(keep_alive_s=60.0), site)
-    await line.send(NEXT)
+    peer = Peer(guests(keep_alive_s=60.0), site)
+    await peer.send(NEXT)
     await asyncio.sleep(40)
-    await line.send(NEXT)
+    await peer.send(NEXT)
     await asyncio.sleep(90)
-    assert line.lasted_s == pytest.approx(100, abs=0.1)
-    assert not line.wire.aborted
+    assert peer.lasted_s == pytest.approx(100, abs=0.1)
+    assert not peer.wire.aborted
 
 
 async def test_a_request_at_work_when_the_time_is_over_gives_the_connection_that_time_again() -> None:
-    line = Line(guests(keep_alive_s=60.0), site)
-    await line.send(NEXT)
+    peer = Peer(guests(keep_alive_s=60.0), site)
+    await peer.send(NEXT)
     await asyncio.sleep(50)
-    await line.send(HEAD % b"20")
+    await peer.send(HEAD % b"20")
     await asyncio.sleep(100)
-    assert line.wire.written.count(b"HTTP/1.1 200 ") == 2
-    assert line.lasted_s == pytest.approx(130, abs=0.1)
+    assert peer.wire.written.count(b"HTTP/1.1 200 ") == 2
+    assert peer.lasted_s == pytest.approx(130, abs=0.1)
 
 
 async def test_a_head_that_began_behind_a_request_has_its_time_from_that_ones_answer_on() -> None:
-    line = Line(guests(header_deadline_s=5.0), site)
-    await line.send(HEAD % b"9" + b"G")
+    peer = Peer(guests(header_deadline_s=5.0), site)
+    await peer.send(HEAD % b"9" + b"G")
     await asyncio.sleep(20)
-    assert line.wire.aborted
-    assert line.lasted_s == pytest.approx(14, abs=0.1)
+    assert peer.wire.aborted
+    assert peer.lasted_s == pytest.approx(14, abs=0.1)
 
 
 # -- room ----------------------------------------------------------------------------------------------
@@ -385,6 +385,6 @@ async def test_a_head_that_began_behind_a_request_has_its_time_from_that_ones_an
 
 async def test_of_connections_that_come_in_one_turn_no_more_than_fit_are_let_in() -> None:
     crowd = guests(connections_max=2)
-    lines = [Line(crowd, site) for _ in range(5)]
+    lines = [Peer(crowd, site) for _ in range(5)]
     assert crowd.peers.total() == 2
-    assert [line.gone for line in lines] == [True] * 3 + [False] * 2
+    assert [peer.gone for peer in lines] == [True] * 3 + [False] * 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.line import HEAD, Line, guests, site
+from tests.runtime.peer import HEAD, Peer, guests, site
 
 NEXT = HEAD % b"0"
 POST = b"POST /echo HTTP/1.1\r\nhost: x\r\n"
@@ -88,12 +88,12 @@ async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_behind_it_i
     sent: bytes, pieces: str
 ) -> None:
     echo = Echo()
-    line = Line(guests(), echo)
+    peer = Peer(guests(), echo)
     for piece in [sent + NEXT] if pieces == "at once" else [bytes([byte]) for byte in sent + NEXT]:
-        await line.send(piece)
-    assert line.wire.written.startswith(b"HTTP/1.1 400 ")
-    assert line.wire.written.count(b"HTTP/1.1 ") == 1
-    assert line.gone
+        await peer.send(piece)
+    assert peer.wire.written.startswith(b"HTTP/1.1 400 ")
+    assert peer.wire.written.count(b"HTTP/1.1 ") == 1
+    assert peer.gone
     assert echo.asked == []
 
 
@@ -101,93 +101,93 @@ async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_behind_it_i
 async def test_a_client_that_offers_to_speak_http_2_keeps_its_body_and_its_next_request(cut: int) -> None:
     """Java's client offers that with every first request; llhttp would take the body for the next one."""
     echo = Echo()
-    line = Line(guests(), echo)
+    peer = Peer(guests(), echo)
     offer = b"connection: Upgrade, HTTP2-Settings\r\nUpGrade:h2c\r\nhttp2-settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
     sent = POST + offer + b"content-length: %d\r\n\r\n" % len(NEXT) + NEXT
     chunks = POST + offer + b"transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
     for request in (sent, chunks, POST + offer + b"\r\n", NEXT):
-        await line.send(request[: len(request) - cut])
-        await line.send(request[len(request) - cut :])
+        await peer.send(request[: len(request) - cut])
+        await peer.send(request[len(request) - cut :])
     assert [(path, body) for _, path, _, body in echo.asked] == [
         ("/echo", NEXT),
         ("/echo", b"hi"),
         ("/echo", b""),
         ("/0", b""),
     ]
-    assert not line.gone
+    assert not peer.gone
 
 
 async def test_many_requests_at_once_are_answered_in_their_order_one_after_the_other() -> None:
     echo = Echo()
-    line = Line(guests(), echo)
+    peer = Peer(guests(), echo)
     body = POST + b"content-length: 2\r\n\r\n%02d"
-    await line.send(b"".join(body % at for at in range(50)))
+    await peer.send(b"".join(body % at for at in range(50)))
     await asyncio.sleep(1)
     assert [body for *_, body in echo.asked] == [b"%02d" % at for at in range(50)]
-    assert line.wire.written.count(b"HTTP/1.1 200") == 50
-    assert not line.gone
+    assert peer.wire.written.count(b"HTTP/1.1 200") == 50
+    assert not peer.gone
 
 
 async def test_of_requests_that_wait_their_turn_only_bytes_are_kept() -> None:
-    line = Line(guests(), site)
-    await line.send(HEAD % b"9" + NEXT * 1_000)
-    assert len(line.protocol.state.tasks) == 1
+    peer = Peer(guests(), site)
+    await peer.send(HEAD % b"9" + NEXT * 1_000)
+    assert len(peer.protocol.state.tasks) == 1
     await asyncio.sleep(20)
-    assert line.wire.written.count(b"HTTP/1.1 200") == 1_001
+    assert peer.wire.written.count(b"HTTP/1.1 200") == 1_001
 
 
 @pytest.mark.parametrize("behind", [NEXT, b"junk\r\n\r\n", b"G"])
 async def test_what_comes_with_a_last_chunk_is_not_read_and_the_answer_is_the_last(behind: bytes) -> None:
     echo = Echo()
-    line = Line(guests(), echo)
-    answer = await line.send(CHUNKED + b"2\r\nhi\r\n0\r\n\r\n" + behind)
+    peer = Peer(guests(), echo)
+    answer = await peer.send(CHUNKED + b"2\r\nhi\r\n0\r\n\r\n" + behind)
     assert b"\r\nconnection: close\r\n" in answer
     assert answer.count(b"HTTP/1.1 ") == 1
     assert [body for *_, body in echo.asked] == [b"hi"]
-    assert line.gone
+    assert peer.gone
 
 
 async def test_what_comes_after_a_last_chunk_is_the_next_request() -> None:
     echo = Echo()
-    line = Line(guests(), echo)
-    await line.send(CHUNKED + b"2;x=y\r\nhi\r\n0\r\nhost: evil\r\n\r\n")
-    await line.send(NEXT)
+    peer = Peer(guests(), echo)
+    await peer.send(CHUNKED + b"2;x=y\r\nhi\r\n0\r\nhost: evil\r\n\r\n")
+    await peer.send(NEXT)
     assert [(path, headers[b"host"], body) for _, path, headers, body in echo.asked] == [
         ("/echo", b"x", b"hi"),
         ("/0", b"x", b""),
     ]
-    assert not line.gone
+    assert not peer.gone
 
 
 @pytest.mark.parametrize("flood", [b"5;" + b"x" * 4_000, b"0\r\nx: " + b"x" * 4_000, b"0\r\n" + b"x: 1\r\n" * 700])
 async def test_what_surrounds_chunks_has_the_bounds_of_a_head(flood: bytes) -> None:
-    line = Line(guests(header_bytes_max=1_000), Echo())
-    await line.send(CHUNKED)
+    peer = Peer(guests(header_bytes_max=1_000), Echo())
+    await peer.send(CHUNKED)
     for at in range(0, len(flood), 100):
-        await line.send(flood[at : at + 100])
-    assert line.wire.written.startswith(b"HTTP/1.1 431")
-    assert line.gone
+        await peer.send(flood[at : at + 100])
+    assert peer.wire.written.startswith(b"HTTP/1.1 431")
+    assert peer.gone
 
 
 @pytest.mark.parametrize("start", [b"2\r\nhi\r\n", b""])
 async def test_what_surrounds_chunks_may_be_as_large_as_a_head(start: bytes) -> None:
     for size in (1_000, 1_001):
         echo = Echo()
-        line = Line(guests(header_bytes_max=1_000), echo)
-        await line.send(CHUNKED)
-        await line.send(start)
-        await line.send(b"0\r\nx: " + b"y" * (size - len(b"0\r\nx: ")))
-        assert line.gone is (size > 1_000)
-        await line.send(b"\r\n\r\n")
+        peer = Peer(guests(header_bytes_max=1_000), echo)
+        await peer.send(CHUNKED)
+        await peer.send(start)
+        await peer.send(b"0\r\nx: " + b"y" * (size - len(b"0\r\nx: ")))
+        assert peer.gone is (size > 1_000)
+        await peer.send(b"\r\n\r\n")
         assert [body for *_, body in echo.asked] == ([start[3:5]] if size == 1_000 else [])
 
 
 async def test_a_head_is_no_part_of_what_surrounds_the_chunks_behind_it() -> None:
     echo = Echo()
-    line = Line(guests(header_bytes_max=1_000), echo)
+    peer = Peer(guests(header_bytes_max=1_000), echo)
     head = CHUNKED.replace(b"\r\n\r\n", b"\r\nx: " + b"y" * 500 + b"\r\n\r\n")
-    await line.send(head + b"2;" + b"z" * 500)
-    await line.send(b"\r\nhi\r\n0\r\n\r\n")
+    await peer.send(head + b"2;" + b"z" * 500)
+    await peer.send(b"\r\nhi\r\n0\r\n\r\n")
     assert [body for *_, body in echo.asked] == [b"hi"]
 
 
@@ -195,58 +195,58 @@ async def test_a_head_is_no_part_of_what_surrounds_the_chunks_behind_it() -> Non
 @pytest.mark.parametrize("size", [1, 200])
 async def test_a_head_in_two_parts_ends_before_the_body_that_came_with_it(first: int, size: int) -> None:
     echo = Echo()
-    line = Line(guests(), echo)
+    peer = Peer(guests(), echo)
     sent = POST + b"content-length: %d\r\n\r\n" % size + b"x" * size
-    await line.send(sent[:first])
-    assert (await line.send(sent[first:])).endswith(b"ok")
-    await line.send(NEXT)
+    await peer.send(sent[:first])
+    assert (await peer.send(sent[first:])).endswith(b"ok")
+    await peer.send(NEXT)
     assert [body for *_, body in echo.asked] == [b"x" * size, b""]
 
 
 async def test_a_body_of_many_small_chunks_is_taken() -> None:
     echo = Echo()
-    line = Line(guests(header_bytes_max=1_000), echo)
-    await line.send(CHUNKED)
+    peer = Peer(guests(header_bytes_max=1_000), echo)
+    await peer.send(CHUNKED)
     for _ in range(100):
-        await line.send(b"1\r\nx\r\n" * 100)
-    await line.send(b"0\r\n\r\n")
+        await peer.send(b"1\r\nx\r\n" * 100)
+    await peer.send(b"0\r\n\r\n")
     assert [body for *_, body in echo.asked] == [b"x" * 10_000]
 
 
 async def test_a_request_that_ends_its_connection_is_the_last() -> None:
     for head in (NEXT.replace(b"\r\n\r\n", b"\r\nconnection: x, Close\r\n\r\n"), NEXT.replace(b"1.1", b"1.0")):
         echo = Echo()
-        line = Line(guests(), echo)
-        answer = await line.send(head + NEXT)
+        peer = Peer(guests(), echo)
+        answer = await peer.send(head + NEXT)
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b"\r\nconnection: close\r\n" in answer
         assert answer.count(b"HTTP/1.1 ") == 1
         assert len(echo.asked) == 1
-        assert line.gone
+        assert peer.gone
 
 
 async def test_who_waits_to_be_told_is_told_to_go_on() -> None:
     for wanted in (True, False):
         echo = Echo()
-        line = Line(guests(), echo if wanted else site)
+        peer = Peer(guests(), echo if wanted else site)
         head = (
             POST if wanted else POST.replace(b"/echo", b"/0")
         ) + b"content-length: 2\r\nexpect: 100-Continue\r\n\r\n"
-        answer = await line.send(head)
+        answer = await peer.send(head)
         assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\n" if wanted else b"HTTP/1.1 200")
-        await line.send(b"hi")
-        assert line.wire.written.count(b"HTTP/1.1 200") == 1
+        await peer.send(b"hi")
+        assert peer.wire.written.count(b"HTTP/1.1 200") == 1
 
 
 async def test_a_head_of_another_kind_is_refused_before_it_is_whole() -> None:
     for start in (b"GET /0 HTTP/1.1\n", b"GET /0 HTTP/1.1\r\nhost: x\n\n", b"\x16\x03\x01", b" GET"):
-        line = Line(guests(), site)
-        assert (await line.send(start)).startswith(b"HTTP/1.1 400 ")
+        peer = Peer(guests(), site)
+        assert (await peer.send(start)).startswith(b"HTTP/1.1 400 ")
 
 
 async def test_the_blanks_around_a_value_are_no_part_of_it() -> None:
     echo = Echo()
-    await Line(guests(), echo).send(b"GET /0 HTTP/1.1\r\nhost: \t x \t\r\nconnection:close \r\n\r\n")
+    await Peer(guests(), echo).send(b"GET /0 HTTP/1.1\r\nhost: \t x \t\r\nconnection:close \r\n\r\n")
     assert echo.asked == [("GET", "/0", {b"host": b"x", b"connection": b"close"}, b"")]
 
 
@@ -263,27 +263,27 @@ def answering(status: int, headers: list[tuple[bytes, bytes]], *pieces: bytes) -
 
 
 async def test_an_answer_of_no_known_length_comes_in_chunks_or_until_the_end() -> None:
-    line = Line(guests(), answering(200, [], b"one", b"", b"two"))
-    assert (await line.send(NEXT)).endswith(b"transfer-encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
-    assert not line.gone
-    line = Line(guests(), answering(200, [(b"transfer-encoding", b"chunked")], b"one", b"two"))
-    answer = await line.send(NEXT.replace(b"1.1", b"1.0"))
+    peer = Peer(guests(), answering(200, [], b"one", b"", b"two"))
+    assert (await peer.send(NEXT)).endswith(b"transfer-encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
+    assert not peer.gone
+    peer = Peer(guests(), answering(200, [(b"transfer-encoding", b"chunked")], b"one", b"two"))
+    answer = await peer.send(NEXT.replace(b"1.1", b"1.0"))
     assert b"chunked" not in answer
     assert answer.endswith(b"connection: close\r\n\r\nonetwo")
-    assert line.gone
+    assert peer.gone
 
 
 async def test_an_answer_that_ends_its_connection_says_so_once() -> None:
-    line = Line(guests(), answering(200, [(b"content-length", b"2"), (b"connection", b"close")], b"ok"))
-    assert (await line.send(NEXT)).count(b"connection") == 1
-    assert line.gone
+    peer = Peer(guests(), answering(200, [(b"content-length", b"2"), (b"connection", b"close")], b"ok"))
+    assert (await peer.send(NEXT)).count(b"connection") == 1
+    assert peer.gone
 
 
 async def test_an_answer_that_has_no_body_has_none() -> None:
     for status, method in ((200, b"HEAD"), (204, b"GET"), (304, b"GET")):
-        line = Line(guests(), answering(status, [(b"content-length", b"2")] * (status == 200), b"ok" * (status == 200)))
+        peer = Peer(guests(), answering(status, [(b"content-length", b"2")] * (status == 200), b"ok" * (status == 200)))
         for _ in range(2):
-            answer = await line.send(NEXT.replace(b"GET", method))
+            answer = await peer.send(NEXT.replace(b"GET", method))
             assert answer.startswith(b"HTTP/1.1 %d " % status)
             assert answer.endswith(b"\r\n\r\n")
             assert (b"content-length: 2" in answer, b"chunked" in answer) == (status == 200, False)
@@ -303,11 +303,11 @@ async def test_an_answer_that_has_no_body_has_none() -> None:
 async def test_a_wrong_answer_ends_the_connection_and_smuggles_nothing(
     headers: list[tuple[bytes, bytes]], pieces: list[bytes], told: bytes
 ) -> None:
-    line = Line(guests(), answering(200, headers, *pieces))
-    await line.send(NEXT + NEXT)
-    assert line.gone
-    assert b"set-cookie" not in line.wire.written
-    assert line.wire.written.partition(b"\r\n\r\n")[2].rstrip(b"\r\n") == told
+    peer = Peer(guests(), answering(200, headers, *pieces))
+    await peer.send(NEXT + NEXT)
+    assert peer.gone
+    assert b"set-cookie" not in peer.wire.written
+    assert peer.wire.written.partition(b"\r\n\r\n")[2].rstrip(b"\r\n") == told
 
 
 async def test_an_application_that_fails_or_says_nothing_is_answered_for_without_a_reason() -> None:
@@ -318,11 +318,11 @@ async def test_an_application_that_fails_or_says_nothing_is_answered_for_without
         return
 
     for app in (fails, silent):
-        line = Line(guests(), app)
-        answer = await line.send(NEXT)
+        peer = Peer(guests(), app)
+        answer = await peer.send(NEXT)
         assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
         assert answer.endswith(b"\r\n\r\nInternal Server Error")
-        assert line.gone
+        assert peer.gone
 
 
 async def test_who_leaves_is_told_of_while_the_application_waits_and_nothing_more_is_written() -> None:
@@ -334,9 +334,9 @@ async def test_who_leaves_is_told_of_while_the_application_waits_and_nothing_mor
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"late"})
 
-    line = Line(guests(), app)
-    await line.send(NEXT)
-    line.wire.close()
+    peer = Peer(guests(), app)
+    await peer.send(NEXT)
+    peer.wire.close()
     await asyncio.sleep(1)
     assert heard == ["http.request", "http.disconnect"]
-    assert line.wire.written == b""
+    assert peer.wire.written == b""

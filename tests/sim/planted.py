@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from types import CodeType, FunctionType
 import fleetsim
 from fleetsim.sim.scenario import parse_scenario, scenario_text
 from fleetsim.sim.seeds import cut_down, run_seed
-from tests import warm
+from tests import command
 from tests.sim.here import Here
 from tests.storms import planted
 
@@ -396,13 +397,13 @@ CANARIES = tuple(
 def _plant(defect: Planted) -> None:
     """Give every live function of the module the code it has where the defect is in its text."""
     path = Path(fleetsim.__file__).parent / defect.file
+    importlib.import_module("fleetsim." + defect.file.removesuffix(".py").replace("/", "."))
     text = path.read_text(encoding="utf-8")
     if text.count(defect.old) != 1:
         raise SystemExit(f"{defect.name}: {defect.file} holds not exactly one of what is to be replaced")
     edited: dict[str, list[CodeType]] = defaultdict(list)
     for code in _functions(compile(text.replace(defect.old, defect.new), str(path), "exec", dont_inherit=True)):
         edited[code.co_qualname].append(code)
-    gc.unfreeze()  # or what was there when this process was forked is not listed
     live: dict[str, set[FunctionType]] = defaultdict(set)
     for function in gc.get_objects():
         if type(function) is FunctionType and function.__code__.co_filename == str(path):
@@ -437,7 +438,7 @@ def look_for(defect: Planted, *, first: int, seeds: int, cut: Path | None = None
         str(seeds),
         *(["--cut", str(cut)] if cut else []),
     ]
-    done = warm.run(words, TOP, os.environ, "", warm.HANGS_S, module="tests.sim.planted")
+    done = command.run(words, TOP, os.environ, module="tests.sim.planted")
     if done.returncode:
         raise AssertionError(done.stderr[-2_000:])
     return done.stdout.strip()

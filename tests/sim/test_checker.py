@@ -19,9 +19,9 @@ from fleetsim.sim.run import Run
 from fleetsim.sim.scenario import START
 from fleetsim.sim.seeds import Coverage, run_seed
 from fleetsim.sim.troubles import KINDS, Trouble
+from tests.scale import scaled
 from tests.sim.planted import CANARIES, CEREMONIES, STORM, Planted, look_for
 from tests.sim.scenes import recorded, run_of, scenario
-from tests.volume import volume
 
 DIGEST = """
 from tests.sim.planted import CEREMONIES, STORM
@@ -251,7 +251,7 @@ def test_processes_with_other_hash_seeds_play_the_same_run_and_another_seed_anot
         env = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
         return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
 
-    digests = {digest(hash_seed, 3) for hash_seed in range(volume(5, share=2))}
+    digests = {digest(hash_seed, 3) for hash_seed in range(scaled(5, share=2))}
     assert len(digests) == 1
     assert digests != {run_of(scenario(STORM.decode().replace("20m", "3m"), seed=4), CEREMONIES)[1] + "\n"}
 
@@ -266,7 +266,7 @@ def test_a_seed_played_twice_is_told_to_be_the_same() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.name)
 def test_where_nothing_is_planted_nothing_is_found(canary: Planted) -> None:
-    assert look_for(canary, first=1, seeds=volume(3)) == ""
+    assert look_for(canary, first=1, seeds=scaled(3)) == ""
 
 
 def test_what_no_seed_met_is_named() -> None:

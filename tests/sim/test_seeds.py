@@ -23,10 +23,10 @@ from fleetsim.sim.scenario import (
 )
 from fleetsim.sim.seeds import Coverage, SeedRun, run_seed, run_seeds, shrink
 from fleetsim.sim.troubles import KINDS
+from tests.scale import scaled, some
 from tests.sim.here import Here
 from tests.sim.planted import DEFECTS, DRIZZLE, STORM, Planted, look_for
 from tests.sim.scenes import run_of
-from tests.volume import some, volume
 
 TINY = b"""
 name: tiny
@@ -71,7 +71,7 @@ def test_a_short_storm_over_a_few_seeds_breaks_no_rule() -> None:
     ceremonies = ceremonies_of(wanted, written, folder)
     shorter = text.replace(b"duration: 2h", b"duration: 25m").replace(b"mix: {}", b"mix: {scale: 4}")
     coverage = Coverage()
-    for run in run_seeds(Here(), shorter, source, ceremonies, first=1, seeds=volume(10)):
+    for run in run_seeds(Here(), shorter, source, ceremonies, first=1, seeds=scaled(10)):
         coverage.add(run)
     assert [run.violations for run in coverage.violated] == []
 

@@ -48,9 +48,9 @@ from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.runtime import VirtualClock
+from tests.loop_time import own_time_s
 from tests.ports import held_port
 from tests.storms.caller_fleet import HASTY, WAYS, Agents, Truth
-from tests.unheld import unheld_s
 
 POINTS = {
     "before_send": 6,
@@ -139,7 +139,7 @@ class Life:
                 if (t := tracks.get(c)) and not t.polling.count and not t.outcome and not t.pushing.received
             }
             await asyncio.sleep(0.02)
-        self.say(f"resumed {unheld_s() - self.born:.3f}")
+        self.say(f"resumed {own_time_s() - self.born:.3f}")
 
     async def ask(self) -> None:
         while True:
@@ -208,7 +208,7 @@ class Life:
 
 
 async def _live(ground: Ground, entries: tuple[AgentEntry, ...], report: int, *, last: bool) -> None:
-    born = unheld_s()
+    born = own_time_s()
     settings = FleetSettings(poll_interval_s=INTERVAL_S, retry_waits_s=(0.1, 0.3, 0.9), task_limit_s=TIME_LIMIT_S)
     config = FleetConfig(agents=entries, settings=settings)
     state = StateDir(ground.folder / "state").open()

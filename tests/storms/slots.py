@@ -37,7 +37,7 @@ from fleetsim.runtime.files import DiskFiles
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.caller.ceremonies import OFFERS, Desk, yaml
 from tests.caller.fleet import CardsRead
-from tests.unheld import unheld_s
+from tests.loop_time import own_time_s
 
 START = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
 CEREMONIES = 40
@@ -54,7 +54,7 @@ class FastClock:
 
     def __init__(self, reached: mmap, speed: float, end: datetime) -> None:
         self.reached, self.speed, self.end = reached, speed, end
-        self._began, self._from_s = unheld_s(), self.reached_s
+        self._began, self._from_s = own_time_s(), self.reached_s
 
     @property
     def reached_s(self) -> float:
@@ -71,7 +71,7 @@ class FastClock:
         return START + timedelta(seconds=self.reached_s) >= self.end
 
     def now(self) -> datetime:
-        self.reached_s = max(self.reached_s, self._from_s + (unheld_s() - self._began) * self.speed)
+        self.reached_s = max(self.reached_s, self._from_s + (own_time_s() - self._began) * self.speed)
         return min(self.end, START + timedelta(seconds=self.reached_s))
 
     def monotonic(self) -> float:

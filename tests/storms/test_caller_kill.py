@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.volume import volume
+from tests.scale import scaled
 
 pytestmark = pytest.mark.sockets
 
@@ -19,7 +19,7 @@ def test_a_hub_killed_again_and_again_loses_nothing_and_repeats_nothing() -> Non
             "-m",
             "tests.storms.caller_kill",
             "--kills",
-            str(volume(50, share=10)),
+            str(scaled(50, share=10)),
             "--seed",
             "7",
             "--life",

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from tests.volume import volume
+from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_ledger_killed_at_work_loses_nothing_and_repeats_nothing() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.storms.crash", "--kills", str(volume(50)), "--seed", "7"],
+        [sys.executable, "-m", "tests.storms.crash", "--kills", str(scaled(50)), "--seed", "7"],
         capture_output=True,
         text=True,
         timeout=55,

@@ -10,12 +10,12 @@ import os
 import pytest
 
 from fleetsim.testbed.loop import run
+from tests.scale import scaled
 from tests.storms.interleavings import storm
-from tests.volume import volume
 
 pytestmark = pytest.mark.slow
 
-SEEDS = int(os.environ.get("STORM_SEEDS", volume(668, share=20)))
+SEEDS = int(os.environ.get("STORM_SEEDS", scaled(668, share=20)))
 FIRST = int(os.environ.get("STORM_FIRST", "0"))
 BLOCKS = 8
 

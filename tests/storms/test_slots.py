@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from tests.volume import volume
+from tests.scale import scaled
 
 pytestmark = pytest.mark.sockets
 
 
 def test_every_slot_fires_exactly_once_however_often_the_scheduler_is_killed() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.storms.slots", "--slots", str(volume(10_000, share=20)), "--seed", "7"],
+        [sys.executable, "-m", "tests.storms.slots", "--slots", str(scaled(10_000, share=20)), "--seed", "7"],
         capture_output=True,
         text=True,
         timeout=580,

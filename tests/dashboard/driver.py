@@ -1,4 +1,4 @@
-"""An app on a stage: a feed that is fed by hand, a clock that is set, and controls that remember."""
+"""An app on a ui: a feed that is fed by hand, a clock that is set, and controls that remember."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Desk(Controls):
 
 
 @dataclass
-class Stage:
+class Driver:
     """Everything a test of the app holds."""
 
     app: FleetApp
@@ -172,16 +172,16 @@ async def showing(
     size: tuple[int, int] = (120, 36),
     ascii: bool = False,
     read_only: bool = False,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[Driver]:
     """The app over these events, after these keys."""
     feed, desk, clock = HandFeed(events), Desk(), SetClock()
     app = FleetApp(feed, desk, clock=clock, title="demo-fleet", ascii=ascii, read_only=read_only)
     async with app.run_test(size=size) as pilot:
-        stage = Stage(app, pilot, feed, desk, clock)
-        await stage.settle()
+        ui = Driver(app, pilot, feed, desk, clock)
+        await ui.settle()
         if keys:
-            await stage.press(*keys)
-        yield stage
+            await ui.press(*keys)
+        yield ui
 
 
 def asking() -> tuple[Journal, dict[str, str], str, dict[str, str], str]:

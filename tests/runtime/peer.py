@@ -61,7 +61,7 @@ class Wire(asyncio.Transport):
         self.paused = False
 
 
-class Line:
+class Peer:
     """A peer on a connection of its own."""
 
     def __init__(

@@ -68,7 +68,7 @@ def worker(name: str = "quinn", **options: Any) -> Agent:
 
 
 @dataclass
-class Town:
+class LocalHub:
     """A running hub and its surroundings."""
 
     network: MemoryNetwork
@@ -135,7 +135,7 @@ class Town:
 
 
 @asynccontextmanager
-async def town(
+async def local_hub(
     *agents: Agent,
     ceremony: str | None = None,
     ledger: Ledger | None = None,
@@ -148,7 +148,7 @@ async def town(
     a2a_state: Path | None = None,
     traced: Callable[[Runtime], Tracing] | None = None,
     **settings: Any,
-) -> AsyncIterator[Town]:
+) -> AsyncIterator[LocalHub]:
     """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach.
 
     With ``agents_yaml`` that is the fleet, read from the file and again when the file changes. ``agent_keys`` is the
@@ -201,7 +201,7 @@ async def town(
             network.mount(origin, door(build_app(hub)))
         await stack.enter_async_context(network)
         await hub.__aenter__()
-        found = Town(network, runtime, files, kept, hub, storage, a2a_state, agent_keys or {}, tracing)
+        found = LocalHub(network, runtime, files, kept, hub, storage, a2a_state, agent_keys or {}, tracing)
         try:
             yield found
         finally:

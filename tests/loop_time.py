@@ -1,4 +1,4 @@
-"""Time as it passes for a process that is given a processor whenever it can use one."""
+"""Time without the seconds in which other processes had the processors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from pathlib import Path
 BEAT_S = 0.02
 
 
-def unheld_s() -> float:
-    """Seconds on the clock, less those in which threads of this process could run and had no processor.
-
-    How long others keep the processors is their affair; what waits here for anything else is told.
-    """
+def own_time_s() -> float:
+    """Seconds on the clock, less those in which threads of this process waited for a processor."""
     held_ns = 0
     for thread in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
@@ -24,10 +21,10 @@ def unheld_s() -> float:
 
 
 @asynccontextmanager
-async def beaten() -> AsyncIterator[Callable[[], float]]:
-    """Yields how many seconds have passed for the loop, as often as it came round: a beat each time.
+async def loop_seconds() -> AsyncIterator[Callable[[], float]]:
+    """Yields the seconds that have passed for the loop: ``BEAT_S`` for each of its beats.
 
-    For a process that is stopped, or gets no processor, that is one beat, in which all happens that was due meanwhile.
+    While the process gets no processor the loop does not beat.
     """
     beats = 0
 

@@ -1,4 +1,4 @@
-"""How much a test does of what could go on for ever: a fifth or less in ``make test``, all in ``make test-whole``."""
+"""The share of examples, seeds and kills that ``make test`` tries; ``make test-whole`` tries all of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ WHOLE = bool(os.environ.get("TESTS_WHOLE"))
 SHARE = 5
 
 
-def volume(whole: int, *, share: int = SHARE) -> int:
-    """How many examples, seeds or kills to try of ``whole``: one in ``share``."""
+def scaled(whole: int, *, share: int = SHARE) -> int:
+    """The number of examples, seeds or kills to try: one in ``share`` of ``whole``."""
     return whole if WHOLE else max(whole // share, 1)
 
 
