@@ -68,15 +68,14 @@ class Agent:
     the only media types a file part may have. ``path`` is where calls are taken, ``rest`` whether there are also the
     REST aliases; ``drop_failed_webhooks`` removes a webhook whose receiver did not take a notice in all its tries.
 
-    What makes it another kind of agent goes around it (``profiles`` does): ``choose`` picks the skill of a message,
-    ``behaviours`` says what is expected in each dialect, ``interceptors`` stand before its operations, each given those
-    behind it, ``middleware`` is ASGI, the first outermost, and ``webhook_sender`` makes what delivers webhooks, as
-    ``WebhookSender`` does. The store calls ``listeners`` inside each move of a task, with the ``Transition``; they only
-    take note. One that stands in front of others has four more: ``offers`` are the skills of its card at
-    this moment, if those are not ``skills``, ``callers`` knows who may call, in place of the keys, ``task_metadata`` is
-    kept with each new task, and with ``resumes`` open tasks outlive the agent: with ``state``, their skills are begun
-    again at the next start, with the message that began the task. ``runtime`` is what it runs on, or opens that at each
-    start.
+    Another kind of agent is made with parts around this one, as the profiles in ``builtin`` do: ``choose`` picks the
+    skill of a message, ``behaviours`` holds the rules of each dialect, each of the ``interceptors`` is given the
+    operations behind it, ``middleware`` is ASGI, the first outermost, and ``webhook_sender`` makes the sender of
+    webhooks. The store calls ``listeners`` inside each move of a task, with the ``Transition``; they must not act, only
+    take note. An agent that represents others has four more: ``offers`` returns the skills of its card, if they are not
+    ``skills``; ``callers`` authenticates in place of the keys; ``task_metadata`` is stored with each new task; with
+    ``resumes`` and ``state``, the skills of open tasks begin again at the next start, with the first message of the
+    task. ``runtime`` is a runtime, or opens one at each start.
     """
 
     def __init__(
@@ -169,7 +168,7 @@ class Agent:
 
     @property
     def runtime(self) -> Runtime | Runtimes:
-        """What it runs on, or what opens that at each start."""
+        """The runtime, or the function that opens one at each start."""
         return self._runtime
 
     @property
@@ -249,7 +248,7 @@ class Agent:
             raise SystemExit(2) from None
         bound = listener.getsockname()[1]
         if not server.is_loopback(host) and self._settings.authenticator().open:
-            log.warning("%s listens on %s without a key: whoever reaches it can use it", self._settings.name, host)
+            log.warning("%s listens on %s without a key: anyone who can reach it can use it", self._settings.name, host)
         log.info("%s serves A2A at http://%s:%d%s", self._settings.name, host, bound, self._settings.path)
         app, limits = self.mount(engine), self._settings.limits
 
@@ -320,7 +319,7 @@ class Engine:
 
     @property
     def operations(self) -> Operations:
-        """What the endpoints call: the service, behind the settings' interceptors. Only after the start."""
+        """The service behind the settings' interceptors, for the endpoints. Set by the start."""
         return self._operations
 
     def card(self, url: str, *, extended: bool = False) -> AgentCard:
@@ -403,7 +402,7 @@ class Engine:
             housekeeping.start(file.keep_writing(), name="state file")
 
     async def _sweep(self) -> None:
-        """Let go of what is old, for as long as the agent runs."""
+        """Remove old tasks, as long as the agent runs."""
         while True:
             await asyncio.sleep(self.settings.limits.sweep_interval_s)
             while not self.store.forget():  # noqa: ASYNC110 - between two steps others are served
@@ -427,8 +426,8 @@ class Engine:
             await self._notifier.drain(limits.drain_s)
             await self._skills.drain(limits.stop_s)
             if len(self._skills):
-                log.error("%d skills did not stop when told to and were left behind", len(self._skills))
-        finally:  # whoever stops it may not wait so long
+                log.error("%d skills did not stop when cancelled and still run", len(self._skills))
+        finally:  # the caller may cancel the stop
             await self._stack.aclose()
 
     async def __aenter__(self) -> Engine:

@@ -1,7 +1,7 @@
 """The agents of ``fleetsim agent``: the reference agent, and the profiles quinn, selectools and almanac.
 
-A profile is a set of skills and the options of an ``Agent``. What a product does differently stands around the agent,
-as ASGI middleware and as interceptors of its calls; the agent itself knows none of it. Sources: the first seed
+A profile is a set of skills and the options of an ``Agent``. The differences of a product stand around the agent, as
+ASGI middleware and as interceptors of its calls; the agent itself knows none of them. Sources: the first seed
 (quinn), the selectools seed, the two almanac seeds.
 """
 
@@ -518,10 +518,10 @@ def profile_agent(profile: str, name: str | None = None, **options: Any) -> Agen
     """An agent of that profile; ``options`` are those of ``Agent`` and win over the profile's.
 
     Raises:
-        ConfigError: there is no such profile.
+        ConfigError: the profile is unknown.
     """
-    found = PROFILES.get(profile)
-    if found is None:
-        raise ConfigError(f"there is no profile {profile!r}", hint=f"one of {', '.join(PROFILES)}")
-    chosen = {"skills": found.skills(), **found.options, **options}
-    return Agent(name or found.name, **chosen)
+    known = PROFILES.get(profile)
+    if known is None:
+        raise ConfigError(f"unknown profile {profile!r}", hint=f"one of {', '.join(PROFILES)}")
+    chosen = {"skills": known.skills(), **known.options, **options}
+    return Agent(name or known.name, **chosen)

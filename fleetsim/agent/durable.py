@@ -163,7 +163,7 @@ class TaskFile:
     async def _run(self, work: Callable[[], Any]) -> Any:
         """Run ``work`` on the one thread, to its end even if the caller is cancelled: the order of writes stays."""
         running = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        running.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, whoever has left
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, even if the caller has left
         return await asyncio.shield(running)
 
     # -- on the thread -----------------------------------------------------------------------------
@@ -231,26 +231,26 @@ def _read(row: Row) -> Record | None:
     """The record of a row; None, and an error in the log, if it cannot be read."""
     owner, task_id, body = row
     try:
-        kept = parse_untrusted(bytes(body), bytes_max=ROW_BYTES_MAX)
-        task = dialect(_NATIVE).decode_reply(Operation.GET, kept["task"])
+        row_json = parse_untrusted(bytes(body), bytes_max=ROW_BYTES_MAX)
+        task = dialect(_NATIVE).decode_reply(Operation.GET, row_json["task"])
         if not isinstance(task, Task) or task.task_id != task_id:
             raise WireError("it is not a task")
         return Record(
             key=(owner, task_id),
             task=task,
-            skill=str(kept["skill"]),
-            dialect=str(kept["dialect"]),
-            created_at=datetime.fromisoformat(kept["created"]),
-            updated_at=datetime.fromisoformat(kept["updated"]),
-            pushes=tuple(_read_push(push) for push in kept["pushes"]),
+            skill=str(row_json["skill"]),
+            dialect=str(row_json["dialect"]),
+            created_at=datetime.fromisoformat(row_json["created"]),
+            updated_at=datetime.fromisoformat(row_json["updated"]),
+            pushes=tuple(_read_push(push) for push in row_json["pushes"]),
         )
     except (WireError, KeyError, TypeError, ValueError):
         log.error("a task in the state file cannot be read and is left out: %r", task_id[:128])
         return None
 
 
-def _read_push(kept: dict[str, Any]) -> PushTarget:
-    events = kept.get("events")
-    fields = {**kept, "events": None if events is None else tuple(events)}
+def _read_push(row: dict[str, Any]) -> PushTarget:
+    events = row.get("events")
+    fields = {**row, "events": None if events is None else tuple(events)}
     dialect, traceparent = str(fields.pop("dialect")), str(fields.pop("traceparent", ""))
     return PushTarget(dialect=dialect, traceparent=traceparent, config=PushConfig(**fields))

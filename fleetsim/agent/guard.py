@@ -1,8 +1,8 @@
-"""Who may come in, and what holds before a byte is parsed: every bound on a request, and how refusals look on HTTP.
+"""Authentication and the limits of a request before a byte is parsed, and how refusals look on HTTP.
 
 Order: header size, content type and declared length, then who calls, then the body under its cap and deadline, and
-only then JSON. Secrets are compared as bytes, held in memory only and never shown; an agent without any lets everybody
-in as one tenant. Knows nothing of tasks.
+only then JSON. Secrets are compared as bytes, held in memory only and never shown; an agent without any serves
+all callers as one tenant. Knows nothing of tasks.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Authenticator:
                 tokens.append(value)
         if len(keys) > 1 or len(tokens) > 1:
             return None
-        found = {_match(self._api_keys, keys[0])} if keys and self._api_keys else set()
+        callers = {_match(self._api_keys, keys[0])} if keys and self._api_keys else set()
         if tokens and self._bearers:
             scheme, _, secret = tokens[0].partition(b" ")
-            found.add(_match(self._bearers, secret.strip()) if scheme.lower() == b"bearer" else None)
-        return found.pop() if len(found) == 1 else None
+            callers.add(_match(self._bearers, secret.strip()) if scheme.lower() == b"bearer" else None)
+        return callers.pop() if len(callers) == 1 else None
 
     def schemes(self) -> dict[str, dict[str, Any]]:
         """The security schemes for the card, in the 0.3 shape."""
@@ -81,7 +81,7 @@ class Authenticator:
 
 
 def _match(known: tuple[tuple[str, bytes], ...], given: bytes) -> str | None:
-    """The name whose secret this is. Every secret is compared, so that time tells nothing about which."""
+    """The name whose secret this is. Compares every secret, so that the time does not depend on which one matches."""
     if not given or len(given) > CREDENTIAL_BYTES_MAX:
         return None
     matched: str | None = None
@@ -123,7 +123,7 @@ def problem_of(refusal: Refusal) -> RpcError:
 
 
 class RequestGuard:
-    """What every request to the agent's operations passes through."""
+    """Checks every request before the agent's operations."""
 
     def __init__(self, authenticator: Authenticator, limits: AgentLimits) -> None:
         self._authenticator, self._limits = authenticator, limits
@@ -133,7 +133,7 @@ class RequestGuard:
         self.body = self._bodies.read
 
     def admit(self, request: Request) -> str:
-        """Check everything that headers tell, and return who calls. Raises Refusal."""
+        """Check the headers and return the name of the caller. Raises Refusal."""
         headers = request.headers.raw
         if sum(len(name) + len(value) + 4 for name, value in headers) > self._limits.header_bytes_max:
             raise Refusal(431, "TOO_LARGE", f"headers are larger than {self._limits.header_bytes_max} bytes")

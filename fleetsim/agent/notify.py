@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskNotice:
-    """What one webhook is to be told: the event and the task as they were at the move."""
+    """A notice for one webhook: the event and the task as they were at the move."""
 
     event: StatusUpdate | ArtifactUpdate
     task: Task
@@ -49,11 +49,11 @@ class _NoticeQueue:
 
 
 class Notifier:
-    """Tells webhooks of a store's moves. ``workers`` owns the deliveries, so none can be collected away.
+    """Sends a store's moves to webhooks. ``workers`` owns the deliveries, so that none is garbage-collected.
 
-    ``file`` is awaited before a notice leaves, so that nothing is told that could be forgotten, and ``rate``
-    before that: many tasks must not make one agent a flood (T-23). ``drop_failed`` removes a config whose receiver did
-    not take a notice in all its tries.
+    A notice waits for ``rate`` (many tasks must not make one agent a flood, T-23), then for ``file``, so that no notice
+    is sent that a restart would contradict. ``drop_failed`` removes a config whose receiver refused all tries of a
+    notice.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Notifier:
         self._busy: dict[TaskKey, int] = {}
 
     def busy(self, key: TaskKey) -> bool:
-        """Whether notices of the task are under way."""
+        """Whether notices of the task are being delivered."""
         return key in self._busy
 
     def on_transition(self, transition: Transition) -> None:
-        """Queue the notices of one move. A task is not announced to those who sent it: submitted is no news."""
+        """Queue the notices of one move. Submitted is not sent: the sender of the task knows it from the reply."""
         if not transition.pushes or transition.state is TaskState.SUBMITTED:
             return
         record, update = transition.record, transition.update
@@ -88,7 +88,7 @@ class Notifier:
             self._enqueue(record, push, update)
 
     def on_registration(self, record: Record, config_id: str) -> None:
-        """A webhook was registered after the send: tell it at once how the task stands, if it has moved."""
+        """Send the state of the task at once to a webhook that was registered after the send, if the task has moved."""
         push = next((p for p in record.pushes if p.config_id == config_id), None)
         task = record.task
         if push is None or task.state is TaskState.SUBMITTED:
@@ -104,7 +104,7 @@ class Notifier:
         self._enqueue(record, push, update)
 
     async def drain(self, seconds: float) -> None:
-        """Give deliveries under way up to ``seconds``, and say how many notices were lost then."""
+        """Give deliveries in progress up to ``seconds``; logs how many notices were lost then."""
         await self._workers.drain(seconds)
         if lost := sum(len(queue.waiting) for queue in self._queues.values()):
             log.warning("%d webhook notices were not delivered before the agent stopped", lost)

@@ -1,4 +1,4 @@
-"""What an endpoint asks of an agent: the operations, who calls, and how each dialect expects them to behave.
+"""The operations of an agent, their caller, and the behaviour that each dialect expects.
 
 Where dialects disagree about behaviour, one table says what each expects. The service reads these flags and never asks
 which version is spoken; the shapes on the wire are the dialect's own. Sources: docs/reference/interop.md, A2A 0.3.0
@@ -29,7 +29,7 @@ Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectBehaviour:
-    """How one dialect wants things done.
+    """The rules of one dialect where dialects differ.
 
     ``waits``: a send waits for a terminal or interrupted state unless it asks not to.
     ``finished_send``: the error for a message to a finished task.
@@ -38,12 +38,12 @@ class DialectBehaviour:
     ``stream_errors_as_events``: a refused stream is one SSE error event instead of plain JSON.
     ``question_closes_subscription``: joining a task that waits for input ends after the snapshot.
     ``client_names_task``: a send carries the id of the task it makes.
-    ``repeats_artifact``: a stream ends with its main artifact whole, pieces of which it has told (seed "Streaming");
-    without it, with what was not told yet, appended: some clients join whatever they are sent.
+    ``repeats_artifact``: a stream ends with its main artifact whole, although its pieces were sent (seed "Streaming");
+    otherwise the end appends the rest, because some clients join all pieces that they receive.
     ``artifact_notice``: a webhook gets each artifact in a notice of its own too, before the final status.
     ``push_id_is_task_id``: a webhook registered without an id is the task's one default.
-    ``no_extended_card``: the error when there is no extended card.
-    ``refused``: how a task ends that the agent does not take on.
+    ``no_extended_card``: the error if the agent has only one card.
+    ``refused``: the state of a task that the agent refuses.
     ``notice_type``: the content type of a webhook's body.
     """
 
@@ -85,12 +85,12 @@ BEHAVIOURS: Mapping[str, DialectBehaviour] = {name: DialectBehaviour(dialect=nam
         refused=TaskState.FAILED,  # 0.1 knows no rejected
     ),
 }
-"""How each dialect is served: by the defaults, or as its row says."""
+"""The rules of each dialect: the defaults, or its row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who calls, how they want things done, and the place in a trace that they name, if any."""
+    """The caller, the behaviour of its dialect, and its place in a trace, if it names one."""
 
     owner: str
     behaviour: DialectBehaviour
@@ -98,23 +98,23 @@ class Principal:
 
 
 class Operations(Protocol):
-    """What the endpoints ask for. All three may raise RpcError."""
+    """The operations that the endpoints call. All may raise RpcError."""
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Carry out a call that is answered once."""
+        """Execute a call that has one reply."""
         ...
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
-        """Carry out a call that is answered by a stream; what is returned must be closed."""
+        """Execute a call whose reply is a stream; the caller closes it."""
         ...
 
     def dialect_of(self, owner: str, task_id: str) -> str | None:
-        """The dialect the owner's task was born in, or None if there is no such task."""
+        """The dialect that the owner's task was created in, or None if the task is unknown."""
         ...
 
 
 class Interceptor:
-    """Operations in front of others: override what is to be otherwise, and pass on the rest.
+    """Operations in front of others: override some, and pass on the rest.
 
     ``before`` sees every call first, whether a stream answers it or not, and may change or refuse it.
     """

@@ -103,7 +103,7 @@ class Runner:
     ) -> None:
         """Begin work on a task just created; ``refused`` is how it ends if the skill does not take it on.
 
-        It fails at once if no more workers may run.
+        The task fails at once if no more workers may run.
         """
         job = Job(self._store, record.key, self._limits.inbox_messages_max, refused)
         context = SkillContext(
@@ -145,7 +145,7 @@ class Runner:
     async def _run(self, job: Job, skill: Skill, context: SkillContext) -> None:
         """One skill from ``working`` to its end. A cancel passes through; ``_reap`` sees to the rest."""
         try:
-            if self._store.state(job.key) not in {TaskState.WORKING, *INTERRUPTED}:  # as an earlier run left it
+            if self._store.state(job.key) not in {TaskState.WORKING, *INTERRUPTED}:  # an earlier run may have moved it
                 self._store.move(job.key, TaskState.WORKING)
             text = await skill.run(context)
             self._store.finish(job.key, TaskState.COMPLETED, text)
@@ -164,7 +164,7 @@ class Runner:
             self._end(job.key, TaskState.FAILED, reason=f"the skill failed ({type(error).__name__})")
 
     def _reap(self, key: TaskKey) -> None:
-        """The worker is gone, whatever became of it: nothing may stay open."""
+        """End the task if its worker ended without ending it."""
         self._jobs.pop(key, None)
         if self._leaving:
             return

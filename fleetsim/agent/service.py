@@ -1,4 +1,4 @@
-"""What the agent does for each call, free of any dialect: a call in, a reply or a stream out.
+"""The agent's operations, independent of dialects: a call in, a reply or a stream out.
 
 Where dialects disagree about behaviour the caller's ``DialectBehaviour`` decides. Errors are the model's RPC errors.
 """
@@ -159,7 +159,7 @@ class Service:
         if self.stopping:
             raise AtCapacity("the agent is shutting down")
         if self._file is not None and self._file.failing:
-            await self._file.flush()  # no new work while the last cannot be kept
+            await self._file.flush()  # no new work while the last cannot be stored
         named = call.task_id if behaviour.client_names_task else None
         task_id = message.task_id or named
         self._check_id(task_id, "taskId")
@@ -194,7 +194,7 @@ class Service:
             try:
                 await self._file.flush(record.key)
             except BaseException:
-                self._store.drop(record.key)  # it did not get to the disk: it is gone, and no skill has begun
+                self._store.drop(record.key)  # it is not on disk, and no skill has begun
                 raise
             record = self._store.read(record.key)
             if record.task.terminal:
@@ -209,7 +209,7 @@ class Service:
     def resume(self, key: TaskKey) -> None:
         """Begin the skill of an open task of an earlier run again, with the message that began the task."""
         record = self._store.read(key)
-        message = next((said for said in record.task.history if said.role is Role.USER), None)
+        message = next((turn for turn in record.task.history if turn.role is Role.USER), None)
         skill = self._skills.get(record.skill)
         if message is None or skill is None:
             self._store.finish(key, TaskState.FAILED, reason="the task cannot be taken up again")
@@ -275,16 +275,16 @@ class Service:
             return _shown(record.task_id, push)
         if isinstance(call, ListPush):
             return tuple(_shown(record.task_id, push) for push in record.pushes)
-        push_found = next((push for push in record.pushes if push.config_id == call.config_id), None)
-        if push_found is None and record.pushes and call.config_id in {None, DEFAULT_CONFIG}:
-            push_found = record.pushes[0]
+        named = next((push for push in record.pushes if push.config_id == call.config_id), None)
+        if named is None and record.pushes and call.config_id in {None, DEFAULT_CONFIG}:
+            named = record.pushes[0]
         if isinstance(call, DeletePush):
-            if push_found is not None:
-                self._store.delete_push(key, push_found.config_id)
+            if named is not None:
+                self._store.delete_push(key, named.config_id)
             return None
-        if push_found is None:
-            raise TaskNotFound("there is no such push notification config")
-        return _shown(record.task_id, push_found)
+        if named is None:
+            raise TaskNotFound("unknown push notification config")
+        return _shown(record.task_id, named)
 
     # -- helpers -----------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ class Effect:
 
 
 class ArtifactWriter(Protocol):
-    """What a context writes with; the runner's job is one. Each write may raise TaskEnded or OutputLimit."""
+    """Writes the output of a task; the runner's job is one. Each write may raise TaskEnded or OutputLimit."""
 
     def put(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Add to the task's artifacts."""
@@ -121,7 +121,7 @@ class SkillContext:
         return "\n".join(lines)
 
     async def say(self, text: str) -> None:
-        """Append to the answer; whoever streams the task sees it at once. Raises OutputLimit."""
+        """Append to the answer; streams of the task receive it at once. Raises OutputLimit."""
         if text:
             chunk = Artifact(artifact_id=self.task_id, name="response", parts=(TextPart(text=text),))
             self.writer.put(chunk, append=True, last_chunk=False)
@@ -145,7 +145,7 @@ class SkillContext:
         """
         for part in parts:
             if isinstance(part, DataPart):
-                dump(part.data)  # found out here, in the skill, and not in every answer from now on
+                dump(part.data)  # raises here, in the skill, and not in every later reply
         if not (artifact_id or name or append):
             self._unnamed += 1
         unnamed = "attachment" if self._unnamed <= 1 else f"attachment-{self._unnamed}"
@@ -154,7 +154,7 @@ class SkillContext:
         await self.writer.breathe()
 
     async def status(self, text: str) -> None:
-        """Say what the skill is doing. It stays on the task, for late readers too, until the task ends."""
+        """Show what the skill is doing, until the task ends; late readers see it too."""
         self.writer.note(text)
         await self.writer.breathe()
 
@@ -298,9 +298,9 @@ def make_skill(function: SkillFunction, skill_id: str | None, options: Mapping[s
     fields: dict[str, Any] = {**chosen, "undeclared": set()}
     made = replace(made, **fields)
     if not made.skill_id.isascii() or not made.skill_id.strip() or len(made.skill_id) > 128:
-        raise ConfigError(f"{made.skill_id!r} is no skill id", hint="1 to 128 ASCII characters")
+        raise ConfigError(f"{made.skill_id!r} is not a skill id", hint="1 to 128 ASCII characters")
     if made.radius is not None and made.radius not in Radius:
-        raise ConfigError(f"{made.radius!r} is no blast radius", hint=f"one of {', '.join(Radius)}")
+        raise ConfigError(f"{made.radius!r} is not a blast radius", hint=f"one of {', '.join(Radius)}")
     return made
 
 
@@ -333,5 +333,5 @@ SkillChoice = Callable[[Mapping[str, Skill], str, JsonObject, str], Skill | None
 
 
 def undeclared(skills: Iterable[Skill]) -> dict[str, tuple[str, ...]]:
-    """What skills did and do not declare, by skill id; empty if they keep to their card."""
+    """Undeclared conduct by skill id; empty if the skills keep to their card."""
     return {skill.skill_id: tuple(sorted(skill.undeclared)) for skill in skills if skill.undeclared}

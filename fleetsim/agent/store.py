@@ -1,9 +1,9 @@
 """The agent's tasks: one write path, frozen snapshots out, limits on everything.
 
 Every change goes through ``_commit``, which does not await: on one event loop that is the lock. The
-check and the write of a cancel are therefore one step (seed "Atomic cancel"), a terminal state is
-never left, and each move is told once: to the feed for readers, and to the listeners for webhooks and
-the journal. Knows nothing of HTTP, dialects or how a skill is run.
+check and the write of a cancel are therefore one step (seed "Atomic cancel"), a task never leaves a
+terminal state, and each move is published once: to the feed for readers, and to the listeners for
+webhooks. Knows nothing of HTTP, dialects or how a skill is run.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from fleetsim.model.task import (
 from fleetsim.runtime.ports import Clock, Ids
 
 FORGOTTEN_AT_ONCE = 100
-"""A minute's worth of tasks that ended an hour ago may be a hundred thousand, and nobody is served meanwhile."""
+"""A hundred thousand tasks may have ended in one minute an hour ago; the loop serves no caller during a step."""
 
-_REACHED_ITS_LIFE = "the task was open for too long and was given up"
+_REACHED_ITS_LIFE = "the task was open for too long"
 
 
 class Store:
@@ -81,7 +81,7 @@ class Store:
         return self.retention.get(key).state
 
     def feed(self, key: TaskKey) -> TaskFeed:
-        """What the task tells from here on; a snapshot's ``cursor`` says where in it to go on. Raises TaskNotFound."""
+        """The task's events; a snapshot's ``cursor`` is its place among them. Raises TaskNotFound."""
         return self.retention.get(key).feed
 
     def usage(self, key: TaskKey) -> UsageTotals:
@@ -103,7 +103,7 @@ class Store:
     ) -> list[tuple[int, TaskKey]]:
         """The owner's tasks that fit, as (sequence, key), last changed first (A2A 1.0 section 3.1.4).
 
-        ``changed_since`` itself counts, as in the released SDKs: who asks from the last moment it saw misses nothing.
+        ``changed_since`` is inclusive, as in the released SDKs: a caller that asks from its last moment misses no task.
         """
         fitting = [
             (entry.sequence, entry.key)
@@ -208,7 +208,7 @@ class Store:
         reason: str | None = None,
         metadata: JsonObject | None = None,
     ) -> None:
-        """End a task: ``text`` replaces what was said on the way, ``reason`` with ``metadata`` goes into the status.
+        """End a task: ``text`` replaces the output so far, ``reason`` with ``metadata`` goes into the status.
 
         The feed gets the closing pair, the full artifact and then the final status.
 
@@ -272,23 +272,23 @@ class Store:
         return entry.snapshot()
 
     def delete_push(self, key: TaskKey, config_id: str) -> None:
-        """Forget a webhook if it is there; nothing more is sent to it. Raises TaskNotFound."""
+        """Remove a webhook if it is there. Raises TaskNotFound."""
         entry = self.retention.get(key)
         entry.pushes = tuple(p for p in entry.pushes if p.config_id != config_id)
         self._keep(entry)
 
     def end_streams(self) -> None:
-        """Tell readers no more: the agent is about to stop, and open tasks are for its next start."""
+        """Close all feeds: the agent is about to stop, and open tasks continue at its next start."""
         for key in self.retention.open_keys:
             self.retention.get(key).feed.publish((), closes=True)
 
     def drop(self, key: TaskKey) -> None:
-        """Forget a task nobody was told of, as if it had never been; nothing if it is gone already."""
+        """Remove a task that was never acknowledged; again is harmless."""
         if key in self.retention:
             self.retention.drop(key)
 
     def restore(self, records: Iterable[Record]) -> None:
-        """Put back tasks from an earlier run, as old as they are by now. Tells nobody."""
+        """Restore tasks of an earlier run with their present age. Notifies nobody."""
         for record in sorted(records, key=lambda record: record.task.status.timestamp or record.created_at):
             self._restore(record)
 
@@ -316,7 +316,7 @@ class Store:
         for message in task.history:
             self.retention.chars += entry.remember(message, self._limits)
         # An answer is known by the question before it, so that sent again it does not answer the next one.
-        entry.answers = tuple(said for asked, said in pairwise(entry.history) if asked.role is Role.AGENT)
+        entry.answers = tuple(answer for turn, answer in pairwise(entry.history) if turn.role is Role.AGENT)
         entry.sequence = next(self._changes)
         self.retention.add(entry)
         if task.terminal:
@@ -326,14 +326,14 @@ class Store:
     # -- limits ------------------------------------------------------------------------------------
 
     def sweep(self) -> tuple[TaskKey, ...]:
-        """Give up tasks open too long; returns those."""
+        """End the tasks that were open too long; returns their keys."""
         overdue = self.retention.overdue(self._clock.monotonic())
         for key in overdue:
             self.finish(key, TaskState.FAILED, reason=_REACHED_ITS_LIFE)
         return overdue
 
     def forget(self) -> bool:
-        """Let go of some tasks that finished long ago; whether no more of them are left.
+        """Remove some tasks that finished long ago; True if none is left.
 
         Tasks with webhooks under way stay until these are done.
         """
@@ -364,14 +364,14 @@ class Store:
             self._announce(entry)
 
     def _announce(self, entry: Entry) -> None:
-        """Tell every listener of the move."""
+        """Notify every listener of the move."""
         self._keep(entry)
         transition = Transition(entry)
         for listener in self.listeners:
             listener(transition)
 
     def _keep(self, entry: Entry) -> None:
-        """Have the entry kept as it is now, where a keeper listens."""
+        """Have the keepers store the entry as it is now."""
         for keep in self.keepers:
             keep(entry.key)
 
@@ -460,7 +460,7 @@ class Retention:
             self._forget_oldest(owner, "you hold as many tasks as one caller may")
 
     def let_go(self, now_s: float, most: int) -> bool:
-        """Forget what finished longer ago than its time to live, ``most`` of it; whether that was all."""
+        """Remove at most ``most`` of the entries past their time to live; True if that was all."""
         due = []
         for key, entry in self._finished.items():
             if now_s - entry.touched_s < self._limits.terminal_ttl_s:
@@ -486,12 +486,12 @@ class Retention:
         raise AtCapacity(otherwise)
 
     def drop(self, key: TaskKey) -> None:
-        """Forget an entry, and tell of it. Raises KeyError."""
+        """Remove an entry and notify the listeners. Raises KeyError if it is missing."""
         entry = self._open.pop(key, None) or self._finished.pop(key)
         self.chars -= entry.results.chars + entry.history_chars
         owner = key[0]
         self._owned[owner] -= 1
         if not self._owned[owner]:
             del self._owned[owner]
-        for tell in self.forgotten:
-            tell(key)
+        for notify in self.forgotten:
+            notify(key)

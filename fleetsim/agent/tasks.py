@@ -1,6 +1,6 @@
 """One task: while it grows, in the store alone, and as the frozen snapshots that everybody else sees.
 
-Text is kept in pieces and joined when somebody looks, so a long stream costs linear time. Only the store changes an
+Text is stored in pieces and joined when it is read, so a long stream costs linear time. Only the store changes an
 entry, and only in its one write path.
 """
 
@@ -97,7 +97,7 @@ MAIN_NAME = "response"
 
 @dataclass(slots=True, kw_only=True)
 class UsageTotals:
-    """What a task used, how sure it is and what it changed in the world; empty until a skill says so."""
+    """The usage, confidence and effects that a skill reports for a task."""
 
     tokens: dict[str, int] = field(default_factory=dict)
     cost_usd: float | None = None
@@ -125,20 +125,20 @@ class UsageTotals:
     def parts(self, state: TaskState, duration_ms: int) -> tuple[tuple[Part, ...], tuple[str, ...]]:
         """The data parts for the terminal artifact and the URIs they belong to (seed "Extensions")."""
         success = state is TaskState.COMPLETED
-        found: list[tuple[str, str, dict[str, Any]]] = []
+        reports: list[tuple[str, str, dict[str, Any]]] = []
         if self.effects:
             deltas = [{"domain": e.domain, "path": e.path, "op": e.op, "value": e.value} for e in self.effects]
-            found.append((WORLDSTATE_DELTA, WORLDSTATE_DELTA_TYPE, {"deltas": deltas}))
+            reports.append((WORLDSTATE_DELTA, WORLDSTATE_DELTA_TYPE, {"deltas": deltas}))
         if self.tokens or self.cost_usd is not None:
             cost: dict[str, Any] = {"usage": dict(self.tokens), "durationMs": duration_ms, "success": success}
             cost |= {} if self.cost_usd is None else {"costUsd": self.cost_usd}
-            found.append((COST, COST_TYPE, cost | ({} if self.model is None else {"model": self.model})))
+            reports.append((COST, COST_TYPE, cost | ({} if self.model is None else {"model": self.model})))
         if self.confidence is not None:
             sure: dict[str, Any] = {"confidence": self.confidence, "success": success}
             sure |= {} if self.explanation is None else {"explanation": self.explanation}
-            found.append((CONFIDENCE, CONFIDENCE_TYPE, sure))
-        parts = tuple(DataPart(data=data, media_type=kind, metadata={"mimeType": kind}) for _, kind, data in found)
-        return parts, tuple(uri for uri, _, _ in found)
+            reports.append((CONFIDENCE, CONFIDENCE_TYPE, sure))
+        parts = tuple(DataPart(data=data, media_type=kind, metadata={"mimeType": kind}) for _, kind, data in reports)
+        return parts, tuple(uri for uri, _, _ in reports)
 
 
 @dataclass(slots=True)
@@ -182,7 +182,7 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class FinalArtifact:
-    """The main artifact as it ends. ``added`` is what its pieces so far lack; None if they do not hold any more."""
+    """The main artifact as it ends. ``added`` are the parts that were not sent yet; None if the text was replaced."""
 
     main: Artifact
     added: tuple[Part, ...] | None
@@ -222,14 +222,14 @@ class ArtifactBuilder:
         """
         extra, uris = self.usage.parts(state, duration_ms)
         piece = self._pieces.get(self.main_id)
-        told: tuple[Part, ...] = piece.artifact().parts if piece else ()
-        body = told
+        sent: tuple[Part, ...] = piece.artifact().parts if piece else ()
+        body = sent
         if text is not None:
-            chars = self.chars - sum(map(weigh_part, told)) + len(text)
+            chars = self.chars - sum(map(weigh_part, sent)) + len(text)
             if chars > self._chars_max:
                 raise OutputLimit(f"a task may hold at most {self._chars_max} characters of output")
             self.chars, body = chars, (TextPart(text=text),)
-        added = extra if body == told else None
+        added = extra if body == sent else None
         others = {name: other for name, other in self._pieces.items() if name != self.main_id}
         if not body and state is TaskState.COMPLETED and not others:
             body = (TextPart(text=""),)
@@ -263,18 +263,18 @@ def weigh_data(data: Any) -> int:
 
 
 class ClosingUpdate(ArtifactUpdate, frozen=True, kw_only=True):
-    """The main artifact whole, at the end. ``added`` is all of it that a reader of every piece before lacks.
+    """The main artifact whole, at the end. ``added`` are the parts that a reader of every piece did not receive.
 
-    ``added`` is None where those pieces do not hold any more: the final text is another.
+    ``added`` is None if the final text replaced the pieces.
     """
 
     added: tuple[Part, ...] | None
 
 
 class TaskFeed:
-    """One task's events. Only the store tells; ``closed`` means nothing will follow.
+    """One task's events. Only the store publishes; after ``closed`` no event follows.
 
-    ``shared`` is for what readers make of the events that were read last: most of them read the same at the same time.
+    ``shared`` holds the encoded forms of the events that were read last: readers mostly read the same ones together.
     """
 
     __slots__ = ("_events", "_read", "_waiting", "closed", "shared")
@@ -328,7 +328,7 @@ ENDED_FEED.closed = True
 
 
 def _joined(events: list[TaskEvent]) -> tuple[TaskEvent, ...]:
-    """Join runs of appended text to the same artifact; nothing else is touched or reordered."""
+    """Join runs of appended text to the same artifact; other events stay as and where they are."""
     if len(events) == 1:
         return (events[0],)
     joined: list[TaskEvent] = []
@@ -352,9 +352,9 @@ def _appended_to(event: TaskEvent) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One move of a task, for those it is told to while they are told: what they keep of it is frozen (U23).
+    """One move of a task, for listeners while they are called; ``record`` and ``update`` are frozen values (U23).
 
-    Most moves are nobody's business, and a copy of the task for each would be a tenth of what a send costs.
+    Most moves have no reader, and a copy of the task for each would be a tenth of the cost of a send.
     """
 
     _entry: Entry
@@ -374,7 +374,7 @@ class Transition:
 
     @property
     def update(self) -> StatusUpdate:
-        """What is told of it: artifacts beside the status once the task is over."""
+        """The event of the move, with the artifacts once the task is over."""
         entry = self._entry
         return entry.update(entry.status, entry.results.artifacts() if entry.state in TERMINAL else ())
 
@@ -418,13 +418,13 @@ class Entry:
         """Add to the conversation, dropping its oldest messages beyond the limits; returns the growth in characters."""
         before = self.history_chars
         message = replace(message, context_id=self.context_id, task_id=self.key[1])
-        kept = [*self.history, message]
+        turns = [*self.history, message]
         self.history_chars += weigh_message(message)
-        while len(kept) > 1 and (
-            len(kept) > limits.history_messages_max or self.history_chars > limits.history_chars_max
+        while len(turns) > 1 and (
+            len(turns) > limits.history_messages_max or self.history_chars > limits.history_chars_max
         ):
-            self.history_chars -= weigh_message(kept.pop(0))
-        self.history = tuple(kept)
+            self.history_chars -= weigh_message(turns.pop(0))
+        self.history = tuple(turns)
         return self.history_chars - before
 
     def knows(self, message: Message) -> bool:
@@ -440,20 +440,20 @@ class Entry:
         return any(m.message_id == message.message_id and m.parts == message.parts for m in before)
 
     def update(self, status: TaskStatus, artifacts: tuple[Artifact, ...] = ()) -> StatusUpdate:
-        """The event that tells of ``status``. It is final where a stream ends: when the agent stops or waits."""
+        """The event of ``status``, final where a stream ends: when the agent stops or waits."""
         final = status.state in TERMINAL | INTERRUPTED
         return StatusUpdate(
             task_id=self.key[1], context_id=self.context_id, status=status, final=final, artifacts=artifacts
         )
 
     def chunk(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> ArtifactUpdate:
-        """The event that tells of a piece of output."""
+        """The event of a piece of output."""
         return ArtifactUpdate(
             task_id=self.key[1], context_id=self.context_id, artifact=artifact, append=append, last_chunk=last_chunk
         )
 
     def closing(self, ending: FinalArtifact | None) -> tuple[ClosingUpdate, ...]:
-        """The event that tells of the main artifact as it ends, if the task has one."""
+        """The event of the main artifact at its end, if the task has one."""
         if ending is None:
             return ()
         whole = ClosingUpdate(
