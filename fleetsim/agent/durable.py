@@ -163,7 +163,8 @@ class TaskFile:
     async def _run(self, work: Callable[[], Any]) -> Any:
         """Run ``work`` on the one thread, to its end even if the caller is cancelled: the order of writes stays."""
         running = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        running.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, even if the caller has left
+        # The callback retrieves the exception, even if the caller has left.
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(running)
 
     # -- on the thread -----------------------------------------------------------------------------

@@ -404,12 +404,12 @@ class Internals(Protocol):
         ...
 
     def holds(self, task_id: str) -> bool | None:
-        """Whether its store has that task; None where nobody said which its store is."""
+        """Whether its store has that task; None if its store is unknown."""
         ...
 
 
 class LocalInternals:
-    """An agent in this very process; ``store`` is its tasks by id, if somebody said which."""
+    """An agent in this very process; ``store`` holds its tasks by id, if it is known."""
 
     def __init__(self, log: AgentLog, store: object = None) -> None:
         self.log = log
@@ -420,12 +420,12 @@ class LocalInternals:
         gc.collect()
 
     def holds(self, task_id: str) -> bool | None:
-        """Whether the store has that task; None where nobody said which the store is."""
+        """Whether the store has that task; None if the store is unknown."""
         return None if self._store is None else holds(self._store, task_id)
 
 
 def is_store(value: object) -> bool:
-    """Whether tasks can be looked for in it: a mapping or another container of ids or of tasks."""
+    """Whether it can hold tasks: a mapping or another container of ids or of tasks."""
     return isinstance(value, Mapping) or (isinstance(value, Container) and isinstance(value, Sized))
 
 
@@ -450,8 +450,8 @@ def _id_of(item: Any) -> Any:
 def capturing_logs(log: AgentLog, *names: str) -> Iterator[None]:
     """Write into ``log`` what these loggers, and those below them, let through at INFO and above, while inside.
 
-    The empty name is every logger. They are heard whatever handlers the agent sets up or takes down; a logger
-    that it has disabled stays silent.
+    The empty name is every logger. The agent's own handlers do not matter; a logger that it has disabled is left
+    out.
     """
 
     def keep(record: logging.LogRecord) -> None:
@@ -480,7 +480,7 @@ def capturing_logs(log: AgentLog, *names: str) -> Iterator[None]:
 
 
 def let_info_through(*names: str) -> None:
-    """Let these loggers speak from INFO on, whatever they were set to before."""
+    """Set these loggers to INFO, unless they log more."""
     for name in names:
         one = logging.getLogger(name)
         one.setLevel(min(one.level or logging.INFO, logging.INFO))

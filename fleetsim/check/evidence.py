@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Verdict(StrEnum):
-    """What a probe found. The four never blur: a promise nobody looked at has not been kept."""
+    """The result of a probe. A promise that was not tested is never counted as kept."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -34,23 +34,23 @@ class Verdict(StrEnum):
 
 @dataclass(slots=True)
 class Timeouts:
-    """Whether a wait ran out; on a busy machine it may not another time, so such a probe is repeated alone."""
+    """Whether a wait timed out. On a busy machine that may be our doing, so such a probe is repeated alone."""
 
     noted: bool = False
 
 
 TIMEOUTS: ContextVar[Timeouts | None] = ContextVar("timeouts", default=None)
-"""Those of the probe under way; each asyncio task of a probe sees its probe's."""
+"""The timeouts of the current probe, shared by its asyncio tasks."""
 
 
 def note_timeout() -> None:
-    """Note, for the probe under way, that the time for something was over before it came."""
+    """Note that the current probe waited for something that did not come in time."""
     if (timeouts := TIMEOUTS.get()) is not None:
         timeouts.noted = True
 
 
 class Evidence(Protocol):
-    """What a verdict is founded on and a person can be shown: an exchange or a webhook that came."""
+    """Evidence for a verdict, which a report shows: an exchange or a received webhook."""
 
     def shown(self) -> str:
         """As text for a report, trimmed and without secrets."""
@@ -105,7 +105,7 @@ MASK = "***"
 
 @dataclass(slots=True)
 class Frame:
-    """One event of a stream: what it held and when it came (seconds of the runtime's clock)."""
+    """One event of a stream: its text, and its time in seconds of the runtime's clock."""
 
     at: float
     text: str
@@ -126,9 +126,9 @@ class Frame:
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and what came of it. ``problem`` says what went wrong below HTTP.
+    """One request and its answer. ``problem`` is an error below HTTP.
 
-    ``unreached`` marks a request that nobody took: it says nothing about any promise.
+    ``unreached``: the request did not reach the agent, so it is no evidence.
     """
 
     method: str
@@ -183,7 +183,7 @@ class Exchange:
 
     @property
     def code(self) -> Any:
-        """The code of the error; None if there is none, or something that can be no code."""
+        """The code of the error; None if it is missing or cannot be a code."""
         found = None if self.error is None else self.error.get("code")
         return found if isinstance(found, int | float | str) else None
 
@@ -253,7 +253,7 @@ def _trim(text: str, limit: int) -> str:
 
 
 def _parsed(data: bytes) -> Any:
-    """JSON as the agent wrote it; None for what is none."""
+    """JSON as the agent wrote it; None if it is not JSON."""
     if not data.strip():
         return None
     try:

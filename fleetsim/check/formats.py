@@ -213,7 +213,7 @@ FORMATS: Mapping[str, Callable[[Report], str]] = {"json": as_json, "junit": juni
 """A writer for each format of ``--report``."""
 
 
-# -- for a terminal: who was checked, what failed and how to fix it, and the totals ---------------------
+# -- for a terminal: the agent, the failures with their fixes, and the totals ---------------------------
 
 WIDTH = 110
 CHARS_MAX = 4_000_000

@@ -102,7 +102,7 @@ class Sink:
         self.strays: list[str] = []
 
     def add(self, hook: WebhookAddress) -> None:
-        """Let a hook take what comes to its path; everything else is 404."""
+        """Send requests for its path to the hook; all others get 404."""
         self._hooks[hook.path] = hook
 
     async def __call__(

@@ -82,7 +82,7 @@ class RawDialect:
         return next((operation for operation, name in self._methods.items() if name == method), None)
 
     def headers(self) -> dict[str, str]:
-        """What every request of the dialect carries."""
+        """The headers of every request in the dialect."""
         return {"a2a-version": self.name} if self.current else {}
 
     def part(self, text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a check found, as values: a finding for each requirement and dialect, the report of all, and the baseline."""
+"""The result of a check, as values: a finding for each requirement and dialect, the report, and the baseline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPTION = re.compile(r"(.*?):? add (--[a-z-]+)(?: (\S+))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class UntestedReason:
-    """Why so many requirements were not tested, and the option, with its value, that would have helped if one would."""
+    """Why ``count`` requirements were not tested, and the option with its value that would help, if there is one."""
 
     option: str
     value: str
@@ -39,10 +39,10 @@ class UntestedReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What became of one requirement in one dialect. ``evidence`` are exchanges as text, without secrets.
+    """The result of one requirement in one dialect. ``evidence`` are exchanges as text, without secrets.
 
-    ``accepted`` is the reason a baseline gives for living with a failure. ``lost`` marks what could not be
-    told because a connection or the probe itself broke.
+    ``accepted`` is the reason of the baseline for a failure. ``lost``: there is no result because a connection or
+    the probe itself broke.
     """
 
     requirement: Requirement
@@ -61,7 +61,7 @@ class Finding:
 
     @property
     def failed(self) -> bool:
-        """Whether it is a failure nobody has accepted."""
+        """Whether it is a failure that is not accepted."""
         return self.verdict is Verdict.FAIL and self.accepted is None
 
     def as_json(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Finding:
 class Report:
     """A whole check. ``endpoints`` are the URLs used, by dialect; ``listener`` is empty without one.
 
-    ``note`` is what else a reader must know of the run; mostly empty.
+    ``note`` is a remark about the run; mostly empty.
     """
 
     url: str
@@ -121,7 +121,7 @@ class Report:
         return counted
 
     def failures(self, *severities: Severity) -> tuple[Finding, ...]:
-        """Failures nobody accepted, of these severities (of all if none is named), the gravest first."""
+        """Failures that are not accepted, of these severities (default: all), the gravest first."""
         failures = [one for one in self.findings if one.failed and one.requirement.severity in (severities or Severity)]
         return tuple(sorted(failures, key=lambda finding: list(Severity).index(finding.requirement.severity)))
 
@@ -157,8 +157,8 @@ class Report:
         return replace(self, findings=tuple(findings))
 
     def word(self, *, strict: bool = False) -> str:
-        """The verdict in a word. What nobody looked at has not been kept: with a third of it untested, or one
-        lost to a broken connection, nothing has passed as a whole."""
+        """The verdict in a word. It is INCOMPLETE, not PASSED, with a third of the rows untested, or one row
+        lost to a broken connection."""
         if not self.tested:
             return "NOTHING TESTED"
         if not self.passed(strict=strict):
@@ -178,7 +178,7 @@ class Report:
         return f"{self.word(strict=strict)}: {counts}; {self.coverage()} % of what applies was tested"
 
     def missing(self) -> tuple[UntestedReason, ...]:
-        """What was not tested, by what it would have taken: options first, those that bring most first."""
+        """The reasons for untested rows: first those that an option removes, most rows first."""
         counted: Counter[tuple[str, str, str]] = Counter()
         for finding in self.of(Verdict.NOT_TESTED):
             advice = _OPTION.fullmatch(finding.reason)
@@ -224,7 +224,7 @@ def read_baseline(text: str | bytes, source: str) -> Mapping[str, str]:
     """The accepted failures of a file.
 
     Raises:
-        ConfigError: it is no such file, names no row, or gives no reason.
+        ConfigError: it is not a baseline, names an unknown row, or lacks a reason.
     """
     from fleetsim.runtime.yaml import load  # its parser is for those who have such a file
 
@@ -237,24 +237,24 @@ def read_baseline(text: str | bytes, source: str) -> Mapping[str, str]:
         if fit is None or fit[1] not in REQUIREMENTS:
             near = difflib.get_close_matches(str(key), REQUIREMENTS, n=1)
             hint = f"did you mean {near[0]}?" if near else "fleetsim check --list"
-            raise document.error(("accepted", key), f"there is no row {key}", key=True, hint=hint)
+            raise document.error(("accepted", key), f"unknown row {key}", key=True, hint=hint)
         if not isinstance(reason, str) or not reason.strip():
             raise document.error(("accepted", key), f"{key} needs a reason", hint="why is this failure accepted?")
     return accepted
 
 
 def write_baseline(report: Report) -> str:
-    """A baseline of the report's failures; reasons that were there stay, new ones say what was found."""
+    """A baseline of the report's failures; existing reasons stay, new ones hold the finding."""
     lines = [
         "# Failures of this agent that are accepted, by row and dialect, each with the reason.",
         f"# Agent: {json.dumps(report.agent, ensure_ascii=False)}",
         "accepted:",
     ]
-    found = [f for f in report.findings if f.verdict is Verdict.FAIL]
-    for finding in found:
+    failures = report.of(Verdict.FAIL)
+    for finding in failures:
         reason = finding.accepted or f"as found: {finding.reason}"
         lines.append(f"  {finding.key}: {json.dumps(reason, ensure_ascii=False)}")
-    if not found:
+    if not failures:
         lines[-1] = "accepted: {}"
     return "\n".join(lines) + "\n"
 

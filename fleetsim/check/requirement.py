@@ -1,5 +1,4 @@
-"""What one requirement of the checklist is, and ``@must``, ``@should`` and ``@may``, which declare it on the probe
-that tests it.
+"""A requirement of the checklist, and ``@must``, ``@should`` and ``@may``, which declare it on the probe that tests it.
 
 Knows nothing of what a probe does. The requirements themselves stand in ``sections``.
 """
@@ -41,7 +40,7 @@ ONCE = ("any",)
 V03, V10, V01 = ("0.3",), ("1.0",), ("0.1",)
 ALL = tuple(sorted(DIALECTS))
 BOTH = tuple(name for name in ALL if DIALECTS[name].guessed)
-"""Those that have a specification of their own."""
+"""The dialects with a specification."""
 
 SECTIONS = {
     "C": "Agent card",
@@ -80,10 +79,10 @@ NEEDS = {
     "auth": "an agent that demands credentials",
     "second-key": "a second caller's credentials (--other-key-env)",
 }
-"""What a requirement may need beyond an address, in words."""
+"""The needs of requirements beyond an address, in words."""
 
 SLOW_S = 4.0
-"""What a probe with the slow skill takes unless it says otherwise."""
+"""The default time of a probe with the slow skill."""
 
 _GENERAL = re.compile(r"seed|reference|JSON-RPC|RFC", re.IGNORECASE)
 
@@ -96,7 +95,7 @@ class Requirement:
     ``how`` how it is probed, ``remedy`` what to do when it fails, ``incident`` where it hurt before.
     ``needs`` are keys of ``NEEDS``. ``binding_for`` names profiles (``--profile``) under which it is a MUST.
     ``probe`` tests it, in its ``batch``; ``lasts_s`` says about how many seconds it waits: the longest begin first.
-    ``after`` is the id it is told after, if that is not the one before it by number.
+    ``after`` is the id before it in the report, if that is not the one before it by number.
     """
 
     id: str
@@ -125,7 +124,7 @@ class Requirement:
         return specified if specified and not _GENERAL.search(self.source) else ALL
 
     def as_json(self) -> dict[str, Any]:
-        """What is known of it in words, as plain JSON."""
+        """The requirement in words, as plain JSON."""
         return {
             "id": self.id,
             "section": self.section,
@@ -196,7 +195,7 @@ must, should, may = (partial(requirement, severity) for severity in Severity)
 
 
 def declared() -> tuple[Requirement, ...]:
-    """What the imported modules have declared, in the order of the report: by section, number and ``after``."""
+    """The requirements of the imported modules, in the order of the report: by section, number and ``after``."""
     places = {found.id: (list(SECTIONS).index(found.id[0]), found.id, "") for found in _declared}
     places |= {found.id: (*places[found.after][:2], found.id) for found in _declared if found.after}
     return tuple(sorted(_declared, key=lambda found: places[found.id]))

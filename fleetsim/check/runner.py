@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 NEEDS_HOURS = "needs hours: seen where fleetsim runs the agent itself (fleetsim check --app MODULE:ATTR)"
 NEEDS_INSIDE = "seen only from inside: where fleetsim runs the agent itself (fleetsim check --app MODULE:ATTR)"
 SAME_MAX = 3
-"""After how many repetitions without another verdict no more are made."""
+"""The repetitions end after this many with the same verdict."""
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-"""Told after each probe: how many are done, of how many, and the requirement's id."""
+"""Called after each probe: the number done, the number of all, and the requirement's id."""
 
 Job: TypeAlias = tuple[Requirement, str]
 """A requirement and the name of the dialect to probe it in."""
@@ -65,17 +65,15 @@ async def run_check(
     requirements: Iterable[Requirement] | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Hold an agent to the checklist.
+    """Test an agent against the checklist.
 
     Raises:
-        ConfigError: there is no such profile.
-        ConfigError, Unreachable, AuthRefused: the agent cannot be met (see ``discover``).
+        ConfigError: the profile is unknown.
+        ConfigError, Unreachable, AuthRefused: the agent cannot be reached (see ``discover``).
     """
     options = options or Options()
     if options.profile and options.profile not in PROFILES:
-        raise ConfigError(
-            f"there is no profile {one_line(options.profile, 40)!r}", hint=f"one of: {', '.join(PROFILES)}"
-        )
+        raise ConfigError(f"unknown profile {one_line(options.profile, 40)!r}", hint=f"one of: {', '.join(PROFILES)}")
     target = Target(url=target) if isinstance(target, str) else target
     began, clock = runtime.clock.now(), runtime.clock.monotonic()
     agent = await discover(target, runtime, options, listener)
@@ -100,7 +98,7 @@ async def run_check(
 
 
 class Run:
-    """One run over one agent: keeps what is left at the agent by each probe, and what came too late beside others."""
+    """One run over one agent. It keeps the exchanges of each probe, and the probes that timed out beside others."""
 
     def __init__(self, agent: AgentUnderTest, progress: Progress | None) -> None:
         self._agent = agent
@@ -113,7 +111,7 @@ class Run:
         self.note, self._beside = agent.no_way, False
 
     async def all(self, requirements: Iterable[Requirement]) -> list[Finding]:
-        """What is found of every requirement in every dialect it has, the slow ones beside each other."""
+        """The findings of every requirement in each of its dialects; slow ones run side by side."""
         findings: list[Finding] = []
         batches: dict[ProbeBatch, list[Job]] = {batch: [] for batch in ProbeBatch}
         for requirement in requirements:
@@ -139,7 +137,7 @@ class Run:
         return tuple(name for name in spoken if name in requirement.dialects)
 
     async def _together(self, batch: list[Job]) -> list[Finding]:
-        # Those that wait longest begin first, or the run ends with them alone.
+        # The slowest probes begin first, so that the run does not end with one of them alone.
         if self._agent.options.seed:
             batch = list(batch)
             self._agent.runtime.rng.stream("check/order").shuffle(batch)
@@ -163,7 +161,7 @@ class Run:
         return [worker.result() for worker in working]
 
     async def _alone(self, requirement: Requirement, name: str, *, settled: bool = False) -> Finding:
-        """Probe a requirement while no other is probed; where what others have left matters, when that is done."""
+        """Probe a requirement alone; if tasks of other probes matter, after these have ended."""
         for other, asked in self._left.items():
             if settled or self._jobs == 1:
                 await settle(self._sessions[other], asked)
@@ -171,12 +169,12 @@ class Run:
         return await self._probe(requirement, name)
 
     async def _again(self, findings: list[Finding]) -> list[Finding]:
-        """The findings, with those repeated alone that may be our own other probes' doing: something came too late.
+        """The findings, after probes that timed out beside others were repeated alone.
 
-        Where ``SAME_MAX`` in a row come out as before, it is the agent's, and so are the others.
+        After ``SAME_MAX`` in a row with the same verdict, the agent is the cause, of the other timeouts too.
         """
         late, self._late, self._beside = self._late, [], False
-        kept = {one.key: one for one in findings}
+        latest = {one.key: one for one in findings}
         for session in self._sessions.values():
             session.forget_late_fixtures()
         same = 0
@@ -186,9 +184,9 @@ class Run:
                 break
             self._all += 1
             one = await self._alone(requirement, name, settled=True)
-            same = same + 1 if one.verdict is kept[one.key].verdict else 0
-            kept[one.key] = one
-        return list(kept.values())
+            same = same + 1 if one.verdict is latest[one.key].verdict else 0
+            latest[one.key] = one
+        return list(latest.values())
 
     async def _probe(self, requirement: Requirement, name: str) -> Finding:
         began = self._agent.runtime.clock.monotonic()
@@ -199,10 +197,10 @@ class Run:
         exchanges_before, timeouts_before = PROBE_EXCHANGES.set(asked), TIMEOUTS.set(timeouts)
         try:
             await self._attempt(requirement, name)
-        except NotPassed as said:
-            verdict, reason, lost = said.verdict, said.reason, said.lost
-            evidence = tuple(item.shown() for item in said.evidence)
-            seen = [item for item in said.evidence if isinstance(item, Exchange)]
+        except NotPassed as result:
+            verdict, reason, lost = result.verdict, result.reason, result.lost
+            evidence = tuple(item.shown() for item in result.evidence)
+            seen = [item for item in result.evidence if isinstance(item, Exchange)]
             asked += seen
             if verdict is Verdict.FAIL and any(exchange.unreached for exchange in seen):
                 verdict, reason, lost = Verdict.NOT_TESTED, "the agent could not be reached any more", True
@@ -257,8 +255,8 @@ class Run:
 def _missing_method(requirement: Requirement, session: Session, asked: Iterable[Exchange]) -> str:
     """Why the requirement could not be tested: a method that it leans on, and that has one of its own, is not there.
 
-    It would fail, or pass, for a reason that is not its own; the missing method is told once, by its own requirement.
-    What the card promises is different: one about the card may well fail for a method that is not there.
+    It would fail, or pass, for another reason; the requirement of the missing method reports that once. Requirements
+    about the card are different: they may fail because a promised method is missing.
     """
     for exchange in asked:
         if exchange.code != -32601:
@@ -314,7 +312,7 @@ QUIET_S = 60.0
 """How long the tasks that a probe has left are waited for."""
 
 DIFFERS_S = 0.5
-"""What is done quicker holds nobody up, in whatever order."""
+"""A shorter delay does not matter, whatever the order."""
 
 SOON_S = 0.2
 
@@ -358,7 +356,7 @@ async def _waits_behind_the_slow(session: Session, alone_s: float) -> bool:
         except NotPassed:
             return True
         finally:
-            slow.cancel()  # it goes on at the agent, and is no matter if it holds nobody up
+            slow.cancel()  # the task goes on at the agent, but it blocks no other task
 
 
 async def settle(session: Session, asked: Iterable[Exchange]) -> None:
@@ -380,8 +378,8 @@ def _tasks(session: Session, asked: Iterable[Exchange]) -> dict[str, str]:
         seen = [mapping(session.dialect.task(exchange.result))]
         for frame in exchange.frames:
             kind, content = session.dialect.event(frame.result)
-            told = mapping(content)
-            seen.append({**told, "id": session.dialect.task_id(kind, told)})
+            event = mapping(content)
+            seen.append({**event, "id": session.dialect.task_id(kind, event)})
         for task in seen:
             if isinstance(task_id := task.get("id"), str):
                 states[task_id] = session.dialect.state(task) or states.get(task_id, "")

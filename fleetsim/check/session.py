@@ -1,7 +1,7 @@
 """One dialect's conversation with the agent under test: raw calls and streams, and fixtures that are made once.
 
 A fixture is something several probes look at, such as a finished task or a whole stream; it is made for the
-first that asks. Everything said is kept for the probes that judge it all at the end.
+first that asks. All exchanges are kept for the probes that judge them at the end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from fleetsim.check.agent_under_test import AgentUnderTest, Hint
 from fleetsim.check.evidence import (
@@ -42,11 +42,11 @@ _STREAM = StreamLimits(idle_s=None, line_bytes_max=BODY_BYTES_MAX, event_bytes_m
 _UNSAID: Any = object()
 
 OLD_STREAM = "message/sendStream"
-"""What protoPen-era agents of 0.3 call message/stream."""
+"""The name of message/stream in 0.3 agents of the protoPen era."""
 
 
 class Session:
-    """What a probe is given: calls and streams in one dialect, fixtures, and what is known of the agent."""
+    """The tools of a probe: calls and streams in one dialect, fixtures, and facts about the agent."""
 
     def __init__(self, agent: AgentUnderTest, dialect: str) -> None:
         self.agent = agent
@@ -89,14 +89,13 @@ class Session:
                         self._late_fixtures.add(make)
         if make in self._late_fixtures:
             note_timeout()
-        found = self._fixtures[make]
-        if isinstance(found, NotPassed):
-            raise found
-        kept: T = found
-        return kept
+        made = self._fixtures[make]
+        if isinstance(made, NotPassed):
+            raise made
+        return cast(T, made)
 
     def forget_late_fixtures(self) -> None:
-        """Let the fixtures in which something was waited for in vain be made again."""
+        """Drop the fixtures that timed out, so that they are made again."""
         for make in self._late_fixtures:
             del self._fixtures[make]
         self._late_fixtures.clear()
@@ -175,9 +174,9 @@ class Session:
     ) -> dict[str, Any]:
         """Params of a send; ``message`` are members of the message as written."""
         hint = hint or self.quick()
-        told = {**({"skillHint": hint.skill} if hint.skill else {}), **(metadata or {})}
+        sent_metadata = {**({"skillHint": hint.skill} if hint.skill else {}), **(metadata or {})}
         sent = self.dialect.send(
-            self.dialect.message(hint.text, self.new(), **message), wait=wait, push=push, metadata=told
+            self.dialect.message(hint.text, self.new(), **message), wait=wait, push=push, metadata=sent_metadata
         )
         return {"id": self.new(), "sessionId": self.new(), **sent} if self.dialect.legacy else sent
 
@@ -252,7 +251,7 @@ class Session:
 
     @asynccontextmanager
     async def streaming(self, hint: Hint) -> AsyncIterator[Stream]:
-        """Open a stream of a send. Raises NotPassed (not tested) if what comes is no stream."""
+        """Open a stream of a send. Raises NotPassed (not tested) if the answer is not a stream."""
         async with self.stream(Operation.STREAM, self.params(hint)) as stream:
             not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange}", stream.exchange)
             yield stream
@@ -332,7 +331,7 @@ class Stream:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Read the head; an answer that is no stream is read whole."""
+        """Read the head, and the whole body of an answer that is not a stream."""
         exchange = self.exchange
         if exchange.status != 200 or exchange.media_type != "text/event-stream":
             await self._read_whole()

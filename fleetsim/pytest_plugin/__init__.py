@@ -1,1 +1,1 @@
-"""What fleetsim brings to pytest: rows of the checklist as tests, a fleet in memory, and scenarios played."""
+"""The pytest plugin: rows of the checklist as tests, a fleet in memory, and scenarios."""

@@ -1,6 +1,6 @@
 """A small fleet in memory for tests: agents, a place for webhooks, clients, and hours that pass at once.
 
-What the pytest plugin's fixtures give out. Everything is in one process; no socket is opened.
+The values of the pytest plugin's fixtures. Everything runs in one process, without a socket.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class WebhookSink:
 
     @property
     def states(self) -> list[str]:
-        """The states that were told, in the words of A2A 0.3."""
+        """The states of the received webhooks, in the words of A2A 0.3."""
         return [state_of(arrival) for arrival in self.hook.arrivals]
 
     def answers(self, *statuses: int, otherwise: int = 200) -> None:

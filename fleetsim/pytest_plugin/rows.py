@@ -65,22 +65,22 @@ def run_ahead(session: pytest.Session) -> None:
 
 
 def _on_a_thread(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
-    found: list[Report] = []
+    reports: list[Report] = []
     failed: list[BaseException] = []
 
     def work() -> None:
         try:
-            found.append(asyncio.run(_check(config, rows)))
+            reports.append(asyncio.run(_check(config, rows)))
         except BaseException as error:  # noqa: BLE001 - it is raised again below, on pytest's own thread
             failed.append(error)
 
     thread = threading.Thread(target=work, name="fleetsim check", daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(JOIN_S)  # a short wait, so that Ctrl-C is heard
+        thread.join(JOIN_S)  # a short wait, so that Ctrl-C works
     if failed:
         raise failed[0]
-    return found[0]
+    return reports[0]
 
 
 async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
@@ -103,7 +103,7 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
         if place := option("--fleetsim-webhook-listen"):
             host, _, port = place.rpartition(":")
             if not host or not port.isdigit():
-                raise ConfigError(f"{place!r} is no address to listen on", hint="HOST:PORT, e.g. 127.0.0.1:0")
+                raise ConfigError(f"{place!r} is not an address to listen on", hint="HOST:PORT, e.g. 127.0.0.1:0")
             listener = await stack.enter_async_context(socket_listener(host.strip("[]"), int(port)))
         elif app:
             listener = await stack.enter_async_context(usual_listener())
@@ -174,7 +174,7 @@ class RowTest(pytest.Item):
             pytest.xfail(f"{self.row.severity}: {failures[0].reason}")
         if not any(finding.verdict is Verdict.PASS for finding in findings):
             reasons = dict.fromkeys(f"{finding.verdict.value}: {finding.reason}" for finding in findings)
-            pytest.skip("; ".join(reasons) or "not tested: nothing was found")
+            pytest.skip("; ".join(reasons) or "not tested")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The row, what was seen, and what to do, instead of a traceback."""
@@ -186,7 +186,7 @@ class RowTest(pytest.Item):
         return "\n".join([*lines, f"Source: {row.source}", f"Probed: {row.how}"])
 
     def reportinfo(self) -> tuple[str, None, str]:
-        """The file, line and title that pytest shows: there is no file, the requirement is the title."""
+        """The file, line and title that pytest shows: only the title exists, which is the requirement."""
         return "fleetsim", None, f"{self.row.id} {self.row.title}"
 
 

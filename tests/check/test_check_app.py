@@ -92,20 +92,18 @@ async def test_an_agent_of_somebody_else_passes_the_rows_that_no_url_shows() -> 
 
 
 @pytest.mark.parametrize(
-    ("app", "row", "says"),
+    ("app", "row"),
     [
-        ("plain:leaks()", "H-01", "12 hours ago gives a result"),
-        ("plain:hides()", "H-01", "told to be unknown, and kept in the store"),
-        ("plain:evicts_work()", "H-02", "at work 60 s before gives error -32001"),
-        ("plain:silent()", "H-06", "no INFO line"),
-        ("plain:chatty()", "H-07", "the token of a webhook is in the log"),
-        ("plain:weak()", "H-08", "the retry never came"),
+        ("plain:leaks()", "H-01"),
+        ("plain:hides()", "H-01"),
+        ("plain:evicts_work()", "H-02"),
+        ("plain:silent()", "H-06"),
+        ("plain:chatty()", "H-07"),
+        ("plain:weak()", "H-08"),
     ],
 )
-async def test_an_agent_that_breaks_what_is_seen_from_inside_is_caught(app: str, row: str, says: str) -> None:
-    (found,) = (await checked(app, row, store="plain:TASKS")).findings
-    assert found.verdict is FAIL
-    assert says in found.reason
+async def test_an_agent_that_breaks_what_is_seen_from_inside_is_caught(app: str, row: str) -> None:
+    assert verdicts(await checked(app, row, store="plain:TASKS")) == {row: FAIL}
 
 
 async def test_an_agent_that_uses_threads_is_not_judged_on_virtual_time() -> None:

@@ -150,18 +150,13 @@ def test_a_written_baseline_is_read_back_and_accepts_what_failed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("[]", "mapping"),
-        ("accepted: {P-99: why}", "no row P-99"),
-        ("accepted: {P-17: ''}", "needs a reason"),
-        ("accepted: {P-17: 3}", "needs a reason"),
-    ],
+    ("text", "column"),
+    [("[]", 1), ("accepted: {P-99: why}", 12), ("accepted: {P-17: ''}", 18), ("accepted: {P-17: 3}", 18)],
 )
-def test_a_baseline_that_cannot_be_meant_is_refused_with_its_place(text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as caught:
+def test_a_baseline_that_cannot_be_meant_is_refused_with_its_place(text: str, column: int) -> None:
+    with pytest.raises(ConfigError) as caught:
         read_baseline(text, "b.yaml")
-    assert "b.yaml:1:" in str(caught.value)
+    assert f"b.yaml:1:{column}:" in str(caught.value)
 
 
 def test_a_baseline_entry_that_passes_now_is_stale() -> None:

@@ -1,4 +1,4 @@
-"""What is asked of the agent card: where it is served, what it holds, and whether it tells the truth."""
+"""Rows about the agent card: where it is served, its content, and whether it tells the truth."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def at_the_new_path(session: Session) -> None:
     """GET the path; it must answer 200 with a JSON object that names the agent."""
     exchange = _reading_of(session, NEW)
     fail_unless(exchange.status == 200, f"GET {NEW} gave {exchange}", exchange)
-    fail_unless("name" in mapping(exchange.value), "what is served there is no card", exchange)
+    fail_unless("name" in mapping(exchange.value), "the document there is not a card", exchange)
 
 
 @should(
@@ -107,7 +107,7 @@ async def required_fields(session: Session) -> None:
     flags = {"streaming", "pushNotifications", "stateTransitionHistory", "extendedAgentCard"}
     capabilities = session.agent.capabilities
     odd = [name for name in sorted(flags & capabilities.keys()) if not isinstance(capabilities[name], bool)]
-    fail_unless(not odd, f"capabilities that are no booleans: {', '.join(odd)}", exchange)
+    fail_unless(not odd, f"capabilities that are not booleans: {', '.join(odd)}", exchange)
 
 
 @must(
@@ -133,7 +133,7 @@ async def skills_are_whole(session: Session) -> None:
 @must(
     "C-06: capabilities.streaming is the truth",
     source=f"{BUILD_GUIDE}, 'The agent card', gotcha 3, and checklist 'Transport & lifecycle'",
-    remedy="Set capabilities.streaming to what is really mounted; callers choose their transport by it.",
+    remedy="Set capabilities.streaming to the truth; callers choose their transport by it.",
 )
 async def streaming_is_true(session: Session) -> None:
     """Ask for a stream: if the card says true it must come as SSE, otherwise it must be refused with -32004."""
@@ -158,7 +158,7 @@ async def streaming_is_true(session: Session) -> None:
 @must(
     "C-07: capabilities.pushNotifications is the truth",
     source=f"{BUILD_GUIDE}, 'The agent card', gotcha 3, and checklist 'Transport & lifecycle'",
-    remedy="Set capabilities.pushNotifications to what is really mounted; callers stop polling because of it.",
+    remedy="Set capabilities.pushNotifications to the truth; callers stop polling because of it.",
 )
 async def push_is_true(session: Session) -> None:
     """Register a webhook: if the card says true it must be taken (or refused for its address with -32602), otherwise
@@ -355,7 +355,7 @@ async def forged_host(session: Session) -> None:
     _, read = served_card(session)
     exchange = await session.agent.exchange("GET", read.url, headers={"host": FORGED})
     if exchange.status != 200 or "name" not in mapping(exchange.value):
-        return  # refused under a foreign name: nobody is led astray
+        return  # refused under a foreign name: no caller is misled
     urls = [url for url, _ in interfaces(mapping(exchange.value))]
     led = [url for url in urls if url_parts(url).netloc.lower() == FORGED]
     fail_unless(not led, f"with the Host {FORGED} the card says {', '.join(led)}", exchange)
@@ -480,4 +480,4 @@ async def foreign_tasks(session: Session) -> None:
         exchange = await session.call(operation, session.dialect.by_id(task_id), credentials=other)
         fail_unless(exchange.code == -32001, f"{operation.value} of another caller's task gave {exchange}", exchange)
         same = mapping(exchange.error).get("message") == mapping(unknown.error).get("message")
-        fail_unless(same, "a foreign task and a missing one are told apart by the message", exchange, unknown)
+        fail_unless(same, "the message distinguishes a foreign task from a missing one", exchange, unknown)

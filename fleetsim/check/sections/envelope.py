@@ -1,4 +1,4 @@
-"""What is asked of any call: its envelope, the error codes, which methods there must be, and the version header."""
+"""Rows about any call: its envelope, the error codes, the required methods, and the version header."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def unknown_method(session: Session) -> None:
 
 
 @must(
-    "E-07: Params that are no object are -32602",
+    "E-07: Params that are not an object are -32602",
     ALL,
     source=f"{CODES}; A2A 0.3 §8.1",
     remedy="Validate params before using them.",
@@ -112,7 +112,7 @@ async def params_no_object(session: Session) -> None:
     remedy="Validate params.message and answer -32602.",
 )
 async def no_message(session: Session) -> None:
-    """Send with empty params, and with a message that is no object."""
+    """Send with empty params, and with a message that is not an object."""
     name = {"id": session.new()} if session.dialect.legacy else {}
     wrong = ((name, "a send without a message"), ({**name, "message": "hello"}, "a send whose message is a text"))
     for params, what in wrong:

@@ -1,4 +1,4 @@
-"""What is asked of declared extensions: effects, deltas, cost, confidence, and those nobody knows."""
+"""Rows about declared extensions: effects, deltas, cost, confidence, and unknown ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def extensions_are_whole(session: Session) -> None:
     for entry in listed(written):
         fail_unless(isinstance(mapping(entry).get("uri"), str), "an extension without a uri", exchange)
         params = mapping(entry).get("params")
-        fail_unless(params is None or isinstance(params, dict), "an extension's params are no object", exchange)
+        fail_unless(params is None or isinstance(params, dict), "an extension's params are not an object", exchange)
 
 
 def _declared(session: Session) -> list[Mapping[str, Any]]:
@@ -40,7 +40,7 @@ def _declared(session: Session) -> list[Mapping[str, Any]]:
 
 
 def _effect_skills(session: Session) -> Mapping[str, Any] | None:
-    """What effect-domain-v1 says of each skill; None if the card does not declare it."""
+    """The effects of each skill by effect-domain-v1; None if the card does not declare it."""
     entry = next((e for e in _declared(session) if str(e.get("uri", "")).endswith(EFFECT_DOMAIN[-16:])), None)
     return None if entry is None else mapping(mapping(entry.get("params")).get("skills"))
 

@@ -1,4 +1,4 @@
-"""What is asked of the task store: what it lets go of, and what it keeps whole when much happens at once."""
+"""Rows about the task store: which tasks it removes, and that it stays consistent under load."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def evicted(session: Session) -> None:
         kept = inside.holds(task_id)
         fail_unless(
             not kept,
-            f"a task that ended {LONG_S / 3600:g} hours ago is told to be unknown, and kept in the store",
+            f"a task that ended {LONG_S / 3600:g} hours ago is unknown to callers, but still in the store",
             exchange,
         )
 
@@ -123,7 +123,7 @@ async def many_at_once(session: Session) -> None:
     needs=("side-effects",),
 )
 async def cancel_is_atomic(session: Session) -> None:
-    """Cancel tasks just as they end: who was told canceled finds canceled, who was told -32002 does not."""
+    """Cancel tasks just as they end: after the reply canceled a task is canceled, after -32002 it is not."""
     for delay in (0.0, 0.0, 0.001, 0.005, 0.02):
         task_id, _ = await session.begin()
         await asyncio.sleep(delay)

@@ -1,4 +1,4 @@
-"""What is asked of the legacy dialect, 0.1: tasks/send, the client's own task ids, and events with names."""
+"""Rows about the legacy dialect 0.1: tasks/send, task ids of the client, and named events."""
 
 from __future__ import annotations
 

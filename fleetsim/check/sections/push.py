@@ -1,6 +1,6 @@
-"""What is asked of registering webhooks: set, get, list, delete, what bounds them, and which must be refused.
+"""Rows about the registration of webhooks: set, get, list, delete, limits, and refused addresses.
 
-What an agent accepts by mistake is deleted at once.
+A webhook that the agent accepts by mistake is deleted at once.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ async def get_without_id(session: Session) -> None:
 
 
 @should(
-    "P-06: Deleting a webhook twice is no error",
+    "P-06: Deleting a webhook twice is not an error",
     V10,
     source="A2A 1.0 §3.1.10",
     remedy="Make delete idempotent.",
@@ -199,7 +199,7 @@ async def _all_refused(session: Session, *urls: str) -> None:
         fail_unless(exchange.code == -32602, f"a webhook to {url} must be -32602, not {exchange}", exchange)
     read = await session.rpc(Operation.PUSH_LIST, dialect.of_hook(task_id))
     kept = {str(config.get("url")) for config in webhook_configs(session, read.result) or []}
-    fail_unless(not (set(urls) & kept), "a refused webhook is listed all the same", read)
+    fail_unless(not (set(urls) & kept), "a refused webhook is listed", read)
 
 
 def _refused(heading: str, how: str, *urls: str, remedy: str) -> None:

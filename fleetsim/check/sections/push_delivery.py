@@ -1,4 +1,4 @@
-"""What is asked of webhooks that are sent: when they come, how often, what they hold, what happens when one is refused.
+"""Rows about the delivery of webhooks: when, how often, with which content, and after a refusal.
 
 Agents may leave a receiver alone that fails too often in a row, so no probe refuses more than it must: with all of
 them at work at once, fewer than five deliveries end unsuccessfully.
@@ -21,7 +21,7 @@ from fleetsim.model.task import TERMINAL
 PUSH = f"{BUILD_GUIDE}, 'Push notifications'"
 RETRIES_S = 20.0
 RETRY_S = 6.0
-"""Within so long a refused delivery is tried again by every agent that tries again at all."""
+"""Every agent with retries repeats a refused delivery within this time."""
 
 
 @must(
@@ -84,7 +84,7 @@ async def cancel_is_delivered(session: Session) -> None:
     task_id, hook, exchange = await webhook_on_running_task(session)
     gone = await session.cancel(task_id)
     not_tested_unless(gone.error is None, f"the cancel gave {gone}", gone)
-    arrival = fail_unless(await hook.until(tells_the_end, 10), "no webhook told of the cancel", exchange, gone)
+    arrival = fail_unless(await hook.until(tells_the_end, 10), "no webhook reported the cancel", exchange, gone)
     fail_unless(state_of(arrival) == "canceled", "the webhook does not say canceled", arrival)
 
 
@@ -99,7 +99,7 @@ async def failure_is_delivered(session: Session) -> None:
     hook = session.hook()
     exchange = await send_with_webhook(session, session.hint("fail"), hook)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
-    arrival = fail_unless(arrival, "no webhook told of the failure", exchange)
+    arrival = fail_unless(arrival, "no webhook reported the failure", exchange)
     fail_unless(state_of(arrival) == "failed", "the webhook does not say failed", arrival)
 
 
@@ -194,7 +194,7 @@ async def not_tried_again(session: Session) -> None:
     lasts_s=2,
 )
 async def no_redirects(session: Session) -> None:
-    """Answer a delivery with 307 to another path of the listener: nothing may arrive there."""
+    """Answer a delivery with 307 to another path of the listener: no request may arrive there."""
     other, hook = session.hook(), session.hook(answers=(307,))
     hook.location = other.url
     exchange = await send_with_webhook(session, None, hook)
@@ -245,7 +245,7 @@ async def in_order(session: Session) -> None:
     needs=("push", "listener"),
 )
 async def task_is_untouched(session: Session) -> None:
-    """Answer deliveries with 500 until the task has ended: it must complete all the same."""
+    """Answer deliveries with 500 until the task has ended: it must complete."""
     hook = session.hook(otherwise=500)
     task_id, exchange = await session.begin(push=session.dialect.hook(hook.url))
     await session.until(task_id)
@@ -290,18 +290,18 @@ async def backs_off(session: Session) -> None:
     needs=("push", "listener", "slow"),
 )
 async def every_one_is_called(session: Session) -> None:
-    """Register two under different ids; both must hear of the end."""
+    """Register two under different ids; both must receive the end."""
     task_id, first, _ = await webhook_on_running_task(session, id="fleetsim-36a")
     second = session.hook()
     exchange = await register(session, task_id, second, id="fleetsim-36b")
     not_tested_unless(exchange.error is None, f"registering a second webhook gave {exchange}", exchange)
     for number, hook in enumerate((first, second), 1):
         arrival = await hook.until(tells_the_end, session.options.patience_s)
-        fail_unless(arrival, f"webhook {number} of 2 was not told of the end", exchange)
+        fail_unless(arrival, f"webhook {number} of 2 did not receive the end", exchange)
 
 
 @should(
-    "P-37: The end is told once",
+    "P-37: The end is delivered once",
     source=f"{BUILD_GUIDE}, hardening 3; {PUSH}",
     remedy="Notify from the one place where the state changes.",
     incident="@a2a-js/sdk 1.3.0 delivers a cancel twice",
@@ -312,7 +312,7 @@ async def cancel_is_told_once(session: Session) -> None:
     task_id, hook, exchange = await webhook_on_running_task(session)
     gone = await session.cancel(task_id)
     not_tested_unless(gone.error is None, f"the cancel gave {gone}", gone)
-    not_tested_unless(await hook.until(tells_the_end, 10), "no webhook told of the cancel", exchange, gone)
+    not_tested_unless(await hook.until(tells_the_end, 10), "no webhook reported the cancel", exchange, gone)
     await asyncio.sleep(1.5)
     ends = [arrival for arrival in hook.arrivals if tells_the_end(arrival)]
     same = [arrival for arrival in ends if arrival.body == ends[0].body]
@@ -409,7 +409,7 @@ async def body_has_its_shape(session: Session) -> None:
 
 
 async def _answers_told(session: Session) -> tuple[str, str, str, ReceivedWebhook]:
-    """What the task says, what its end's webhook says of it as ``artifact`` and as ``artifacts``, and the webhook."""
+    """The text of the task, of ``artifact`` and of ``artifacts`` in the webhook of its end, and that webhook."""
     task_id, hook, _ = await session.fixture(delivered_webhook)
     arrival = next(a for a in hook.arrivals if tells_the_end(a))
     body = mapping(arrival.value)
@@ -449,7 +449,7 @@ async def end_carries_the_list(session: Session) -> None:
     """Read artifacts of the completed webhook."""
     whole, single, several, arrival = await _answers_told(session)
     not_tested_unless(whole in {single, several}, "because P-23: the terminal webhook carries no answer", arrival)
-    fail_unless(whole == several, "the answer is in artifact alone, and there is no artifacts list", arrival)
+    fail_unless(whole == several, "the answer is in artifact alone; the artifacts list is missing", arrival)
 
 
 @must(

@@ -1,4 +1,4 @@
-"""What is asked of the REST aliases; an agent without them is not blamed."""
+"""Rows about the REST aliases; they do not apply to an agent without them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def send(session: Session) -> None:
     _exists(exchange)
     fail_unless(exchange.status in {200, 202}, f"POST /message:send gave {exchange}", exchange)
     task = _task(exchange)
-    fail_unless(task.get("id") and OLD.spelled(task), "the answer is no task", exchange)
+    fail_unless(task.get("id") and OLD.spelled(task), "the answer is not a task", exchange)
 
 
 @may(

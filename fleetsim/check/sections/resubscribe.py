@@ -1,4 +1,4 @@
-"""What is asked of streams that are dropped and rejoined: who owns the work, and what a late reader is told."""
+"""Rows about streams that are dropped and rejoined: the work goes on, and a late reader gets the state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fleetsim.model.task import TERMINAL
 SSE = f"{BUILD_GUIDE}, checklist 'SSE semantics'"
 REJOIN_S = 30.0
 AT_ONCE_S = 1.0
-"""What comes within so long of the snapshot is told to whoever rejoins, and not news of the work."""
+"""An event within this time of the snapshot may belong to the rejoin, and is not counted as progress."""
 
 
 async def dropped_stream(session: Session) -> tuple[str, Exchange]:
@@ -98,7 +98,7 @@ async def _half_a_stream(session: Session) -> tuple[str, Exchange, str]:
 
 
 @must(
-    "S-16: Whoever rejoins is told where the task stands first",
+    "S-16: A rejoined stream begins with the state of the task",
     source=f"{SSE}; {BUILD_GUIDE}, hardening 7; A2A 1.0 §3.1.6",
     remedy="Send a snapshot with the accumulated artifact before any delta.",
     incident="a2a-sdk 0.2 and 0.3 send no snapshot: a late joiner misses text",
@@ -125,7 +125,7 @@ async def snapshot_first(session: Session) -> None:
 
 
 @should(
-    "S-17: Whoever rejoins sees the current progress message",
+    "S-17: A rejoined stream shows the current progress message",
     source=f"{SSE}; {BUILD_GUIDE}, hardening 8",
     remedy="Keep the last progress message on the record.",
     needs=("streaming", "slow"),

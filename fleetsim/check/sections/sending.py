@@ -1,4 +1,4 @@
-"""What is asked of a send: how soon it is answered, in which shape, and what it takes."""
+"""Rows about a send: how soon its reply comes, in which shape, and which messages it accepts."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def any_script(session: Session) -> None:
     exchange = await session.call(Operation.SEND, params)
     fail_unless(exchange.granted, f"a text of many scripts gave {exchange}", exchange)
     task = session.dialect.task(exchange.result)
-    not_tested_unless(task, "the answer is no task", exchange)
+    not_tested_unless(task, "the answer is not a task", exchange)
     read = await session.get(task.get("id"))
     history = [mapping(m) for m in listed(session.dialect.task(read.result).get("history"))]
     sent = [texts(m.get("parts")) for m in history if str(m.get("role", "")).lower().endswith("user")]
@@ -182,7 +182,7 @@ async def data_part(session: Session) -> None:
 
 
 @must(
-    "T-29: What the fleet's caller sends is taken",
+    "T-29: A message as the fleet's caller sends it is accepted",
     source="Reference interop, 'The original caller on the wire'; seed: A2A Runtime, 'Request shape'",
     remedy="Ignore metadata you do not use; demand nothing that the specification does not.",
     incident="fasta2a 0.6.1 answers HTTP 500 to a configuration without acceptedOutputModes",

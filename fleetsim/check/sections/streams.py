@@ -1,4 +1,4 @@
-"""What is asked of one stream from beginning to end: its frames, their order, and how it closes."""
+"""Rows about one stream from beginning to end: its frames, their order, and its end."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ async def closing_pair(session: Session) -> None:
         (kind, artifact, _), (last, status, _) = pieces[-2:]
         fail_unless(kind == "artifact-update", f"the last event but one is a {kind}, no artifact-update", exchange)
         fail_unless(
-            last == "status-update" and status.get("final") is True, "the last event is no final status", exchange
+            last == "status-update" and status.get("final") is True, "the last event is not a final status", exchange
         )
         fail_unless(artifact.get("append") in (False, None), "the closing artifact is appended, not whole", exchange)
         fail_unless(artifact.get("lastChunk") is True, "the closing artifact does not say lastChunk: true", exchange)
@@ -402,7 +402,7 @@ async def slow_reader(session: Session) -> None:
 
 
 @should(
-    "S-29: The first piece of an artifact is no append",
+    "S-29: The first piece of an artifact does not append",
     source=f"A2A 0.3 §7.2.3, 1.0 §4.2.2; {BUILD_GUIDE}, hardening 7 (append: true on every subsequent update)",
     remedy="Send append: false (or leave it out) with the first piece, true with every later one.",
     incident="Strict clients refuse an append to an artifact they were never given; the original agent sent one",

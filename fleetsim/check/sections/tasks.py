@@ -1,4 +1,4 @@
-"""What is asked of a task after the send: reading, listing, cancelling, its questions, its end, and its shapes."""
+"""Rows about a task after the send: reading, listing, cancelling, its questions, its end, and its shapes."""
 
 from __future__ import annotations
 
