@@ -133,7 +133,8 @@ class CardBroker:
             for entry in config.agents
         }
         self._offers: Mapping[str, Collection[str]] | None = None
-        self._hubs: Mapping[str, str] | None = None
+        self.hub_ids: Mapping[str, str] = {}
+        """The agents that are hubs, by name, each with its id."""
         self._disabled: Mapping[str, str] | None = None
         self._away: frozenset[str] | None = None
         self._unread: dict[str, _AgentState] = {}
@@ -146,12 +147,6 @@ class CardBroker:
     def view(self, agent: str) -> AgentView:
         """The state of an agent. Raises UnknownTarget."""
         return self._state(agent).view
-
-    def hubs(self) -> Mapping[str, str]:
-        """The agents that are hubs, by name, each with its id. Asked for with each request."""
-        if self._hubs is None:
-            self._hubs = {name: hub for name, state in self._states.items() if (hub := hub_of(state.view.card))}
-        return self._hubs
 
     def find(self, agent: str) -> AgentView | None:
         """The same; None for an agent that is not in the fleet."""
@@ -339,7 +334,8 @@ class CardBroker:
             self._attend(state)
         for old in before.values():
             self._dismiss(old)
-        self._offers = self._disabled = self._away = self._hubs = None
+        self._offers = self._disabled = self._away = None
+        self._find_hubs()
         self._find_unread()
 
     def _successor(self, entry: AgentEntry, old: _AgentState | None) -> _AgentState:
@@ -490,11 +486,14 @@ class CardBroker:
         """Replace the state of an agent, and drop the tables that were made of the old one."""
         if state.view.skills != view.skills:
             self._offers = None
-        if state.view.card is not view.card:
-            self._hubs = None
         if state.view.reachable is not view.reachable:
             self._away = None
-        state.view = view
+        before, state.view = state.view, view
+        if before.card is not view.card:
+            self._find_hubs()
+
+    def _find_hubs(self) -> None:
+        self.hub_ids = {name: hub for name, state in self._states.items() if (hub := hub_of(state.view.card))}
 
     def _in_force(self, state: _AgentState) -> bool:
         """Whether agents.yaml still has this entry: the answer to a question asked under another is not news."""

@@ -6,7 +6,7 @@ send. It passes errors to ``step`` unchanged.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -135,15 +135,12 @@ class Executor:
     ) -> None:
         self._clients = clients
         self._limiter = limiter
+        self.meter = limiter.meter
         self._tokens = tokens
         self._callback_base = callback_base
         self._signed = signed
         self._observed = observed
         self._hubs = hubs
-
-    def charged(self, agent: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """``work`` done for the agent, timed and charged to it."""
-        return self._limiter.meter.charged(agent, work)
 
     def slot(
         self, record: RequestRecord, *, breaks: bool = True, first: bool = True
@@ -189,15 +186,10 @@ class Executor:
 
     @asynccontextmanager
     async def _opened(self, record: RequestRecord, call: Call) -> AsyncIterator[AsyncIterator[TaskEvent]]:
-        client = self._client(record)
+        client, trace, account = self._client(record), self._trace(record), self.meter.account(record.agent)
         with self._without_credential(record), self._observed(record, call.operation) as more:
-            opened = client.events(
-                call,
-                headers={**self._trace(record), **more},
-                choice=_as_dispatched(record),
-                turns=self._limiter.meter.account(record.agent),
-            )
-            async with opened as events:
+            headers, choice = {**trace, **more}, _as_dispatched(record)
+            async with client.events(call, headers=headers, choice=choice, turns=account) as events:
                 yield events
 
     async def poll(self, record: RequestRecord) -> Task:
@@ -258,8 +250,9 @@ class Executor:
         An agent that was replaced by one of another version meanwhile is called as its new card says.
         """
         client, then = self._client(record), _as_dispatched(record)
+        trace, account = self._trace(record), self.meter.account(record.agent)
         with self._without_credential(record), self._observed(record, call.operation) as more:
-            headers, account = {**self._trace(record), **more}, self._limiter.meter.account(record.agent)
+            headers = {**trace, **more}
             try:
                 return await client.call(call, headers=headers, choice=then, turns=account)
             except (MethodNotFound, VersionNotSupported):

@@ -426,7 +426,7 @@ class Tracker:
 
     def _reach_out(self, cid: str, record: RequestRecord, effect: Effect) -> asyncio.Task[None]:
         """Have an effect carried out at the agent's expense, for the request that ``record`` is now."""
-        work = self._executor.charged(record.agent, self._call(cid, record, effect))
+        work = self._executor.meter.charged(record.agent, self._call(cid, record, effect))
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
         if isinstance(effect, Send | Subscribe | Resume):
             self._sends[key := (cid, type(effect))] = worker

@@ -538,13 +538,13 @@ class Hub:
     def _hubs_visited(self, record: RequestRecord) -> tuple[str, ...]:
         """The ids of visited hubs, for the next hub. Only hubs, and agents between hubs, receive them."""
         request = record.request
-        if record.agent not in self.broker.hubs() and request.source.interface != "a2a":
+        if record.agent not in self.broker.hub_ids and request.source.interface != "a2a":
             return ()
         return (*hubs_of(request.metadata), self.keys.hub_id)
 
     def _came_through(self, request: SkillRequest) -> Collection[str]:
         """The agents that are hubs that the request has visited; this hub may be one of its own agents."""
-        if not (hubs := self.broker.hubs()):
+        if not (hubs := self.broker.hub_ids):
             return ()
         try:
             visited = {self.keys.hub_id, *hubs_of(request.metadata)}
