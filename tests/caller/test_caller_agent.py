@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.track import Rules
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, Decision, OutcomeKind
+from fleetsim.model.work import Answer, OutcomeKind
 from fleetsim.runtime.failpoints import installed
 from tests.caller.fleet import fleet
 from tests.caller.ledgers import outcome
@@ -90,20 +90,6 @@ async def test_two_questions_are_answered_on_the_same_task(dialect: str, streami
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_two_questions_may_have_the_same_answer(dialect: str) -> None:
-    async with fleet(worker(), dialect=dialect) as f:
-        cid = await f.ask("scout", "go", skill="ask")
-        for _ in range(2):
-            async with asyncio.timeout(200):
-                while not f.tracker.questions():  # noqa: ASYNC110
-                    await asyncio.sleep(0.5)
-            (question,) = f.tracker.questions()
-            await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
-        async with asyncio.timeout(200):
-            assert (await f.tracker.wait(cid)).text == "this, this"
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(("streaming", "push"), CHANNELS)
 async def test_a_failure_is_told_by_its_reason(dialect: str, streaming: bool, push: bool) -> None:
     async with fleet(worker(), streaming=streaming, push=push, dialect=dialect) as f:
@@ -120,16 +106,6 @@ async def test_cancelling_a_request_cancels_the_agents_task(dialect: str) -> Non
         async with asyncio.timeout(60):
             outcome = await f.tracker.wait(cid)
         assert outcome.kind is OutcomeKind.CANCELED
-
-
-async def test_rejecting_a_question_cancels_the_agents_task() -> None:
-    async with fleet(worker()) as f:
-        cid = await f.ask("scout", "go", skill="ask")
-        await asyncio.sleep(5)
-        (question,) = f.tracker.questions()
-        await f.tracker.answer(Answer(question_id=question.question_id, text="", decision=Decision.REJECT))
-        async with asyncio.timeout(60):
-            assert (await f.tracker.wait(cid)).kind is OutcomeKind.CANCELED
 
 
 async def test_a_second_answer_to_one_question_is_refused() -> None:

@@ -8,16 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import structs
 
-from fleetsim.caller.cards import CardBroker, changes
+from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger import CardSnapshot
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient
-from fleetsim.model.card import AgentCard, AgentExtension, AgentSkill, Capabilities
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from tests.caller.ledgers import at
@@ -184,16 +182,6 @@ async def test_an_agent_that_speaks_otherwise_is_asked_for_its_card_at_once_and_
             assert (broker.client("quinn").spoken, len(place.server.times())) == ("1.0", fetched + 1)
 
 
-async def test_the_same_trouble_again_is_a_debug_line_and_another_is_told(place: Place) -> None:
-    async with place.broker as broker:
-        await asyncio.sleep(0.5)
-        for status in (500, 500, 403, 403, 200, 403):
-            place.server.status = status
-            await broker.refresh("quinn")
-    warn, debug = Level.WARN, Level.DEBUG
-    assert place.levels("agent.card.failed") == [warn, debug, warn, debug, warn]
-
-
 async def test_a_card_is_recorded_when_it_is_another(runtime: Runtime, network: MemoryNetwork) -> None:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
         place = Place(runtime, network, ledger=ledger)
@@ -223,31 +211,3 @@ async def test_a_remembered_card_that_is_of_no_use_keeps_no_other_back(
         async with Place(runtime, network, *entries, serves=False, ledger=ledger).broker as broker:
             assert [view.card is not None for view in broker.views()] == [False, False, True]
             assert broker.view("quinn").stale_reason == "kept from an earlier run, not fetched since"
-
-
-CARD = AgentCard(name="quinn", skills=(AgentSkill(skill_id="a", name="a"), AgentSkill(skill_id="b", name="b")))
-
-
-@pytest.mark.parametrize(
-    ("now", "said"),
-    [
-        (CARD, []),
-        (
-            structs.replace(CARD, skills=(*CARD.skills[1:], AgentSkill(skill_id="c", name="c"))),
-            ["skill +c", "skill -a"],
-        ),
-        (structs.replace(CARD, capabilities=Capabilities(streaming=True)), ["streaming on"]),
-        (structs.replace(CARD, capabilities=Capabilities(push_notifications=True)), ["push notifications on"]),
-        (structs.replace(CARD, capabilities=Capabilities(extended_card=True)), ["extended card on"]),
-        (structs.replace(CARD, capabilities=Capabilities(extensions=(AgentExtension(uri="x:y"),))), ["extensions"]),
-        (structs.replace(CARD, version="2"), ["version"]),
-        (structs.replace(CARD, name="q", description="d"), ["name", "description"]),
-        (structs.replace(CARD, security=({"k": []},), security_schemes={"k": {}}), ["security", "security schemes"]),
-        (structs.replace(CARD, icon_url="http://x.test"), ["details"]),
-    ],
-)
-def test_what_differs_between_two_cards_is_said_in_words(now: AgentCard, said: list[str]) -> None:
-    assert changes(CARD, now) == said
-    back = [word.replace(" on", " off") if word.endswith(" on") else word for word in said if "skill" not in word]
-    assert [word for word in changes(now, CARD) if "skill" not in word] == back
-    assert changes(None, now) == changes(now, None) == []

@@ -15,8 +15,6 @@ from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.hitl import DISPATCHER_PATIENCE_S, HitlMonitor
 from fleetsim.caller.skill_policy import (
-    VETO_WINDOW_MAX_S,
-    VETO_WINDOW_S,
     HitlMode,
     HitlRule,
     SkillPolicy,
@@ -112,30 +110,6 @@ def desk_of(f: Fleet) -> HitlMonitor:
 def card(**entry: Any) -> AgentCard:
     extension = AgentExtension(uri=HITL_MODE, params={"skills": {"deploy": entry}})
     return AgentCard(name="scout", capabilities=Capabilities(extensions=(extension,)))
-
-
-@pytest.mark.parametrize(
-    ("entry", "window_s"),
-    [
-        ({"vetoTtlMs": 5_000}, 5.0),
-        ({}, VETO_WINDOW_S),
-        ({"vetoTtlMs": 0}, VETO_WINDOW_S),
-        ({"vetoTtlMs": -1}, VETO_WINDOW_S),
-        ({"vetoTtlMs": True}, VETO_WINDOW_S),
-        ({"vetoTtlMs": "5000"}, VETO_WINDOW_S),
-        ({"vetoTtlMs": 1e300}, VETO_WINDOW_MAX_S),
-    ],
-)
-def test_the_window_is_a_bounded_number_of_seconds(entry: dict[str, Any], window_s: float) -> None:
-    found = read_hitl(card(mode="veto", **entry), "deploy")
-    assert found == HitlRule(mode=HitlMode.VETO, veto_window_s=window_s)
-
-
-@pytest.mark.parametrize("mode", [None, "AUTONOMOUS", "always", 7, ["gated"], {"gated": 1}])
-def test_a_mode_nobody_knows_declares_nothing(mode: Any) -> None:
-    assert read_hitl(card(mode=mode), "deploy") is None
-    assert read_hitl(card(mode="gated"), "other") is None
-    assert read_hitl(None, "deploy") is None
 
 
 def test_only_the_word_operator_bars_the_dispatching_agent() -> None:

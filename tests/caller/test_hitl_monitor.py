@@ -13,10 +13,10 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.hitl import HitlMonitor, Veto
 from fleetsim.caller.skill_policy import HitlMode, HitlRule, SkillPolicy
-from fleetsim.model.work import Answer, OutcomeKind, SkillRequest
+from fleetsim.model.work import Answer, OutcomeKind
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.fleet import Fleet, fleet
-from tests.caller.test_hitl import QUICK, boss, desk_of, scene, worker
+from tests.caller.test_hitl import QUICK, desk_of, scene, worker
 
 VETO = HitlRule(mode=HitlMode.VETO, veto_window_s=30)
 GATED = HitlRule(mode=HitlMode.GATED)
@@ -74,13 +74,6 @@ async def test_a_window_that_opens_and_closes_is_told_with_all_a_person_needs() 
         assert payload(told(s.f, "veto")[-1]) == {"decision": "lapsed"}
 
 
-async def test_a_note_says_which_work_of_whom_has_started() -> None:
-    async with scene(worker(), declared=HitlRule(mode=HitlMode.NOTIFICATION)) as s:
-        cid = await s.start("long")
-        (note,) = told(s.f, "notification")
-        assert fields(note) == (Level.INFO, cid, "scout", "long", {})
-
-
 async def test_a_gate_that_was_passed_by_is_a_warning_and_one_that_asked_or_failed_is_none() -> None:
     async with scene(asker(), declared=GATED) as s:
         await s.start("fails", wait_s=60)
@@ -93,26 +86,6 @@ async def test_a_gate_that_was_passed_by_is_a_warning_and_one_that_asked_or_fail
         cid = await s.start("short", wait_s=60)
         (skipped,) = told(s.f, "skipped")
         assert fields(skipped) == (Level.WARN, cid, "scout", "short", {})
-
-
-async def test_an_escalation_says_whose_question_it_is_and_who_did_not_answer() -> None:
-    async with scene(worker(), boss(reply=None)) as s:
-        cid = await s.start(dispatcher="boss", wait_s=60)
-        (escalated,) = told(s.f, "escalated")
-        level, about, agent, skill, why = fields(escalated)
-        assert (level, about, agent, skill) == (Level.INFO, cid, "scout", "deploy")
-        assert why == {"questionId": s.question.question_id, "why": "boss: I do not know"}
-
-
-async def test_the_agent_that_dispatched_the_work_is_asked_in_a_request_of_the_desk() -> None:
-    async with scene(worker(), boss(after_s=60)) as s:
-        cid = await s.start(dispatcher="boss")
-        (asked,) = [track.record for track in s.f.tracker.tracks() if track.record.agent == "boss"]
-        request: SkillRequest = asked.request
-        assert (request.parent_id, request.system_actor, request.source.interface) == (cid, "hitl", "hitl")
-        assert request.timeout_s == 300
-        assert "'deploy'" in request.text
-        assert "Which branch?" in request.text
 
 
 async def test_work_that_ended_in_this_moment_is_not_vetoed_and_its_window_is_told_to_be_over() -> None:

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
+from fleetsim.caller.fleet_events import WebhookAccepted
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.runtime.webhook import sign
@@ -102,22 +102,6 @@ async def test_a_webhook_that_cannot_be_recorded_is_asked_to_come_again() -> Non
         assert response.headers["retry-after"] == "5"
 
 
-async def test_who_was_refused_and_why_is_told_and_a_flood_of_strangers_fills_no_journal() -> None:
-    async with door(ReceiverLimits(burst=3, per_agent_per_s=0.5)) as d:
-        for peer in ("10.0.0.9", "", "x" * 100, *["10.0.0.9"] * 20):
-            await d.post(token="another", peer=peer)
-        refused = [event for event in d.f.events.recent() if isinstance(event, WebhookRejected)]
-        assert [(event.peer, event.status) for event in refused] == [
-            ("10.0.0.9", 401),
-            ("?", 401),
-            ("x" * 63 + "…", 401),
-        ]
-        assert {event.why for event in refused} == {"no token of ours"}
-        await asyncio.sleep(2)
-        await d.post(token="another", peer="10.0.0.9")
-        assert len([event for event in d.f.events.recent() if isinstance(event, WebhookRejected)]) == 4
-
-
 async def test_what_a_webhook_that_was_not_taken_would_have_told_is_looked_at_soon() -> None:
     async with door(ReceiverLimits(body_bytes_max=100)) as d:
 
@@ -154,12 +138,6 @@ async def test_a_webhook_that_comes_slowly_has_its_time_though_many_others_come_
         for _ in range(2 * ReceiverLimits().reading_max):
             assert said(await d.post())[0] == 200
         assert said(await slowly)[0] == 200
-
-
-async def test_a_body_over_the_limit_is_told_how_much_would_be_taken() -> None:
-    async with door(ReceiverLimits(body_bytes_max=100)) as d:
-        assert said(await d.post(b" " * 101)) == (413, {"success": False, "error": "larger than 100 bytes"})
-        assert said(await d.post(b" " * 100))[0] == 400
 
 
 async def test_an_agent_has_so_many_webhooks_at_once_and_so_many_more_each_second() -> None:

@@ -88,15 +88,6 @@ def test_a_veto_window_is_in_thousandths_and_a_day_at_the_most(ms: int, window_s
     assert HitlRule(mode=HitlMode.VETO) == HitlRule(mode=HitlMode.VETO, veto_window_s=60.0, operator_only=False)
 
 
-def test_of_rules_for_all_skills_only_windows_of_the_strictest_mode_count() -> None:
-    said = modes(
-        a={"mode": "gated", "vetoTtlMs": 7_000}, b={"mode": "veto", "vetoTtlMs": 9_000}, c={"mode": "nonsense"}
-    )
-    assert read_declared(said, None) == SkillPolicy(
-        hitl=HitlRule(mode=HitlMode.GATED, veto_window_s=7.0), any_skill=True
-    )
-
-
 @pytest.mark.parametrize("params", [{}, {"skills": ["a"]}, {"skills": "a"}])
 def test_a_declaration_without_a_table_of_skills_says_nothing(params: dict[str, Any]) -> None:
     for uri in (HITL_MODE, EFFECT_DOMAIN):
@@ -140,17 +131,6 @@ def test_what_is_promised_of_any_skill_counts_together_and_a_hundred_of_it_at_th
 
 
 # ---------------------------------------------------------------------- effects seen
-
-
-def test_what_was_not_seen_is_told_before_what_was_not_declared_each_in_order() -> None:
-    assert undeclared_effects(promised("d", "b", "kept"), outcome("kept", "x", "a", "a")) == [
-        "declared but not seen: board/b",
-        "declared but not seen: board/d",
-        "seen but not declared: board/a",
-        "seen but not declared: board/x",
-    ]
-    assert undeclared_effects(promised("kept"), outcome("kept")) == []
-    assert undeclared_effects(promised(), outcome("a")) == ["seen but not declared: board/a"]
 
 
 def test_no_promise_is_missed_where_the_agent_chose_failed_or_declared_nothing() -> None:

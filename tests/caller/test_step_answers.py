@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fleetsim.caller.events import Level
 from fleetsim.caller.signals import (
     Answered,
     Cancel,
     CancelAsked,
-    CancelFailed,
     Close,
-    Due,
-    Publish,
     Replied,
     ResolveQuestion,
     Resume,
@@ -20,8 +16,6 @@ from fleetsim.caller.signals import (
     ResumeFailed,
     Save,
     SendFailed,
-    StreamEnded,
-    Subscribe,
 )
 from fleetsim.caller.track import Rules, Timer
 from fleetsim.model.errors import (
@@ -29,11 +23,8 @@ from fleetsim.model.errors import (
     FleetsimError,
     HttpRefused,
     RpcError,
-    TaskNotCancelable,
     TaskNotFound,
-    TimedOut,
     Unreachable,
-    UnsupportedOperation,
     WireError,
 )
 from fleetsim.model.task import TaskState
@@ -63,11 +54,6 @@ def answered(hand: Hand | None = None) -> Hand:
     """The answer is given at 20 s, and on its way."""
     hand = (hand or asking()).at(20.0)
     return hand.tell(Answered(answer=answer_to(hand)))
-
-
-def retry(reason: str, attempt: int = 0, seconds: float = 0, level: Level = Level.WARN) -> Publish:
-    payload = {"attempt": attempt, "inSeconds": seconds, "reason": reason}
-    return published(topic="agent.skill.retry", level=level, payload=payload)
 
 
 def delivered(hand: Hand) -> ResolveQuestion:
@@ -122,51 +108,11 @@ def test_a_rejection_is_delivered_to_nobody_and_has_the_task_canceled() -> None:
     assert hand.track.turn_from == 20.0, "from here on it is the agent's time"
 
 
-def test_an_answer_that_was_taken_is_settled_and_looked_after_in_a_second() -> None:
-    hand = answered()
-    settled = delivered(hand)
-    hand.at(25.0).tell(Resumed(reply=task(W), began=20.0))
-    assert hand.effects[:2] == (Save(), settled)
-    kept = hand.track
-    assert (kept.asking.answer, kept.asking.answered_at, kept.taken_at, kept.turn_from) == (None, 25.0, 25.0, 25.0)
-    assert kept.record.answers == 1
-    assert hand.next_look == 1.0
-
-
-def test_after_an_answer_a_stream_that_is_closed_is_joined_at_once() -> None:
-    hand = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM).hear(WHICH, UpdateSource.STREAM)
-    for _ in range(3):
-        hand.tell(StreamEnded())
-    answered(hand).at(25.0).tell(Resumed(reply=task(W), began=20.0))
-    assert (hand.track.streaming.rejoins, hand.track.streaming.gap) == (0, True)
-    hand.tell(Due())
-    assert hand.asked_for(Subscribe) == [Subscribe()]
-    assert hand.track.streaming.joining
-
-
 def test_an_agent_whose_reply_to_an_answer_is_broken_is_asked_what_became_of_it() -> None:
     hand = answered().tell(ResumeFailed(error=WireError("not JSON")))
     assert hand.outcomes == []
     assert hand.due(Timer.POLL) == hand.mono
     assert hand.track.asking.answer is None
-
-
-@pytest.mark.parametrize(
-    "error", [TimedOut("silent"), HttpRefused("502", status=502), UnsupportedOperation(), TaskNotCancelable()]
-)
-def test_an_answer_that_may_have_arrived_is_settled_and_the_task_looked_at_now(error: FleetsimError) -> None:
-    hand = answered()
-    settled = delivered(hand)
-    hand.at(30.0).tell(ResumeFailed(error=error))
-    assert hand.effects == (Save(), settled, retry(f"whether the answer arrived is not known: {error}"))
-    kept = hand.track
-    assert (kept.asking.answer, kept.timers.get(Timer.RESUME), kept.asking.answered_at, kept.turn_from) == (
-        None,
-        None,
-        30.0,
-        30.0,
-    )
-    assert (kept.record.answers, hand.next_look) == (1, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -231,14 +177,6 @@ def test_a_question_that_lapses_is_expired_and_its_task_stopped_unless_told_othe
     assert hand.track.asking.question is None
 
 
-def test_a_question_whose_task_ends_is_withdrawn() -> None:
-    hand = asking()
-    asked = question_of(hand)
-    hand.hear(task(C, "done"), UpdateSource.POLL)
-    assert hand.asked_for(ResolveQuestion) == [ResolveQuestion(question_id=asked, state="withdrawn")]
-    assert hand.track.asking.question is None
-
-
 # ------------------------------------------------------------------ cancels
 
 
@@ -249,21 +187,6 @@ def test_a_cancel_of_what_waits_for_its_next_try_ends_it_in_the_name_of_who_aske
     assert outcome.reason == "cancelled by ada before it was sent"
     assert hand.effects == (Save(), Close(outcome=outcome))
     assert hand.track.timers == {}
-
-
-def test_a_task_is_asked_to_stop_once_however_often_somebody_wants_it() -> None:
-    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(10.0)
-    assert hand.tell(CancelAsked()).effects == (Save(), Cancel())
-    assert hand.due(Timer.CANCEL) == 40.0
-    assert hand.at(20.0).tell(CancelAsked()).asked_for(Cancel) == []
-    assert hand.due(Timer.CANCEL) == 40.0
-
-
-def test_a_cancel_that_fails_is_told_and_the_true_state_read_now() -> None:
-    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).tell(CancelAsked())
-    hand.at(0.5).tell(CancelFailed(error=TaskNotCancelable("it is over")))
-    assert hand.effects == (retry("cancel: it is over"),)
-    assert hand.next_look == 0.0
 
 
 def test_a_cancel_nobody_confirmed_ends_with_those_words() -> None:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from fleetsim.caller.events import Level
-from fleetsim.caller.ledger import Phase, RequestRecord
+from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.signals import (
     Begin,
-    Cancel,
-    CancelAsked,
     Close,
     Due,
-    Found,
     Left,
     PollFailed,
     Publish,
-    PushRegistered,
     RegisterPush,
     Replied,
     Save,
@@ -33,14 +28,12 @@ from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now, Rules, Timer, how_it_stands
 from fleetsim.model.errors import (
     AuthRefused,
-    EmptyStream,
     FleetsimError,
     HttpRefused,
     InvalidParams,
     LimitReached,
     MethodNotFound,
     TimedOut,
-    Unreachable,
     WireError,
 )
 from fleetsim.model.event import ArtifactUpdate, DirectReply, TaskEvent
@@ -99,25 +92,6 @@ def stale(hand: Hand) -> str:
 # ------------------------------------------------------------------ bound by the first news
 
 
-def test_the_first_news_binds_the_task_is_told_and_put_on_record() -> None:
-    hand = Hand.sent().at(5.0).tell(Replied(reply=task(S), began=0.0))
-    told = {"state": "submitted", "contextId": "ctx", "dialect": "0.3", "via": "reply"}
-    dispatched = published(topic="agent.skill.dispatched", payload=told)
-    assert hand.effects == (Save(), dispatched, update("submitted", None, "reply"))
-    kept = hand.track
-    assert (kept.record.phase, kept.record.bound_at) == (Phase.ACCEPTED, START + timedelta(seconds=5))
-    assert (kept.taken_at, kept.applied_at, kept.via, hand.next_look) == (5.0, 5.0, UpdateSource.REPLY, 1.0)
-
-
-def test_a_task_that_is_found_after_a_stream_without_a_word_is_followed_like_any_other() -> None:
-    hand = Hand.sent(streaming=True).tell(SendFailed(error=EmptyStream())).tell(Found(task=task(W)))
-    assert (hand.track.sending.silent, hand.due(Timer.GIVE_UP), hand.due(Timer.LOOK_UP)) == (
-        False,
-        None,
-        None,
-    )
-
-
 def test_an_agent_that_went_on_elsewhere_is_told_of() -> None:
     hand = of(replace(record(), request=replace(record().request, context_id="ours")))
     hand.tell(Replied(reply=task(W), began=0.0))
@@ -130,14 +104,6 @@ def test_a_webhook_is_registered_with_the_reply_where_the_record_says_so() -> No
     assert hand.asked_for(RegisterPush) == [RegisterPush()]
     assert hand.track.pushing.registered
     assert bound(push=True).asked_for(RegisterPush) == []
-
-
-def test_a_task_that_ends_with_the_reply_is_neither_registered_nor_canceled_nor_looked_at() -> None:
-    kept = replace(record(push=True), register_push=True, cancel_wanted=True)
-    hand = of(kept).tell(Replied(reply=task(C, "done"), began=0.0))
-    assert [o.text for o in hand.outcomes] == ["done"]
-    assert hand.asked_for(RegisterPush) + hand.asked_for(Cancel) == []
-    assert hand.due(Timer.POLL) is None
 
 
 def test_a_webhook_turned_away_before_the_reply_owes_a_look_at_once() -> None:
@@ -207,38 +173,13 @@ def test_an_outcome_says_in_how_many_pieces_a_stream_brought_the_answer() -> Non
     assert hand.hear(task(C, "abc"), UpdateSource.STREAM).outcomes[0].chunks == 3
 
 
-def test_pieces_are_not_counted_of_a_stream_that_broke_nor_of_what_was_not_streamed() -> None:
-    broken = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM).hear(chunk("a"), UpdateSource.STREAM)
-    broken.tell(StreamEnded(error=Unreachable("gone")))
-    assert polling(broken, 10.0).hear(task(C, "abc"), UpdateSource.POLL).outcomes[0].chunks is None
-    assert bound().hear(task(C, "abc"), UpdateSource.PUSH).outcomes[0].chunks is None
-
-
 def test_a_message_on_a_stream_is_told_and_the_end() -> None:
     hand = Hand.sent(streaming=True).hear(DirectReply(message=message("hello")), UpdateSource.STREAM)
     assert ("agent.chat.inbound", Level.DEBUG, {"type": "message", "text": "hello"}) in hand.said
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "hello")]
 
 
-def test_of_webhooks_only_pieces_of_the_answer_are_told_like_a_streams() -> None:
-    hand = bound(push=True)
-    assert [topic for topic, _, _ in hand.hear(named("a"), UpdateSource.PUSH).said] == [
-        "agent.chat.inbound",
-        "agent.skill.update",
-    ]
-    assert hand.hear(status(W, "at it"), UpdateSource.PUSH).said == []
-    assert [topic for topic, _, _ in hand.hear(task(W, "more"), UpdateSource.PUSH).said] == ["agent.skill.update"]
-    polled = bound().hear(named("a"), UpdateSource.POLL)
-    assert [topic for topic, _, _ in polled.said] == ["agent.skill.update"]
-
-
 # ------------------------------------------------------------------ stale
-
-
-def test_a_webhook_of_another_task_is_told_as_stale() -> None:
-    hand = bound(push=True).hear(replace(task(C, "theirs"), task_id="t-2"), UpdateSource.PUSH)
-    told = {"state": "completed", "via": "push", "why": "it names another task"}
-    assert hand.said == [("agent.skill.stale", Level.DEBUG, told)]
 
 
 @pytest.mark.parametrize(
@@ -259,21 +200,6 @@ def test_what_cannot_be_news_any_more_is_stale(
     hand: Callable[[], Hand], event: Task | TaskEvent, via: UpdateSource, why: str
 ) -> None:
     assert stale(hand().hear(event, via)) == why
-
-
-@pytest.mark.parametrize(
-    ("via", "began", "why"),
-    [
-        (UpdateSource.POLL, 19.9, "it was asked for before the last news arrived"),
-        (UpdateSource.POLL, 20.0, ""),
-        (UpdateSource.REPLY, 19.9, "it was asked for before the last news arrived"),
-        (UpdateSource.PUSH, 19.9, ""),
-        (UpdateSource.STREAM, 19.9, ""),
-    ],
-)
-def test_what_was_asked_for_before_the_last_news_is_stale(via: UpdateSource, began: float, why: str) -> None:
-    hand = bound(push=True).at(20.0).hear(status(W, "at it"), UpdateSource.PUSH).at(21.0)
-    assert stale(hand.hear(task(W), via, began=began)) == why
 
 
 def test_a_poll_asked_for_before_the_last_news_still_tells_the_end() -> None:
@@ -307,13 +233,6 @@ def test_a_stream_that_begins_with_the_past_is_looked_at_in_a_second() -> None:
     assert of(replace(follow_up(), streaming=True)).hear(task(C, "of before"), UpdateSource.STREAM).next_look == 1.0
 
 
-def test_a_stream_that_shows_the_past_later_is_stale_and_looked_at_in_a_second() -> None:
-    hand = polling(of(follow_up()).tell(Replied(reply=task(W), began=0.0)), 20.0)
-    hand.hear(task(C, "of before"), UpdateSource.STREAM)
-    assert stale(hand) == "it shows the task as it was before this message"
-    assert hand.next_look == 1.0
-
-
 def test_a_poll_that_shows_the_past_is_believed() -> None:
     hand = polling(of(follow_up()).tell(Replied(reply=task(W), began=0.0)), 20.0).hear(
         task(C, "of before"), UpdateSource.POLL
@@ -342,14 +261,6 @@ def test_a_message_in_a_webhook_binds_the_task_in_the_context_it_names() -> None
 
 
 # ------------------------------------------------------------------ the end, whole or not
-
-
-def test_an_end_in_words_alone_stops_the_clocks_and_owes_six_looks_the_first_now() -> None:
-    hand = polling(bound(push=True).tell(CancelAsked()), 10.0).hear(status(C), UpdateSource.PUSH)
-    assert (hand.track.ending.polls_owed, hand.track.turn_from) == (6, None)
-    assert not hand.track.timers.keys() & {Timer.CANCEL, Timer.RESUME}
-    assert hand.next_look == 0.0
-    assert not hand.outcomes
 
 
 def test_all_pieces_must_be_whole() -> None:
@@ -399,27 +310,6 @@ def test_a_task_seen_at_work_is_not_known_whole_and_fills_the_gap() -> None:
 
 
 # ------------------------------------------------------------------ watched
-
-
-def test_a_registered_webhook_is_told_and_the_task_looked_at_now() -> None:
-    hand = bound(push=True).tell(PushRegistered())
-    assert hand.effects == (published(topic="agent.push.registered"),)
-    assert hand.next_look == 0.0
-
-
-def test_a_webhook_that_is_not_taken_is_told_and_put_on_record() -> None:
-    hand = bound(push=True).tell(PushRegistered(error=MethodNotFound("no")))
-    told = {"why": "no", "refused": True}
-    assert hand.effects == (Save(), published(topic="agent.push.degraded", level=Level.WARN, payload=told))
-    assert not hand.track.record.push
-
-
-def test_a_webhook_turned_away_while_the_reply_is_lost_hastens_the_search_and_never_delays_it() -> None:
-    hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent")))
-    assert hand.at(10.0).tell(TurnedAway()).due(Timer.LOOK_UP) == 11.0
-    assert hand.at(10.5).tell(TurnedAway()).due(Timer.LOOK_UP) == 11.0
-    hand.at(11.0).tell(Due()).at(12.0).tell(TurnedAway())
-    assert hand.due(Timer.LOOK_UP) == 16.0, "five seconds after the last"
 
 
 # ------------------------------------------------------------------ looks that fail

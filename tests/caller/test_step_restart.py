@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.signals import (
     Answered,
@@ -17,8 +16,6 @@ from fleetsim.caller.signals import (
     Close,
     Due,
     LookUpTask,
-    Poll,
-    Publish,
     Recovered,
     Replied,
     ResolveQuestion,
@@ -30,7 +27,7 @@ from fleetsim.caller.track import Now, Rules, Timer
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Task, TaskState
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, UpdateSource
-from tests.caller.steps import START, Hand, published, record, status, task
+from tests.caller.steps import START, Hand, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
 WHICH = task(I, said="which?", said_id="q1")
@@ -96,18 +93,6 @@ def test_a_limit_goes_on_over_a_restart_with_five_seconds_for_what_was_under_way
 
 def test_what_was_only_recorded_is_sent_after_a_restart() -> None:
     assert again(record()).effects == (Send(stream=False),)
-
-
-def test_what_was_canceled_before_it_was_sent_ends_with_those_words() -> None:
-    (outcome,) = again(replace(record(), cancel_wanted=True)).outcomes
-    assert (outcome.kind, outcome.cause) == (OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON)
-    assert outcome.reason == "cancelled before it was sent"
-
-
-def test_what_may_have_left_is_looked_for_and_the_restart_named_as_the_reason() -> None:
-    hand = again(replace(record(), phase=Phase.SENDING))
-    assert hand.track.sending.lost == "the hub restarted before the reply arrived"
-    assert hand.asked_for(LookUpTask) == [LookUpTask()]
 
 
 def test_a_task_that_was_at_work_is_the_agents_turn_and_looked_at() -> None:
@@ -202,26 +187,6 @@ def test_an_answer_to_what_the_task_does_not_wait_for_any_more_is_settled(held: 
     assert (hand.track.asking.answer, hand.track.asking.doubt) == (None, False)
 
 
-def test_an_answer_the_agent_still_waits_for_is_sent_once() -> None:
-    hand = in_doubt().tell(Due()).at(21.0)
-    given = hand.track.asking.answer
-    assert given is not None
-    hand.hear(WHICH, UpdateSource.POLL)
-    assert hand.asked_for(Resume) == [Resume(answer=given)]
-    assert hand.hear(WHICH, UpdateSource.POLL, began=22.0).asked_for(Resume) == []
-
-
-def test_an_answer_that_had_arrived_is_settled_counted_and_the_agents_turn() -> None:
-    hand = in_doubt().tell(Due()).at(21.0)
-    assert hand.track.turn_from is None
-    hand.hear(task(W), UpdateSource.POLL)
-    assert hand.asked_for(ResolveQuestion) == [
-        ResolveQuestion(question_id=question_of(asking()).question_id, state="delivered")
-    ]
-    assert (hand.track.record.answers, hand.track.turn_from) == (1, 21.0)
-    assert (hand.track.asking.answer, hand.track.asking.doubt) == (None, False)
-
-
 @pytest.mark.parametrize("via", [UpdateSource.PUSH, UpdateSource.STREAM])
 def test_only_a_poll_clears_up_a_doubt(via: UpdateSource) -> None:
     hand = in_doubt().tell(Due()).at(21.0).hear(WHICH, via)
@@ -298,34 +263,7 @@ def test_work_in_a_webhook_that_outran_the_reply_expires_as_a_task_at_the_limit(
 # ------------------------------------------------------------------ nobody was looking
 
 
-def test_a_question_that_lapsed_while_nobody_looked_has_five_seconds_and_is_looked_at() -> None:
-    hand = asking()
-    hand.at(90_000.0).tell(Due())
-    assert hand.track.asking.question is not None
-    assert hand.track.timers[Timer.QUESTION] == 90_005.0
-    assert Poll() in hand.effects
-    assert not hand.outcomes
-    hand.wait(5.0)
-    assert [o.cause for o in hand.outcomes] == [Cause.UNANSWERED]
-
-
-def test_a_cancel_that_lapsed_while_nobody_looked_has_five_seconds_and_a_look() -> None:
-    hand = Hand.sent().tell(Replied(reply=task(W), began=0.0)).tell(CancelAsked()).at(100.0).tell(Due())
-    assert hand.effects == (Poll(),)
-    assert hand.due(Timer.CANCEL) == 105.0
-    hand.wait(5.0)
-    assert [o.cause for o in hand.outcomes] == [Cause.CANCEL_UNCONFIRMED]
-
-
 # ------------------------------------------------------------------ reminders
-
-
-def test_a_reminder_tells_the_question_and_until_when_it_lives() -> None:
-    hand = asking()
-    question = question_of(hand)
-    hand.tell(Due()).wait(43_190).wait(10)
-    payload = {"questionId": question.question_id, "question": "which?", "expiresAt": "2026-01-02T00:00:10+00:00"}
-    assert hand.asked_for(Publish) == [published(topic="hitl.reminder.", level=Level.WARN, payload=payload)]
 
 
 def test_an_answer_leaves_the_time_that_was_left_when_it_was_asked_and_a_minute_at_least() -> None:

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.caller.events import Level
-from fleetsim.caller.fleet_events import WebhooksDegraded
-from fleetsim.caller.ledger import OtherWay, Phase, RequestRecord
+from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.signals import (
     Begin,
     CancelAsked,
@@ -17,7 +16,6 @@ from fleetsim.caller.signals import (
     Left,
     LookUpTask,
     Publish,
-    Replied,
     Save,
     Send,
     SendFailed,
@@ -26,8 +24,6 @@ from fleetsim.caller.signals import (
 from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now, Timer, how_it_stands
 from fleetsim.model.errors import (
-    AuthRefused,
-    ConfigError,
     FleetsimError,
     HttpRefused,
     InternalError,
@@ -46,7 +42,6 @@ from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
 from tests.caller.steps import START, Hand, message, published, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
-OTHER = OtherWay(dialect="1.0", rpc_url="http://a.example/v1")
 
 
 def of(kept: RequestRecord, *, left: bool = True) -> Hand:
@@ -77,11 +72,6 @@ def test_a_request_goes_out_in_the_form_its_record_names(streaming: bool) -> Non
     assert hand.tell(Left()).track.turn_from == 0.0
 
 
-def test_an_answer_that_leaves_is_not_recorded_as_a_send() -> None:
-    hand = Hand.sent().tell(Replied(reply=task(W), began=0.0)).tell(Left())
-    assert hand.track.record.phase is Phase.ACCEPTED
-
-
 def test_each_try_is_told_and_recorded_with_the_pause_before_it() -> None:
     hand = Hand.sent()
     for attempt, wait in enumerate((0.5, 1.5, 4.5), 1):
@@ -108,26 +98,6 @@ def test_a_pause_is_chances_but_never_none_nor_less_than_the_agent_asks(
     hand.jitter = jitter
     hand.tell(SendFailed(error=HttpRefused("busy", status=503, retry_after_s=retry_after_s)))
     assert hand.due(Timer.RETRY) == waits
-
-
-def test_a_webhook_that_is_refused_is_left_out_of_the_same_send() -> None:
-    hand = Hand.sent(push=True).tell(SendFailed(error=InvalidParams("no private addresses")))
-    assert hand.asked_for(Send) == [Send(stream=False)]
-    assert not hand.track.record.push
-    assert told_of_webhooks(hand) == []
-    assert told_of_webhooks(hand.tell(Replied(reply=task(W), began=0.0))) == [Level.WARN]
-
-
-def test_an_agent_that_takes_neither_a_stream_nor_a_plain_send_is_quoted_with_both_refusals() -> None:
-    hand = Hand.begun(streaming=True).tell(SendFailed(error=UnsupportedOperation("not for this tenant")))
-    (outcome,) = hand.tell(SendFailed(error=MethodNotFound("no such method"))).outcomes
-    assert all(said in outcome.reason for said in ("not for this tenant", "no such method"))
-
-
-def told_of_webhooks(hand: Hand) -> list[Level]:
-    """The levels of the events that tell of a refused webhook."""
-    told = (effect.event for effect in hand.effects if isinstance(effect, Publish))
-    return [event.level for event in told if isinstance(event, WebhooksDegraded)]
 
 
 @pytest.mark.parametrize(
@@ -161,15 +131,6 @@ def test_a_stream_and_a_webhook_that_one_code_may_mean_are_left_out_one_after_th
     assert (named.asked_for(Send), named.track.record.push) == ([Send(stream=True)], False)
 
 
-def test_the_other_dialect_is_tried_in_those_words_and_never_as_a_stream() -> None:
-    hand = of(replace(record(), other=OTHER)).tell(SendFailed(error=MethodNotFound("what?")))
-    assert hand.effects == (
-        retry("refused with -32601: trying A2A 1.0", level=Level.INFO),
-        Send(stream=False),
-    )
-    assert (hand.track.record.other_taken, hand.track.record.other) == (True, None)
-
-
 def test_a_send_that_a_webhook_outran_is_told_to_have_arrived() -> None:
     hand = Hand.sent(push=True).hear(task(W), UpdateSource.PUSH).tell(SendFailed(error=TimedOut("silent")))
     assert hand.effects[-1] == retry("the task is known already: silent", level=Level.INFO)
@@ -177,38 +138,6 @@ def test_a_send_that_a_webhook_outran_is_told_to_have_arrived() -> None:
 
 
 # ------------------------------------------------------------------ refused for good
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "reason"),
-    [
-        (AuthRefused("no", status=403), OutcomeKind.UNDELIVERABLE, "the agent no"),
-        (InvalidParams("no text"), OutcomeKind.UNDELIVERABLE, "the agent refused it with -32602: no text"),
-        (MethodNotFound("what?"), OutcomeKind.UNDELIVERABLE, "the agent refused it with -32601: what?"),
-        (ConfigError("no key"), OutcomeKind.UNDELIVERABLE, "no key"),
-        (InternalError("boom"), OutcomeKind.FAILED, "the agent answered -32603: boom"),
-        (WireError("HTML"), OutcomeKind.PROTOCOL_ERROR, "HTML"),
-        (LimitReached("too large"), OutcomeKind.PROTOCOL_ERROR, "too large"),
-    ],
-)
-def test_a_refusal_for_good_is_told_in_the_agents_words(error: FleetsimError, kind: OutcomeKind, reason: str) -> None:
-    hand = Hand.sent().tell(SendFailed(error=error))
-    (outcome,) = hand.outcomes
-    assert (outcome.kind, outcome.reason) == (kind, reason)
-    refused = [published(topic="agent.auth.refused", level=Level.WARN, payload={"why": "no"})]
-    assert hand.effects == (*(refused if isinstance(error, AuthRefused) else []), Close(outcome=outcome))
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (MethodNotFound("what?"), "the agent refused it with -32601 in either dialect: what?"),
-        (InvalidParams("no text"), "the agent refused it with -32602: no text"),
-    ],
-)
-def test_only_what_neither_dialect_knows_is_called_so(error: FleetsimError, reason: str) -> None:
-    hand = of(replace(record(), other_taken=True)).tell(SendFailed(error=error))
-    assert [o.reason for o in hand.outcomes] == [reason]
 
 
 @pytest.mark.parametrize(
@@ -247,31 +176,6 @@ def lost(error: FleetsimError | None = None, **kind: bool) -> Hand:
     return Hand.sent(**kind).at(5.0).tell(SendFailed(error=error or TimedOut("silent")))
 
 
-def test_a_lost_reply_is_looked_for_now_and_once_more_before_it_is_given_up() -> None:
-    hand = lost()
-    told = retry("no task in the answer, looking for it: silent", attempt=1, seconds=60)
-    assert hand.effects == (told, LookUpTask())
-    assert (hand.due(Timer.LOOK_UP), hand.due(Timer.GIVE_UP), hand.due(Timer.POLL)) == (35.0, 65.0, None)
-    hand.tell(Found(task=None)).at(35.0).tell(Due())
-    assert hand.effects == (LookUpTask(),)
-    assert (hand.due(Timer.LOOK_UP), hand.track.polling.looked_at) == (None, 35.0)
-    assert not hand.tell(Found(task=None)).outcomes
-    hand.at(65.0).tell(Due())
-    assert [o.kind for o in hand.outcomes] == [OutcomeKind.UNKNOWN]
-
-
-def test_a_task_that_is_found_is_bound_and_told() -> None:
-    hand = lost().at(6.0).tell(Found(task=task(W)))
-    assert hand.effects[:2] == (Save(), retry("found the task whose reply was lost", level=Level.INFO))
-    kept = hand.track
-    assert (kept.record.phase, kept.timers.get(Timer.GIVE_UP), kept.timers.get(Timer.LOOK_UP)) == (
-        Phase.ACCEPTED,
-        None,
-        None,
-    )
-    assert (kept.via, kept.turn_from) == (UpdateSource.POLL, 0.0)
-
-
 def test_a_follow_ups_task_is_found_only_if_it_tells_of_the_message() -> None:
     stands = task(C, "of before")
     hand = of(follow_up()).tell(SendFailed(error=TimedOut("silent"))).tell(Found(task=stands))
@@ -307,11 +211,6 @@ def test_a_stream_that_ended_is_joined_again_ever_later_and_three_times_at_most(
         assert (hand.track.streaming.joining, hand.due(Timer.REJOIN)) == (True, None)
     hand.tell(StreamEnded())
     assert (hand.due(Timer.REJOIN), hand.track.streaming.joining) == (None, False)
-
-
-def test_a_stream_that_may_not_be_joined_again_leaves_a_gap_that_is_looked_at() -> None:
-    hand = streamed(rejoin=False).tell(StreamEnded())
-    assert (hand.due(Timer.REJOIN), hand.track.streaming.gap, hand.next_look) == (None, True, 1.0)
 
 
 @pytest.mark.parametrize(

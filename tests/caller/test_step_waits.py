@@ -25,7 +25,6 @@ from fleetsim.caller.signals import (
     RegisterPush,
     Replied,
     Resumed,
-    Send,
     SendFailed,
     StreamEnded,
     Subscribe,
@@ -255,40 +254,10 @@ def empty(*, push: bool = False) -> Hand:
     return Hand.begun(streaming=True, push=push).tell(SendFailed(error=EmptyStream()))
 
 
-def test_a_stream_without_a_word_is_looked_into_at_once_and_is_the_agents_doing() -> None:
-    hand = empty()
-    assert hand.asked_for(LookUpTask)
-    hand.tell(Found(task=None)).wait(6)
-    assert hand.asked_for(LookUpTask)
-    hand.tell(Found(task=None))
-    (outcome,) = hand.outcomes
-    assert (outcome.kind, outcome.blame) == (OutcomeKind.PROTOCOL_ERROR, Blame.AGENT)
-    assert "without a word" in outcome.reason
-    assert hand.mono < 10
-    assert not hand.asked_for(Send)
-
-
 def test_a_stream_without_a_word_whose_task_is_found_goes_on() -> None:
     hand = empty().tell(Found(task=task(W)))
     assert not hand.outcomes
     assert hand.wait(2).asked_for(Poll)
-
-
-@pytest.mark.parametrize("push", [False, True])
-def test_where_nobody_can_look_only_a_webhook_is_waited_for(push: bool) -> None:
-    hand = empty(push=push).tell(Found(task=None, possible=False))
-    assert bool(hand.outcomes) is not push
-    hand.wait(61)
-    (outcome,) = hand.outcomes
-    assert (outcome.kind, outcome.blame) == (OutcomeKind.PROTOCOL_ERROR, Blame.AGENT)
-
-
-def test_a_look_that_fails_is_made_again_before_a_stream_without_a_word_is_given_up() -> None:
-    hand = empty()
-    hand.tell(Found(task=None, error=Unreachable("restarting"))).wait(6)
-    assert hand.asked_for(LookUpTask)
-    hand.tell(Found(task=task(C, "it did run")))
-    assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "it did run")]
 
 
 def test_a_lost_reply_that_nothing_can_find_is_given_up_at_once() -> None:
