@@ -117,7 +117,7 @@ async def test_a_second_answer_to_one_question_is_refused() -> None:
         (question,) = f.tracker.questions()
         answer = Answer(question_id=question.question_id, text="main")
         await f.tracker.answer(answer)
-        with pytest.raises(UnknownTarget, match="not open any more"):
+        with pytest.raises(UnknownTarget):
             await f.tracker.answer(answer)
 
 

@@ -319,7 +319,7 @@ async def test_a_hung_agent_delays_no_other(runtime: Runtime, network: MemoryNet
 
 
 async def test_an_unknown_agent_is_an_error(ground: Ground) -> None:
-    with pytest.raises(UnknownTarget, match="no agent “nobody”"):
+    with pytest.raises(UnknownTarget):
         ground.broker().view("nobody")
 
 

@@ -290,7 +290,7 @@ async def test_what_the_ledger_did_not_take_cools_nothing_down(error: FleetsimEr
         d.disk.takes, d.disk.error = False, error
         for cid in ("c-2", "c-3"):
             if error is not None:
-                with pytest.raises(NotAccepting, match="disk"):
+                with pytest.raises(NotAccepting):
                     await d.dispatcher.submit(asked(cid))
             else:
                 assert await d.dispatcher.submit_run([asked(cid)], d.run(cid)) is False
@@ -352,7 +352,7 @@ async def test_a_follow_up_that_is_not_recorded_leaves_its_task_to_the_next() ->
         await d.dispatcher.submit(asked())
         task_id = (await d.f.tracker.wait("c-1")).task_id
         d.disk.takes, d.disk.error = False, NotAccepting("the disk is full")
-        with pytest.raises(NotAccepting, match="disk"):
+        with pytest.raises(NotAccepting):
             await d.dispatcher.submit(asked("c-2", task_id=task_id))
         assert d.f.tracker.find("scout", str(task_id)) is None
         d.disk.takes = True

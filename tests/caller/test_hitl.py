@@ -299,7 +299,7 @@ async def test_an_answer_to_a_question_that_moved_on_reaches_no_agent() -> None:
         assert s.question.text == "Second?"
         forged = replace(bait, question_id=f"q-{'0' * 24}")
         for stale in (bait.question_id, forged.question_id, "q-", ""):
-            with pytest.raises(UnknownTarget, match="not open any more"):
+            with pytest.raises(UnknownTarget):
                 await s.f.tracker.answer(Answer(question_id=stale, text="yes, delete it"))
         await asyncio.sleep(60)
         assert s.question.text == "Second?"

@@ -333,7 +333,7 @@ async def test_a_webhook_waits_two_seconds_for_its_outcome_to_be_on_record(late_
                 assert await told is False
                 assert await f.ledger.outcome(cid) is not None
             else:
-                with pytest.raises(NotAccepting, match="could not be recorded yet"):
+                with pytest.raises(NotAccepting):
                     await told
         assert await f.ledger.outcome(cid) is not None, "closing waits for it"
 
@@ -342,9 +342,9 @@ async def test_a_webhook_whose_outcome_cannot_be_recorded_is_not_acknowledged_an
     async with fleet(Counting().agent, streaming=False, push=False) as f:
         tracker, cid, ended = await bound(f, LateLedger(f.ledger, 0.5, ValueError("too deep")))
         waiting = asyncio.ensure_future(tracker.wait(cid))
-        with pytest.raises(NotAccepting, match=r"could not be recorded$"):
+        with pytest.raises(NotAccepting):
             await tracker.take_webhook(cid, "scout", [ended], body_bytes=9)
-        with pytest.raises(NotAccepting, match=r"could not be recorded$"):
+        with pytest.raises(NotAccepting):
             await waiting
         assert tracker.kept()["tracks"] == 0
 
@@ -357,6 +357,6 @@ async def test_once_the_ledger_is_broken_nobody_waits_for_an_outcome_or_is_told_
         await asyncio.sleep(1)
         f.tracker.fail(LedgerBroken("the file is gone"))
         for waiting in (before, f.tracker.wait(cid)):
-            with pytest.raises(LedgerBroken, match="the file is gone") as refused:
+            with pytest.raises(LedgerBroken) as refused:
                 await waiting
             assert not refused.value.retryable

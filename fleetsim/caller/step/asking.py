@@ -87,7 +87,7 @@ def _since_answer(context: StepContext) -> float:
 
 
 def _id(agent: str, task: Task, asked_at: datetime) -> str:
-    """A question's id: a digest of the agent, of what it asks about which task, and of when we saw it first (T-40)."""
+    """A question's id: a digest of agent, task, question and the moment when it was seen first (T-40)."""
     source = "\0".join((agent, key_of(task), asked_at.isoformat()))
     return f"q-{hashlib.sha256(source.encode()).hexdigest()[:24]}"
 
@@ -274,7 +274,7 @@ def answered(context: StepContext, signal: Answered) -> None:
 
 
 def reject(context: StepContext, answer: Answer) -> None:
-    """Somebody will not answer: nothing is said to the agent but that it should stop."""
+    """A person rejected the question: the agent receives a cancel and no text."""
     context.effects.append(ResolveQuestion(question_id=answer.question_id, state="delivered"))
     context.save(rejected=True)
     context.agents_turn()
@@ -356,7 +356,7 @@ def recover_answer(context: StepContext, question: Question, answer: Answer) -> 
 
 
 def _resolve_doubt(context: StepContext, update: TaskUpdate, key: str) -> None:
-    """What a poll asked for since the restart says is true: the same question waits, or another one does."""
+    """A poll that began after the restart decides: the same question waits, or another one does."""
     track = context.track
     answer = track.asking.answer
     if answer is None or update.via is not UpdateSource.POLL:

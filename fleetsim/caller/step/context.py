@@ -32,7 +32,7 @@ class StepContext:
             self.effects.insert(0, Save())
 
     def retried(self, reason: str, level: Level = Level.WARN, *, attempt: int = 0, wait_s: float = 0) -> None:
-        """Tell of what is tried again, or looked for: the coming attempt, and how long until then."""
+        """Publish the next attempt to send or to find the task, and the seconds until then."""
         event = CallRetried(level=level, attempt=attempt, in_seconds=round(wait_s, 1), reason=reason)
         self.effects.append(Publish(event=event))
 
@@ -81,7 +81,7 @@ class StepContext:
         self.effects.append(Publish(event=WebhooksDegraded(level=level, why=why, refused=True)))
 
     def not_taken(self) -> None:
-        """What was sent did not arrive: the time of trying is not the agent's."""
+        """The send did not arrive, so the time of the attempt does not count as the agent's."""
         self.track.turn_from = None
         self.track.record = replace(self.track.record, agent_since=None)
 

@@ -42,7 +42,7 @@ def cancel_asked(context: StepContext, signal: CancelAsked) -> None:
 
 
 def cancel(context: StepContext, by: str) -> None:
-    """Cancel what is bound, remember it for what is not, and end at once what was never sent (F-25)."""
+    """Cancel a bound task, remember the wish for an unbound one, and end a request that was never sent (F-25)."""
     context.save(cancel_wanted=True)
     if context.track.record.task is not None:
         if not context.ended:
@@ -61,7 +61,7 @@ def cancel_once(context: StepContext) -> None:
 
 
 def cancel_failed(context: StepContext, signal: CancelFailed) -> None:
-    """Whatever the agent says wins: read the true state (F-24)."""
+    """Poll the task: the state that the agent reports decides (F-24)."""
     context.retried(f"cancel: {signal.error}")
     context.poll_at(context.now.mono)
 
@@ -111,7 +111,7 @@ def settle_question(context: StepContext, state: QuestionState) -> None:
 
 
 def cause_of(error: FleetsimError) -> Cause:
-    """What a call that failed for good says about the end of its request."""
+    """The end of a request whose call failed for good."""
     match error:
         case AuthRefused():
             return Cause.CREDENTIAL_REFUSED
@@ -205,7 +205,7 @@ def outcome_of(
 
 
 def _own_cause(kind: OutcomeKind, success: bool, record: RequestRecord) -> Cause:
-    """Why the agent ended a task as it did. Whoever had it canceled answers for whatever it became instead."""
+    """The cause of the agent's end of a task. After a cancel the requester of the cancel is the cause."""
     if success:
         return Cause.AGENT_SAID
     if record.cancel_wanted:

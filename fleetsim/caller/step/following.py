@@ -1,4 +1,4 @@
-"""What an agent says about a task, whichever way it came: one fold, one rule of staleness; and the looks at it."""
+"""News of a task, from stream, poll or webhook: one fold, one rule of staleness; and the polls."""
 
 from __future__ import annotations
 
@@ -376,7 +376,7 @@ def _end(context: StepContext, update: TaskUpdate, task: Task) -> None:
 
 
 def _pay_owed(context: StepContext, why: str) -> None:
-    """A poll that was owed brought nothing better; after the last, close with what is known."""
+    """A poll that was owed brought no better end; after the last one, close with the known end."""
     track, rules = context.track, context.rules
     track.ending = replace(track.ending, polls_owed=track.ending.polls_owed - 1)
     if track.ending.polls_owed <= 0:
@@ -497,7 +497,7 @@ def rejoin(context: StepContext) -> None:
 
 
 def poll_failed(context: StepContext, signal: PollFailed) -> None:
-    """A poll brought nothing. What will not change ends the polling, if not the task; the rest is tried again."""
+    """A poll failed. A failure that will not change ends the polling; after any other, poll again."""
     error, rules = signal.error, context.rules
     _poll_over(context, trouble=one_line(str(error), TROUBLE_MAX))
     gone = isinstance(error, TaskNotFound | AuthRefused) or (
@@ -565,7 +565,7 @@ def _refused(context: StepContext, error: FleetsimError) -> None:
 
 
 def end_if_nothing_can_tell(context: StepContext) -> None:
-    """Nobody polls any more: the request ends as soon as nothing else can tell of it. It never waits in silence."""
+    """Polling has stopped: end the request once neither a stream nor a webhook can report the task's end."""
     track, stopped = context.track, context.track.polling.stopped
     if stopped is None or track.outcome is not None:
         return

@@ -4,7 +4,7 @@ Between acceptance and outcome a request is a value, the ``Track``. The world re
 said something, a call failed, a person answered, time has passed. ``step`` takes one signal and returns the new track
 and the *effects* that are to follow: send, poll, save, ask, close. It waits for nothing, reads no clock and draws no
 chance (``Now`` brings the moment), so that every history can be played again in a test. Effects are carried out
-elsewhere, and how they went comes back as signals; nothing else ever changes a track.
+elsewhere, and their results return as signals. Only a signal changes a track.
 
 A track is in one of seven *stages*. None of them is stored: ``stage_of`` reads it off what the track holds, so that
 the two cannot disagree. First no task is known yet: the send waits, is under way or is tried again (``SENDING``), or
@@ -13,8 +13,8 @@ its reply is lost and the task is looked for (``SEARCHING``). Once anything has 
 an answer is on its way to it (``ANSWERING``). Once it has said that it is done, it is believed; only whether we have
 all of the result may still need a poll (``CONFIRMING``). ``ENDED`` has the one outcome, and nothing changes it.
 
-Stream, polls and webhooks are no stages: they go on beside each other, bring the same news in any order, and each may
-fall silent at any time. Their states lie in the track beside the stage (``streaming``, ``polling``, ``pushing``), and
+Stream, polls and webhooks are not stages: they go on side by side, bring the same news in any order, and each may
+stop at any time. Their states lie in the track beside the stage (``streaming``, ``polling``, ``pushing``), and
 what they bring is one signal, ``TaskUpdate``. Nor is cancelling a stage: it is a wish, remembered in the record, that
 holds in all of them until the agent has ended its task.
 
@@ -22,7 +22,7 @@ holds in all of them until the agent has ended its task.
 and in which stages the track may be afterwards. ``step`` calls what the table names and nothing else; a signal without
 an entry came too late to matter and changes nothing. Time passes as the signal ``Due``: the track has named timers,
 and ``TIMERS`` says what each does when it falls due, in order of weight. One rule more holds after every signal: when
-nobody polls any more and nothing else can tell of the task, the request ends rather than wait in silence.
+polling has stopped and neither a stream nor a webhook can report the task's end, the request ends.
 
 The functions are divided by subject (``sending``, ``following``, ``asking``, ``ending``), and one that takes a signal
 has the signal's name. docs/reference/requests.md draws the table.
@@ -137,9 +137,9 @@ def time_passed(context: StepContext, _: Due) -> None:
 
 
 def _excuse(context: StepContext) -> None:
-    """We were not looking (a stalled loop, a host that slept): nobody is to blame for what passed meanwhile.
+    """The hub did not run meanwhile (a stalled loop, a host that slept), so the time that passed is not the agent's.
 
-    Whatever would end the request gets one grace to be heard first, and the agent is asked now (F-27, F-43).
+    A timer that would end the request waits for one grace, and the task is polled now (F-27, F-43).
     """
     track, now = context.track, context.now.mono
     for timer in (Timer.QUESTION, Timer.DEADLINE, Timer.CANCEL, Timer.GIVE_UP):
@@ -164,12 +164,12 @@ TIMERS: Mapping[Timer, Callable[[StepContext], None]] = {
     Timer.RESUME: asking.resume_again,
     Timer.POLL: following.poll,
 }
-"""What each timer does when it falls due, in order of weight. The first to close the track clears the others."""
+"""The function of each timer. Timers that expire together run in this order; the first to close clears the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What takes a signal in a stage, and the stages the track may be in afterwards."""
+    """The function for a signal in a stage, and the stages in which the track may be afterwards."""
 
     take: Callable[[StepContext, Any], None]
     to: frozenset[Stage]
@@ -269,4 +269,4 @@ TRANSITIONS: Mapping[Stage, Mapping[type[Signal], Transition]] = {
         TaskUpdate: _to(following.late_update, _ENDED),
     },
 }
-"""The machine. What is not here changes nothing: the signal came too late."""
+"""The machine. A signal without an entry came too late and changes nothing."""

@@ -56,7 +56,7 @@ _UNKNOWN = (MethodNotFound, VersionNotSupported)
 """-32601 and -32009: the agent does not know what was asked, so it has done nothing."""
 
 LOST_MAX = 400
-"""Characters of what came instead of a reply that are told with the outcome."""
+"""Characters of a malformed reply that the reason of the outcome quotes."""
 
 SEARCHES_MAX = 2
 """Looks for the task of an agent that ended its stream without a word."""
@@ -312,7 +312,7 @@ def give_up_search(context: StepContext) -> None:
 
 
 def _why_not_found(track: Track) -> str:
-    """What stands between us and a task that may exist (docs/explanation/ledger.md)."""
+    """Why a task that may exist cannot be found (docs/explanation/ledger.md)."""
     if track.sending.unsearchable and track.record.push:
         return "offers no way to look for its task, and no webhook told of it"
     if track.sending.unsearchable:
@@ -349,7 +349,7 @@ def stream_ended(context: StepContext, signal: StreamEnded) -> None:
 
 
 def out_of_time(context: StepContext) -> None:
-    """The request's time is over, whatever it is at. What we know of why is said with it."""
+    """The request's time is over, in whatever stage it is. The reason says what is known."""
     track = context.track
     if track.sending.early:  # the reply is not waited for any longer: what webhooks told before it counts
         track.timers[Timer.DEADLINE] = context.now.mono
