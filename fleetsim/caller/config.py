@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.channels.reading import ChannelFile, link_problem, problems_of
+from fleetsim.caller.channels.file import ChannelFile, link_problem, problems_of
 from fleetsim.caller.file_watch import FileWatch
 from fleetsim.caller.fleet import (
     AgentEntry,

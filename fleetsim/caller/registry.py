@@ -44,7 +44,7 @@ class Registry:
 
     ``offers`` gives each agent's skills (YAML and card reconciled), in another object once they change; ``weights`` how
     much work an agent deserves, where one that is missing has no history and weighs 1. ``disabled`` says why others
-    take no work.
+    take no work; the cards of ``unread`` agents were not read yet.
     """
 
     def __init__(
@@ -54,7 +54,9 @@ class Registry:
         rng: Rng,
         *,
         disabled: Callable[[], Mapping[str, str]] = dict,
+        unread: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        self._unread = unread
         self._disabled = disabled
         self._judged: tuple[_Fleet, Judge] | None = None
         self._offered: Mapping[str, Collection[str]] = {}
@@ -90,9 +92,9 @@ class Registry:
             self._by_skill[skill] = _everyone(skill, offers)
         return (_choose(self._by_skill[skill], self._weights(), self._chance),)
 
-    def judge(self, unread: Collection[str]) -> Judge:
+    def judge(self) -> Judge:
         """A judge of what could be asked for at this moment; the same one as long as the fleet is the same."""
-        fleet = (dict(self._offers()), frozenset(unread), dict(self._disabled()))
+        fleet = (dict(self._offers()), frozenset(self._unread()), dict(self._disabled()))
         if self._judged is None or self._judged[0] != fleet:
             offers, unread, disabled = fleet
             self._judged = fleet, judge(offers=offers, unread=unread, disabled=disabled)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
-from fleetsim.caller.ceremonies.facts import CeremonyRow, ceremony_facts
-from fleetsim.caller.ceremonies.facts import dry_run as would_send
-from fleetsim.caller.ceremonies.folder import CeremonyFolder
-from fleetsim.caller.ceremonies.store import CeremonyStore, StoredCeremony
+from fleetsim.caller.ceremonies.folder import CeremonyFolder, CeremonyStore, StoredCeremony
+from fleetsim.caller.ceremonies.runs import CeremonyRow, ceremony_facts
+from fleetsim.caller.ceremonies.runs import dry_run as would_send
 from fleetsim.caller.config import load_fleet
 from fleetsim.caller.fleet import FleetConfig
 from fleetsim.caller.jsonable import to_json

@@ -21,8 +21,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from fleetsim.api.bodies import read
+from fleetsim.caller.ceremonies.folder import CeremonyExists, CeremonyNotWritable, TooManyCeremonies
 from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
-from fleetsim.caller.ceremonies.store import CeremonyExists, CeremonyNotWritable, TooManyCeremonies
 from fleetsim.caller.dispatcher import TaskBusy
 from fleetsim.caller.events import OutcomeDecided, QuestionAsked
 from fleetsim.caller.fleet_events import HubStopping

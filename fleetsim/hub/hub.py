@@ -17,12 +17,10 @@ from typing import Protocol
 
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
-from fleetsim.caller.ceremonies.folder import CeremonyFolder
+from fleetsim.caller.ceremonies.folder import CeremonyFolder, CeremonyStore
 from fleetsim.caller.ceremonies.scheduler import Scheduler
-from fleetsim.caller.ceremonies.store import CeremonyStore
-from fleetsim.caller.channels.alert_desk import AlertDesk, FleetFacts
-from fleetsim.caller.channels.delivery import Channels
-from fleetsim.caller.channels.notifier import Notifier
+from fleetsim.caller.channels.alert_monitor import AlertMonitor, FleetFacts
+from fleetsim.caller.channels.delivery import Channels, Notifier
 from fleetsim.caller.config import FleetFile
 from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog, publish_outcome
@@ -48,7 +46,7 @@ from fleetsim.caller.hitl import HitlMonitor
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
 from fleetsim.caller.receiver import CallbackReceiver
-from fleetsim.caller.registry import Judge, Registry
+from fleetsim.caller.registry import Registry
 from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
@@ -143,6 +141,7 @@ class Hub:
             self._weights,
             runtime.rng,
             disabled=self.broker.disabled,
+            unread=self._unread,
         )
         self.metrics = Metrics(self.events, skills=lambda agent: self.broker.offers().get(agent, ()))
         self.limiter = AgentLimiter(runtime, self.events, settings)
@@ -206,8 +205,7 @@ class Hub:
         if ceremonies is not None:
             folder = CeremonyFolder(runtime.files, ceremonies)
             self.scheduler = self._scheduler(folder)
-            changed = self.scheduler.follow_folder
-            self.ceremonies = CeremonyStore(folder, runtime.files, self._ceremony_runtime.clock, changed=changed)
+            self.ceremonies = CeremonyStore(folder, runtime.files, self._ceremony_runtime.clock, self.scheduler)
         self.running = False
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
@@ -323,7 +321,7 @@ class Hub:
             Notifier(self.events, self.channels, settings=lambda: self.config.settings, outcome=self.ledger.outcome)
         )
         await enter(
-            AlertDesk(self.events, self.ledger, settings=lambda: self.config.settings.alerts, look=self._fleet_facts)
+            AlertMonitor(self.events, self.ledger, settings=lambda: self.config.settings.alerts, look=self._fleet_facts)
         )
         await enter(self.broker)
         await enter(self.tracker)
@@ -510,17 +508,15 @@ class Hub:
             self.ledger,
             folder,
             cards=self.broker,
-            dispatch=self.dispatcher.submit_run,
-            wait=self.tracker.wait,
-            resolve=self.registry.resolve,
-            judge=self._judge,
-            channels=lambda: self.config.channels,
+            dispatcher=self.dispatcher,
+            tracker=self.tracker,
+            fleet=self.registry,
+            channels=self.channels,
             poll_s=self._look_every_s,
         )
 
-    def _judge(self) -> Judge:
-        unread = {view.entry.name for view in self.broker.views() if view.entry.enabled and view.card is None}
-        return self.registry.judge(unread)
+    def _unread(self) -> set[str]:
+        return {view.entry.name for view in self.broker.views() if view.entry.enabled and view.card is None}
 
     def _ledger_failed(self, error: LedgerBroken) -> None:
         """The ledger is damaged or failed unexpectedly: accept no work, record no outcome, and let the owner stop the

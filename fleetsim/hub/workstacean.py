@@ -29,8 +29,8 @@ from fleetsim.api.bodies import (
 )
 from fleetsim.api.part_rows import part_row
 from fleetsim.caller.cards import AgentView
-from fleetsim.caller.ceremonies.facts import ceremony_facts, dry_run, run_facts
-from fleetsim.caller.ceremonies.store import CeremonyNotFound, CeremonyStore, StoredCeremony
+from fleetsim.caller.ceremonies.folder import CeremonyNotFound, CeremonyStore, StoredCeremony
+from fleetsim.caller.ceremonies.runs import ceremony_facts, dry_run, run_facts
 from fleetsim.caller.events import QuestionAnswered
 from fleetsim.caller.health import window_start
 from fleetsim.caller.jsonable import iso, to_json

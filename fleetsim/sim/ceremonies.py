@@ -11,8 +11,8 @@ from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from typing import TypeAlias
 
-from fleetsim.caller.ceremonies.facts import agents_of
 from fleetsim.caller.ceremonies.folder import FolderContents, contents_of
+from fleetsim.caller.ceremonies.runs import agents_of
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.registry import Judge, nearest_of, resolve

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
+from fleetsim.caller.ceremonies.runs import Fleet
 from fleetsim.caller.ceremonies.scheduler import Scheduler
+from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.caller.registry import CardReader, Judge, judge, resolve
+from fleetsim.caller.registry import CardReader, Registry
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
@@ -45,7 +47,7 @@ class Desk:
         self.claims = True
         self.fired: list[tuple[datetime, RunRecord, tuple[SkillRequest, ...]]] = []
 
-    async def dispatch(self, requests: Sequence[SkillRequest], run: RunRecord) -> bool:
+    async def submit_run(self, requests: Sequence[SkillRequest], run: RunRecord) -> bool:
         if self.refuse is not None:
             raise self.refuse
         now = self._runtime.clock.now()
@@ -87,6 +89,10 @@ class Desk:
         return [iso(run.claim.scheduled_at)[5:16] for _, run, _ in self.fired]
 
 
+def fleet_of(runtime: Runtime, unread: Collection[str] = ()) -> Registry:
+    return Registry(lambda: OFFERS, dict, runtime.rng, unread=lambda: unread)
+
+
 class Ground:
     """One virtual machine: a clock, a disk, a ledger, and schedulers that come and go."""
 
@@ -110,8 +116,7 @@ class Ground:
         desk: Desk | None = None,
         *,
         poll_s: float = 5.0,
-        unread: Callable[[], Collection[str]] = tuple,
-        judges: Callable[[], Judge] | None = None,
+        fleet: Fleet | None = None,
         folder: CeremonyFolder | None = None,
         cards: CardReader | None = None,
     ) -> Scheduler:
@@ -122,11 +127,11 @@ class Ground:
             self.ledger,
             folder or CeremonyFolder(self.files, FOLDER),
             cards=cards or CardsRead(),
-            dispatch=desk.dispatch,
-            wait=desk.wait,
+            dispatcher=desk,
+            tracker=desk,
+            fleet=fleet or fleet_of(self.runtime),
+            channels=Channels(self.runtime, self.events, {}),
             poll_s=poll_s,
-            judge=judges or (lambda: judge(offers=OFFERS, unread=unread())),
-            resolve=lambda skill, targets: resolve(skill, targets, offers=OFFERS, weights={}, chance=lambda: 0.0),
         )
 
     def said(self, topic: str) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleetsim.caller.ceremonies.facts import child_request, request_text
+from fleetsim.caller.ceremonies.runs import child_request, request_text
 from fleetsim.ceremony.file import Ceremony, Overlap, next_due, parse_ceremony
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.ceremonies.runs import ERROR_MAX, verdict
-from fleetsim.caller.ceremonies.scheduler import CeremonyBusy, Timer
+from fleetsim.caller.ceremonies.runs import ERROR_MAX, Timer, verdict
+from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.ledger import RunRecord, RunStatus
+from fleetsim.caller.registry import Judge
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Runtime
@@ -112,18 +113,31 @@ async def test_a_problem_is_told_once_and_with_every_list() -> None:
         assert [told["errors"] for told in g.said("ceremony.loaded")] == [[{"path": path, "error": error}]] * 2
 
 
+class SameFleet:
+    """Offers everything, always."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+        self._judge: Judge = self._note
+
+    def _note(self, skill: str, target: str) -> str:
+        self.judged.append(target)
+        return ""
+
+    def judge(self) -> Judge:
+        return self._judge
+
+    def resolve(self, skill: str, targets: Sequence[str]) -> tuple[str, ...]:
+        return tuple(targets)
+
+
 async def test_a_fleet_that_stays_the_same_is_judged_once() -> None:
     async with ground() as g:
         g.put(yaml("0 0 1 1 *"))
-        judged: list[str] = []
-
-        def same(skill: str, target: str) -> str:
-            judged.append(target)
-            return ""
-
-        async with g.scheduler(judges=lambda: same):
+        fleet = SameFleet()
+        async with g.scheduler(fleet=fleet):
             await asyncio.sleep(MINUTE)
-        assert judged == ["quinn"]
+        assert fleet.judged == ["quinn"]
         assert len(g.said("ceremony.loaded")) == 1
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from fleetsim.caller.ceremonies.facts import CeremonyRow, ceremony_facts, child_request, request_text, run_facts
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
+from fleetsim.caller.ceremonies.runs import CeremonyRow, ceremony_facts, child_request, request_text, run_facts
 from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
 from fleetsim.ceremony.cron import parse_cron
 from fleetsim.ceremony.file import Ceremony, parse_ceremony, zone_of

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetsim.caller.ceremonies.folder import CeremonyFolder
-from fleetsim.caller.ceremonies.scheduler import Scheduler
-from fleetsim.caller.ceremonies.store import (
+from fleetsim.caller.ceremonies.folder import (
     CeremonyExists,
+    CeremonyFolder,
     CeremonyNotFound,
     CeremonyNotWritable,
     CeremonyStore,
     TooManyCeremonies,
 )
+from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.file_watch import LOOK_EVERY_S, SETTLE_S
 from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.ceremony.written import CeremonyInvalid, changed, written
@@ -56,7 +56,7 @@ async def storing(start: str = "2026-01-01T00:00:30") -> AsyncIterator[tuple[Gro
     async with ground(start) as g:
         folder = CeremonyFolder(g.files, FOLDER)
         async with g.scheduler(poll_s=LOOK_EVERY_S, folder=folder) as scheduler:
-            yield g, CeremonyStore(folder, g.files, g.clock, changed=scheduler.follow_folder), scheduler
+            yield g, CeremonyStore(folder, g.files, g.clock, scheduler), scheduler
 
 
 def text_of(g: Ground, name: str = "tick.yaml") -> str:

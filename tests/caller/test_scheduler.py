@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.caller.ceremonies.facts import run_facts
 from fleetsim.caller.ceremonies.folder import PER_OWNER_MAX
-from fleetsim.caller.ceremonies.runs import verdict
+from fleetsim.caller.ceremonies.runs import run_facts, verdict
 from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.ledger import RunStatus
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.work import Outcome, OutcomeKind
-from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, OFFERS, Desk, ground, yaml
+from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, OFFERS, Desk, fleet_of, ground, yaml
 from tests.caller.ledgers import outcome
 from tests.caller.ledgers import run as run_of
 
@@ -635,7 +634,7 @@ async def test_a_skill_is_not_doubted_before_the_card_is_read() -> None:
     async with ground() as g:
         g.put(yaml("0 0 1 1 *").replace("report", "sweep"))
         unread = {"quinn"}
-        async with g.scheduler(unread=lambda: unread) as scheduler:
+        async with g.scheduler(fleet=fleet_of(g.runtime, unread)) as scheduler:
             assert scheduler.rows()[0].warnings == ()
             unread.clear()
             await asyncio.sleep(10)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.channels.notice import TEXT_CHARS_MAX, Notice, Tone
-from fleetsim.caller.channels.telling import of_alert, of_question, of_run, of_slot
+from fleetsim.caller.channels.notice import TEXT_CHARS_MAX, Notice, Tone, of_alert, of_question, of_run, of_slot
 from fleetsim.caller.events import Excerpt, QuestionAsked, QuestionExpired, QuestionOverdue
 from fleetsim.caller.fleet_events import (
     AlertCleared,

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 WORDS = """
     account actor address app authenticator axis base batch behaviour body box breaker bucket buckets builder
     capabilities cause change changes choice chunks claim claims client clients clock clocks column condition
-    config contents controls counters credential cron database deadline decision delivery delta desk
+    config contents controls counters credential cron database deadline decision delivery delta
     detail dir document editor ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
-    formatter frame grid group guard health hint
+    follower formatter frame grid group guard health hint
     host interface internals job journal keys labels layout lifespan
     limiter limits line link listener lock look
     mark marks member meter metrics migration mode monitor mount note notes notice
@@ -26,7 +26,7 @@ WORDS = """
     pushing query rate rates reader receiver registry report response retention role room route rows rule rules
     scheduler screen sender server service settings severity sink size slots snapshot source spec stamp stats
     storage store subscription target term text thresholds timeline timeouts timer tokens tone totals tracing
-    transactions transition trend update url usage variable veto view watchdog widget window workers writer
+    transactions transition trend update url usage variable veto view waiter watchdog widget window workers writer
 """
 """Words of HTTP, databases, terminals and programming in their usual meaning."""
 

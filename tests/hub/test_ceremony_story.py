@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.ceremonies.facts import run_facts
+from fleetsim.caller.ceremonies.runs import run_facts
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.caller.event_log import Subscription
 from fleetsim.caller.events import Event

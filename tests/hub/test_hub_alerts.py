@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.channels.alert_desk import LOOK_S
+from fleetsim.caller.channels.alert_monitor import LOOK_S
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.caller.event_wire import payload

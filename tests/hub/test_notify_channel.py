@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -234,6 +233,6 @@ async def test_ceremonies_of_the_seeds_have_no_warning_where_nothing_is_configur
         await asyncio.sleep(10)
         assert t.hub.require_scheduler().rows()[0].warnings == ()
         other = Channel(channel_id="ops", sinks=(PAGE,))
-        t.hub.config = replace(t.hub.config, channels={"ops": other})
+        t.hub.channels.apply({"ops": other})
         await asyncio.sleep(5)
         assert DIGEST in t.hub.require_scheduler().rows()[0].warnings[0]

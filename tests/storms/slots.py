@@ -29,13 +29,13 @@ from pathlib import Path
 
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
+from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.ledger import Ledger, LedgerLimits, RunStatus
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.caller.registry import judge, resolve
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.testbed.runtime import virtual_runtime
-from tests.caller.ceremonies import OFFERS, Desk, yaml
+from tests.caller.ceremonies import Desk, fleet_of, yaml
 from tests.caller.fleet import CardsRead
 from tests.loop_time import own_time_s
 
@@ -91,16 +91,17 @@ async def life(folder: Path, clock: FastClock, seed: int) -> None:
     async with open_ledger(folder / "ledger.db", clock=clock, limits=LIMITS) as ledger:
         desk = Desk(runtime, ledger)
         desk.work_s = 0.002
+        events = EventLog(clock)
         scheduler = Scheduler(
             runtime,
-            EventLog(clock),
+            events,
             ledger,
             CeremonyFolder(runtime.files, folder / "ceremonies"),
             cards=CardsRead(),
-            dispatch=desk.dispatch,
-            wait=desk.wait,
-            judge=lambda: judge(offers=OFFERS, unread=()),
-            resolve=lambda skill, targets: resolve(skill, targets, offers=OFFERS, weights={}, chance=lambda: 0.0),
+            dispatcher=desk,
+            tracker=desk,
+            fleet=fleet_of(runtime),
+            channels=Channels(runtime, events, {}),
         )
         async with scheduler:
             await clock.sleep_until(clock.end)

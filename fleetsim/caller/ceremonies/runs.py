@@ -1,30 +1,36 @@
-"""The runs of ceremonies: planned, begun, followed until every child has its outcome, and remembered.
+"""The runs of ceremonies: planned, begun, followed until every child has its outcome, and shown by events and the API.
 
-When a slot is due is the scheduler's business; who does the work and how it went is decided here.
+The scheduler decides when a slot is due; who does the work and how it went is decided here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
-from fleetsim.caller.ceremonies.facts import agents_of, child_request, lateness_ms
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired, CeremonyLate, CeremonyMissed, CeremonySkipped
+from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus, SlotClaim
+from fleetsim.caller.registry import Judge
 from fleetsim.ceremony.file import DEFAULT_TIMEOUT_S, Ceremony, Overlap, next_due
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
-from fleetsim.runtime.ports import Runtime
+from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest, Source
+from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.workers import Workers
+
+Resolve: TypeAlias = Callable[[str, tuple[str, ...]], tuple[str, ...]]
+"""From a skill and targets to the agents that a request goes to. Raises UnknownTarget."""
 
 RUN_MARGIN_S = 60.0
 """What a run waits beyond its children's own limit, so that their outcomes decide."""
@@ -38,12 +44,51 @@ TOO_LATE = "missed: too late to catch up; the hub was down or the clock jumped"
 CAUGHT_UP = "missed: the hub was down or the clock jumped; only newer slots are caught up"
 
 
-class Runs:
-    """Every run that is going on, and each ceremony's last one.
+class Timer:
+    """Sleeps until a date, or until somebody rings: also for a ring that came while nobody slept."""
 
-    ``wait`` gives a request's outcome; ``resolve`` turns (skill, targets) into agent names; ``ended`` is told of the
-    ceremony whose run ended.
-    """
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rung = False
+        self._sleep: asyncio.Timeout | None = None
+
+    def ring(self) -> None:
+        if self._sleep is not None and not self._rung:  # a sleep that is ending takes no other end
+            self._sleep.reschedule(0.0)
+        self._rung = True
+
+    async def sleep_until(self, when: datetime) -> None:
+        try:
+            async with asyncio.timeout(0.0 if self._rung else None) as self._sleep:
+                await self._clock.sleep_until(when)
+        except TimeoutError:
+            pass
+        finally:
+            self._sleep, self._rung = None, False
+
+
+class OutcomeWaiter(Protocol):
+    """Knows how requests end (the tracker)."""
+
+    async def wait(self, correlation_id: str, /) -> Outcome:
+        """Wait for a request's outcome. Raises UnknownTarget if there is no such request."""
+        ...
+
+
+class Fleet(Protocol):
+    """The agents that could do a ceremony's work at this moment (the registry)."""
+
+    def resolve(self, skill: str, targets: Sequence[str], /) -> tuple[str, ...]:
+        """The agents that a request for these targets goes to. Raises UnknownTarget."""
+        ...
+
+    def judge(self) -> Judge:
+        """A judge of targets; the same object while the fleet offers the same."""
+        ...
+
+
+class Runs:
+    """Every run that is going on, and each ceremony's last one. The end of a run rings ``timer``."""
 
     def __init__(
         self,
@@ -51,16 +96,16 @@ class Runs:
         events: EventLog,
         ledger: Ledger,
         *,
-        wait: Callable[[str], Awaitable[Outcome]],
-        resolve: Callable[[str, tuple[str, ...]], tuple[str, ...]],
-        ended: Callable[[str], None],
+        tracker: OutcomeWaiter,
+        fleet: Fleet,
+        timer: Timer,
     ) -> None:
         self._runtime = runtime
         self._events = events
         self._ledger = ledger
-        self._wait = wait
-        self._resolve = resolve
-        self._ended = ended
+        self._tracker = tracker
+        self._fleet = fleet
+        self._timer = timer
         self._workers = Workers("runs")
         self._running: dict[str, set[str]] = {}
         self._starting: Counter[str] = Counter()
@@ -94,7 +139,7 @@ class Runs:
 
     def plan(self, ceremony: Ceremony, slot: datetime, trigger: str) -> tuple[RunRecord, tuple[SkillRequest, ...]]:
         """The run and one request per agent; targets nobody can serve are named in the run's error."""
-        agents, problems = agents_of(ceremony, self._resolve)
+        agents, problems = agents_of(ceremony, self._fleet.resolve)
         claim = self._claim(ceremony, slot, trigger)
         requests = tuple(child_request(ceremony, claim.run_id, self._runtime.ids.new(), agent) for agent in agents)
         now = self._runtime.clock.now()
@@ -188,7 +233,7 @@ class Runs:
         outcomes: list[Outcome] | None = None
         try:
             async with asyncio.timeout(max(1.0, limit - spent)):
-                outcomes = await asyncio.gather(*(self._wait(child) for child in run.children))
+                outcomes = await asyncio.gather(*(self._tracker.wait(child) for child in run.children))
         except TimeoutError:
             pass
         except UnknownTarget as error:
@@ -199,7 +244,7 @@ class Runs:
         self._running[run.claim.ceremony_id].discard(run.claim.run_id)
         self._last[run.claim.ceremony_id] = ended
         self._publish_completed(ended, ceremony)
-        self._ended(run.claim.ceremony_id)
+        self._timer.ring()
 
     async def _save(self, run: RunRecord) -> None:
         while True:
@@ -252,3 +297,134 @@ def verdict(
     if told or run.error or not outcomes:
         return RunStatus.FAILURE, error or "no agent took part"
     return RunStatus.SUCCESS, ""
+
+
+# -- requests and rows
+
+
+def request_text(ceremony: Ceremony, run_id: str) -> str:
+    """What the agent is told: the ceremony's own text, else the form Workstacean generated."""
+    if ceremony.text:
+        return ceremony.text
+    targets = json.dumps(list(ceremony.targets), ensure_ascii=False)
+    lines = (
+        f"Execute skill: {ceremony.skill}",
+        f"ceremonyId: {ceremony.ceremony_id}",
+        f"ceremonyName: {ceremony.name}",
+        f"targets: {targets}",
+        f"runId: {run_id}",
+        f"projectPaths: {targets}",
+        f"meta: {json.dumps({'systemActor': ceremony.system_actor}, ensure_ascii=False)}",
+    )
+    return "\n".join(lines)
+
+
+def child_request(ceremony: Ceremony, run_id: str, correlation_id: str, target: str) -> SkillRequest:
+    return SkillRequest(
+        correlation_id=correlation_id,
+        parent_id=run_id,
+        text=request_text(ceremony, run_id),
+        skill=ceremony.skill,
+        targets=(target,),
+        system_actor=ceremony.system_actor,
+        source=Source(interface="cron", channel_id=ceremony.notify_channel or None, user_id=ceremony.created_by),
+        metadata={
+            "ceremonyId": ceremony.ceremony_id,
+            "ceremonyName": ceremony.name,
+            "runId": run_id,
+        },
+        timeout_s=ceremony.timeout_s,
+    )
+
+
+def agents_of(ceremony: Ceremony, resolve: Resolve) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The agents that a run's requests go to, each once, and why targets have none. ``resolve``: those of a target."""
+    agents: dict[str, None] = {}
+    problems: list[str] = []
+    for target in ceremony.targets:
+        try:
+            agents.update(dict.fromkeys(resolve(ceremony.skill, (target,))))
+        except UnknownTarget as error:
+            problems.append(f"{error}{f' ({error.hint})' if error.hint else ''}")
+    return tuple(agents), tuple(problems)
+
+
+def dry_run(ceremony: Ceremony, resolve: Resolve) -> dict[str, Any]:
+    """What would be sent if it fired now, and to whom; nothing of a disabled one."""
+    agents, problems = agents_of(ceremony, resolve)
+    requests = [child_request(ceremony, "RUN", "REQUEST", agent) for agent in agents if ceremony.enabled]
+    return {
+        "enabled": ceremony.enabled,
+        "requests": [
+            {"agent": r.targets[0], "skill": r.skill, "text": r.text, "timeoutS": r.timeout_s} for r in requests
+        ],
+        "problems": list(problems),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeremonyRow:
+    """A ceremony as it stands: when it fires next, the runs going on, and the last one that ended.
+
+    ``warnings`` say which targets could not be served by the fleet as it is.
+    """
+
+    ceremony: Ceremony
+    path: str
+    next_at: datetime | None
+    running: tuple[str, ...] = ()
+    last: RunRecord | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def ceremony_facts(row: CeremonyRow) -> dict[str, Any]:
+    """The row under the keys of the ceremony's file, with what time made of it."""
+    ceremony = row.ceremony
+    return {
+        "id": ceremony.ceremony_id,
+        "name": ceremony.name,
+        "schedule": ceremony.schedule.shown if ceremony.schedule else None,
+        "once": ceremony.schedule is None,
+        "at": iso(ceremony.at) if ceremony.at else None,
+        "timezone": ceremony.timezone,
+        "skill": ceremony.skill,
+        "targets": list(ceremony.targets),
+        "enabled": ceremony.enabled,
+        "description": ceremony.description,
+        "createdBy": ceremony.created_by,
+        "notifyChannel": ceremony.notify_channel,
+        "timeoutMs": round(ceremony.timeout_s * 1000),
+        "overlap": ceremony.overlap.value,
+        "catchUp": ceremony.catch_up.value,
+        "catchUpWindow": ceremony.catch_up_s,
+        "lateAfter": ceremony.late_after_s,
+        "project": ceremony.project or None,
+        "path": row.path,
+        "warnings": list(row.warnings),
+        "nextFireAt": iso(row.next_at) if row.next_at else None,
+        "running": list(row.running),
+        "lastRun": run_facts(row.last) if row.last else None,
+    }
+
+
+def run_facts(run: RunRecord) -> dict[str, Any]:
+    """One run of a ceremony."""
+    return {
+        "runId": run.claim.run_id,
+        "ceremonyId": run.claim.ceremony_id,
+        "trigger": run.claim.trigger,
+        "status": run.status.value,
+        "scheduledAt": iso(run.claim.scheduled_at),
+        "startedAt": iso(run.started_at),
+        "endedAt": iso(run.ended_at) if run.ended_at else None,
+        "correlationIds": list(run.children),
+        "latenessMs": lateness_ms(run),
+        "late": run.late,
+        "count": run.count,
+        "error": run.error,
+    }
+
+
+def lateness_ms(run: RunRecord) -> int:
+    """How long after its slot a run began."""
+    return max(0, round((run.started_at - run.claim.scheduled_at).total_seconds() * 1000))

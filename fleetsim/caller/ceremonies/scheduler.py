@@ -13,17 +13,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from fleetsim.caller.ceremonies.facts import CeremonyRow, ceremony_facts
 from fleetsim.caller.ceremonies.folder import CeremonyFolder, FileProblem, FolderContents
-from fleetsim.caller.ceremonies.runs import CAUGHT_UP, OVERLAP, TOO_LATE, WAITED, Runs
+from fleetsim.caller.ceremonies.runs import (
+    CAUGHT_UP,
+    OVERLAP,
+    TOO_LATE,
+    WAITED,
+    CeremonyRow,
+    Fleet,
+    OutcomeWaiter,
+    Runs,
+    Timer,
+    ceremony_facts,
+)
 from fleetsim.caller.channels.channel import Channel, channel_doubt
+from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet_events import CeremoniesLoaded, ConfigRejected, StorageFailed
@@ -33,8 +45,8 @@ from fleetsim.ceremony.cron import Cron
 from fleetsim.ceremony.file import CATCH_UP_SLOTS_MAX, GRACE_S, CatchUp, Ceremony, Overlap, divide, next_due
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Outcome, SkillRequest
-from fleetsim.runtime.ports import Clock, Runtime
+from fleetsim.model.work import SkillRequest
+from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -89,35 +101,16 @@ class _Entry:
         return bool(self.backlog or self.held)
 
 
-class Timer:
-    """Sleeps until a date, or until somebody rings: also for a ring that came while nobody slept."""
+class RunDispatcher(Protocol):
+    """Accepts the work of a run (the dispatcher)."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._rung = False
-        self._sleep: asyncio.Timeout | None = None
-
-    def ring(self) -> None:
-        if self._sleep is not None and not self._rung:  # a sleep that is ending takes no other end
-            self._sleep.reschedule(0.0)
-        self._rung = True
-
-    async def sleep_until(self, when: datetime) -> None:
-        try:
-            async with asyncio.timeout(0.0 if self._rung else None) as self._sleep:
-                await self._clock.sleep_until(when)
-        except TimeoutError:
-            pass
-        finally:
-            self._sleep, self._rung = None, False
+    async def submit_run(self, requests: Sequence[SkillRequest], run: RunRecord, /) -> bool:
+        """Accept a run's requests together with its slot; False if the slot is taken. Raises FleetsimError."""
+        ...
 
 
 class Scheduler:
-    """Keeps the folder and the clock. ``async with`` starts it.
-
-    ``dispatch`` accepts a run's requests together with its slot, or returns False if the slot is taken; ``judge``
-    gives a judge of what the fleet of the moment could be asked for, ``channels`` those that people are told on now.
-    """
+    """Follows the folder and the clock. ``async with`` starts it."""
 
     def __init__(
         self,
@@ -127,11 +120,10 @@ class Scheduler:
         folder: CeremonyFolder,
         *,
         cards: CardReader,
-        dispatch: Callable[[Sequence[SkillRequest], RunRecord], Awaitable[bool]],
-        wait: Callable[[str], Awaitable[Outcome]],
-        resolve: Callable[[str, tuple[str, ...]], tuple[str, ...]],
-        judge: Callable[[], Judge],
-        channels: Callable[[], Mapping[str, Channel]] = dict,
+        dispatcher: RunDispatcher,
+        tracker: OutcomeWaiter,
+        fleet: Fleet,
+        channels: Channels,
         poll_s: float = LOOK_EVERY_S,
     ) -> None:
         self._clock = runtime.clock
@@ -139,18 +131,18 @@ class Scheduler:
         self._ledger = ledger
         self._folder = folder
         self._cards = cards
-        self._dispatch = dispatch
-        self._judge = judge
+        self._dispatcher = dispatcher
+        self._fleet = fleet
         self._channels = channels
         self._warnings: dict[str, tuple[str, ...]] = {}
         self._judged: tuple[Judge, Mapping[str, Channel], FolderContents] | None = None
-        self._runs = Runs(runtime, events, ledger, wait=wait, resolve=resolve, ended=self._run_ended)
+        self._timer = Timer(runtime.clock)
+        self._runs = Runs(runtime, events, ledger, tracker=tracker, fleet=fleet, timer=self._timer)
         self._workers = Workers("scheduler")
         self._entries: dict[str, _Entry] = {}
         self._followed = FolderContents()
         self._past: dict[str, datetime] = {}
         self._published_errors: dict[str, str] = {}
-        self._timer = Timer(runtime.clock)
         self._reloading = asyncio.Lock()
         self._looked = (_LONG_AGO, 0.0)
         self._jumped = (_LONG_AGO, 0.0)
@@ -198,7 +190,7 @@ class Scheduler:
         if not requests:
             raise UnknownTarget(run.error)
         with self._runs.starting(entry.ceremony):
-            if not await self._dispatch(requests, run):
+            if not await self._dispatcher.submit_run(requests, run):
                 raise CeremonyBusy(f"ceremony “{ceremony_id}” was fired at this very moment already")
             self._runs.begin(entry.ceremony, run)
         return run.claim.run_id
@@ -229,7 +221,7 @@ class Scheduler:
 
     def _judge_targets(self) -> bool:
         """Note what is wrong with each ceremony's targets and channel, and log what is new; whether it differs."""
-        judge, channels, loaded = self._judge(), self._channels(), self._folder.contents
+        judge, channels, loaded = self._fleet.judge(), self._channels.in_force, self._folder.contents
         if self._judged == (judge, channels, loaded):  # a thousand are not judged every few seconds for nothing
             return False
         self._judged = judge, channels, loaded
@@ -328,11 +320,6 @@ class Scheduler:
         if (entry.waits and not self._runs.overlaps(entry.ceremony)) or (entry.let_go and not entry.backlog):
             return entry.not_before
         return max(entry.next_at or idle, entry.not_before)
-
-    def _run_ended(self, ceremony_id: str) -> None:
-        entry = self._entries.get(ceremony_id)
-        if entry is not None and entry.waits:
-            self._timer.ring()
 
     def _read_clock(self) -> datetime:
         """Read the clock. If it was set back, look ahead again from where it was set to.
@@ -435,7 +422,10 @@ class Scheduler:
         run, requests = self._runs.plan(ceremony, slot, "cron")
         with self._runs.starting(ceremony):
             try:
-                taken = await self._dispatch(requests, run) if requests else await self._ledger.accept((), run=run)
+                if requests:
+                    taken = await self._dispatcher.submit_run(requests, run)
+                else:
+                    taken = await self._ledger.accept((), run=run)
             except NotAccepting:
                 raise
             except FleetsimError as error:  # refused whole, a cooldown for one: the slot is spent, and says why

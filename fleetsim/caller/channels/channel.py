@@ -1,7 +1,7 @@
-"""Channels as values: where people are told something, and whose ceremonies may say so. Pure.
+"""Channels: where people are notified. Pure.
 
-A channel is named by ceremonies (``notifyChannel``), by questions and by alerts; its sinks are places that take text.
-Only the operator's agents.yaml makes one (``reading``): nobody else can have a command run or an address called.
+Ceremonies (``notifyChannel``), questions and alerts name a channel; its sinks are places that take text. Only the
+operator's agents.yaml (``file``) defines one: nobody else can have a command run or an address called.
 """
 
 from __future__ import annotations

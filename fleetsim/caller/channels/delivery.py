@@ -9,17 +9,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from fleetsim.caller.channels import notice as put
 from fleetsim.caller.channels.channel import OPERATOR, Channel, Sink, SinkKind
 from fleetsim.caller.channels.notice import Notice, Tone
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.fleet_events import NoticeDelivered, NoticeFailed
-from fleetsim.model.errors import UnknownTarget
+from fleetsim.caller.event_log import EventLog, Subscription
+from fleetsim.caller.events import Event, QuestionAsked, QuestionExpired, QuestionOverdue
+from fleetsim.caller.fleet import FleetSettings
+from fleetsim.caller.fleet_events import (
+    AlertCleared,
+    AlertRaised,
+    CeremonyCompleted,
+    CeremonyLate,
+    CeremonyMissed,
+    CeremonySkipped,
+    NoticeDelivered,
+    NoticeFailed,
+)
+from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.text import one_line
+from fleetsim.model.work import Outcome
 from fleetsim.runtime.address import AddressPolicy, AllowEntry, parse_webhook_url
 from fleetsim.runtime.explain import did_you_mean
 from fleetsim.runtime.limits import TokenBucket
@@ -49,13 +61,13 @@ class SinkRow:
 
     sink: str
     kind: str
-    delivered: int
-    failed: int
-    left_out: int
-    waiting: int
-    last_at: datetime | None
-    failing_since: datetime | None
-    last_error: str
+    delivered: int = 0
+    failed: int = 0
+    left_out: int = 0
+    waiting: int = 0
+    last_at: datetime | None = None
+    failing_since: datetime | None = None
+    last_error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,27 +95,9 @@ class _Queue:
     channel_id: str
     sink: Sink
     rate: TokenBucket
+    row: SinkRow
     waiting: deque[Notice] = field(default_factory=deque)
     worker: asyncio.Task[None] | None = None
-    delivered: int = 0
-    failed: int = 0
-    left_out: int = 0
-    last_at: datetime | None = None
-    failing_since: datetime | None = None
-    last_error: str = ""
-
-    def row(self) -> SinkRow:
-        return SinkRow(
-            sink=self.sink.shown,
-            kind=self.sink.kind.value,
-            delivered=self.delivered,
-            failed=self.failed,
-            left_out=self.left_out,
-            waiting=len(self.waiting),
-            last_at=self.last_at,
-            failing_since=self.failing_since,
-            last_error=self.last_error,
-        )
 
 
 class Channels:
@@ -112,7 +106,7 @@ class Channels:
     def __init__(self, runtime: Runtime, events: EventLog, channels: Mapping[str, Channel]) -> None:
         self._runtime = runtime
         self._events = events
-        self._channels: Mapping[str, Channel] = {}
+        self.in_force: Mapping[str, Channel] = {}
         self._queues: dict[tuple[str, Sink], _Queue] = {}
         self._senders: dict[tuple[str, bool, bool], WebhookSender] = {}
         self._workers = Workers("channels")
@@ -135,20 +129,22 @@ class Channels:
         for key, channel in channels.items():
             for sink in channel.sinks:
                 rate = TokenBucket(self._runtime.clock, per_s=1 / APART_S, burst=BURST)
-                kept[key, sink] = self._queues.get((key, sink)) or _Queue(key, sink, rate)
+                kept[key, sink] = self._queues.get((key, sink)) or _Queue(
+                    key, sink, rate, SinkRow(sink=sink.shown, kind=sink.kind.value)
+                )
         for at, queue in self._queues.items():
             if at not in kept and queue.worker is not None:
                 queue.worker.cancel()
-        self._channels, self._queues = channels, kept
+        self.in_force, self._queues = channels, kept
 
     def rows(self) -> tuple[ChannelRow, ...]:
         """Every channel, in the order of the file."""
-        return tuple(
-            ChannelRow(
-                id=key, agents=channel.agents, sinks=tuple(self._queues[key, sink].row() for sink in channel.sinks)
-            )
-            for key, channel in self._channels.items()
-        )
+        rows = []
+        for key, channel in self.in_force.items():
+            queues = [self._queues[key, sink] for sink in channel.sinks]
+            sinks = tuple(replace(queue.row, waiting=len(queue.waiting)) for queue in queues)
+            rows.append(ChannelRow(id=key, agents=channel.agents, sinks=sinks))
+        return tuple(rows)
 
     def send(self, channel_id: str, notice: Notice, *, owner: str = OPERATOR) -> None:
         """Have every sink of the channel told, soon; nothing is waited for.
@@ -156,7 +152,7 @@ class Channels:
         A channel that is not configured tells nobody: the ceremonies of the seeds name those of another program. One
         that ``owner`` may not use is an event.
         """
-        channel = self._channels.get(channel_id)
+        channel = self.in_force.get(channel_id)
         if channel is None:
             return
         if refusal := channel.refusal(owner):
@@ -167,7 +163,7 @@ class Channels:
             queue.waiting.append(notice)
             while len(queue.waiting) > WAITING_MAX:
                 queue.waiting.popleft()
-                queue.left_out += 1
+                queue.row = replace(queue.row, left_out=queue.row.left_out + 1)
             if queue.worker is None or queue.worker.done():
                 queue.worker = self._workers.start(self._serve(queue), name=f"{channel_id} {sink.kind.value}")
 
@@ -177,9 +173,9 @@ class Channels:
         Raises:
             UnknownTarget: there is no such channel.
         """
-        channel = self._channels.get(channel_id)
+        channel = self.in_force.get(channel_id)
         if channel is None:
-            near = did_you_mean(channel_id, self._channels)
+            near = did_you_mean(channel_id, self.in_force)
             raise UnknownTarget(
                 f"there is no channel “{one_line(channel_id, 64)}”{near}", hint="`fleetsim channel list` shows them"
             )
@@ -265,17 +261,14 @@ class Channels:
         return self._senders[key]
 
     def _note(self, queue: _Queue, notice: Notice, result: SinkResult) -> None:
-        now = self._runtime.clock.now()
-        queue.last_at = now
+        now, row = self._runtime.clock.now(), queue.row
         if result.reason:
-            queue.failed += 1
-            queue.failing_since = queue.failing_since or now
-            queue.last_error = result.reason
+            since, failed = row.failing_since or now, row.failed + 1
+            queue.row = replace(row, last_at=now, failed=failed, failing_since=since, last_error=result.reason)
             log.warning("channel %s: %s was not told: %s", queue.channel_id, result.sink, result.reason)
             self._publish_failure(queue.channel_id, notice, result)
             return
-        queue.delivered += 1
-        queue.failing_since = None
+        queue.row = replace(row, last_at=now, delivered=row.delivered + 1, failing_since=None)
         self._events.publish(
             NoticeDelivered(
                 correlation_id=notice.correlation_id,
@@ -299,3 +292,77 @@ class Channels:
                 reason=result.reason,
             )
         )
+
+
+KINDS = (
+    AlertCleared,
+    AlertRaised,
+    CeremonyCompleted,
+    CeremonyLate,
+    CeremonyMissed,
+    CeremonySkipped,
+    QuestionAsked,
+    QuestionExpired,
+    QuestionOverdue,
+)
+
+
+class Notifier:
+    """``async with``. ``settings`` are those of the moment; ``outcome`` gives what became of a request, if known."""
+
+    def __init__(
+        self,
+        events: EventLog,
+        channels: Channels,
+        *,
+        settings: Callable[[], FleetSettings],
+        outcome: Callable[[str], Awaitable[Outcome | None]],
+    ) -> None:
+        self._events = events
+        self._channels = channels
+        self._settings = settings
+        self._outcome = outcome
+        self._workers = Workers("notifier")
+
+    async def __aenter__(self) -> Notifier:
+        self._workers.start(self._follow(self._events.subscribe(kinds=KINDS)), name="events")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._workers.close()
+
+    async def _follow(self, events: Subscription) -> None:
+        async with events:
+            async for batch in events:
+                for event in batch:
+                    try:
+                        await self._tell(event)
+                    except Exception:  # that people are not told of one thing keeps nobody from the next
+                        log.exception("nobody was told of event %d", event.seq)
+
+    async def _tell(self, event: Event) -> None:
+        match event:
+            case CeremonyCompleted(notify_channel=channel) if channel:
+                notice = put.of_run(event, await self._outcomes(event.correlation_ids))
+                self._channels.send(channel, notice, owner=event.created_by)
+            case CeremonyLate() | CeremonyMissed() | CeremonySkipped() if event.notify_channel:
+                self._channels.send(event.notify_channel, put.of_slot(event), owner=event.created_by)
+
+            case QuestionAsked() | QuestionExpired() | QuestionOverdue():
+                settings = self._settings()
+                for channel in settings.question_channels:
+                    self._channels.send(channel, put.of_question(event, settings.question_link))
+
+            case AlertRaised() | AlertCleared(delivered=True):
+                for channel in self._settings().alerts.channels:
+                    self._channels.send(channel, put.of_alert(event))
+
+    async def _outcomes(self, correlation_ids: tuple[str, ...]) -> tuple[Outcome, ...]:
+        """Those that can be read: a run is told of although the ledger has trouble."""
+        found = []
+        for correlation_id in correlation_ids:
+            try:
+                found.append(await self._outcome(correlation_id))
+            except FleetsimError as error:
+                log.warning("the outcome of %s cannot be told: %s", correlation_id, error)
+        return tuple(outcome for outcome in found if outcome is not None)

@@ -54,7 +54,7 @@ class _Missed:
     over: bool = False
 
 
-class AlertDesk:
+class AlertMonitor:
     """``async with``. ``look`` gives the fleet of the moment, ``settings`` what is an alert now."""
 
     def __init__(
@@ -73,7 +73,7 @@ class AlertDesk:
         self._missed: dict[str, _Missed] = {}
         self._workers = Workers("alerts")
 
-    async def __aenter__(self) -> AlertDesk:
+    async def __aenter__(self) -> AlertMonitor:
         heard = self._events.subscribe(kinds=(CeremonyMissed, CeremonyFired, CeremoniesLoaded, NoticeDelivered))
         if self._settings().channels:
             await self._recall()

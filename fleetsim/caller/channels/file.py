@@ -1,4 +1,4 @@
-"""The ``channels`` of agents.yaml as they are written: one model per kind of sink, and what types do not catch."""
+"""The ``channels`` of agents.yaml as they are written: one model per kind of sink, and the checks beyond its types."""
 
 from __future__ import annotations
 

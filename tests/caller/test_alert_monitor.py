@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.caller.channels.alert_desk import AlertDesk, FleetFacts
+from fleetsim.caller.channels.alert_monitor import AlertMonitor, FleetFacts
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Event
@@ -82,7 +82,7 @@ async def desk(runtime: Runtime, before: Sequence[Event] = ()) -> AsyncIterator[
                         assert isinstance(event, AlertRaised)
                         events.publish(delivery(event))
 
-        async with Workers("sinks") as sinks, AlertDesk(events, ledger, settings=lambda: settings, look=look):
+        async with Workers("sinks") as sinks, AlertMonitor(events, ledger, settings=lambda: settings, look=look):
             sinks.start(deliver(), name="log")
             yield Hub(events)
             await sinks.close()
