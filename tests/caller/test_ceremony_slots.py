@@ -374,10 +374,10 @@ def test_a_single_time_is_read_on_the_clock_it_names(at: str, zone: str, utc: st
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (once("tomorrow"), "a.yaml:4:5: 'at': “tomorrow” is no date and time"),
-        (once('"2026-11-22"'), "is no date and time"),
-        (once('"20261122T1530"'), "is no date and time"),
-        (once('"2026-13-22T10:00"'), "is no date and time"),
+        (once("tomorrow"), "a.yaml:4:5: 'at': “tomorrow” is not a date and time"),
+        (once('"2026-11-22"'), "is not a date and time"),
+        (once('"20261122T1530"'), "is not a date and time"),
+        (once('"2026-13-22T10:00"'), "is not a date and time"),
         (once('"2026-11-22T10:00"').replace("once: true\n", ""), "a.yaml:3:1: 'once' and 'at' go together"),
         (once("x").replace("at: x\n", ""), "a.yaml:3:1: 'once' and 'at' go together"),
         (
@@ -385,7 +385,7 @@ def test_a_single_time_is_read_on_the_clock_it_names(at: str, zone: str, utc: st
             "a.yaml:7:1: a ceremony that fires once has no schedule",
         ),
         (yaml().replace('schedule: "* * * * *"\n', ""), "'schedule' is missing"),
-        (once('"0001-01-01T00:00+14:00"'), "is no date and time"),
+        (once('"0001-01-01T00:00+14:00"'), "is not a date and time"),
     ],
 )
 def test_a_file_has_a_schedule_or_one_time(text: str, says: str) -> None:
