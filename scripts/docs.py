@@ -58,7 +58,7 @@ from fleetsim.model.work import BLAME
 from fleetsim.runtime.body import PLACES, PLACES_PER_OWNER, SMALL_BYTES
 from fleetsim.runtime.ports import Limits
 from fleetsim.runtime.sse import StreamLimits
-from fleetsim.sim.expectation import METRICS
+from fleetsim.sim.figures import METRICS
 from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.scenario import Scenario
 from fleetsim.sim.troubles import KINDS

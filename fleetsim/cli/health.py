@@ -17,7 +17,7 @@ from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import WHOSE, OutcomeKind
 from fleetsim.runtime.explain import did_you_mean
-from fleetsim.sim.expectation import FLEET, Expectation, Figures, shown
+from fleetsim.sim.figures import FLEET, Expectation, Figures, shown
 
 
 def _conditions(ctx: click.Context, option: click.Parameter, texts: Sequence[str]) -> tuple[Expectation, ...]:

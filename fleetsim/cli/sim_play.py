@@ -22,15 +22,14 @@ from fleetsim.cli.sim_seeds import ScenarioSource, play_seeds
 from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError
 from fleetsim.sim.clocks import ClockRate
-from fleetsim.sim.files import FORMATS
-from fleetsim.sim.live import check_clock
-from fleetsim.sim.play import played
+from fleetsim.sim.live import check_clock, played
 from fleetsim.sim.quantities import in_words, seconds_of
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import Report, Result, report_of
+from fleetsim.sim.report_formats import FORMATS
+from fleetsim.sim.report_formats import render as report_lines
 from fleetsim.sim.run import WANTED
 from fleetsim.sim.scenario import Scenario, with_seed
-from fleetsim.sim.text import render as report_lines
 
 T = TypeVar("T")
 LOOK_EVERY_S = 0.2

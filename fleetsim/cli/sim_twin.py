@@ -257,8 +257,8 @@ def _played(common: CommonOptions, scenario: Any, ceremonies: Mapping[str, bytes
 
     from fleetsim.cli.sim_play import progress_of
     from fleetsim.sim.clocks import VIRTUAL
+    from fleetsim.sim.live import played
     from fleetsim.sim.observed import of_recording
-    from fleetsim.sim.play import played
 
     drawn = sys.stderr.isatty() and not common.quiet
     with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from fleetsim.caller.events import Event
 from fleetsim.model.text import one_line
-from fleetsim.sim.expectation import Expectation
+from fleetsim.sim.figures import Expectation
 from fleetsim.sim.recording import RecordingLine
 from fleetsim.sim.run import WANTED, Run
 from fleetsim.sim.scenario_events import (

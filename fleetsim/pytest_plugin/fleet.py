@@ -161,11 +161,10 @@ class Fleet:
         fails for a wrong scenario too. ``clock`` is as for ``fleetsim sim --clock``. Not for tests that are async.
         """
         from fleetsim.sim.clocks import ClockRate
-        from fleetsim.sim.live import check_clock
-        from fleetsim.sim.play import played
+        from fleetsim.sim.live import check_clock, played
         from fleetsim.sim.report import Result
+        from fleetsim.sim.report_formats import render
         from fleetsim.sim.scenario import ceremonies_of, parse_scenario, read_scenario, with_seed
-        from fleetsim.sim.text import render
 
         wrong = ""
         file = self._folder / scenario

@@ -20,7 +20,7 @@ from fleetsim.ceremony.file import Ceremony, next_due
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.work import ALL, ID
 from fleetsim.sim.calls import LineWriter
-from fleetsim.sim.expectation import Expectation
+from fleetsim.sim.figures import Expectation
 from fleetsim.sim.quantities import SPAN_S_MAX
 from fleetsim.sim.scenario import People, Scenario, SimulatedAgent, SkillBehaviour
 from fleetsim.testbed.runtime import MemoryFiles

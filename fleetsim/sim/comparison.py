@@ -17,8 +17,7 @@ from typing import Any
 
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
-from fleetsim.sim.expectation import Unit
-from fleetsim.sim.figures import percentile
+from fleetsim.sim.figures import Unit, percentile
 from fleetsim.sim.observed import Observed
 from fleetsim.sim.quantities import in_words
 

@@ -1,14 +1,24 @@
-"""The figures that expectations compare: of the fleet, each agent and each skill. Pure."""
+"""Figures of the fleet, each agent and each skill, and the expectations that compare them. Pure.
+
+Expectations (``success_rate >= 95%``, ``quinn.p95 < 2m``) have one grammar, for ``expect`` in a scenario and for
+``fleetsim health --fail-if``.
+"""
 
 from __future__ import annotations
 
 import math
+import operator
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+from pydantic import PlainValidator, WithJsonSchema
 
 from fleetsim.model.work import Outcome, OutcomeKind
-from fleetsim.sim.expectation import FLEET
+from fleetsim.runtime.explain import did_you_mean
 
 COUNTS = (
     *("requests", "outcomes", "successes", "failures", *OutcomeKind),
@@ -119,3 +129,171 @@ class FigureCounters:
         if skill:
             names.append(f"{FLEET}/{skill}")
         return [self._scopes.setdefault(name, _Scope()) for name in names]
+
+
+FLEET = "fleet"
+"""The scope of all agents."""
+
+
+class Unit(StrEnum):
+    """The unit of a figure."""
+
+    COUNT = "count"
+    SHARE = "share"
+    SECONDS = "seconds"
+    DOLLARS = "dollars"
+
+
+SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_VALUE = {
+    Unit.COUNT: re.compile(r"(\d+)", re.ASCII),
+    Unit.SHARE: re.compile(r"(\d+(?:\.\d+)?)(%)|(?:0(?:\.\d+)?|1(?:\.0+)?)", re.ASCII),
+    Unit.SECONDS: re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII),
+    Unit.DOLLARS: re.compile(r"\$?(\d+(?:\.\d+)?)", re.ASCII),
+}
+_EXAMPLE = {Unit.COUNT: "0", Unit.SHARE: "95%", Unit.SECONDS: "90s", Unit.DOLLARS: "$2.50"}
+
+METRICS: Mapping[str, tuple[Unit, str]] = {
+    "requests": (Unit.COUNT, "requests accepted"),
+    "outcomes": (Unit.COUNT, "requests that ended"),
+    "successes": (Unit.COUNT, "requests that met their goal"),
+    "failures": (Unit.COUNT, "failures blamed on the agent"),
+    "success_rate": (Unit.SHARE, "successes as a share of successes and failures blamed on the agent"),
+    "completed": (Unit.COUNT, "tasks the agent completed"),
+    "failed": (Unit.COUNT, "tasks the agent failed"),
+    "rejected": (Unit.COUNT, "tasks the agent refused"),
+    "canceled": (Unit.COUNT, "tasks that were canceled"),
+    "undeliverable": (Unit.COUNT, "requests that never reached their agent"),
+    "unknown": (Unit.COUNT, "requests whose end is not known"),
+    "lost": (Unit.COUNT, "tasks that their agent no longer knew"),
+    "expired": (Unit.COUNT, "requests that expired"),
+    "protocol_error": (Unit.COUNT, "requests whose agent broke the protocol"),
+    "p50": (Unit.SECONDS, "the agent's own time, half lie below"),
+    "p95": (Unit.SECONDS, "the agent's own time, 95 of 100 lie below"),
+    "p99": (Unit.SECONDS, "the agent's own time, 99 of 100 lie below"),
+    "max": (Unit.SECONDS, "the agent's own time at most"),
+    "duration_p50": (Unit.SECONDS, "from request to end, half lie below"),
+    "duration_p95": (Unit.SECONDS, "from request to end, 95 of 100 lie below"),
+    "duration_max": (Unit.SECONDS, "from request to end at most"),
+    "response_p50": (Unit.SECONDS, "from when it was due to end, half lie below; in a load test a late sender counts"),
+    "response_p90": (Unit.SECONDS, "from when it was due to end, 90 of 100 lie below"),
+    "response_p99": (Unit.SECONDS, "from when it was due to end, 99 of 100 lie below"),
+    "response_p999": (Unit.SECONDS, "from when it was due to end, 999 of 1000 lie below"),
+    "response_max": (Unit.SECONDS, "from when it was due to end at most"),
+    "cost": (Unit.DOLLARS, "the cost of all requests"),
+    "cost_per_success": (Unit.DOLLARS, "the cost of all requests per success"),
+    "questions": (Unit.COUNT, "questions asked of people"),
+    "answered": (Unit.COUNT, "questions answered"),
+    "unanswered": (Unit.COUNT, "questions nobody answered in time"),
+    "fired": (Unit.COUNT, "runs of ceremonies"),
+    "missed": (Unit.COUNT, "slots of ceremonies that were missed"),
+    "skipped": (Unit.COUNT, "slots of ceremonies that were skipped, the run before being under way"),
+    "late": (Unit.COUNT, "runs of ceremonies that were late"),
+}
+"""The figures by name: unit and meaning."""
+
+Figures: TypeAlias = Mapping[str, Mapping[str, float | None]]
+"""Figures by scope (``fleet``, an agent, ``agent/skill``) and metric; None without data."""
+
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_EXPECTATION = re.compile(
+    r"\s*(?:(?P<scope>\S+)\.)?(?P<metric>[a-z0-9_]+)\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<value>\S+)\s*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One comparison. ``limit`` is in the metric's unit: a share is 0 to 1, a span in seconds."""
+
+    text: str
+    agent: str | None
+    skill: str | None
+    metric: str
+    op: str
+    limit: float
+
+    @property
+    def scope(self) -> str:
+        """The key of its scope in ``Figures``."""
+        return "/".join(part for part in (self.agent or FLEET, self.skill) if part)
+
+    @property
+    def unit(self) -> Unit:
+        return METRICS[self.metric][0]
+
+    def figure(self, figures: Figures) -> float | None:
+        """The figure that it compares; None without data."""
+        return figures.get(self.scope, {}).get(self.metric)
+
+    def holds(self, figures: Figures) -> bool:
+        """Whether the figure is as expected; False without data."""
+        figure = self.figure(figures)
+        return figure is not None and _COMPARISONS[self.op](figure, self.limit)
+
+    @classmethod
+    def read(cls, text: object) -> Expectation:
+        """Reads the text of an expectation. Raises ValueError."""
+        if isinstance(text, Expectation):
+            return text
+        match = _EXPECTATION.fullmatch(text) if isinstance(text, str) else None
+        if match is None or not isinstance(text, str):
+            raise ValueError("must be a comparison such as 'fleet.success_rate >= 95%' or 'quinn.p95 < 2m'")
+        metric = match["metric"]
+        if metric not in METRICS:
+            raise ValueError(f"names an unknown figure '{metric}'{did_you_mean(metric, METRICS)}")
+        unit = METRICS[metric][0]
+        value = _VALUE[unit].fullmatch(match["value"])
+        if value is None:
+            raise ValueError(f"{metric} is compared with a {_KIND[unit]} such as {_EXAMPLE[unit]}")
+        agent, _, skill = (match["scope"] or FLEET).partition("/")
+        return cls(
+            text=" ".join(text.split()),
+            agent=None if agent in {FLEET, "*"} else agent,
+            skill=skill or None,
+            metric=metric,
+            op=match["op"],
+            limit=_number(unit, value),
+        )
+
+
+_KIND = {Unit.COUNT: "whole number", Unit.SHARE: "share", Unit.SECONDS: "span", Unit.DOLLARS: "sum of US dollars"}
+
+
+def _number(unit: Unit, value: re.Match[str]) -> float:
+    match unit:
+        case Unit.SHARE:
+            return float(value[1]) / 100 if value[2] else float(value[0])
+        case Unit.SECONDS:
+            return float(value[1]) * SECONDS_IN[value[2]]
+        case _:
+            return float(value[1])
+
+
+def shown(unit: Unit, figure: float | None) -> str:
+    """A figure for a person; ``none`` without data."""
+    if figure is None:
+        return "none"
+    match unit:
+        case Unit.SHARE:
+            return f"{figure * 100:.4g}%"
+        case Unit.SECONDS:
+            return f"{figure:.4g}s"
+        case Unit.DOLLARS:
+            return f"${figure:.4f}"
+        case Unit.COUNT:
+            return f"{figure:.0f}"
+
+
+Expected: TypeAlias = Annotated[
+    Expectation,
+    PlainValidator(Expectation.read),
+    WithJsonSchema({"type": "string", "examples": ["fleet.success_rate >= 95%", "quinn.p95 < 2m", "lost == 0"]}),
+]
+"""An expectation in a file."""

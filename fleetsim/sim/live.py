@@ -1,4 +1,6 @@
-"""A run in real time: the production hub on loopback HTTP, with agents of its own or real ones by their addresses.
+"""Plays a scenario: on virtual time by ``simulation``, or here in real time.
+
+In real time the production hub is on loopback HTTP, with simulated agents or real ones by their addresses.
 
 Traffic, people, troubles and the clock of ceremonies go at the rate of the run; deadlines, polls and the work of agents
 take seconds of the machine. Proxies make the trouble on messages. Only agents that meet such trouble get a proxy, so it
@@ -11,9 +13,11 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from io import StringIO
 from os.path import normpath
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,17 +28,21 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
 from fleetsim.model.text import one_line
+from fleetsim.runtime.collector import own_garbage
 from fleetsim.runtime.explain import combine
 from fleetsim.runtime.real import SystemClock, running_runtime
 from fleetsim.runtime.server import Listener, listen
 from fleetsim.runtime.workers import Workers
 from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.sim.agents import simulated_agent
-from fleetsim.sim.clocks import ClockRate, PacedClock, RunClock
+from fleetsim.sim.clocks import VIRTUAL, ClockRate, PacedClock, RunClock
 from fleetsim.sim.recorder import Recorder
+from fleetsim.sim.recording import lines_of
+from fleetsim.sim.report import Report, report_of
+from fleetsim.sim.run import WANTED
 from fleetsim.sim.scenario import Scenario
 from fleetsim.sim.scenario_run import ScenarioRun, background_failures
-from fleetsim.sim.simulation import HEALTH_LOOKS_MIN, KEEP_ALL
+from fleetsim.sim.simulation import HEALTH_LOOKS_MIN, KEEP_ALL, play
 from fleetsim.sim.traffic import TrafficSource
 from fleetsim.sim.troubles import Trouble, match_of
 from fleetsim.testbed.faults import Weather
@@ -339,3 +347,61 @@ def play_live(
                 await simulation.play()
 
     asyncio.run(main())
+
+
+def played(
+    scenario: Scenario,
+    ceremonies: Mapping[str, bytes],
+    *,
+    source: str,
+    record: Path,
+    rate: ClockRate = VIRTUAL,
+    settle_s: float = SETTLE_S,
+    entries: Sequence[AgentEntry] = (),
+    command: str = "",
+    twice: bool = False,
+    progress: Callable[[float, int], None] = lambda at_s, lines: None,
+) -> Report:
+    """Play it, keep the recording in the file ``record``, report, and keep the verdict there too.
+
+    At a ``rate`` that is not virtual, the hub is on real sockets, and what is under way at the end of the traffic has
+    ``settle_s`` of the machine's seconds to end; ``entries`` are then real agents, in place of the scenario's. On
+    virtual time only those of them count that are disabled.
+    ``command`` is what plays it again, unless that is ``fleetsim sim`` of the ``source``. One on virtual time may be
+    played ``twice``: both must be the same.
+
+    Raises:
+        ConfigError: ``record`` cannot be written.
+        Unreachable: a real agent is not there.
+    """
+    began, began_cpu = time.perf_counter(), time.process_time()
+    try:
+        # In real time each line is written at once, for the dashboard; on virtual time lines come by the thousand.
+        with record.open("w", encoding="utf-8", buffering=-1 if rate.virtual else 1) as file:
+            recorder = Recorder(file, progress)
+            again = ""
+            if rate.virtual:
+                play(scenario, recorder, ceremonies, entries=entries)
+                again = _digest_of(scenario, ceremonies) if twice else ""
+            else:
+                play_live(scenario, recorder, ceremonies, entries=entries, rate=rate, settle_s=settle_s)
+            recorder.played(
+                source=source,
+                wall_s=time.perf_counter() - began,
+                cpu_s=time.process_time() - began_cpu,
+                command=command,
+                again=again,
+            )
+            file.flush()
+            with own_garbage():
+                report = report_of(lines_of(record, WANTED))
+            recorder.verdict(report)
+            return report
+    except OSError as error:
+        raise ConfigError(f"{record}: {error.strerror}") from None
+
+
+def _digest_of(scenario: Scenario, ceremonies: Mapping[str, bytes]) -> str:
+    recorder = Recorder(StringIO())
+    play(scenario, recorder, ceremonies)
+    return recorder.digest

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
-from fleetsim.sim.expectation import SECONDS_IN
+from fleetsim.sim.figures import SECONDS_IN
 
 _SPAN = r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+"
 _SPAN_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")

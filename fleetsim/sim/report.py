@@ -14,8 +14,7 @@ from fleetsim.caller.fleet_events import CeremonyLate
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
 from fleetsim.sim.clocks import VIRTUAL, ClockRate
-from fleetsim.sim.expectation import Expectation
-from fleetsim.sim.figures import SHARES, Percentiles
+from fleetsim.sim.figures import SHARES, Expectation, Percentiles
 from fleetsim.sim.invariants import INVARIANTS, Verdict, verdicts
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.recording import RecordingLine

@@ -26,7 +26,7 @@ from fleetsim.model.work import ID, ID_RULE
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, YamlDocument, load
 from fleetsim.runtime.yaml import Path as YamlPath
-from fleetsim.sim.expectation import Expected
+from fleetsim.sim.figures import Expected
 from fleetsim.sim.quantities import Numbers, Rate, Share, Span, Spans, When, in_words
 from fleetsim.sim.troubles import FaultName, MixedTroubles, Trouble, standard_mix
 

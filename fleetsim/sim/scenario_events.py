@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from msgspec import Meta, Struct, field
 
 from fleetsim.caller.events import Event, Level
-from fleetsim.sim.expectation import Expectation
+from fleetsim.sim.figures import Expectation
 
 RECORDED_S_MAX = 1e9
 CLOCK = r"^(virtual|real|x[1-9][0-9]{0,4}(\.[0-9]{1,6})?)$"

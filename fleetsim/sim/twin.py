@@ -22,7 +22,7 @@ from fleetsim.ceremony.written import value_text
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, ID, Cause, Outcome, OutcomeKind, UpdateSource
-from fleetsim.sim.expectation import SECONDS_IN
+from fleetsim.sim.figures import SECONDS_IN
 from fleetsim.sim.observed import Observed
 from fleetsim.sim.quantities import NORMAL_95, between, in_words, seconds_of
 from fleetsim.sim.run import ObservedAgent

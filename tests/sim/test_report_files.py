@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from fleetsim.sim.charts import timeline_of
-from fleetsim.sim.expectation import Expectation
-from fleetsim.sim.files import FORMATS
+from fleetsim.sim.figures import Expectation
 from fleetsim.sim.report import Report, report_of
-from fleetsim.sim.text import endings_about
+from fleetsim.sim.report_formats import FORMATS, endings_about
 from fleetsim.sim.troubles import Trouble
 from tests.sim.scenes import recorded, run_of, scenario
 

@@ -20,7 +20,7 @@ from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import AgentRow
 from fleetsim.dashboard.view_scenario import CELLS_MAX, RunState, ScenarioView, TroubleRow
 from fleetsim.dashboard.widgets import Grid, Lines, Page
-from fleetsim.sim.expectation import shown
+from fleetsim.sim.figures import shown
 
 NEWEST_MAX = 50
 BAR_CELLS = 20

@@ -33,8 +33,8 @@ from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.comparison import Comparison, compare, rows, verdict_of
+from fleetsim.sim.live import played
 from fleetsim.sim.observed import Observed, of_ledger, of_recording
-from fleetsim.sim.play import played
 from fleetsim.sim.scenario import Scenario, parse_scenario
 from fleetsim.sim.troubles import Trouble
 from fleetsim.sim.twin import twin_of, twin_text
