@@ -64,10 +64,6 @@ def test_a_class_is_called_by_a_noun_that_the_glossary_or_the_field_has() -> Non
     assert strange == []
 
 
-def test_the_list_of_the_fields_words_holds_no_word_twice_told() -> None:
-    assert sorted(FIELD - {_head(node.name) for _, node in _classes()}) == []
-
-
 def _classes() -> list[tuple[Path, ast.ClassDef]]:
     """The classes that stand in a module by themselves."""
     files = [(path, parsed(path).body) for path in sources("fleetsim")]

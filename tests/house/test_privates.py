@@ -43,13 +43,3 @@ def _files() -> list[Path]:
 def test_no_private_attribute_is_reached() -> None:
     found = {shown(path): names for path in _files() if (names := reached(parsed(path)))}
     assert found == {}
-
-
-@pytest.mark.parametrize("line", ["ledger._storage.read()", "x = hub.desk._gates", "client()._call = slow"])
-def test_a_reach_is_found(line: str) -> None:
-    assert reached(ast.parse(line)) != set()
-
-
-@pytest.mark.parametrize("line", ["self._own = 1", "os._exit(1)", "x.__dict__", "def _f(): ...\nm._f()"])
-def test_what_is_ones_own_or_foreign_is_none(line: str) -> None:
-    assert reached(ast.parse(line)) == set()

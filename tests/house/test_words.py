@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.house.tree import TOP, shown, texts
+from tests.house.tree import shown, texts
 
 # Written in pieces, so that this file is held to its own rule.
 BANNED = {
@@ -36,16 +36,3 @@ def test_no_file_holds(kind: str) -> None:
         if pattern.search(line)
     ]
     assert found == []
-
-
-def test_the_rule_finds_what_it_bans() -> None:
-    planted = {
-        "a mark of work left over": "x = 1  # TO" + "DO later",
-        "a path of one machine": "open('/wo" + "rk/main/x')",
-        "a registry's host": "https://pyp" + "i.org/simple",
-        "a ticket standing in for a reason": "# see iss" + "ue 2",
-        "how it was written": "genera" + "ted by an AI",
-    }
-    assert set(planted) == set(BANNED)
-    assert all(re.search(BANNED[kind], line) for kind, line in planted.items())
-    assert (TOP / "pyproject.toml") in set(texts())
