@@ -6,7 +6,7 @@ within every limit of bytes and counts. Both are asked at the same time, so that
 the attackers' own work waits for theirs (run it with ``chrt -r 1``; with ``-r 2`` the hubs wait for their agents and
 for who asks, too). Told are p50 and p99 of both, the hubs' processor time and peak memory, and every outcome of the
 innocent agent that is not *completed*: false, since it did nothing wrong.
-``python -m tests.bench.flood --only streams --profile FILE``
+``python -m tests.bench.flood --only streams``
 
 A new scenario is one entry in ``SCENARIOS``: what the attacker does when it is asked for work with that name (an
 ``Attack``), or what others do to the hub meanwhile (``meanwhile``), or both.
@@ -368,7 +368,7 @@ SCENARIOS: dict[str, Scenario] = {
 }
 ATTACKS.update({name: scenario.attack for name, scenario in SCENARIOS.items() if scenario.attack is not None})
 
-# ------------------------------------------------------------------ the rig
+# ------------------------------------------------------------------ the two hubs
 
 
 @dataclass
@@ -484,7 +484,7 @@ async def process(*words: str, output: Path, **env: str) -> AsyncIterator[asynci
 
 
 @asynccontextmanager
-async def ground(folder: Path, runtime: Runtime, *, profile: Path | None = None) -> AsyncIterator[Ground]:
+async def ground(folder: Path, runtime: Runtime) -> AsyncIterator[Ground]:
     """A hub of its own with an innocent agent and the attacker, each in a process."""
     async with AsyncExitStack() as stack:
         innocent, attacker, port = (stack.enter_context(held_port()) for _ in range(3))
@@ -494,7 +494,6 @@ async def ground(folder: Path, runtime: Runtime, *, profile: Path | None = None)
             f"  - {{ name: innocent, url: 'http://127.0.0.1:{innocent}/a2a' }}\n"
             f"  - {{ name: attacker, url: 'http://127.0.0.1:{attacker}/a2a', push: inline }}\n"
         )
-        watched = ["-m", "cProfile", "-o", str(profile)] if profile else []
         state = folder / "state"
         common = ["-m", "fleetsim", "--state", str(state), "--config", str(folder / "agents.yaml")]
         enter, log = stack.enter_async_context, folder / "log"
@@ -502,7 +501,7 @@ async def ground(folder: Path, runtime: Runtime, *, profile: Path | None = None)
         agent = ("-m", "fleetsim", "agent", "--port", str(innocent), "--allow-webhook", allow)
         await enter(process(*agent, output=log))
         await enter(process("-m", "tests.bench.flood", "--attacker", str(attacker), output=Path("/dev/stderr")))
-        hub = await enter(process(*watched, *common, "up", "--headless", "--port", str(port), output=log))
+        hub = await enter(process(*common, "up", "--headless", "--port", str(port), output=log))
         _let_others_first(hub.pid)
         address = await _when_ready(state, runtime)
         yield Ground(address, address.client(runtime), hub.pid)
@@ -532,7 +531,7 @@ async def measure(name: str, scenario: Scenario, options: argparse.Namespace) ->
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime())
         folders = [stack.enter_context(TemporaryDirectory(prefix="flood-", dir=options.folder)) for _ in range(2)]
-        hub = await stack.enter_async_context(ground(Path(folders[0]), runtime, profile=options.profile))
+        hub = await stack.enter_async_context(ground(Path(folders[0]), runtime))
         other = await stack.enter_async_context(ground(Path(folders[1]), runtime))
         await asyncio.gather(hub.probe(2.0, options.rate), other.probe(2.0, options.rate))
         cpu, other_cpu = hub.cpu_s(), other.cpu_s()
@@ -573,7 +572,6 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="these scenarios (repeatable)")
     parser.add_argument("--seconds", type=float, default=FLOOD_S, help="how long each flood is measured")
     parser.add_argument("--rate", type=float, default=RATE, help="requests a second for the innocent agent")
-    parser.add_argument("--profile", type=Path, help="write the hub's cProfile there")
     parser.add_argument("--folder", type=Path, help="where ledgers are; /dev/shm leaves a busy disk out of the figures")
     parser.add_argument("--attacker", type=int, metavar="PORT", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -57,53 +57,6 @@ def resident_mib(pid: int | str = "self") -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20
 
 
-class Lag:
-    """How late the loop comes round, in tenths of a millisecond up to ``TOP_MS``: a histogram, whatever its age."""
-
-    TOP_MS = 2_000
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        self._found = [0] * (self.TOP_MS * 10 + 1)
-        self._count = 0
-        self._max_ms = 0.0
-
-    def add(self, late_ms: float) -> None:
-        self._found[min(max(int(late_ms * 10), 0), self.TOP_MS * 10)] += 1
-        self._count += 1
-        self._max_ms = max(self._max_ms, late_ms)
-
-    async def watch(self) -> None:
-        while True:
-            due = time.perf_counter() + 0.02
-            await asyncio.sleep(0.02)
-            self.add((time.perf_counter() - due) * 1000)
-
-    def quantile_ms(self, share: float) -> float:
-        left = self._count * share
-        for tenths, count in enumerate(self._found):
-            left -= count
-            if left < 0:
-                return tenths / 10
-        return self._max_ms
-
-    def __str__(self) -> str:
-        p50, p99, p999 = (self.quantile_ms(share) for share in (0.5, 0.99, 0.999))
-        return f"lag p50 {p50:.1f} p99 {p99:.1f} p99.9 {p999:.1f} max {self._max_ms:.0f} ms"
-
-
-def slope_per_hour(points: list[tuple[float, float]]) -> float:
-    """The least squares slope through (seconds, value), per hour."""
-    n = len(points)
-    if n < 2:
-        return 0.0
-    mean_x, mean_y = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    return 3600 * sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
-
-
 def files_of(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
@@ -127,8 +80,6 @@ class Soak:
     agents: Agents
     rng: random.Random
     ended: Counter[str] = field(default_factory=Counter)
-    lag: Lag = field(default_factory=Lag)
-    memory: list[tuple[float, float]] = field(default_factory=list)
 
     # ------------------------------------------------------------------ work
 
@@ -174,14 +125,13 @@ class Soak:
         while True:
             await asyncio.sleep(2)
             now = time.monotonic()
-            self.memory.append((now, resident_mib()))
             if now - told >= every_s:
                 told = now
                 print(f"{(now - began) / 60:6.1f} min  {self}", flush=True)
 
     def __str__(self) -> str:
         hub, agents = resident_mib(), resident_mib(self.agents.pid)
-        return f"RSS hub {hub:.1f} agents {agents:.1f} MiB  {self.lag}  {dict(self.ended)}"
+        return f"RSS hub {hub:.1f} agents {agents:.1f} MiB  {dict(self.ended)}"
 
     async def still(self, like: dict[str, int] | None = None) -> dict[str, int]:
         """What both processes hold after a silence: once it is no more than ``like``, or after ``SILENCE_S_MAX``.
@@ -234,30 +184,27 @@ async def run(minutes: float, agents: Agents, folder: Path, seed: int, rate: flo
 async def measure(soak: Soak, minutes: float, rate: float) -> list[str]:
     """Fill, be silent, work, be silent; compare the two silences."""
     async with asyncio.TaskGroup() as group:
-        helpers = [group.create_task(work) for work in (soak.answer(), soak.lag.watch())]
+        answering = group.create_task(soak.answer())
         firing = group.create_task(soak.fire())
         await soak.work(FILLING_RATE, time.monotonic() + 600, filling=True)
         firing.cancel()
-        before, warm = await soak.still(), resident_mib()
+        before, full_mib = await soak.still(), resident_mib()
         print(f"  full  {soak}\n        held {before}", flush=True)
         wrong = [] if soak.full() else ["not every bound was reached in time"]
         soak.ended.clear()
-        soak.lag.clear()
         working = [group.create_task(soak.fire()), group.create_task(soak.watch(max(15.0, minutes * 3)))]
         await soak.work(rate, time.monotonic() + minutes * 60)
         for worker in working:
             worker.cancel()
-        lag = str(soak.lag)
-        after, cold = await soak.still(before), resident_mib()
-        for helper in helpers:
-            helper.cancel()
+        after, after_mib = await soak.still(before), resident_mib()
+        answering.cancel()
     print(
-        f"soak: {minutes:g} min, {sum(soak.ended.values())} requests {dict(soak.ended)}; hub's RSS {warm:.1f} MiB "
-        f"before, {cold:.1f} after ({cold - warm:+.1f}), {slope_per_hour(soak.memory):+.1f} MiB an hour; agents' "
-        f"{resident_mib(soak.agents.pid):.1f} MiB; {lag}; held {after}"
+        f"soak: {minutes:g} min, {sum(soak.ended.values())} requests {dict(soak.ended)}; hub's RSS {full_mib:.1f} MiB "
+        f"before, {after_mib:.1f} after ({after_mib - full_mib:+.1f}); agents' "
+        f"{resident_mib(soak.agents.pid):.1f} MiB; held {after}"
     )
     wrong += over(after, before)
-    wrong += [f"the hub's memory grew by {cold - warm:.1f} MiB"] if cold - warm > GROWTH_MIB else []
+    wrong += [f"the hub's memory grew by {after_mib - full_mib:.1f} MiB"] if after_mib - full_mib > GROWTH_MIB else []
     wrong += [f"{n} requests ended {kind}" for kind, n in soak.ended.items() if kind != "completed"]
     return wrong
 
