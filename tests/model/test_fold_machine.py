@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.task import (
+    INTERRUPTED,
     Artifact,
     DataPart,
     FilePart,
@@ -119,6 +120,9 @@ class Model:
         """An end is final; it can only be told again, with a message it lacked."""
         if self.ended and (new.state.value != self.state or new.message is None):
             return
+        silent = new.state.value in ENDS and new.message is None and TaskState(self.state) not in INTERRUPTED
+        if silent and self.said is not None and not since_user(self.history):
+            self.history.append(self.said)
         self.state, self.said, self.at = new.state.value, new.message, new.timestamp
 
     def put(self, artifact: Artifact) -> None:
@@ -150,10 +154,22 @@ class Model:
             self.made = {}
             for artifact in seen.artifacts:
                 self.put(artifact)
-        self.history = list(seen.history) or self.history
+        if seen.history:
+            last = since_user(self.history)[:1] if self.ended and not since_user(seen.history) else []
+            self.history = [*seen.history, *last]
         self.metadata = dict(seen.metadata) or self.metadata
         self.context = seen.context_id or self.context
         self.status(seen.status)
+
+
+def since_user(history: Sequence[Message]) -> list[Message]:
+    """What the agent said since the user's last message, the newest first."""
+    said: list[Message] = []
+    for message in reversed(history):
+        if message.role is not Role.AGENT:
+            break
+        said.append(message)
+    return said
 
 
 def plain(task: Task) -> Model:
@@ -255,10 +271,10 @@ class FoldMachine(RuleBasedStateMachine):
         self.bounded()
 
     def bounded(self) -> None:
-        """Nothing piles up but what was told: a history is as long as the longest one shown."""
+        """A history is as long as the longest one received, and perhaps one last message longer."""
         shown = [len(e.task.history) for e in self.events if isinstance(e, Snapshot)]
         assert self.task is not None
-        assert len(self.task.history) <= max(shown, default=0)
+        assert len(self.task.history) <= max(shown, default=0) + 1
         assert len(self.task.artifacts) <= 3
         for artifact in self.task.artifacts:
             pairs = zip(artifact.parts, artifact.parts[1:], strict=False)
