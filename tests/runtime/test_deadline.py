@@ -158,27 +158,6 @@ async def test_a_deadline_is_put_off_by_as_long_as_the_loop_was_late(
     assert passed_at == pytest.approx(8 + extended_s, abs=0.001)
 
 
-async def test_a_deadline_is_put_off_no_more_once_ten_times_its_time_was_given() -> None:
-    found_s, passed_at = await put_off(1, 9.0, 2.0, 5.0)
-    assert found_s == pytest.approx(11.0, abs=0.001), "the third time there is nothing left to give"
-    assert passed_at == pytest.approx(16.25, abs=0.3)
-
-
-async def test_a_deadline_moved_on_may_be_put_off_anew() -> None:
-    loop = cast(VirtualLoop, asyncio.get_running_loop())
-    async with Deadline(loop.time() + 1) as deadline:
-        loop.hold_up(10.5)
-        await asyncio.sleep(0.01)
-        assert deadline.extended_s == pytest.approx(10.375, abs=0.01)
-        deadline.reschedule(loop.time() + 1)
-        loop.hold_up(5)
-        await asyncio.sleep(0.01)
-        assert deadline.extended_s == pytest.approx(15.25, abs=0.01)
-        deadline.reschedule(None)
-        await asyncio.sleep(1_000)
-    assert not deadline.expired()
-
-
 async def test_a_deadline_that_was_left_never_comes_back() -> None:
     async with Deadline(asyncio.get_running_loop().time() + 1) as deadline:
         pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 from starlette.requests import Request as StarletteRequest
@@ -12,18 +11,16 @@ from starlette.requests import Request as StarletteRequest
 from fleetsim.model.errors import LimitReached, TimedOut, Unreachable
 from fleetsim.runtime.exchange import (
     BoundedChunks,
-    ExchangeProgress,
     Origin,
     check_head,
     deadline_of,
-    exchange,
     is_usable,
     is_writable,
     origin_of,
     where_of,
 )
 from fleetsim.runtime.inbound import traceparent_of
-from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request
+from fleetsim.runtime.ports import Limits
 
 
 @pytest.mark.parametrize(
@@ -103,13 +100,6 @@ def bounded(*chunks: bytes | float, limits: Limits) -> BoundedChunks:
     return BoundedChunks(arriving(*chunks), limits=limits, deadline=deadline_of(limits), where="h:1")
 
 
-async def test_a_body_may_be_as_large_as_its_limit_in_all() -> None:
-    limits = Limits(body_bytes_max=10)
-    assert [chunk async for chunk in bounded(b"12345", b"", b"67890", limits=limits)] == [b"12345", b"", b"67890"]
-    with pytest.raises(LimitReached, match="h:1: the answer is larger than 10 bytes"):
-        [chunk async for chunk in bounded(b"12345", b"67890", b"1", limits=limits)]
-
-
 async def test_a_body_has_its_whole_time_and_what_we_waited_besides() -> None:
     limits = Limits(total_s=10)
     assert deadline_of(limits) == 10
@@ -139,15 +129,6 @@ async def test_a_timeout_that_is_somebody_elses_stays_theirs() -> None:
             await anext(BoundedChunks(fails(), limits=Limits(), deadline=deadline, where="h:1"))
 
 
-async def test_a_whole_answer_is_its_status_headers_and_all_of_its_body() -> None:
-    @asynccontextmanager
-    async def opened(request: Request) -> AsyncIterator[IncomingResponse]:
-        yield IncomingResponse(status=203, headers={"a": request.method}, chunks=arriving(b"1", 0.5, b"", b"23"))
-
-    reply = await exchange(opened, Request(method="GET", url="http://h/"))
-    assert reply == Reply(status=203, headers={"a": "GET"}, body=b"123")
-
-
 PLACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -167,40 +148,6 @@ def test_a_caller_names_one_place_in_a_trace_or_none(told: list[str], place: str
 # -- how far a request has come ------------------------------------------------------------------------
 
 TIMES = Limits(connect_s=3.0, first_byte_s=10.0, total_s=20.0)
-
-
-async def test_each_phase_has_its_time_from_its_beginning_and_all_of_them_that_of_the_whole() -> None:
-    progress = ExchangeProgress(TIMES)
-    assert (progress.deadline.at, progress.sent) == (3.0, False)
-    await asyncio.sleep(1)
-    progress.connecting()
-    assert (progress.deadline.at, progress.sent) == (4.0, False)
-    await asyncio.sleep(1)
-    progress.connected()
-    assert (progress.deadline.at, progress.sent) == (12.0, True)
-    await asyncio.sleep(12)
-    progress.connected()
-    assert progress.deadline.at == 20.0
-
-
-async def test_a_carrier_that_tells_nothing_has_the_time_of_both_phases() -> None:
-    progress = ExchangeProgress(TIMES, tells=False)
-    assert (progress.deadline.at, progress.sent) == (13.0, True)
-
-
-async def test_an_answer_that_has_begun_has_what_is_left_of_the_whole_time() -> None:
-    progress, endless = ExchangeProgress(TIMES), ExchangeProgress(Limits(total_s=None))
-    await asyncio.sleep(19)
-    assert progress.late(answering=True) is None
-    assert progress.deadline.at == 20.0
-    progress.deadline.extended_s = 0.5  # we ourselves were late
-    await asyncio.sleep(1.25)
-    assert progress.late(answering=True) is None
-    assert progress.deadline.at == 20.5
-    await asyncio.sleep(0.25)
-    assert isinstance(progress.late(answering=True), TimedOut)
-    assert endless.late(answering=True) is None
-    assert endless.deadline.at is None
 
 
 def test_an_address_may_be_so_long() -> None:

@@ -93,12 +93,6 @@ async def test_a_connection_whose_body_waits_to_be_read_carries_no_other() -> No
     assert asked.wire.aborted
 
 
-async def test_a_peer_that_says_no_more_is_written_nothing_more() -> None:
-    asked = Asked()
-    asked.connection.eof_received()
-    assert asked.wire.aborted
-
-
 @pytest.mark.parametrize(("interim", "taken"), [(64, True), (65, False)])
 async def test_so_many_interim_responses_are_passed_over(interim: int, taken: bool) -> None:
     asked = Asked(whole=True)
@@ -129,16 +123,6 @@ async def test_so_many_bytes_that_are_no_body_are_taken_in_a_row(start: bytes, l
     assert asked.error is None
     asked.comes(b"y")
     assert isinstance(asked.error, LimitReached)
-
-
-async def test_what_follows_a_body_may_be_as_large_as_that_and_end() -> None:
-    asked = Asked()
-    asked.comes(CHUNKED + b"2\r\nhi\r\n0\r\n")
-    for _ in range(8):
-        asked.comes(b"x: " + b"y" * (8 * 1024 - 5) + b"\r\n")
-    asked.comes(b"\r\n")
-    assert asked.response.complete
-    assert asked.connection.release()
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -380,17 +380,6 @@ class Counted:
         return self.takes_s
 
 
-@pytest.mark.parametrize(
-    ("line", "turns"),
-    [(b":" + b"x" * 126 + b"\n", 8), (b":" + b"x" * 30 + b"\n", 128), (b":" + b"x" * 29 + b"\r\n", 128)],
-)
-async def test_a_turn_is_8_kib_and_a_sixteenth_of_it_where_lines_are_short(line: bytes, turns: int) -> None:
-    counted = Counted()
-    chunk = (line * (64 * 1024 // len(line) + 1))[: 64 * 1024]
-    assert [event async for event in read_events(incoming([chunk]), turns=counted)] == []
-    assert counted.turns == turns
-
-
 async def test_turns_that_take_long_are_not_the_senders_silence() -> None:
     counted = Counted(takes_s=50)
     limits = StreamLimits(idle_event_s=10, first_event_s=10, total_s=10, idle_s=10)
@@ -401,54 +390,6 @@ async def test_turns_that_take_long_are_not_the_senders_silence() -> None:
     with pytest.raises(TimedOut, match="not over after 10 s"):
         async for _ in read_events(incoming([*chunks, 3.0, b"data: 4\n\n"]), limits=limits, turns=Counted(50)):
             pass
-
-
-@pytest.mark.parametrize(
-    ("limits", "pauses", "why"),
-    [
-        (StreamLimits(idle_s=None), [100_000.0], None),
-        (StreamLimits(idle_s=10), [10.5], "nothing arrived for 10 s"),
-        (StreamLimits(idle_s=None, first_event_s=20, idle_event_s=10), [15.0], None),
-        (StreamLimits(idle_s=None, first_event_s=20, idle_event_s=10), [15.0, 10.5], "no event for 10 s"),
-        (StreamLimits(idle_s=None, first_event_s=20), [20.5], "no event for 20 s"),
-        (StreamLimits(idle_s=None, idle_event_s=20), [20.5], "no event for 20 s"),
-        (StreamLimits(idle_s=None, total_s=0.5), [0.6], "not over after 0.5 s"),
-    ],
-)
-async def test_the_limit_that_is_reached_first_is_the_one_that_is_named(
-    limits: StreamLimits, pauses: list[float], why: str | None
-) -> None:
-    chunks: list[bytes | float] = []
-    for pause_s in pauses:
-        chunks += [pause_s, b"data: x\n\n"]
-    if why is None:
-        assert len(await collect(chunks, limits)) == len(pauses)
-    else:
-        found, error = await collect_until_error(chunks, limits)
-        assert (len(found), str(error)) == (len(pauses) - 1, f"the stream was given up: {why}")
-
-
-async def test_a_mark_at_the_front_that_is_no_byte_order_mark_is_text() -> None:
-    assert await collect([b"\xef", b"\xbb"]) == []
-    assert [event.data for event in await collect([b"\xef\xbb", b"\xbf", b"data: 1\n\n"])] == ["1"]
-    assert [event.data for event in await collect([b"data: \xef\xbb\xbf1\n\n"])] == ["\ufeff1"]
-    assert [event.data for event in await collect([b"", b"d", b"", b"ata: 1\n\n"])] == ["1"]
-
-
-async def test_an_event_without_data_and_what_follows_the_end_are_nothing() -> None:
-    stream = b"event: a\nid: 1\n\ndata: x\n\ndata: [DONE] \n\ndata: y\n\n"
-    assert await collect([stream]) == [SseEvent(data="x", id="1")]
-    named = b"event: a\ndata: x\nid: 7\n\n"
-    assert await collect([named]) == [SseEvent(data="x", event="a", id="7")]
-
-
-async def test_a_comment_may_be_as_long_as_a_line_and_ends_with_it() -> None:
-    comment = b":" + b"x" * 99 + b"\n"
-    assert len(await collect([b"data: 1\n", *[comment] * 5, b"\n"], SMALL)) == 1
-    _, error = await collect_until_error([b"data: 1\n", comment, *[b"data: " + b"x" * 93 + b"\n"] * 3], SMALL)
-    assert str(error) == "an event of the stream is larger than 300 bytes"
-    _, error = await collect_until_error([b":" + b"x" * 99, b"x"], SMALL)
-    assert str(error) == "a line of the stream is longer than 100 bytes"
 
 
 @pytest.mark.parametrize(

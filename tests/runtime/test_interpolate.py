@@ -83,34 +83,3 @@ def test_a_value_may_be_8192_characters_long_once_filled_in() -> None:
     with pytest.raises(ConfigError) as caught:
         interpolate(document, {"LONG": "y" * 8_192})
     assert str(caught.value) == "f.yaml:1:4: longer than 8192 characters once filled in"
-
-
-@pytest.mark.parametrize(
-    ("text", "why", "hint"),
-    [
-        ("${a}", "the variable a may not be used here", None),
-        ("${" + "b" * 70 + "}", f"the variable {'b' * 59}… may not be used here", None),
-        ("${A", "a reference that is not ${VAR} or ${VAR:-default}", "write $${ for ${"),
-    ],
-)
-def test_a_reference_that_cannot_be_meant_says_why(text: str, why: str, hint: str | None) -> None:
-    with pytest.raises(ConfigError) as caught:
-        interpolate(load(f"a: '{text}'", "f.yaml"), {})
-    assert (str(caught.value), caught.value.hint) == (f"f.yaml:1:4: {why}", hint)
-
-
-def test_a_variable_that_is_not_set_is_told_with_its_name_and_what_to_do() -> None:
-    (missing,) = interpolate(load("a: [x, '${NOPE}']", "f.yaml"), {}).missing
-    assert (missing.path, missing.name) == (("a", 1), "NOPE")
-    assert str(missing.error) == "f.yaml:1:8: the environment variable NOPE is not set"
-    assert missing.error.hint == "export NOPE=…"
-
-
-def test_only_where_it_is_asked_for_is_anything_replaced() -> None:
-    document = load("a: {b: '${HOST}', c: ['${HOST}']}", "f.yaml")
-    got = interpolate(document, ENV, where=lambda path: path == ("a", "c", 0))
-    assert got.document.value == {"a": {"b": "${HOST}", "c": ["example.com"]}}
-    whole = load("'${HOST}'", "f.yaml")
-    assert interpolate(whole, ENV, where=bool).document.value == "${HOST}"
-    loose = interpolate(load("a: '${host}'", "f.yaml"), {"host": "h"}, names=re.compile("[a-z]+"))
-    assert loose.document.value == {"a": "h"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -157,25 +156,6 @@ async def test_only_who_can_mean_it_is_told_to_go_on(version: bytes, expected: b
     assert (await peer.send(b"hi")).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_whose_body_has_begun_to_come_is_not_told_to_go_on() -> None:
-    peer = Peer(guests(), site)
-    assert await peer.send(EXPECTING % (b"1.1", b"100-continue") + b"h") == b""
-    assert (await peer.send(b"i")).startswith(b"HTTP/1.1 200 ")
-
-
-async def test_who_asks_again_for_a_body_is_not_told_to_go_on_again() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        for _ in range(3):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await receive()
-
-    peer = Peer(guests(), app)
-    await peer.send(EXPECTING % (b"1.1", b"100-continue"))
-    await asyncio.sleep(4)
-    assert peer.wire.written.count(b"100 Continue") == 1
-
-
 async def test_a_piece_of_a_body_is_there_for_the_application_at_once() -> None:
     reader = Reader()
     peer = Peer(guests(), reader)
@@ -205,17 +185,6 @@ async def test_so_much_of_a_body_is_held_and_no_more_is_read_until_the_applicati
     assert [len(message["body"]) for message in reader.told] == [size, 10]
 
 
-async def test_what_an_application_has_taken_is_no_part_of_what_is_held() -> None:
-    reader = Reader()
-    peer = Peer(guests(), reader)
-    await peer.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (3 * HIGH_WATER_LIMIT))
-    for _ in range(2):
-        await peer.send(b"x" * HIGH_WATER_LIMIT)
-        assert not peer.wire.paused
-        reader.go.release()
-        await peer.send(b"")
-
-
 async def test_nothing_is_read_of_a_request_behind_another_until_that_is_answered() -> None:
     peer = Peer(guests(), site)
     await peer.send(HEAD % b"9" + NEXT)
@@ -223,20 +192,6 @@ async def test_nothing_is_read_of_a_request_behind_another_until_that_is_answere
     await asyncio.sleep(10)
     assert not peer.wire.paused
     assert peer.wire.written.count(b"HTTP/1.1 200 ") == 2
-
-
-async def test_a_head_in_two_parts_behind_a_body_nobody_read_is_found() -> None:
-    peer = Peer(guests(), site)
-    await peer.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
-    assert await peer.send(b"x" * 100 + NEXT[:-2]) == b""
-    assert (await peer.send(NEXT[-2:])).startswith(b"HTTP/1.1 200 ")
-
-
-async def test_a_body_nobody_read_is_no_part_of_the_head_behind_it() -> None:
-    peer = Peer(guests(header_bytes_max=1_000), site)
-    await peer.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ncontent-length: 2000\r\n\r\n")
-    assert await peer.send(b"x" * 2_000 + NEXT[:-2]) == b""
-    assert (await peer.send(NEXT[-2:])).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_what_comes_behind_a_body_nobody_read_is_the_end() -> None:

@@ -60,24 +60,6 @@ def test_jitter_stays_within_its_spread_and_varies() -> None:
     assert len(set(drawn)) == 200
 
 
-class Middle:
-    """Chance that shows what it was asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[float, float]] = []
-
-    def uniform(self, a: float, b: float) -> float:
-        self.asked.append((a, b))
-        return b
-
-
-def test_jitter_is_a_fifth_either_way_unless_it_is_said() -> None:
-    chance = Middle()
-    assert jittered(10, chance) == pytest.approx(12)
-    assert jittered(10, chance, spread=0.5) == pytest.approx(15)
-    assert chance.asked == [pytest.approx((0.8, 1.2)), pytest.approx((0.5, 1.5))]
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, DEPTH_MAX, NODES_MAX, Place, YamlDocument, load, strings
+from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, DEPTH_MAX, NODES_MAX, Place, load
 
 
 def refusal(text: str | bytes, **options: int) -> str:
@@ -155,19 +155,6 @@ def test_nesting_is_limited(depth: int, passes: bool) -> None:
         assert f"deeper than {DEPTH_MAX}" in refusal(text)
 
 
-def test_where_nobody_says_otherwise_a_file_has_32_kib_16_levels_and_4000_values() -> None:
-    for form, most in (("'{}'", 32 * 1024), ("depth", 16), ("nodes", 4_000)):
-        fitting, over = (
-            {
-                "depth": "[" * size + "]" * size,
-                "nodes": "[" + ",".join(["1"] * (size - 1)) + "]",
-            }.get(form, form.format("x" * (size - 2)))
-            for size in (most, most + 1)
-        )
-        load(fitting, "f.yaml")
-        assert str(most) in refusal(over)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "passes"), [(NODES_MAX - 1, True), (NODES_MAX, True), (NODES_MAX + 1, False)])
 def test_values_are_counted(nodes: int, passes: bool) -> None:
@@ -243,39 +230,6 @@ def test_plain_values_survive_being_written_and_read(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("a:\n\tb: 1", "indent with spaces, not tabs"),
-        ("a: 1\n b: 2", None),
-        ("a: [1, 2", None),
-        ("a: b: c\t", None),
-    ],
-)
-def test_only_a_tab_before_the_fault_is_explained(text: str, hint: str | None) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(text, "f.yaml")
-    assert caught.value.hint == hint
-
-
-def test_a_place_is_the_values_own_or_that_of_the_nearest_thing_around_it() -> None:
-    document = load("a:\n  b: [1, {c: 2}]\n", "f.yaml")
-    assert document.where(()) == "f.yaml:1:1"
-    assert document.where(("a", "b")) == "f.yaml:2:6"
-    assert document.where(("a", "b"), key=True) == "f.yaml:2:3"
-    assert document.where(("a", "b", 1, "c"), key=True) == "f.yaml:2:11"
-    assert document.where(("a", "b", 1, "c")) == "f.yaml:2:14"
-    assert document.where(("a", "b", 0), key=True) == "f.yaml:2:7"
-    assert document.where(("a", "b", 9, "z")) == "f.yaml:2:6"
-    assert document.where(("z",), key=True) == "f.yaml:1:1"
-    assert document.at(("a", "b", 1, "c")) == 2
-    assert [document.at(path) for path in [("z",), ("a", "b", "c"), ("a", "b", 7), ("a", "b", 0, "x")]] == [None] * 4
-    assert str(document.error(("a", "b"), "no", key=True)) == "f.yaml:2:3: no"
-    assert str(document.error(("a", "b"), "no")) == "f.yaml:2:6: no"
-    assert document.error(("a",), "no", hint="do").hint == "do"
-    assert YamlDocument(source="s", value=None, places={}, keys={}).where(("a",)) == "s:1:1"
-
-
-@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("123456789012345678", 123456789012345678),
@@ -301,15 +255,3 @@ def test_a_number_is_read_up_to_eighteen_characters_and_a_fraction_as_it_is_writ
     else:
         found = load(f"k: {text}", "f.yaml").value["k"]
         assert (found, type(found)) == (value, type(value))
-
-
-def test_every_text_is_found_with_its_path() -> None:
-    value = load("a: x\nb: [1, y, {c: z}]\nd: null", "f.yaml").value
-    assert list(strings(value)) == [(("a",), "x"), (("b", 1), "y"), (("b", 2, "c"), "z")]
-    assert list(strings("x", ("k",))) == [(("k",), "x")]
-
-
-@pytest.mark.parametrize("key", ["x" * 80, "x" * 81])
-def test_a_key_that_stands_twice_is_shown_cut(key: str) -> None:
-    shown = key if len(key) == 80 else "x" * 79 + "…"
-    assert refusal(f"a:\n  {key}: 1\n  {key}: 2") == f"f.yaml:3:3: the key '{shown}' stands here twice; first on line 2"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -362,14 +361,6 @@ async def test_healing_takes_every_fault_down(ground: MemoryNetwork) -> None:
     assert isinstance(await outcome(ground, SEND), Unreachable)
     ground.heal()
     assert isinstance(await outcome(ground, SEND), Reply)
-
-
-def test_faults_are_values(network: MemoryNetwork) -> None:
-    assert DropAfter(bytes_passed=3) == DropAfter(bytes_passed=3)
-    assert json.loads(json.dumps(repr(Drip()))) == "Drip(size=1, every_s=0.2)"
-    frozen: Any = Drip()
-    with pytest.raises(AttributeError):
-        frozen.size = 2
 
 
 # Whatever the weather.

@@ -9,9 +9,8 @@ import pytest
 
 from fleetsim.model.errors import RPC_ERRORS, InvalidRequest, RpcError, WireError
 from fleetsim.model.limits import CONTAINERS_MAX, VALUES_MAX, WIRE_BYTES_MAX
-from fleetsim.model.task import Role, TaskState
 from fleetsim.wire import jsonrpc, reading
-from fleetsim.wire.json import parse_untrusted, present
+from fleetsim.wire.json import parse_untrusted
 
 
 @pytest.mark.parametrize("code", [2**31 - 1, -(2**31) + 1, 0])
@@ -100,37 +99,6 @@ def test_half_a_character_is_mended_in_texts_names_and_lists(half: str) -> None:
         parse_untrusted(b'{"a": 1, "a": 2}')
 
 
-@pytest.mark.parametrize(
-    ("said", "read"),
-    [
-        ("working", TaskState.WORKING),
-        ("  TASK_STATE_WORKING\n", TaskState.WORKING),
-        ("task-state-input-required", TaskState.INPUT_REQUIRED),
-        ("Cancelled", TaskState.CANCELED),
-        ("x-working", TaskState.UNKNOWN),
-        (" " * 57 + "working", TaskState.WORKING),
-        (" " * 58 + "working", TaskState.UNKNOWN),
-    ],
-)
-def test_a_state_is_looked_for_in_the_first_64_characters(said: str, read: TaskState) -> None:
-    assert reading.read_state(said) is read
-
-
-@pytest.mark.parametrize(
-    ("said", "read"),
-    [
-        ("user", Role.USER),
-        ("ROLE_AGENT", Role.AGENT),
-        ("role-user", Role.USER),
-        ("system", None),
-        (7, None),
-        ("", None),
-    ],
-)
-def test_a_role_is_the_users_the_agents_or_none(said: object, read: Role | None) -> None:
-    assert reading.read_role(said) is read
-
-
 def test_a_time_of_64_characters_is_read_and_a_longer_text_is_none() -> None:
     stamp = "2026-01-02T03:04:05.000000+00:00:00.000000"
     assert reading.read_time(stamp) is not None
@@ -146,42 +114,3 @@ def test_a_text_of_its_longest_is_read_and_one_more_is_refused(bound: int) -> No
     assert reading.text({"n": "x" * bound}, "n", chars_max=bound) == "x" * bound
     with pytest.raises(WireError, match=f"m is longer than {bound} characters"):
         reading.text({"n": "x" * (bound + 1)}, "m", "n", chars_max=bound)
-
-
-@pytest.mark.parametrize(
-    ("call", "why"),
-    [
-        (lambda: reading.mapping([], "what"), "what must be an object"),
-        (lambda: reading.sequence({}, "what"), "what must be a list"),
-        (lambda: reading.text({"b": 7}, "a", "b"), "a must be a string"),
-        (lambda: reading.need_identifier({"b": ""}, "a", "b"), "a is missing or empty"),
-        (lambda: reading.flag({"b": 1}, "a", "b"), "a must be true or false"),
-        (lambda: reading.flag({"b": "true"}, "a", "b"), "a must be true or false"),
-        (lambda: reading.count({"n": 2**31}, "n"), "n must be a whole number from 0 to 2147483647"),
-        (lambda: reading.count({"n": -1}, "n"), "n must be a whole number from 0 to 2147483647"),
-        (lambda: reading.count({"n": False}, "n"), "n must be a whole number from 0 to 2147483647"),
-        (lambda: reading.texts({"a": ["x", 7]}, "a"), "a must hold strings only"),
-        (lambda: reading.texts({"a": "x"}, "a"), "a must be a list"),
-        (lambda: reading.metadata({"metadata": []}), "metadata must be an object"),
-        (lambda: reading.read_state(None), "state must be a string"),
-    ],
-)
-def test_a_member_of_the_wrong_form_is_named_by_its_first_name(call: Any, why: str) -> None:
-    with pytest.raises(WireError) as caught:
-        call()
-    assert str(caught.value) == why
-
-
-def test_members_that_are_absent_null_or_of_the_right_form_are_read() -> None:
-    assert reading.sequence(None, "x") == ()
-    assert reading.sequence((1,), "x") == (1,)
-    assert reading.member({"a": None, "b": 0, "c": 1}, "a", "b", "c") == 0
-    assert reading.text({"a": None}, "a") is None
-    assert reading.flag({"a": None, "b": False}, "a", "b") is False
-    assert reading.flag({}, "a") is None
-    assert reading.count({"n": 2**31 - 1}, "n") == 2**31 - 1
-    assert reading.texts({"a": ["x"]}, "a") == ("x",)
-    assert reading.metadata({"metadata": {"a": 1}}) == {"a": 1}
-    assert reading.metadata({"metadata": None}) == {}
-    kept = {"a": 0, "b": False, "c": "", "d": {"x": 1}}
-    assert present(**kept, e=None, f={}, g=[], h=()) == kept

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import UserDict
-from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -294,21 +291,6 @@ def test_half_a_provider_is_written_whole_and_none_not_at_all(
     provider: dict[str, str], written: dict[str, str] | None
 ) -> None:
     assert write_card(AgentCard(name="a", **provider)).get("provider") == written  # type: ignore[arg-type]
-
-
-def test_the_names_of_schemes_and_scopes_are_nobodys_spelling() -> None:
-    flow = {"token_url": "http://t", "scopes": {"read_all": "everything"}}
-    said = {"security_schemes": {"my_key": {"oauth2_security_scheme": {"flows": {"client_credentials": flow}}}}}
-    inner = {"flows": {"clientCredentials": {"tokenUrl": "http://t", "scopes": {"read_all": "everything"}}}}
-    assert camel_case(said) == {"securitySchemes": {"my_key": {"oauth2SecurityScheme": inner}}}
-    assert camel_case({"scopes": ["read_all"]}) == {"scopes": ["read_all"]}, "a list has no names"
-
-
-@pytest.mark.parametrize("kind", [MappingProxyType, dict, UserDict])
-@pytest.mark.parametrize("many", [list, tuple, type("Many", (list,), {})])
-def test_names_are_found_in_whatever_holds_them(kind: Callable[..., Any], many: Callable[..., Any]) -> None:
-    said = camel_case({"a": many([{"b": None}, kind({"task_id": 1})])})
-    assert said == {"a": [{"b": None}, {"taskId": 1}]}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from fleetsim.caller.step.following import task_id_of
 from fleetsim.model.call import (
     GetTask,
-    Operation,
     PushConfig,
     SendMessage,
     SubscribeToTask,
@@ -18,7 +17,7 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import Blame, InvalidParams, UnsupportedOperation, WireError
+from fleetsim.model.errors import WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, FilePart, Message, Role, Task, TaskState, TaskStatus, TextPart
 from fleetsim.wire import base, reading
@@ -279,20 +278,6 @@ def test_only_0_3_is_polled_after_a_stream_broke() -> None:
     assert {name: spoken.rejoins for name, spoken in DIALECTS.items()} == {"1.0": True, "0.3": False, "0.1": True}
 
 
-@pytest.mark.parametrize("version", DIALECTS)
-def test_a_stream_is_asked_for_by_the_operations_that_stream(version: str) -> None:
-    streaming = {Operation.STREAM, Operation.SUBSCRIBE}
-    for operation in Operation:
-        accepted = dialect(version).headers(operation)["Accept"]
-        assert accepted == ("text/event-stream" if operation in streaming else "application/json")
-
-
-def test_an_operation_that_a_dialect_lacks_is_the_callers_mistake() -> None:
-    with pytest.raises(UnsupportedOperation) as caught:
-        dialect("0.1").method(Operation.LIST)
-    assert caught.value.blame is Blame.CALLER
-
-
 @pytest.mark.parametrize(
     ("message", "call", "task_id"),
     [
@@ -326,14 +311,3 @@ def test_a_webhook_of_0_x_has_the_results_beside_a_state_that_ends_the_task(vers
         assert "timestamp" not in dialect(version).encode_push(Snapshot(task=task), task)
     (event,) = read_push_body(body)
     assert task_id_of(event) == "t"
-
-
-@pytest.mark.parametrize("version", ["0.3", "0.1"])
-def test_a_send_without_a_message_or_parts_is_named(version: str) -> None:
-    method = dialect(version).method(Operation.SEND)
-    for params, why in [
-        ({}, "message is missing"),
-        ({"message": {"role": "user", "parts": []}}, "message.parts must hold at least one part"),
-    ]:
-        with pytest.raises(InvalidParams, match=why):
-            dialect(version).decode_call(method, params)
