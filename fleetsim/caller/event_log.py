@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import asdict, replace
 
-from fleetsim.caller.events import EffectsReported, Event, Level, OutcomeDecided, RequestAnswered
+from fleetsim.caller.events import EffectsReported, Event, Excerpt, Level, OutcomeDecided, RequestAnswered
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.ports import Clock
@@ -301,7 +301,7 @@ def publish_outcome(events: EventLog, outcome: Outcome, *, drift: list[str]) -> 
     events.publish(
         RequestAnswered(
             **about,
-            content=decided.text if outcome.success else None,
+            content=Excerpt.of(outcome.text, outcome.text_chars) if outcome.success else None,
             error=None if outcome.success else outcome.reason,
             task_state=outcome.kind.value,
             context_id=outcome.context_id,

@@ -18,12 +18,13 @@ from msgspec import Struct
 
 from fleetsim.api.part_rows import part_notes
 from fleetsim.caller import events, fleet_events
-from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, Mark, OtherEvent
+from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, Mark, OtherEvent, OutcomeDecided
 from fleetsim.caller.jsonable import camel, from_iso, iso, to_json
+from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import JsonObject
-from fleetsim.model.work import OutcomeKind
+from fleetsim.model.work import Outcome, OutcomeKind
 
 LIST_MAX = 10_000
 """Entries of a list in a payload that are read."""
@@ -54,21 +55,34 @@ def event_classes() -> tuple[type[Event], ...]:
 
 @cache
 def _members(kind: type[Event]) -> tuple[Member, ...]:
-    """The members of a class that its payload holds: all but the envelope's."""
-    members = []
-    for field in msgspec.structs.fields(kind):
-        if field.name not in ENVELOPE:
+    """The members of a class that its payload holds, beside the envelope's; of an outcome, those of the outcome."""
+    members = [_TASK_STATE] if kind is OutcomeDecided else []
+    for field in msgspec.structs.fields(Outcome if kind is OutcomeDecided else kind):
+        if field.name not in {*ENVELOPE, "effects"}:
             hint, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
             members.append(Member(field.name, camel(field.name), hint, frozenset(marks), field.required, _empty(hint)))
     return tuple(members)
 
 
+_TASK_STATE = Member("kind", "taskState", OutcomeKind, frozenset(), required=False, empty=None)
+"""An outcome's kind once more, under the name that the state of a task has in other events."""
+
+
 def _empty(kind: Any) -> Any:
-    if NoneType in get_args(kind):
+    if NoneType in get_args(kind) or kind is datetime:
         return None
-    return {str: "", bool: False, int: 0, int | float: 0, Excerpt: Excerpt(), OutcomeKind: OutcomeKind.UNKNOWN}.get(
-        kind, () if get_origin(kind) is tuple else _WRONG
-    )
+    return _EMPTY.get(kind, () if get_origin(kind) is tuple else _WRONG)
+
+
+_EMPTY = {
+    str: "",
+    bool: False,
+    int: 0,
+    int | float: 0,
+    Excerpt: Excerpt(),
+    OutcomeKind: OutcomeKind.UNKNOWN,
+    Blame: Blame.NOBODY,
+}
 
 
 PAYLOAD_MEMBERS = {kind: _members(kind) for kind in event_classes()}
@@ -98,15 +112,16 @@ def payload(event: Event) -> dict[str, Any]:
     if isinstance(event, OtherEvent):
         return dict(event.payload)
     written: dict[str, Any] = {}
+    source = event.outcome if isinstance(event, OutcomeDecided) else event
     for member in _members(type(event)):
-        value, key = getattr(event, member.name), member.key
+        value, key = getattr(source, member.name), member.key
         kind = type(value)
         if kind in _PLAIN:  # as most are: fourteen events are written for each run of a ceremony
             if value is not None or Mark.OMIT_NONE not in member.marks:
                 written[key] = value
         elif kind is Excerpt:
             written[key] = value.text
-            if value.truncated or Mark.WITH_LENGTH in member.marks:
+            if value.truncated:
                 written["truncated"], written["textChars"] = value.truncated, value.chars
         elif value == ():
             written[key] = []
@@ -176,7 +191,26 @@ def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str],
             values[member.name] = value
         elif member.required:
             values[member.name] = in_topic.get(member.name, member.empty)
-    return None if _WRONG in values.values() else kind(**values)
+    if _WRONG in values.values():
+        return None
+    return _decided(envelope, values) if kind is OutcomeDecided else kind(**values)
+
+
+def _decided(envelope: dict[str, Any], values: dict[str, Any]) -> OutcomeDecided:
+    """The event of an outcome. What a recording of an earlier version lacks is taken from the envelope."""
+    text, at = values.get("text", ""), envelope["at"]
+    chars = max(values.get("text_chars", 0), len(text))
+    own = {name: value for name, value in values.items() if name not in {"seq", "at", "level"}} | {
+        "correlation_id": envelope["correlation_id"] or f"seq-{envelope['seq']}",
+        "agent": envelope["agent"] or "",
+        "skill": envelope["skill"] or "",
+        "started_at": values.get("started_at") or at,
+        "ended_at": values.get("ended_at") or at,
+        "duration_ms": max(0, values["duration_ms"]),
+        "text_chars": chars,
+        "truncated": chars > len(text),
+    }
+    return OutcomeDecided(**envelope, outcome=Outcome(**own))
 
 
 def _member(member: Member, written: JsonObject, in_topic: Mapping[str, str]) -> Any:
@@ -192,7 +226,7 @@ def _member(member: Member, written: JsonObject, in_topic: Mapping[str, str]) ->
     if member.kind == tuple[JsonObject, ...] and isinstance(value, tuple):
         named = ({"name": row} if isinstance(row, str) else row for row in value)
         return tuple(row for row in named if isinstance(row, Mapping))
-    if datetime in get_args(member.kind):
+    if datetime in {member.kind, *get_args(member.kind)}:
         return from_iso(value)
     try:
         return msgspec.convert(value, member.kind)

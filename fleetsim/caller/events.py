@@ -12,16 +12,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import Struct
 
-from fleetsim.model.errors import Blame
-from fleetsim.model.extensions import Usage
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import ListedPart, listed_parts, noted
 from fleetsim.model.task import JsonObject
-from fleetsim.model.work import Cause, Outcome, OutcomeKind, SkillRequest, UpdateSource
+from fleetsim.model.work import Outcome, SkillRequest
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,7 +58,6 @@ class Mark(Enum):
 
     OMIT_NONE = "left out if it is None"
     MILLISECONDS = "a date to the millisecond, as the API writes dates"
-    WITH_LENGTH = "a text beside which its length always stands"
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -223,62 +220,18 @@ class OutcomeDecided(Event, frozen=True, kw_only=True):
     """A request ended; exactly once per request."""
 
     TOPIC: ClassVar[str] = "autonomous.outcome.{system_actor}.{skill}"
-    kind: OutcomeKind
-    success: bool
-    cause: Cause | None = None
-    blame: Blame = Blame.NOBODY
-    reason: str = ""
-    text: Annotated[Excerpt, Mark.WITH_LENGTH] = Excerpt()
-    task_state: str = ""
-    duration_ms: int
-    agent_ms: int | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    usage: Usage | None = None
-    cost_usd: float | None = None
-    cost_estimated: bool = False
-    model: str | None = None
-    confidence: float | None = None
-    confidence_explanation: str | None = None
-    system_actor: str
-    context_id: str | None = None
-    via: UpdateSource = UpdateSource.LOCAL
-    warnings: tuple[str, ...] = ()
-    parts: tuple[ListedPart, ...] = ()
-    parts_total: int = 0
-    chunks: int | None = None
+    outcome: Outcome
 
     @classmethod
     def of(cls, outcome: Outcome, *, level: Level = Level.INFO, chars_max: int = EXCERPT_CHARS_MAX) -> OutcomeDecided:
-        """The event of an outcome, with at most so many characters of its text and no content of its parts."""
-        alike = {name: getattr(outcome, name) for name in _ALIKE}
-        return cls(
-            **alike,
-            level=level,
-            text=Excerpt.of(outcome.text, outcome.text_chars, chars_max=chars_max),
-            task_state=outcome.kind.value,
-            parts=noted(outcome.parts),
-        )
+        """The event of an outcome, with at most ``chars_max`` characters of its text."""
+        about = {name: getattr(outcome, name) for name in ("correlation_id", "parent_id", "agent", "skill", "task_id")}
+        return cls(level=level, outcome=outcome.excerpt(chars_max), **about)
 
     @property
-    def outcome(self) -> Outcome:
-        """What was decided, with as much of its text and parts as is here."""
-        alike: dict[str, Any] = {name: getattr(self, name) for name in _ALIKE}
-        own: dict[str, Any] = {
-            "correlation_id": self.correlation_id or f"seq-{self.seq}",
-            "agent": self.agent or "",
-            "skill": self.skill or "",
-            "started_at": self.started_at or self.at,
-            "ended_at": self.ended_at or self.at,
-            "duration_ms": max(0, self.duration_ms),
-        }
-        own |= {"text": self.text.text, "text_chars": self.text.chars, "truncated": self.text.truncated}
-        return Outcome(**alike | own, parts=self.parts)
-
-
-_OWN = {"text", "task_state", "parts"}
-_ALIKE = tuple(name for name in OutcomeDecided.__struct_fields__ if name in {*Outcome.__struct_fields__} - _OWN)
-"""What the event and the outcome both have, under one name."""
+    def system_actor(self) -> str:
+        """The requester; the topic names it."""
+        return self.outcome.system_actor
 
 
 class EffectsReported(Event, frozen=True, kw_only=True):

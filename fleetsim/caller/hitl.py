@@ -199,5 +199,5 @@ class HitlMonitor:
         if self._vetoes.pop(cid, None) is not None:
             self._events.publish(VetoWindowMoved(correlation_id=cid, decision="ended"))
         has_asked = self._gates.pop(cid, True)
-        if not has_asked and event.kind is OutcomeKind.COMPLETED:
+        if not has_asked and event.outcome.kind is OutcomeKind.COMPLETED:
             self._events.publish(GateSkipped(correlation_id=cid, agent=event.agent, skill=event.skill))

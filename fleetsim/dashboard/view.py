@@ -27,6 +27,7 @@ from fleetsim.dashboard.view_scenario import ScenarioFold, ScenarioView
 from fleetsim.dashboard.view_tasks import TaskDetail, TaskFold, TaskRow
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line
+from fleetsim.model.work import Outcome
 from fleetsim.sim import scenario_events
 
 EVENTS_MAX = 20_000
@@ -441,6 +442,8 @@ def _slim(event: Event) -> Event:
         value = getattr(event, member)
         if isinstance(value, Excerpt) and len(value.text) > EXCERPT_CHARS_MAX:
             cut[member] = Excerpt.of(value.text, value.chars)
+        elif isinstance(value, Outcome):
+            cut[member] = value.excerpt(EXCERPT_CHARS_MAX)
         elif isinstance(value, str) and len(value) > EXCERPT_CHARS_MAX:
             cut[member] = value[:EXCERPT_CHARS_MAX]
     return msgspec.structs.replace(event, **cut) if cut else event

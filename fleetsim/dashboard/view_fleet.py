@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from msgspec import structs
+
 from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import Event
 from fleetsim.caller.health import FleetHealth, HealthWord, Thresholds
-from fleetsim.caller.outcome_stats import OutcomeFacts, OutcomeStats
+from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.model.text import one_line
@@ -292,23 +294,12 @@ class FleetFold:
     def outcome(self, event: events.OutcomeDecided) -> None:
         agent = self._of(event)
         told = event.outcome
-        outcome = OutcomeFacts(
-            correlation_id=told.correlation_id,
-            agent=told.agent,
+        outcome = structs.replace(
+            told,
             skill=one_line(told.skill, 100),
             system_actor=one_line(told.system_actor, 100),
-            kind=told.kind,
-            success=told.success,
-            blame=told.blame,
             ended_at=event.at,  # the screen's clock is that of the events
-            duration_ms=told.duration_ms,
             reason=one_line(told.reason, 500),
-            via=told.via,
-            usage=told.usage,
-            cost_usd=told.cost_usd,
-            confidence=told.confidence,
-            cause=told.cause,
-            agent_ms=told.agent_ms,
         )
         if not self._health.fold(outcome):
             return

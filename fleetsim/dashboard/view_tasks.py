@@ -335,18 +335,19 @@ class TaskFold:
         task = self._of(event)
         if task is None or task.row.ended_at is not None:
             return None
-        row, usage, text = task.row, event.usage, neutralise(event.text.text, limit=LIVE_CHARS_MAX)
+        row, outcome = task.row, event.outcome
+        usage, text = outcome.usage, neutralise(outcome.text, limit=LIVE_CHARS_MAX)
         row.ended_at = row.since = event.at
-        row.state, row.via, row.question_id = event.kind.value, event.via.value, None
-        row.origin = one_line(event.system_actor, 100) or row.origin
-        row.success, row.reason = event.success, one_line(event.reason, 500)
-        row.duration_ms, row.cost_usd, row.confidence = event.duration_ms, event.cost_usd, event.confidence
+        row.state, row.via, row.question_id = outcome.kind.value, outcome.via.value, None
+        row.origin = one_line(outcome.system_actor, 100) or row.origin
+        row.success, row.reason = outcome.success, one_line(outcome.reason, 500)
+        row.duration_ms, row.cost_usd, row.confidence = outcome.duration_ms, outcome.cost_usd, outcome.confidence
         if usage is not None and (usage.input_tokens or usage.output_tokens):
             row.tokens = usage.input_tokens, usage.output_tokens
         if text:
-            task.final, task.final_chars = text, event.text.chars
-        row.parts = read.parts(event.parts)
-        row.parts_total = event.parts_total or len(row.parts)
+            task.final, task.final_chars = text, outcome.text_chars
+        row.parts = read.parts(outcome.parts)
+        row.parts_total = outcome.parts_total or len(row.parts)
         if not row.success and row.state != "completed":
             row.last = row.reason or row.last
         else:

@@ -450,16 +450,17 @@ class Hub:
 
     async def _follow_events(self) -> None:
         """Pass events of one part to another: a breaker's to the broker, a webhook's to health."""
-        async with self.events.subscribe(
-            kinds=(*CONDITION_EVENTS, BreakerOpened, BreakerClosed, OutcomeDecided)
-        ) as heard:
+        kinds = (*CONDITION_EVENTS, BreakerOpened, BreakerClosed, OutcomeDecided)
+        async with self.events.subscribe(kinds=kinds) as heard:
             async for batch in heard:
                 changed: dict[str, None] = {}
                 for event in batch:
                     if (agent := event.agent) is None:
                         continue
                     match event:
-                        case BreakerOpened() | BreakerClosed() | OutcomeDecided(cause=Cause.UNREACHABLE):
+                        case (
+                            BreakerOpened() | BreakerClosed() | OutcomeDecided(outcome=Outcome(cause=Cause.UNREACHABLE))
+                        ):
                             self.broker.hurry(agent)
                         case CardFetched():
                             if event.changed:

@@ -45,7 +45,7 @@ from fleetsim.model.call import Operation
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Decision
+from fleetsim.model.work import Decision, Outcome
 from fleetsim.runtime.workers import Workers
 
 OTHER = "other"
@@ -195,8 +195,8 @@ class Metrics:
                 self._delivery(agent, via, "applied").inc()
             case UpdateIgnored(via=via):
                 self._delivery(agent, via, "ignored").inc()
-            case OutcomeDecided():
-                self._end(event, agent)
+            case OutcomeDecided(outcome=outcome):
+                self._end(outcome, agent)
             case WebhookAccepted(duplicate=duplicate, parked=parked):
                 result = "duplicate" if duplicate else "early" if parked else "taken"
                 self._webhooks(agent, result).inc()
@@ -223,16 +223,16 @@ class Metrics:
             case CeremonyMissed(ceremony_id=key, count=count):
                 self._runs(self.ceremony(key), RunStatus.MISSED.value).inc(count)
 
-    def _end(self, event: OutcomeDecided, agent: str) -> None:
-        self._accepted.pop(event.correlation_id or "", None)
-        skill, known = event.skill or "", event.skill == DEFAULT_SKILL or event.skill in self._skills(event.agent or "")
+    def _end(self, outcome: Outcome, agent: str) -> None:
+        self._accepted.pop(outcome.correlation_id, None)
+        skill, known = outcome.skill, outcome.skill == DEFAULT_SKILL or outcome.skill in self._skills(outcome.agent)
         label = self._skill_labels[agent](skill) if known else OTHER
-        self._tasks(agent, label, event.kind.value).inc()
-        if not event.success:
-            self._failures(agent, event.blame.value).inc()
-        self._duration(agent).observe(event.duration_ms / 1000)
-        if event.cost_usd:
-            self._cost(agent).inc(event.cost_usd)
+        self._tasks(agent, label, outcome.kind.value).inc()
+        if not outcome.success:
+            self._failures(agent, outcome.blame.value).inc()
+        self._duration(agent).observe(outcome.duration_ms / 1000)
+        if outcome.cost_usd:
+            self._cost(agent).inc(outcome.cost_usd)
 
     def ceremony(self, ceremony_id: str) -> str:
         """The label of a ceremony: its id, while it has a schedule. Those that fire once are many and gone soon."""

@@ -160,17 +160,17 @@ class Tracing:
 
     def _tell_request(self, event: OutcomeDecided, record: RequestRecord) -> None:
         own, outcome = self._place(record.request), event.outcome
-        about: dict[str, str | int | float] = {OPERATION: "invoke_agent", **_about(record), STATE: event.kind.value}
-        if event.context_id:
-            about[CONVERSATION] = one_line(event.context_id, ID_CHARS_MAX)
-        if event.usage is not None:
-            about |= {INPUT_TOKENS: event.usage.input_tokens, OUTPUT_TOKENS: event.usage.output_tokens}
-        if event.cost_usd is not None:
-            about[COST] = event.cost_usd
+        about: dict[str, str | int | float] = {OPERATION: "invoke_agent", **_about(record), STATE: outcome.kind.value}
+        if outcome.context_id:
+            about[CONVERSATION] = one_line(outcome.context_id, ID_CHARS_MAX)
+        if outcome.usage is not None:
+            about |= {INPUT_TOKENS: outcome.usage.input_tokens, OUTPUT_TOKENS: outcome.usage.output_tokens}
+        if outcome.cost_usd is not None:
+            about[COST] = outcome.cost_usd
         parent, name = self._parent(record.request), f"invoke_agent {record.agent}"
         span = self._begin(name, SpanKind.INTERNAL, own.trace_id, own.span_id, parent, outcome.started_at, about)
-        if not event.success:
-            span.set_attribute(ERROR_TYPE, event.cause.value if event.cause else event.kind.value)
+        if not outcome.success:
+            span.set_attribute(ERROR_TYPE, outcome.cause.value if outcome.cause else outcome.kind.value)
             span.set_status(StatusCode.ERROR)
         span.end(_nanos(outcome.ended_at))
 

@@ -8,10 +8,11 @@ from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.extensions import EffectDelta, Usage
-from fleetsim.model.parts import ListedPart
+from fleetsim.model.parts import ListedPart, noted
 from fleetsim.model.task import TERMINAL, JsonObject, Part, TaskState
 
 ALL = "all"
@@ -250,6 +251,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
     def counts(self) -> bool:
         """Whether it is the agent's: a success, or a failure blamed on it. Everything else is counted beside."""
         return self.success or self.blame is Blame.AGENT
+
+    def excerpt(self, chars_max: int) -> Outcome:
+        """The outcome as events carry it: the first characters of its text, parts without content, no effects."""
+        text, chars = self.text[:chars_max], max(self.text_chars, len(self.text))
+        parts = noted(self.parts)
+        return replace(self, text=text, text_chars=chars, truncated=chars > len(text), parts=parts, effects=())
 
 
 WHOSE: Mapping[Blame, str] = {

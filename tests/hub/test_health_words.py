@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.skills import SkillFailed
 from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, event_classes, from_wire, to_wire
-from fleetsim.caller.events import Event, Excerpt
+from fleetsim.caller.events import Event, Excerpt, OutcomeDecided
 from fleetsim.caller.fleet_events import ConfigLoaded, ConfigReloaded, HealthChanged, WebhooksDegraded
 from fleetsim.dashboard.view import ViewBuilder
 from fleetsim.dashboard.view_fleet import PushState
@@ -21,6 +22,7 @@ from fleetsim.model.extensions import Usage
 from fleetsim.model.task import JsonObject
 from fleetsim.model.work import Cause, OutcomeKind, SkillRequest, UpdateSource
 from fleetsim.testbed.faults import Match, Status
+from tests.caller import ledgers
 from tests.hub.local_hub import LocalHub, local_hub
 
 QUINN = "http://quinn.example:8000"
@@ -158,6 +160,9 @@ VALUES: dict[Any, Any] = {
 
 def sample(kind: type[Event], agent: str) -> Event:
     """One event of that kind, about the agent."""
+    if kind is OutcomeDecided:
+        outcome = ledgers.outcome("c-x", agent=agent, kind=OutcomeKind.FAILED)
+        return OutcomeDecided.of(replace(outcome, blame=Blame.AGENT))
     own = {m.name: VALUES.get(m.kind, ()) for m in PAYLOAD_MEMBERS[kind]}
     return kind(agent=agent, correlation_id="c-x", skill="echo", **own)
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import REGISTRY, generate_latest, parser
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import parser as openmetrics_parser
@@ -26,9 +27,9 @@ from fleetsim.hub.metrics import CEREMONIES_MAX, SKILLS_PER_AGENT_MAX, Metrics
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import FleetsimError
-from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Reply, Request, Runtime
 from fleetsim.runtime.real import running_runtime
+from tests.caller import ledgers
 from tests.hub.local_hub import LocalHub, local_hub, worker
 
 Figures = dict[str, float]
@@ -216,10 +217,7 @@ async def test_openmetrics_is_written_in_the_one_version_there_is(version: str) 
 
 
 def outcome(skill: str, agent: str = "quinn") -> OutcomeDecided:
-    kind = OutcomeKind.COMPLETED
-    return OutcomeDecided(
-        correlation_id=skill, agent=agent, skill=skill, kind=kind, success=True, duration_ms=5, system_actor="user"
-    )
+    return OutcomeDecided.of(replace(ledgers.outcome(skill, agent=agent), skill=skill))
 
 
 async def test_hostile_names_of_skills_are_few_and_harmless(runtime: Runtime) -> None:

@@ -105,7 +105,7 @@ def _told() -> list[Event]:
         (WebhookAccepted(state=None, duplicate=False, parked=False), 4),
         (asked, 5),
         (e.QuestionAnswered(question_id="q", decision="answer", decided_by="me"), 9),
-        (e.OutcomeDecided.of(replace(outcome("c", ended=12), started_at=at(0))), 12),
+        (e.OutcomeDecided.of(replace(outcome("c", ended=12, agent="quinn-2"), started_at=at(0))), 12),
     ]
     return [replace(event, **about("c", seconds)) for event, seconds in events]  # type: ignore[arg-type]
 
