@@ -47,7 +47,7 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderContents:
-    """What the folder holds: ceremonies by id, the file each came from and its keys, and the problems by file."""
+    """The folder's ceremonies by id, the file and the keys of each, and the problems by file."""
 
     ceremonies: Mapping[str, Ceremony] = field(default_factory=dict)
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class CeremonyFolder:
             return await self._poll()
 
     async def take_up(self, path: Path) -> None:
-        """Read one file now, or see that it is gone: whoever wrote or removed it need not wait for the next look."""
+        """Read one file now, or note that it is gone: its writer need not wait for the next look."""
         async with self._lock:
             stamp = await self._files.stamp(path)
             self._watch.note(path, stamp)
@@ -113,7 +113,7 @@ class CeremonyFolder:
         try:
             found += await self._files.listing(self.path, suffixes=SUFFIXES)
         except ConfigError as error:
-            # A fleet without ceremonies has no folder, and that is no trouble; one that was there and is gone is.
+            # A fleet without ceremonies has no folder; only a folder that disappears is an error.
             ours = any(path.parent == self.path for path in self._files_read)
             if ours or not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -212,7 +212,7 @@ class CeremonyExists(FleetsimError):
 
 
 class CeremonyNotFound(UnknownTarget):
-    """There is no ceremony of that id."""
+    """No ceremony has that id."""
 
 
 class CeremonyNotWritable(FleetsimError):
@@ -261,7 +261,7 @@ class CeremonyStore:
         return tuple(self.get(key) for key in sorted(self._folder.contents.ceremonies))
 
     def get(self, ceremony_id: str, *, owner: str | None = None) -> StoredCeremony:
-        """One ceremony in force; with ``owner``, one of theirs, as if there were no others. Raises CeremonyNotFound."""
+        """One ceremony in force; with ``owner``, only one that they own. Raises CeremonyNotFound."""
         contents = self._folder.contents
         ceremony = contents.ceremonies.get(ceremony_id)
         if owner is not None and (ceremony is None or ceremony.created_by != owner):
@@ -313,8 +313,8 @@ class CeremonyStore:
             return self.get(ceremony.ceremony_id)
 
     async def update(self, ceremony_id: str, changes: Mapping[str, Any], *, owner: str | None = None) -> StoredCeremony:
-        """Change keys of a ceremony; None takes one out. What is not named stays, ``enabled`` too. With ``owner`` only
-        one of theirs is there.
+        """Change keys of a ceremony; None removes one. Other keys stay, ``enabled`` too. With ``owner``, only one that
+        they own.
 
         Raises:
             CeremonyNotFound: there is none of that id.

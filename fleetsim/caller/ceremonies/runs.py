@@ -33,7 +33,7 @@ Resolve: TypeAlias = Callable[[str, tuple[str, ...]], tuple[str, ...]]
 """From a skill and targets to the agents that a request goes to. Raises UnknownTarget."""
 
 RUN_MARGIN_S = 60.0
-"""What a run waits beyond its children's own limit, so that their outcomes decide."""
+"""Seconds that a run waits beyond its children's own limit, so that their outcomes decide."""
 
 STORAGE_RETRY_S = 5.0
 ERROR_MAX = 500
@@ -112,7 +112,7 @@ class Runs:
         self._last: dict[str, RunRecord] = {}
 
     async def close(self) -> None:
-        """Follow them no further; the ledger knows which are still going on."""
+        """Stop following the runs; the ledger knows which are still running."""
         await self._workers.close()
 
     def running(self, ceremony_id: str) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ class Runs:
         return tuple(sorted(self._running.get(ceremony_id, ())))
 
     def last(self, ceremony_id: str) -> RunRecord | None:
-        """The run that ended last, or the slot that was let go last."""
+        """The run that ended last, or the slot that was skipped last."""
         return self._last.get(ceremony_id)
 
     def overlaps(self, ceremony: Ceremony) -> bool:
@@ -153,7 +153,7 @@ class Runs:
         return run, requests
 
     def begin(self, ceremony: Ceremony, run: RunRecord) -> None:
-        """A run's slot was claimed and its requests accepted: say so and follow it."""
+        """Publish a run whose slot was claimed and whose requests were accepted, and follow it."""
         claim = run.claim
         self._events.publish(
             CeremonyFired(
@@ -188,8 +188,8 @@ class Runs:
     async def record_not_fired(
         self, ceremony: Ceremony, slot: datetime, status: RunStatus, why: str, count: int
     ) -> None:
-        """Record ``count`` slots that do not fire, the newest of them ``slot``, and say so unless another hub dealt
-        with it. Raises NotAccepting.
+        """Record ``count`` slots that do not fire, the newest of them ``slot``. Publish it unless another hub recorded
+        it first. Raises NotAccepting.
         """
         now = self._runtime.clock.now()
         claim = self._claim(ceremony, slot, "cron")
@@ -227,7 +227,7 @@ class Runs:
         self._workers.start(self._follow_to_end(run, ceremony), name=run.claim.run_id)
 
     async def _follow_to_end(self, run: RunRecord, ceremony: Ceremony | None) -> None:
-        """Wait for all children, at most until their limit has well passed, and say how it went."""
+        """Wait for all children, at most until their limit plus a margin, and publish the result."""
         limit = (ceremony.timeout_s if ceremony else DEFAULT_TIMEOUT_S) + RUN_MARGIN_S
         spent = max(0.0, (self._runtime.clock.now() - run.started_at).total_seconds())
         outcomes: list[Outcome] | None = None
@@ -303,7 +303,7 @@ def verdict(
 
 
 def request_text(ceremony: Ceremony, run_id: str) -> str:
-    """What the agent is told: the ceremony's own text, else the form Workstacean generated."""
+    """The text that the agent receives: the ceremony's own, else the form that Workstacean generated."""
     if ceremony.text:
         return ceremony.text
     targets = json.dumps(list(ceremony.targets), ensure_ascii=False)
@@ -350,7 +350,7 @@ def agents_of(ceremony: Ceremony, resolve: Resolve) -> tuple[tuple[str, ...], tu
 
 
 def dry_run(ceremony: Ceremony, resolve: Resolve) -> dict[str, Any]:
-    """What would be sent if it fired now, and to whom; nothing of a disabled one."""
+    """The requests that the ceremony would send now, and their agents; none if it is disabled."""
     agents, problems = agents_of(ceremony, resolve)
     requests = [child_request(ceremony, "RUN", "REQUEST", agent) for agent in agents if ceremony.enabled]
     return {

@@ -173,7 +173,7 @@ class Scheduler:
         """Fire a ceremony outside its schedule and return the run's id.
 
         Raises:
-            UnknownTarget: there is no such ceremony, it is disabled, or nobody can do its work.
+            UnknownTarget: the ceremony is unknown or disabled, or no agent can do its work.
             CeremonyBusy: its run before is still going and may not overlap.
             NotAccepting: the ledger cannot record it.
         """
@@ -213,7 +213,7 @@ class Scheduler:
             self.follow_folder()
 
     def follow_folder(self) -> None:
-        """Take up what the folder was last read to hold."""
+        """Use the ceremonies that the folder held when it was read last."""
         if self._folder.contents != self._followed:
             self._update_entries()
         elif self._followed.ceremonies and self._judge_targets():
@@ -279,7 +279,7 @@ class Scheduler:
             if old is not None and _times(old.ceremony) == _times(ceremony):
                 old.ceremony, kept[key] = ceremony, old
             elif ceremony.schedule is None:
-                # What fires once may have come while nobody looked; if it fired, its claim is in the ledger.
+                # It may have come due while the hub was down; if it fired, the ledger has its claim.
                 kept[key] = _Entry.of(ceremony, _LONG_AGO)
             else:
                 past = self._past.get(key, now) if old is None else now

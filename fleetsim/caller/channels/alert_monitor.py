@@ -1,6 +1,6 @@
-"""Looks at the fleet every few seconds, and publishes what is wrong and what is not any more (``fleet.alerts``).
+"""Checks the fleet every few seconds, and publishes the alerts that begin and end (``fleet.alerts``).
 
-Whom that is told is the notifier's business.
+The notifier sends them to people.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 15.0
 RECALLED_MAX = 2_000
-"""Events of an earlier run that are looked through for what it told."""
+"""Events of an earlier run that are searched for its alerts."""
 
 
 class FleetFacts(NamedTuple):
@@ -85,12 +85,12 @@ class AlertMonitor:
         await self._workers.close()
 
     async def _recall(self) -> None:
-        """An alert that was delivered before a restart is not sent again, and its recovery still is announced."""
+        """Restore the alerts of before a restart: none is sent twice, and each recovery is announced."""
         try:
             last = await self._ledger.last_seq()
             events = await self._ledger.events(after_seq=last - RECALLED_MAX, limit=RECALLED_MAX)
         except FleetsimError as error:
-            log.warning("alerts of before may be told again: %s", error)
+            log.warning("earlier alerts may be sent again: %s", error)
             return
         for key in self._alerts.recall(
             e for e in events if isinstance(e, AlertRaised | AlertCleared | NoticeDelivered)
@@ -124,7 +124,7 @@ class AlertMonitor:
             if settings.channels:
                 try:
                     self._judge(settings)
-                except Exception:  # one look that failed keeps nobody from the next
+                except Exception:  # one check that failed must not stop the next
                     log.exception("the fleet could not be judged for alerts")
 
     def _judge(self, settings: AlertSettings) -> None:
@@ -134,5 +134,5 @@ class AlertMonitor:
         found = what_holds(settings, facts.snapshot, facts.last_hour, why, facts.conditions)
         for event in self._alerts.judge(found, facts.snapshot.collected_at, settings.cooldown_s):
             self._events.publish(event)
-        # Told of above at least once, also where the next slot fired at once; over from the next look on.
+        # Each was published at least once above, also if the next slot fired at once.
         self._missed = {ceremony: missed for ceremony, missed in self._missed.items() if not missed.over}

@@ -1,4 +1,4 @@
-"""Alerts: what is wrong with the fleet as a whole, told once when it begins and once when it is over. Pure.
+"""Alerts: problems of the fleet as a whole, published once when they begin and once when they end. Pure.
 
 Each look reads the facts from fleet health. An alert is sent once a channel's sink took it; ``Alerts`` remembers
 that, so that it is sent no more often than the cooldown says, and is raised again while no sink took it.
@@ -27,7 +27,7 @@ AGAIN_S = 300.0
 
 
 class AlertKind(StrEnum):
-    """What may be wrong."""
+    """The kinds of problems."""
 
     FAILURE_RATE = "failure_rate"
     COST = "cost"
@@ -38,17 +38,17 @@ class AlertKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertSettings:
-    """``fleet.alerts``: who is told that something is wrong, and from where on. Null is never."""
+    """``fleet.alerts``: the channels that get alerts, and the limits. Null switches a limit off."""
 
     __pydantic_config__: ClassVar[ConfigDict] = DECLARED
     channels: ChannelIds = ()
-    """Channels on which people are told; without any nothing is looked for."""
+    """Channels that get the alerts; without any channel the fleet is not checked."""
     failure_rate_above: Share | None = 0.5
     """An agent that failed at more than this share of its last hour's outcomes."""
     failure_outcomes_min: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 5
     """How many outcomes of that hour it takes to judge by."""
     cost_usd_1d_above: Annotated[float, Field(ge=0, le=1e9, strict=True)] | None = None
-    """A fleet that cost more than so many US dollars in the last 24 hours."""
+    """The fleet cost more than this number of US dollars in the last 24 hours."""
     agent_down_s: Annotated[float, Field(ge=0, le=86_400, strict=True)] | None = 60.0
     """An agent that has been unreachable, left alone after failures, or refusing our credential for so long."""
     orphaned_skills: bool = True
@@ -60,7 +60,7 @@ class AlertSettings:
 
 
 class AlertKey(NamedTuple):
-    """What an alert is about: an agent, a skill, a ceremony, or nothing in particular."""
+    """The subject of an alert: an agent, a skill, a ceremony, or the whole fleet."""
 
     kind: AlertKind
     subject: str = ""
@@ -79,7 +79,7 @@ class AlertKey(NamedTuple):
 
 
 class AlertFacts(NamedTuple):
-    """What holds now, each with its figures; ``undecided`` is what nobody can tell at the moment."""
+    """The problems of this moment with their figures; ``undecided`` ones may hold or not."""
 
     holding: Mapping[AlertKey, str]
     undecided: Collection[AlertKey] = ()
@@ -92,7 +92,7 @@ def what_holds(
     missed: Mapping[str, str],
     conditions: Mapping[str, Condition],
 ) -> AlertFacts:
-    """What is wrong at the moment of ``snapshot``.
+    """The problems of the fleet at the moment of ``snapshot``.
 
     ``conditions`` are those of the agents that take work; ``missed`` are ceremonies and why. An agent is down if it
     would take no work; one that is not yet known, or has not been down for long enough, is neither down nor up.
@@ -180,13 +180,13 @@ class Alerts:
             state.delivered, state.delivered_at = True, at
 
     def forget_agents_but(self, agents: Collection[str]) -> None:
-        """Tell no more of agents that were removed or paused: whoever did that knows."""
+        """Drop the alerts about agents that were removed or paused."""
         about = {AlertKind.AGENT_DOWN, AlertKind.FAILURE_RATE}
         for key in [key for key in self._states if key.kind in about and key.subject not in agents]:
             del self._states[key]
 
     def judge(self, facts: AlertFacts, now: datetime, cooldown_s: float) -> tuple[AlertRaised | AlertCleared, ...]:
-        """What there is to tell at ``now``."""
+        """The alerts that begin or end at ``now``."""
         news: list[AlertRaised | AlertCleared] = []
         for key, detail in facts.holding.items():
             state = self._states.setdefault(key, _State())

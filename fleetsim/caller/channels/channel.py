@@ -62,7 +62,7 @@ class Sink:
 
 
 def channel_doubt(channels: Mapping[str, Channel], channel_id: str, owner: str) -> str:
-    """Why nobody is told on the channel that a ceremony of ``owner`` names; empty if somebody is.
+    """Why the channel that a ceremony of ``owner`` names notifies nobody; "" if it does.
 
     Where agents.yaml has no channels there is no doubt: the ceremonies of the seeds name those of another program.
     """

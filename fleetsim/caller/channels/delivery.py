@@ -1,7 +1,7 @@
 """Delivering notices: each sink has a queue of its own, so that one that fails holds up nothing and nobody else.
 
-Nothing here is waited for by whoever has something to tell. A webhook is tried again as the agents' webhooks are; a
-command is run once. What became of each notice is an event, and each sink says how it has fared.
+A caller queues a notice and does not wait. A webhook is retried as the agents' webhooks are; a
+command runs once. Each delivery or failure is an event, and each sink counts them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WAITING_MAX = 100
 """Notices that wait for one sink; beyond, the oldest is left out."""
 
 APART_S, BURST = 2.0, 5.0
-"""So many notices at once, then one in so many seconds: what Discord takes, and more than a person reads."""
+"""Each sink gets at most ``BURST`` notices at once, then one per ``APART_S`` seconds: Discord's limit."""
 
 CLOSE_S = 3.0
 TEST_S = 12.0
@@ -81,7 +81,7 @@ class ChannelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkResult:
-    """What became of one notice at one sink; ``reason`` is empty if it arrived."""
+    """The delivery of one notice to one sink; ``reason`` is empty if it arrived."""
 
     sink: str
     attempts: int = 1
@@ -90,7 +90,7 @@ class SinkResult:
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """The notices of one sink, oldest first, and its figures."""
+    """The notices that wait for one sink, oldest first, and its figures."""
 
     channel_id: str
     sink: Sink
@@ -118,13 +118,13 @@ class Channels:
     async def __aexit__(self, *_: object) -> None:
         try:
             await self._workers.drain(CLOSE_S)
-        finally:  # whoever stops the hub may not wait so long
+        finally:  # the person who stops the hub may not wait that long
             if lost := sum(len(queue.waiting) for queue in self._queues.values()):
                 log.warning("%d notices were not delivered before the hub stopped", lost)
             await self._workers.close()
 
     def apply(self, channels: Mapping[str, Channel]) -> None:
-        """Take over what agents.yaml says now. A sink that stays keeps its queue and figures; the others end."""
+        """Use the channels of a new agents.yaml. A sink that is still there keeps its queue and figures."""
         kept: dict[tuple[str, Sink], _Queue] = {}
         for key, channel in channels.items():
             for sink in channel.sinks:
@@ -147,9 +147,9 @@ class Channels:
         return tuple(rows)
 
     def send(self, channel_id: str, notice: Notice, *, owner: str = OPERATOR) -> None:
-        """Have every sink of the channel told, soon; nothing is waited for.
+        """Queue a notice for every sink of the channel, without waiting.
 
-        A channel that is not configured tells nobody: the ceremonies of the seeds name those of another program. One
+        An unknown channel is ignored: the ceremonies of the seeds name channels of another program. A channel
         that ``owner`` may not use is an event.
         """
         channel = self.in_force.get(channel_id)
@@ -168,10 +168,10 @@ class Channels:
                 queue.worker = self._workers.start(self._serve(queue), name=f"{channel_id} {sink.kind.value}")
 
     async def test(self, channel_id: str) -> tuple[SinkResult, ...]:
-        """Tell every sink of the channel that this is a test, once and now, and how that went.
+        """Send a test notice to every sink of the channel, once and now; the result of each.
 
         Raises:
-            UnknownTarget: there is no such channel.
+            UnknownTarget: the channel is unknown.
         """
         channel = self.in_force.get(channel_id)
         if channel is None:
@@ -199,7 +199,7 @@ class Channels:
         return result
 
     async def _serve(self, queue: _Queue) -> None:
-        """Tell a sink what waits for it, one at a time, until there is nothing."""
+        """Send a sink its waiting notices, one at a time, until none is left."""
         while queue.waiting:
             await queue.rate.turn()
             notice = queue.waiting[0]
@@ -209,7 +209,7 @@ class Channels:
             self._note(queue, notice, result)
 
     async def _tell(self, queue: _Queue, notice: Notice, *, retried: bool) -> SinkResult:
-        """Never raises for a bad sink."""
+        """Deliver one notice. Never raises for a bad sink."""
         try:
             attempts, reason = await self._deliver(queue.sink, queue.channel_id, notice, retried=retried)
         except Exception as error:  # whatever a sink makes of a notice is its own trouble and nobody else's
@@ -218,7 +218,7 @@ class Channels:
         return SinkResult(sink=queue.sink.shown, attempts=attempts, reason=one_line(reason, REASON_CHARS_MAX))
 
     async def _deliver(self, sink: Sink, channel_id: str, notice: Notice, *, retried: bool) -> tuple[int, str]:
-        """How often it was tried, and why it did not arrive."""
+        """The number of attempts, and the reason if it did not arrive."""
         match sink.kind:
             case SinkKind.LOG:
                 log.info("channel %s: %s", channel_id, put.log_line(notice))
@@ -337,8 +337,8 @@ class Notifier:
                 for event in batch:
                     try:
                         await self._tell(event)
-                    except Exception:  # that people are not told of one thing keeps nobody from the next
-                        log.exception("nobody was told of event %d", event.seq)
+                    except Exception:  # one event that fails must not stop the next
+                        log.exception("no notice was sent for event %d", event.seq)
 
     async def _tell(self, event: Event) -> None:
         match event:
@@ -358,11 +358,11 @@ class Notifier:
                     self._channels.send(channel, put.of_alert(event))
 
     async def _outcomes(self, correlation_ids: tuple[str, ...]) -> tuple[Outcome, ...]:
-        """Those that can be read: a run is told of although the ledger has trouble."""
+        """The outcomes that can be read: a notice of a run is sent even while the ledger refuses reads."""
         found = []
         for correlation_id in correlation_ids:
             try:
                 found.append(await self._outcome(correlation_id))
             except FleetsimError as error:
-                log.warning("the outcome of %s cannot be told: %s", correlation_id, error)
+                log.warning("the notice lacks the outcome of %s: %s", correlation_id, error)
         return tuple(outcome for outcome in found if outcome is not None)

@@ -86,7 +86,7 @@ class CommandSinkFile(_File):
 
 
 class DesktopSinkFile(_File):
-    """A notification on the screen of whoever runs the hub."""
+    """A notification on the screen of the machine that runs the hub."""
 
     kind: Literal["desktop"]
     """A notification on this machine's desktop (notify-send, or macOS's own)."""
@@ -104,7 +104,7 @@ class ChannelFile(_File):
     """One entry of ``channels``."""
 
     sinks: Annotated[list[SinkFile], Field(min_length=1, max_length=SINKS_MAX)]
-    """Where people are told; each gets every notice."""
+    """The sinks of the channel; each gets every notice."""
     agents: Annotated[list[_Agent], Field(max_length=100)] = []
     """Agents whose own ceremonies may use the channel; without any, only the operator's may."""
 
@@ -117,7 +117,7 @@ class ChannelFile(_File):
 def problems_of(
     written: YamlDocument, path: Path, channel: ChannelFile, env: Mapping[str, str]
 ) -> Iterator[ConfigError]:
-    """What types alone do not catch in the channel at ``path``; no address and no secret is repeated."""
+    """The problems that types do not catch in the channel at ``path``; none repeats an address or a secret."""
     for at, sink in enumerate(channel.sinks):
         here = (*path, "sinks", at)
         match sink:
@@ -133,7 +133,7 @@ def problems_of(
 
 
 def link_problem(link: str) -> str:
-    """What is wrong with a link that everybody on a channel reads, empty if nothing: it holds no credential."""
+    """The problem of a link that everybody on a channel reads, or ""; it must not hold a credential."""
     filled = link.replace("{questionId}", "q").replace("{correlationId}", "c")
     if "{" in filled or "}" in filled:
         return "'question_link' takes {questionId} and {correlationId} alone"

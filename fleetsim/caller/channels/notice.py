@@ -29,7 +29,7 @@ from fleetsim.model.work import Outcome, QuestionKind
 
 HEADLINE_CHARS_MAX = 200
 TEXT_CHARS_MAX = 1_000
-"""What Workstacean told of a result."""
+"""The length of a result in Workstacean's notices."""
 
 DISCORD_UNITS_MAX = 2_000
 """Characters of a message, counted as UTF-16 has them so that no reading of Discord's limit is passed."""
@@ -40,7 +40,7 @@ _SUPPRESS_EMBEDS = 4
 
 
 class Tone(StrEnum):
-    """What kind of news it is; the value is shown before the headline."""
+    """The kind of news; its value is shown before the headline."""
 
     GOOD = "✓"
     BAD = "✗"
@@ -118,7 +118,7 @@ def webhook(notice: Notice, channel_id: str) -> dict[str, Any]:
 
 
 def _chat(notice: Notice, text: str) -> str:
-    """Markdown of which nothing that was said is a part: inside code marks, without the character that closes them."""
+    """Markdown with all quoted text inside code marks; the character that closes them is replaced."""
     blocks = [_code(_headline(notice))]
     if text:
         blocks.append(f"```\n{text.replace('`', _TICK)}\n```")
@@ -141,7 +141,7 @@ _ANSWERS_MAX = 10
 
 
 def of_run(event: CeremonyCompleted, outcomes: Sequence[Outcome]) -> Notice:
-    """How a ceremony's run went: name, status, skill, who did it, how long it took, and what was answered."""
+    """The end of a ceremony's run: name, status, skill, agents, duration and answers."""
     agents = ", ".join(dict.fromkeys(outcome.agent for outcome in outcomes)) or "nobody"
     lasted = "" if event.duration_ms is None else f" in {event.duration_ms / 1000:.1f} s"
     headline = f"{_name(event)}: {event.status}{lasted} ({one_line(event.skill or '', 60)}, {one_line(agents, 60)})"
@@ -196,7 +196,7 @@ def of_slot(event: CeremonyLate | CeremonyMissed | CeremonySkipped) -> Notice:
 
 
 def of_question(event: QuestionAsked | QuestionOverdue | QuestionExpired, link: str = "") -> Notice:
-    """What an agent waits for, with the command that answers it; that it still waits; that nobody answered in time.
+    """A question with the command that answers it, a reminder, or the note that it expired.
 
     In ``link`` the question's and the request's id are filled in; it leads to whatever the operator has there.
     """
@@ -233,7 +233,7 @@ def of_question(event: QuestionAsked | QuestionOverdue | QuestionExpired, link: 
 
 
 def of_alert(event: AlertRaised | AlertCleared) -> Notice:
-    """Something is wrong with the fleet, or not any more."""
+    """The begin or the end of a problem of the fleet."""
     key, raised = AlertKey(AlertKind(event.kind), event.subject), isinstance(event, AlertRaised)
     lasted_s = (event.at - (event.since or event.at)).total_seconds()
     lasted = f" (it lasted {_minutes(lasted_s)})" if lasted_s >= 60 else ""
@@ -263,7 +263,7 @@ def _name(event: CeremonyCompleted | CeremonyLate | CeremonyMissed | CeremonySki
 
 
 def _answers(outcomes: Sequence[Outcome]) -> str:
-    """What was answered, or why it was not; of several agents a part of each."""
+    """The answers, or the reasons of failures; with several agents an excerpt of each."""
     said = [(outcome.agent, outcome.text.strip() or outcome.reason) for outcome in outcomes[:_ANSWERS_MAX]]
     if len(said) <= 1:
         return said[0][1] if said else ""

@@ -1,4 +1,4 @@
-"""What the caller must never forget.
+"""The caller's durable memory.
 
 ``records`` are the values and ``bodies`` their JSON; ``interface.Ledger`` is what the caller may ask for. ``sqlite`` is
 the form that keeps them in a file or in memory; a simulation runs it without threads.

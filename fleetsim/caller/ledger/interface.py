@@ -104,7 +104,7 @@ class Ledger(Protocol):
         ...
 
     async def prune(self, now: datetime) -> int:
-        """Delete some of what is older than ``keep_s`` at ``now``; how many outcomes. ``close`` calls it regularly."""
+        """Delete some rows older than ``keep_s`` at ``now``; the number of outcomes. ``close`` does it regularly."""
         ...
 
     async def keep_webhook(self, webhook: EarlyWebhook) -> bool:
@@ -182,7 +182,7 @@ class Ledger(Protocol):
         ...
 
     def outcome_facts(self, *, since: datetime, page: int = 5_000) -> AsyncIterator[tuple[OutcomeFacts, ...]]:
-        """What health counts of the outcomes that ended at or after ``since``, in pages, oldest first."""
+        """The facts that health counts, of outcomes that ended at or after ``since``, in pages, oldest first."""
         ...
 
     async def last_outcome(

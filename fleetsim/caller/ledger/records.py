@@ -1,4 +1,4 @@
-"""What the caller must never forget, as values, and how the ledger refuses. Pure: ``sqlite.Ledger`` keeps them."""
+"""The values that a ledger keeps, and its errors. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LedgerCopied(ConfigError):
 
 
 class LedgerLocked(ConfigError):
-    """Another process has the ledger open; ``pid`` is its number, None if it cannot be told."""
+    """Another process has the ledger open; ``pid`` is its number, None if it is unknown."""
 
     def __init__(self, message: str, *, pid: int | None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -68,8 +68,8 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     inside the send. ``bound_at`` is when the agent's first word bound it to a task. ``answers`` counts the answers
     the agent took, ``over`` names the questions that are over, the last one last, and ``over_at`` is when the agent
     set the status with the last one in its message; ``message_id`` stays the same over every retry of the first send.
-    ``earlier`` is, of a follow-up, how its task stood before (``caller/track.py``); ``warnings`` are for whoever
-    asked. ``shortened``: the caller asked for less time than is configured. ``rejected``: it is canceled because
+    ``earlier`` is, of a follow-up, how its task stood before (``caller/track.py``); ``warnings`` are for the
+    requester. ``shortened``: the caller asked for less time than is configured. ``rejected``: it is canceled because
     somebody rejected the agent's question.
     ``agent_s`` are the seconds the agent has had it so far, and ``agent_since`` is since when it has it again; None
     while the request waits to leave, or for a person.
@@ -80,7 +80,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     now ("" in records older than this field).
 
     ``hint`` is the ``skillHint`` that goes out, decided at dispatch too: "" for none, None in records older than this
-    field, whose agent is told the ``skill`` they are booked under.
+    field, whose agent gets the ``skill`` they are booked under.
     """
 
     request: SkillRequest
@@ -123,7 +123,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
 
 
 class RequestNote(NamedTuple):
-    """How one request came and went out: what can be told of many without reading all of each."""
+    """How one request came and went out: a summary that does not need the whole record."""
 
     correlation_id: str
     agent: str
@@ -149,7 +149,7 @@ class EarlyWebhook(Struct, frozen=True, kw_only=True):
 
 
 class QuestionState(StrEnum):
-    """What became of a question."""
+    """The states of a question."""
 
     OPEN = "open"
     ANSWERED = "answered"

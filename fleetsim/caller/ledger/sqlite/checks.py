@@ -73,7 +73,7 @@ def _chain_damage(connection: sqlite3.Connection, limit: int) -> str | None:
 # -- the write-ahead log ----------------------------------------------------------------------------------------
 # SQLite applies the log up to the first frame whose checksum is wrong and drops the rest. After a power cut that is
 # right: the rest is one transaction that was never acknowledged. After a flipped bit it silently drops transactions
-# that were. The two can be told apart: with a sync at every commit, at most one transaction lies behind the last good
+# that were. The two differ: with a sync at every commit, at most one transaction lies behind the last good
 # one, so anything that follows the end of that one was acknowledged.
 # Source: https://www.sqlite.org/fileformat2.html#the_write_ahead_log
 
@@ -93,7 +93,7 @@ class WalState:
 
 
 def inspect(wal: Path) -> WalState:
-    """What a log holds; a missing or empty one holds nothing. Raises OSError if it cannot be read."""
+    """Inspect a log; a missing or empty one has no frames. Raises OSError if it cannot be read."""
     try:
         handle = os.open(wal, os.O_RDONLY)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Opening the ledger's file: who may, whether it is one, with which settings, and the witness beside it.
+"""Open the ledger's file: its lock, checks and settings, and the witness beside it.
 
 The folder is 0700 and the file 0600. A lock file beside it carries the pid of the process that has it
 open. A file that is not a whole ledger is refused, never replaced.
@@ -92,7 +92,7 @@ def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float,
 
 
 def open_to_read(path: Path, busy_s: float) -> Database:
-    """A ledger for whoever only looks, be a hub at work on it or not: nothing is locked, made, migrated or changed.
+    """Open a ledger to read only, even while a hub uses it: this locks, creates, migrates and changes no file.
 
     Raises:
         LedgerDamaged: it is not a ledger, or not whole.
@@ -169,7 +169,7 @@ class FileGuard:
 
 
 def _check_outside(path: Path) -> None:
-    """What can be seen without opening, since opening changes the write-ahead log."""
+    """Check the bytes of the files first, since opening changes the write-ahead log."""
     with path.open("rb") as file:
         start = file.read(len(MAGIC))
     if start and start != MAGIC:
@@ -280,7 +280,7 @@ class Lock:
         self._handle = handle
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         with suppress(OSError):
             os.ftruncate(self._handle, 0)
         os.close(self._handle)
@@ -403,14 +403,14 @@ class HighWaterMark:
         return {table: seen[table] - now[table] for table in TABLES if seen.get(table, 0) > now[table]}
 
     def look(self, connection: sqlite3.Connection) -> None:
-        """Take the numbers inside the transaction that is about to be committed."""
+        """Read the numbers inside the transaction, before it is committed."""
         self._line = write_line(progress(connection))
 
     def note(self) -> None:
-        """Write them, now that it is. The witness is no promise: a failure is let go."""
+        """Write them after the commit. A failure is ignored: the witness may lag behind."""
         with suppress(OSError):
             os.pwrite(self._handle, self._line, 0)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._handle)

@@ -1,7 +1,7 @@
 """Making a new ledger of what can be read of a damaged one. The old one is kept, whatever happens.
 
 Rows are taken over only if their sums are right. Where the damage took one half of something, the rest is
-made safe rather than complete: nothing is ever sent a second time because of a salvage.
+made safe rather than complete: a salvage never leads to a second sending.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ KEYS = {
     "cards": "agent",
     "events": "seq",
 }
-"""What names a row, in the order in which tables are filled."""
+"""The key of each table, in the order in which the tables are filled."""
 
 _LOST = "its outcome was lost when the ledger was damaged; it may have run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SalvageReport:
-    """What a salvage did. ``kept`` and ``unreadable`` count rows by table; ``old`` is where the damaged file is.
+    """The result of a salvage. ``kept`` and ``unreadable`` count rows by table; ``old`` is where the damaged file is.
 
     ``made_up`` outcomes stand in for lost ones (kind ``unknown``), and requests for those whose outcome alone
     was left. ``careful`` requests count as sent, since nobody can tell any more.
@@ -64,8 +64,8 @@ def salvage(path: Path, now: datetime) -> SalvageReport:
 
     Raises:
         LedgerLocked: a process has it open.
-        LedgerDamaged: not one row can be read; nothing was changed.
-        ConfigError: there is no such file, or no room for the new one.
+        LedgerDamaged: no row can be read; the file was not changed.
+        ConfigError: the file is missing, or the disk has no room for the new one.
     """
     if not path.exists():
         raise ConfigError(f"there is no ledger {path}")

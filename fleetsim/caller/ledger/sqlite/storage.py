@@ -1,4 +1,4 @@
-"""Transactions on one connection, and who runs them: a thread with group commit, or the caller itself.
+"""Transactions on one connection, run by a thread with group commit or by the caller itself.
 
 Both forms run the same ``Transactions``: groups, savepoints, and what a failure undoes and for whom. They differ
 only in who waits for the disk. The in-process form has no thread, so that a simulation's virtual clock never
@@ -44,7 +44,7 @@ _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def explain(error: Exception) -> Exception:
-    """What to raise for ``error``: NotAccepting or LedgerDamaged if SQLite says so, else the same."""
+    """Convert an error of SQLite: NotAccepting if it passes by itself, LedgerDamaged for damage, else the same."""
     primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if primary in _REASONS:
         return NotAccepting(
@@ -57,7 +57,7 @@ def explain(error: Exception) -> Exception:
 
 
 class Guard(Protocol):
-    """What stands at every transaction's door."""
+    """Checks before and after each transaction."""
 
     def ready(self) -> None:
         """Raise NotAccepting if nothing may be written now."""
@@ -142,7 +142,7 @@ class Transactions:
     def _overwrite(self) -> None:
         """Commit nothing, over what a failed commit may have left in the log.
 
-        If the sync failed, the log holds the whole transaction all the same, and the next start would find
+        If the sync failed, the log still holds the whole transaction, and the next start would find
         what was refused here. Writing in its place needs no new space, so it works on a full disk too.
         """
         with suppress(sqlite3.Error):
@@ -281,7 +281,7 @@ class _Lane:
         self._pending_max = pending_max
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._work: Callable[[Sequence[Operation[Any]]], list[Result]] | None = None
-        # A daemon: a program that forgot to close the ledger may end all the same, as if it had been killed.
+        # A daemon: a program that forgot to close the ledger can end, as if it had been killed.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self, work: Callable[[Sequence[Operation[Any]]], list[Result]]) -> None:
@@ -313,13 +313,13 @@ class _Lane:
                 continue
             try:
                 results = self._work([job.operation for job in jobs])
-            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+            except BaseException as error:  # noqa: BLE001 - the caller that waits gets it
                 results = [(None, error)] * len(jobs)
             with suppress(RuntimeError):  # the loop is gone, and with it everyone who waited
                 self._loop.call_soon_threadsafe(self._resolve, jobs, results)
 
     def _resolve(self, jobs: Sequence[_Job], results: Sequence[Result]) -> None:
-        """Tell who waits; on the loop."""
+        """Resolve the futures; runs on the loop."""
         for job, (value, error) in zip(jobs, results, strict=True):
             if job.done.done():
                 continue
@@ -412,7 +412,7 @@ class ThreadedStorage:
 
 
 def _let_go(opening: asyncio.Future[Database]) -> None:
-    """Close what was opened for somebody who did not wait for it."""
+    """Close a database whose opener was cancelled."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 
@@ -425,5 +425,5 @@ def _note(error: BaseException | None) -> None:
 def _read(connection: Connection, operation: Operation[Any]) -> Result:
     try:
         return operation(connection), None
-    except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+    except Exception as error:  # noqa: BLE001 - the caller that waits gets it
         return None, explain(error)

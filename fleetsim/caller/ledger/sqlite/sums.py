@@ -26,7 +26,7 @@ SUMMED = {
     "cards": "agent, fetched_at, body",
     "events": "seq, at, topic, body",
 }
-"""What the sum of each table's rows covers, in order. Outcomes are also linked into a chain (``link``)."""
+"""The columns that the sum of a row covers, in order. Outcomes are also linked into a chain (``link``)."""
 
 
 def row_sum(table: str, *columns: object) -> int:
