@@ -7,7 +7,7 @@ end. The invariants use the later ones, which alone are in the journal.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -183,6 +183,7 @@ class Run:
         self.memory: list[tuple[MemoryCounted, int]] = []
         """Each count of the memory, with the requests in flight at that moment."""
         self.troubles: list[TroubleSpan] = []
+        self._lasting: dict[tuple[str, str | None], deque[TroubleSpan]] = defaultdict(deque)
         self.health: dict[str, list[tuple[float, str]]] = defaultdict(list)
         """By agent, the seconds at which its health became another."""
         self.ceremonies: dict[str, CeremonyRun] = {}
@@ -391,13 +392,13 @@ class Run:
 
     def _trouble_began(self, at_s: float, line: int, event: TroubleBegan) -> None:
         self.troubles.append(TroubleSpan(event.fault, event.agent, event.said, at_s, line))
+        self._lasting[event.fault, event.agent].append(self.troubles[-1])
 
     def _trouble_ended(self, at_s: float, line: int, event: TroubleEnded) -> None:
         """The oldest of its kind at that agent is over."""
-        for trouble in self.troubles:
-            if trouble.ends_s is None and (trouble.fault, trouble.agent) == (event.fault, event.agent):
-                trouble.ends_s, trouble.ends_line = at_s, line
-                return
+        if lasting := self._lasting[event.fault, event.agent]:
+            trouble = lasting.popleft()
+            trouble.ends_s, trouble.ends_line = at_s, line
 
     def _looked(self, at_s: float, line: int, event: HealthLooked) -> None:
         self._all[HealthLooked].append(event)

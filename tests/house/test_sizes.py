@@ -26,7 +26,7 @@ BUDGET = {
     "model": 2_895,
     "pytest_plugin": 520,
     "runtime": 5_506,
-    "sim": 7_978,
+    "sim": 7_979,
     "testbed": 2_381,
     "wire": 2_925,
 }
