@@ -61,7 +61,6 @@ class AgentUnderTest:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """The card's capabilities; empty if it has none."""
         return mapping(self.card.get("capabilities"))
 
     @property
@@ -75,7 +74,7 @@ class AgentUnderTest:
         return self.capabilities.get("pushNotifications") is True
 
     def skills(self) -> list[Mapping[str, Any]]:
-        """The card's skills, without entries that are no objects."""
+        """The card's skills that are objects."""
         return [skill for skill in map(mapping, listed(self.card.get("skills"))) if skill]
 
     def interfaces(self) -> Iterator[tuple[str, str]]:
@@ -103,7 +102,6 @@ class AgentUnderTest:
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port of the configured address."""
         given = urlsplit(self.target.url)
         return f"{given.scheme}://{given.netloc}"
 
@@ -263,7 +261,7 @@ async def _read_cards(agent: AgentUnderTest) -> None:
         if read.status in {401, 403} and agent.target.headers:
             read = await agent.exchange("GET", url)
         agent.card_reads[url] = read
-        if there := agent.redirected(read):  # which is C-01's to tell; what is there is judged all the same
+        if there := agent.redirected(read):  # C-01 reports the redirect; the card behind it is judged
             read = await agent.exchange("GET", there)
         if not agent.card and read.status == 200 and "name" in mapping(read.value):
             agent.card, agent.card_at = mapping(read.value), url
@@ -310,7 +308,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the check may do and knows beforehand. Times in seconds.
+    """Permissions and prior knowledge of a check. Times in seconds.
 
     ``reply_s`` limits the wait for the card, for each reply and for the first event of a stream; a probe may take three
     times as long.
@@ -390,7 +388,6 @@ class AgentLog:
         return self._count
 
     def since(self, count: int) -> list[str]:
-        """The lines kept after the first ``count``."""
         return list(self._kept)[-(self._count - count) :] if self._count > count else []
 
 
@@ -399,9 +396,7 @@ class Internals(Protocol):
 
     log: AgentLog
 
-    async def collect(self) -> None:
-        """Run the garbage collector where the agent runs."""
-        ...
+    async def collect(self) -> None: ...
 
     def holds(self, task_id: str) -> bool | None:
         """Whether its store has that task; None if its store is unknown."""
@@ -416,7 +411,6 @@ class LocalInternals:
         self._store = store
 
     async def collect(self) -> None:
-        """Run the garbage collector of this process, which is the agent's."""
         gc.collect()
 
     def holds(self, task_id: str) -> bool | None:

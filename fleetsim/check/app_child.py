@@ -1,9 +1,9 @@
-"""The process that an agent runs in for ``fleetsim check --app``: started by ``app_parent``, which holds the other end.
+"""The process that an agent runs in for ``fleetsim check --app``. ``app_parent`` starts it and holds the other end.
 
-One agent, imported as its author's server would, and one line of JSON for all that is said about it. Either it is
-served by uvicorn on a free port in real time, or the rows that need hours are probed here, with every clock of the
-process on virtual time. The agent may end this process, hang in it or print what it likes: nothing of the report
-is made here but findings, and whoever started it puts an end to it.
+It imports one agent as a server would, and exchanges lines of JSON with its parent. It either serves the agent with
+uvicorn on a free port in real time, or probes the rows that need hours, with every clock of the process on virtual
+time. The agent may end this process, hang in it or print anything: only findings leave it, and the parent kills it at
+the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ORIGIN = "http://127.0.0.1:9000"
 
 
 class CannotRun(Exception):
-    """The agent cannot be run, in words, with the next step."""
+    """The agent cannot be run; the text says why, ``hint`` is the next step."""
 
     def __init__(self, text: str, hint: str) -> None:
         super().__init__(text)
@@ -43,7 +43,7 @@ class CannotRun(Exception):
 
 
 class ParentLine:
-    """The end of the line to whoever started this process. Lines are JSON objects."""
+    """The connection to the parent process. Lines are JSON objects."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
@@ -52,12 +52,12 @@ class ParentLine:
         self._lock = threading.Lock()
 
     def send(self, **message: Any) -> None:
-        """Send one message; nobody there any more is no matter."""
+        """Send one message; ignores that the parent has gone."""
         with self._lock, suppress(OSError):
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def read(self) -> dict[str, Any]:
-        """The next line. Ends the process when nobody is there any more."""
+        """The next line. Ends the process if the parent has gone."""
         line = b""
         with suppress(OSError):  # the other end was killed while something was on its way to it
             line = self._lines.readline()
@@ -67,13 +67,13 @@ class ParentLine:
         return message
 
     def fail(self, text: str, hint: str) -> NoReturn:
-        """Say why there is no agent, and end."""
+        """Report why the agent cannot run, and end the process."""
         self.send(failed=text, hint=hint)
         os._exit(1)
 
 
 def main(fd: int) -> NoReturn:
-    """Do the job that the first line tells, and end the process whatever threads the agent has left."""
+    """Do the job of the first line, and end the process even if threads of the agent still run."""
     parent = ParentLine(fd)
     job = parent.read()
     faulthandler.register(signal.SIGUSR1, all_threads=False)
@@ -87,14 +87,14 @@ def main(fd: int) -> NoReturn:
             _skip_hours(parent, job)
     except CannotRun as error:
         parent.fail(str(error), error.hint)
-    except BaseException as error:  # noqa: BLE001 - whatever the agent raised, it is told
+    except BaseException as error:  # noqa: BLE001 - any error of the agent is reported
         hint = f"run it by itself first: python -m uvicorn {job['app']}"
         parent.fail(f"{job['app']} ended with {_in_one_line(error)}", hint)
     os._exit(0)
 
 
 def follow_commands(parent: ParentLine, stop: list[Callable[[], None]]) -> NoReturn:
-    """Do what is asked, whatever the agent is at; the process ends when nobody is there to ask."""
+    """Execute the parent's commands at any time; ends the process if the parent has gone."""
     while True:
         command = parent.read()["ask"]
         if command == "collect":
@@ -108,7 +108,7 @@ def follow_commands(parent: ParentLine, stop: list[Callable[[], None]]) -> NoRet
 
 
 def load(spec: str) -> Any:
-    """What ``MODULE:ATTR`` names; ``()`` behind a name calls it. Raises CannotRun."""
+    """The object that ``MODULE:ATTR`` names; ``()`` behind a name calls it. Raises CannotRun."""
     fits = SPEC.fullmatch(spec)
     if fits is None or fits[1].endswith(".py"):
         raise CannotRun(*_no_spec(spec))
@@ -166,7 +166,7 @@ def _what_there_is(module: str, found: Any, name: str) -> str:
 
 
 async def application(spec: str, found: Any) -> Any:
-    """The ASGI application behind what was named. Raises CannotRun."""
+    """The ASGI application that the object is or makes. Raises CannotRun."""
     if inspect.isawaitable(found):
         found = await found
     if hasattr(found, "wsgi_app"):
@@ -188,7 +188,7 @@ def _required(parameter: inspect.Parameter) -> bool:
 
 
 def store(spec: str) -> object:
-    """The store that was named; None without a name. Raises CannotRun."""
+    """The named store; None without a name. Raises CannotRun."""
     from fleetsim.check.agent_under_test import is_store
 
     if not spec:
@@ -236,7 +236,7 @@ def _serve(parent: ParentLine, job: dict[str, Any], stop: list[Callable[[], None
 
 
 async def _serve_app(spec: str, named: Any, up: Callable[[str], None], stop: list[Callable[[], None]]) -> None:
-    # uvicorn as it comes, and not our own agent's server: what a server does for an agent is part of what is judged.
+    # Plain uvicorn, not the server of our own agent: the check judges the agent together with a usual server.
     import uvicorn
 
     from fleetsim.runtime.server import listen
@@ -251,8 +251,8 @@ async def _serve_app(spec: str, named: Any, up: Callable[[str], None], stop: lis
                 up(f"http://127.0.0.1:{listener.getsockname()[1]}")
 
     app = await application(spec, named)
-    complaints = _Complaints()
-    logging.getLogger("uvicorn.error").addHandler(complaints)
+    start_errors = _StartErrors()
+    logging.getLogger("uvicorn.error").addHandler(start_errors)
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACEFUL_S)
     listener = listen("127.0.0.1", 0)
     server = Served(config)
@@ -260,11 +260,13 @@ async def _serve_app(spec: str, named: Any, up: Callable[[str], None], stop: lis
     with suppress(SystemExit):  # uvicorn's way to say that the start-up failed
         await server.serve(sockets=[listener])
     if not server.started:
-        raise CannotRun(f"{spec} did not start: {complaints.last or 'its lifespan failed'}", "its lifespan raised that")
+        raise CannotRun(
+            f"{spec} did not start: {start_errors.last or 'its lifespan failed'}", "its lifespan raised that"
+        )
 
 
-class _Complaints(logging.Handler):
-    """The last thing that uvicorn said of a lifespan that failed."""
+class _StartErrors(logging.Handler):
+    """The last error that uvicorn logged about a failed lifespan."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -286,11 +288,11 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
     clocks.install()
     begin = threading.Thread.start
 
-    def tell_of_thread(thread: threading.Thread) -> None:
+    def report_thread(thread: threading.Thread) -> None:
         parent.send(reached=f"it uses threads ({thread.name})")
         begin(thread)
 
-    threading.Thread.start = tell_of_thread  # type: ignore[method-assign, assignment]
+    threading.Thread.start = report_thread  # type: ignore[method-assign, assignment]
 
     from fleetsim.check.agent_under_test import AgentLog, Hint, LocalInternals, Options, Target
     from fleetsim.check.runner import run_check
@@ -342,7 +344,7 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
                     lost=one.lost,
                 )
             parent.send(over=True)
-            os._exit(0)  # what the agent still has running would be waited for
+            os._exit(0)  # the loop would wait for the agent's tasks
 
     try:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

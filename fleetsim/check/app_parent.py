@@ -1,4 +1,4 @@
-"""``fleetsim check --app``: an agent that its author names, run in a process of its own and looked into.
+"""``fleetsim check --app``: runs the named agent in a separate process, and sees it from inside.
 
 All rows are probed over a port, in real time, with the agent's log read and its garbage collected on demand; those
 that need hours in a second process, on virtual time, unless the agent does there what virtual time cannot carry.
@@ -72,7 +72,7 @@ def _environment() -> dict[str, str]:
 
 
 class AppProcess:
-    """An agent's process, from this side. ``url`` is where it answers, ``code`` how it ended if it has.
+    """An agent's process, seen from the parent. ``url`` is its address, ``code`` its exit code if it has ended.
 
     Use as ``async with``: entering starts it and gives it its job, leaving kills it with all it started.
     """
@@ -94,7 +94,7 @@ class AppProcess:
         ours, its = socket.socketpair()
         with its:
             # Not from the working folder: what lies there must not stand before what fleetsim itself imports.
-            # Unbuffered: what the agent prints is told when it prints it, and not lost if it ends the process.
+            # Unbuffered: its output arrives at once, and is complete even if it ends the process.
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-u", "-m", "fleetsim.check.app_child", str(its.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -123,7 +123,7 @@ class AppProcess:
         await self._workers.close()
 
     async def next(self, seconds: float) -> dict[str, Any] | None:
-        """What it says next; None if its process ended (``code``) or the time is over."""
+        """The next message; None if its process ended (``code``) or the time is over."""
         async with asyncio.TaskGroup() as group:
             message, ending = group.create_task(self._messages.get()), group.create_task(self._ended.wait())
             await asyncio.wait([message, ending], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -134,7 +134,7 @@ class AppProcess:
         return None if self._messages.empty() else self._messages.get_nowait()
 
     async def where(self) -> str:
-        """The line that its process is at, of the agent's own folder if there is one; empty if it does not tell."""
+        """The current source line of its process, in the agent's own folder if possible; empty if unknown."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGUSR1)
         await asyncio.wait([self._listening], timeout=WHERE_S)
@@ -169,7 +169,7 @@ class AppProcess:
                     self.failed = one_line(str(message.get("failed", "")), 500)
                     self._messages.put_nowait(message)
         code = await self._process.wait()
-        # What it said last is told with how it ended. Not for ever: what it has started may hold its output open.
+        # Wait for its last output, but not for ever: its child processes may hold the pipe open.
         await asyncio.wait([self._reading], timeout=LAST_WORDS_S)
         self.code = None if self._killed or (self._stopping and code == 0) else code
         self._ended.set()
@@ -199,10 +199,10 @@ async def check_app_process(
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Report:
-    """Run an agent and hold it to the checklist. ``target`` has paths for addresses. ``say`` is told of the stages.
+    """Run an agent and check it. ``target`` has paths instead of addresses. ``say`` is called with each stage.
 
     Raises:
-        ConfigError: the agent cannot be run, with what it said and the next step.
+        ConfigError: the agent cannot be run; with its output and the next step.
         Unreachable, AuthRefused: it cannot be met (see ``discover``).
     """
     options = options or Options()

@@ -1,9 +1,9 @@
-"""What went over the wire, and the verdict that a probe founds on it.
+"""Exchanges with the agent, and the verdict that a probe bases on them.
 
 An ``Exchange`` is one request with its answer: trimmed, harmless to print, without secrets. A probe returns when the
 requirement is met and raises ``NotPassed`` otherwise, by one of three helpers named after
 the verdicts. ``fail_unless`` blames the agent for this requirement. ``not_tested_unless`` only says that the probe
-could not get to it, so that one broken promise is told once and not by every probe that leans on it.
+could not test it, so that one broken promise is reported once and not by every probe that depends on it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,6 @@ class Frame:
 
     @property
     def value(self) -> Any:
-        """The JSON of the event, or None."""
         return _parsed(self.text.encode())
 
     @property
@@ -128,7 +127,7 @@ class Frame:
 class Exchange:
     """One request and its answer. ``problem`` is an error below HTTP.
 
-    ``unreached``: the request did not reach the agent, so it is no evidence.
+    ``unreached``: the request did not reach the agent, so it proves nothing.
     """
 
     method: str
@@ -154,7 +153,6 @@ class Exchange:
 
     @property
     def asked(self) -> Any:
-        """The JSON that was sent, or None."""
         return _parsed(self.sent)
 
     @property
@@ -166,18 +164,15 @@ class Exchange:
 
     @property
     def answer(self) -> Mapping[str, Any]:
-        """The answer if it is a JSON object; else empty."""
         value = self.value
         return value if isinstance(value, dict) else {}
 
     @property
     def result(self) -> Any:
-        """The ``result`` of the answer, or None."""
         return self.answer.get("result")
 
     @property
     def error(self) -> Mapping[str, Any] | None:
-        """The ``error`` of the answer, or None."""
         found = self.answer.get("error")
         return found if isinstance(found, dict) else None
 

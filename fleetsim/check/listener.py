@@ -90,7 +90,6 @@ class WebhookAddress:
             return None
 
     async def anything(self, seconds: float) -> ReceivedWebhook | None:
-        """The first arrival, or None after ``seconds``."""
         return await self.until(lambda _arrival: True, seconds)
 
 

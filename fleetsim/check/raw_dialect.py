@@ -171,7 +171,6 @@ class RawDialect:
         return _by_shape(found), found
 
     def state(self, holder: Any) -> str:
-        """The state of a task or status update, in the words of 0.3; empty if there is none."""
         return state_word(holder)
 
     def spelled(self, holder: Any) -> bool:
@@ -186,7 +185,6 @@ class RawDialect:
         return content.get("id") if kind == "task" or self.legacy else content.get("taskId")
 
     def context_id(self, content: Mapping[str, Any]) -> Any:
-        """The context a task or event is in."""
         return content.get("sessionId" if self.legacy else "contextId")
 
 

@@ -105,7 +105,6 @@ class Report:
     note: str = ""
 
     def of(self, verdict: Verdict) -> tuple[Finding, ...]:
-        """The findings with a verdict, in order."""
         return tuple(finding for finding in self.findings if finding.verdict is verdict)
 
     def totals(self) -> dict[str, int]:
@@ -132,7 +131,6 @@ class Report:
 
     @property
     def tested(self) -> int:
-        """How many findings are passes or failures."""
         return len(self.of(Verdict.PASS)) + len(self.of(Verdict.FAIL))
 
     @property

@@ -65,11 +65,9 @@ class Session:
         return self.agent.runtime.ids.new()
 
     def now(self) -> float:
-        """Seconds of the runtime's clock, which may be virtual."""
         return self.agent.runtime.clock.monotonic()
 
     def number(self) -> int:
-        """A fresh JSON-RPC id, counted from 1."""
         self._asked += 1
         return self._asked
 

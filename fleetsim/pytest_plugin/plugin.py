@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of the plugin."""
     group = parser.getgroup("fleetsim", "hold an A2A agent to the fleet's checklist")
     group.addoption("--fleetsim-agent", metavar="URL", help="check the agent at URL: one test per row")
     group.addoption(
@@ -53,7 +52,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker that the rows' tests carry."""
     config.addinivalue_line("markers", "fleetsim: a row of the A2A checklist (pytest --fleetsim-agent URL)")
 
 

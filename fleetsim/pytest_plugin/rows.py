@@ -151,7 +151,6 @@ class Checklist(pytest.Collector):
     """The node that all rows hang from."""
 
     def collect(self) -> list[pytest.Item]:
-        """Nothing: the rows are added as items."""
         return []
 
 
@@ -164,7 +163,6 @@ class RowTest(pytest.Item):
         self.add_marker(pytest.mark.fleetsim)
 
     def runtest(self) -> None:
-        """Pass, fail or skip by what the check found, which ran ahead of all tests."""
         findings = [f for f in self.config.stash[REPORT].findings if f.requirement.id == self.row.id]
         failures = [finding for finding in findings if finding.failed]
         if failures:
