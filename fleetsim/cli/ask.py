@@ -82,7 +82,7 @@ class AskOptions:
 
 @asynccontextmanager
 async def reach(common: CommonOptions, ask: AskOptions, *, interface: str = "cli") -> AsyncIterator[AskedAgent]:
-    """The agent of ``ask``: through the hub if one runs that knows it by this name, else at its own address.
+    """The agent of ``ask``: through the hub if one runs that knows it by this name, else at its address.
 
     More text than a hub keeps (``text_max``) comes from the agent itself. ``interface`` is the way for the ledger.
     """
@@ -112,7 +112,7 @@ async def place_of(common: CommonOptions, ask: AskOptions) -> AsyncIterator[Aske
 
 
 async def _is_own(common: CommonOptions, agent: str) -> bool:
-    """Whether the person's own agents.yaml has the name: then it is asked as if there were no demo."""
+    """Whether the person's own agents.yaml has the name: then the demo's hub is not used."""
     try:
         await agent_entry(common, agent)
     except ConfigError:

@@ -67,7 +67,7 @@ def _listing(common: CommonOptions) -> dict[str, Any]:
 
 
 def _wrong(listing: dict[str, Any], ceremony_id: str | None = None) -> Iterator[str]:
-    """What is wrong with files and targets, of one ceremony or of all, a line each."""
+    """The faults of files and targets, of one ceremony or of all, a line each."""
     for problem in listing["errors"]:
         if ceremony_id in {None, problem["ceremonyId"]}:
             kept = "not in force as it stands, its last good version is" if problem["kept"] else "not in force"
@@ -279,7 +279,7 @@ def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None
         for one in found:
             render.line(one["error"] or f"{one['path']}: {one['id']} is fine")
     if not found:
-        common.note("there is no ceremony file here")
+        common.note("no ceremony file found")
         return Exit.NOTHING_RAN
     return Exit.USAGE if any(one["error"] for one in found) else Exit.OK
 
@@ -296,9 +296,9 @@ def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None
 )
 @click.option("--schedule", metavar="CRON", help="Five fields, or @daily and the like.")
 @click.option("--at", metavar="TIME", help="Once, at that time: 2026-11-22T15:30, on the clock of --timezone.")
-@click.option("--in", "span", metavar="SPAN", help="Once, so long from now: 30m, 2h, 1d.")
+@click.option("--in", "span", metavar="SPAN", help="Once, after this time: 30m, 2h, 1d.")
 @click.option("--name", help="For people.  [default: the id]")
-@click.option("--prompt", metavar="TEXT", help="What the agent is told.")
+@click.option("--prompt", metavar="TEXT", help="The text for the agent.")
 @click.option("--timezone", metavar="ZONE", help="The clock that times are read on.  [default: UTC]")
 @click.option("--notify", metavar="CHANNEL", help="Whom to tell how it went.")
 @click.option("--overlap", type=click.Choice(["skip", "queue", "allow"]), help="A slot while the run before goes on.")
@@ -307,7 +307,7 @@ def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None
 @folder_option
 @click.pass_obj
 def new(common: CommonOptions, /, ceremony_id: str, folder: Path | None, **given: Any) -> int:
-    """Write a new ceremony, ID.yaml in the folder; nothing is written over.
+    """Write a new ceremony, ID.yaml in the folder; an existing file stays.
 
     A running hub writes it into its own folder, and has it in force at once.
 

@@ -55,7 +55,7 @@ def with_ceremonies(
     common: CommonOptions, folder: Path | None, work: Callable[[CeremonySource], Awaitable[T]], *, reads: bool = False
 ) -> T:
     """The result of ``work`` at the running hub, whose folder may be another. Without a hub, or with a ``folder``, on
-    the files; ``reads``: that is said.
+    the files; with ``reads``, a note says so.
     """
 
     async def run() -> T:
@@ -187,7 +187,7 @@ def shown(moment: datetime, zone: str) -> str:
 
 
 async def check(common: CommonOptions, files: Sequence[Path], folder: Path | None) -> list[dict[str, Any]]:
-    """What is wrong with each of these files, or with each of the folder; ``error`` None: nothing."""
+    """The fault of each of these files, or of each file of the folder; ``error`` is None if there is none."""
     if not files:
         kept = await store(common, folder)
         fine = [{"path": one.path, "id": one.ceremony.ceremony_id, "error": None} for one in kept.list()]

@@ -28,7 +28,7 @@ UNREAD_SHOWN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanOptions:
-    """What a person said on the command line; the options of ``play`` say what each means."""
+    """The options of ``play``, as its help describes them."""
 
     ceremony_ids: tuple[str, ...]
     begins: str
@@ -45,7 +45,7 @@ class SpanOptions:
     verbose: bool
 
     def command(self, config: Path | None, folder: Path) -> str:
-        """What plays the same span again."""
+        """The command that plays the same span again."""
         words = ["fleetsim", *(["--config", str(config)] if config else []), "ceremony", "play", *self.ceremony_ids]
         words += ["--from", self.begins, "--to", self.ends, "--tz", self.zone]
         words += ["--speed", self.speed, "--folder", str(folder)]

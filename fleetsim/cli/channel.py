@@ -1,4 +1,4 @@
-"""``fleetsim channel``: where people are told of what happens, and whether that works."""
+"""``fleetsim channel``: the channels that notify people, and whether they work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleetsim.cli.main import CommonOptions
 
 @click.group()
 def channel() -> None:
-    """Where people are told of what happens: the channels of agents.yaml, at the running hub."""
+    """The channels that notify people: those of agents.yaml, at the running hub."""
 
 
 @channel.command("list")

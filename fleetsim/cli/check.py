@@ -1,6 +1,6 @@
 """``fleetsim check`` and ``explain``: hold an agent to the checklist, and tell a row of it in full.
 
-What either does is in ``check_run``, loaded when it is done: the probes and a client are nothing that ``--help`` needs.
+The work itself is in ``check_run``, which ``--help`` does not load.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ from fleetsim.wire.dialect import DIALECTS
 @click.option("--seed", type=int, default=0, show_default=True, help="Another order of the probes, repeatable.")
 @click.option("--jobs", type=click.IntRange(1, 32), default=8, show_default=True, help="Probes at once.")
 @timeout_option("How long to wait for the card, for each reply and for the first event of a stream.", default=30.0)
-@click.option("--watch", type=float, metavar="SECONDS", help="Run again every so often, or on Enter; 0: on Enter only.")
+@click.option(
+    "--watch", type=float, metavar="SECONDS", help="Run again after this time, or on Enter; 0: on Enter only."
+)
 @click.option("--verbose", is_flag=True, help="List every row, by its id.")
 @click.option("--list", "listing", is_flag=True, help="List the checklist and do nothing.")
 @click.pass_obj
@@ -93,7 +95,7 @@ def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
 
 
 def _command(url: str, options: dict[str, Any]) -> str:
-    """What was asked for, as a person would type it again."""
+    """The command, as a person would type it again."""
     words = ["fleetsim", "check", *([url] if url else [])]
     for option in check.params:
         given = options.get(option.name or "")
@@ -111,7 +113,7 @@ def _command(url: str, options: dict[str, Any]) -> str:
 @click.argument("row_id", metavar="ID")
 @click.pass_obj
 def explain(common: CommonOptions, row_id: str) -> int:
-    """Explain a row of the checklist: what it demands, who says so, how it is probed, how to fix it.
+    """Explain a row of the checklist: its demand, its source, its probe, and the fix.
 
     \b
     fleetsim explain P-17

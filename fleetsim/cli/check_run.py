@@ -221,7 +221,7 @@ def exit_code(report: Report, *, strict: bool) -> Exit:
 
 
 async def _until_again(common: CommonOptions, seconds: float) -> None:
-    """Wait for Enter, or for so many seconds unless they are 0."""
+    """Wait for Enter, or for ``seconds`` unless they are 0."""
     common.note("again on Enter" + (f" or in {seconds:g} s" if seconds else "") + "; Ctrl-C ends")
     pressed = asyncio.Event()
     loop, stdin = asyncio.get_running_loop(), sys.stdin

@@ -25,7 +25,7 @@ LOG_BYTES_MAX = 10 * 1024 * 1024
 
 
 class HubControls(Controls):
-    """What a person does on the screen, done to the hub."""
+    """The actions of a person on the screen, carried out at the hub."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

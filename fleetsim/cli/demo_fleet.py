@@ -198,7 +198,7 @@ async def watch(common: CommonOptions, hub: Hub, home: Path, *, deadline_s: floa
 
 
 def _missing(hub: Hub, answered: bool) -> list[str]:
-    """What has not been seen yet, in words."""
+    """The events that are still missing, in words."""
     recent = hub.events.recent(limit=20_000)
     outcomes = [event for event in recent if isinstance(event, OutcomeDecided)]
     fired = {event.run_id for event in recent if isinstance(event, CeremonyFired) and event.trigger in _BY_CLOCK}

@@ -39,7 +39,7 @@ class NoAnswer(FleetsimError):
 
 
 NOBODY_THERE = frozenset({404, 410, 502, 504})
-"""HTTP statuses that say that what was asked for is not there; any other was given by whoever is."""
+"""HTTP statuses that mean that nothing is at the address; any other status is from a server that is there."""
 
 
 def exit_for(error: FleetsimError) -> Exit:

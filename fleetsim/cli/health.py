@@ -84,7 +84,7 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fai
 def figures_of(fleet: Mapping[str, Any]) -> Figures:
     """The figures that ``GET /api/health`` has, by scope and under the names that expectations use.
 
-    Percentiles are those of an agent or of a skill at an agent: those of several cannot be told from theirs.
+    Percentiles are those of an agent or of a skill at an agent: nobody can compute those of several from them.
     """
     rows: dict[str, list[Mapping[str, Any]]] = {row["agentName"]: [row] for row in fleet["agents"]}
     rows[FLEET] = list(fleet["agents"])

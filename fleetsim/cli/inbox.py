@@ -22,7 +22,7 @@ from fleetsim.model.task import Part
 
 @click.group()
 def inbox() -> None:
-    """What agents wait for. A question takes one answer, once. Any unique beginning of an id will do."""
+    """Questions of agents. A question takes one answer, once. Any unique beginning of an id will do."""
 
 
 @inbox.command("list")

@@ -88,7 +88,7 @@ def init(common: CommonOptions, urls: tuple[str, ...], api_key_env: str | None, 
 async def _read_all(
     urls: Sequence[str], taken: Sequence[str], api_key_env: str | None, bearer_env: str | None
 ) -> tuple[list[ReadableAgent], list[UnreadableAgent]]:
-    """The agents at the addresses, each once, in the order given. Raises ConfigError for what is no address."""
+    """The agents at the addresses, each once, in the order given. Raises ConfigError for an invalid address."""
     from fleetsim.cli.ask import AskOptions, client_for
     from fleetsim.cli.scaffold import ReadableAgent, UnreadableAgent, agent_name
     from fleetsim.runtime.real import running_runtime

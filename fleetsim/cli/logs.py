@@ -1,6 +1,6 @@
 """The log as it leaves the process: harmless to a terminal, no record passing for another, no secret in it.
 
-Each package keeps secrets out of what it logs; this is the second line behind them (threat T-41). What is hidden are
+Each package keeps secrets out of what it logs; this is the second line behind them (threat T-41). It hides
 values: those of environment variables named like secrets, the hub's own keys, and whatever has the shape of
 a callback token or a signing secret.
 """
@@ -16,7 +16,7 @@ from fleetsim.model.text import neutralise
 
 HIDDEN = "(hidden)"
 SECRET_CHARS_MIN = 8
-"""A shorter value is left alone: it would blot out ordinary words, and is no secret to speak of."""
+"""A shorter value is not hidden: it would hide ordinary words, and protects little."""
 
 _NAMED = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE")
 _SHAPED = re.compile(r"whsec_[A-Za-z0-9+/=_-]+|[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])", re.ASCII)

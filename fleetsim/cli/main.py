@@ -32,8 +32,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "chat": ("fleetsim.cli.chat:chat", "Talk with one agent, turn by turn."),
     "task": ("fleetsim.cli.task:task", "Look at requests in flight, or cancel one."),
     "inbox": ("fleetsim.cli.inbox:inbox", "Read and answer what agents ask."),
-    "ceremony": ("fleetsim.cli.ceremony:ceremony", "What fires when: write, list, pause, fire ceremonies."),
-    "channel": ("fleetsim.cli.channel:channel", "See where people are told of what happens, and test it."),
+    "ceremony": ("fleetsim.cli.ceremony:ceremony", "Write, list, pause and fire ceremonies."),
+    "channel": ("fleetsim.cli.channel:channel", "List and test the channels that notify people."),
     "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),
     "card": ("fleetsim.cli.card:card", "Read an agent's card and say how it would be called."),
     "mcp": ("fleetsim.cli.mcp:mcp", "Give an agent the fleet as MCP tools."),
@@ -83,7 +83,7 @@ class CommonOptions:
         return path
 
     def note(self, *lines: str) -> None:
-        """Tell the person something, on stderr. Whatever an agent put into a line, it stays one line of ours."""
+        """Tell the person something, on stderr. A line that quotes an agent stays one line."""
         if not self.quiet:
             self.warn(*lines)
 
@@ -230,7 +230,7 @@ def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
 
 
 def _report(error: FleetsimError, argv: list[str]) -> None:
-    """What happened and what to do next; as one JSON document if JSON was asked for."""
+    """Print the error and the next step; as one JSON document with ``-o json``."""
     import json
 
     from fleetsim.model.text import escape, hanging

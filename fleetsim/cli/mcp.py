@@ -113,7 +113,7 @@ async def _serve_http(
 
 
 def _hub(common: CommonOptions, url: str | None, key: str, runtime: Runtime) -> HubClient:
-    """The hub at ``url``; one that announced itself on this machine proves that it is that, then it is told the key."""
+    """The hub at ``url``; a hub that announced itself here must prove its identity before it receives the key."""
     given = url or os.environ.get(URL_VARIABLE, "").strip()
     address = find_hub(common)
     if address is not None and (not given or given.rstrip("/") == address.url):

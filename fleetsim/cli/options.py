@@ -18,7 +18,7 @@ Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 TEXT_MAX_MAX = 64 * KIB * KIB
 """The most characters that can be asked for; they are held in memory, and on the wire they may be twelve times that."""
 
-TEXT_MAX_HELP = f"Take so many characters of text from the agent itself.  [default: {TEXT_CHARS_MAX}]"
+TEXT_MAX_HELP = f"Read up to this many characters of text from the agent itself.  [default: {TEXT_CHARS_MAX}]"
 
 
 def pin_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,7 +65,7 @@ def timeout_option(what: str, *, default: float | None = 300.0) -> Decorator:
 
 @asynccontextmanager
 async def within(timeout_s: float | None, late: Callable[[], FleetsimError]) -> AsyncIterator[None]:
-    """What is done inside is dropped after ``timeout_s``. Raises what ``late`` says then."""
+    """Cancel the block after ``timeout_s``, and raise the error that ``late`` makes."""
     import asyncio  # not for those who only read help
 
     limit = asyncio.timeout(timeout_s)

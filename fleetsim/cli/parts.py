@@ -29,7 +29,7 @@ _PACKED = {
     "compress": "application/x-compress",
     "br": "application/x-brotli",
 }
-"""What a file is whose name tells of a packing, whatever is packed in it."""
+"""The media type of a compressed file, whatever its content."""
 
 REMOTE_BYTES_MAX = 64 * 1024 * 1024
 REMOTE_URL_CHARS_MAX = 8_192
@@ -111,7 +111,7 @@ def list_parts(common: CommonOptions, parts: Sequence[ListedPart], total: int, *
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedParts:
-    """What became of a task's parts, by index: written where, only named by an address, or not to be had and why."""
+    """A task's parts by index: the file of each, its address if it was not fetched, or why it failed."""
 
     paths: Mapping[int, Path] = field(default_factory=dict)
     remote: Mapping[int, str] = field(default_factory=dict)

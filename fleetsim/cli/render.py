@@ -104,7 +104,7 @@ def seconds(value: float | None) -> str:
 
 
 def say(text: str, *, end: str = "\n") -> None:
-    """The answer itself on stdout: made harmless on a terminal, each character as it was said anywhere else."""
+    """The answer itself on stdout: made harmless on a terminal, unchanged anywhere else."""
     shown = neutralise(text, limit=len(text) + 1) if sys.stdout.isatty() else text
     click.echo(shown.encode("utf-8", "replace") + end.encode(), nl=False)
 

@@ -1,6 +1,6 @@
 """The texts ``fleetsim init`` writes, from cards as they were read. Pure: no files, no network.
 
-What a card says is hostile: in a comment it is one harmless line, as a value it is quoted so that it means
+The texts of a card are hostile: in a comment it is one harmless line, as a value it is quoted so that it means
 exactly what the card said, and what cannot be written so is left out.
 """
 
@@ -105,7 +105,7 @@ def starter_ceremony() -> tuple[str, str]:
 
 
 def asks_for(card: AgentCard) -> str:
-    """What a card wants a caller to show, in a few words; empty if nothing."""
+    """The credential that a card asks for, in a few words; empty if none."""
     credential = _credential_of(card) or ""
     return {"apiKey": "an API key", "bearer": "a bearer token"}.get(credential, credential)
 
@@ -234,7 +234,7 @@ def _slug(text: str) -> str:
 
 
 def _writable(text: str) -> bool:
-    """Whether YAML can hold it: lone surrogates are no text."""
+    """Whether YAML can hold it: lone surrogates are not text."""
     return not any(0xD800 <= ord(character) <= 0xDFFF for character in text)
 
 
@@ -268,7 +268,7 @@ _FOOT = """
 _CEREMONY = """\
 # yaml-language-server: $schema={schema}
 #
-# A request that a schedule makes, read anew within seconds of a change. Set enabled to true, then try it with:
+# A request that a schedule makes. The hub reads a change within seconds. Set enabled to true, then try it with:
 #   fleetsim ceremony run {key} --wait
 {about}id: {id}
 name: {name}

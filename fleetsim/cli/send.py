@@ -80,14 +80,14 @@ def _parent_id(_context: click.Context, _option: click.Parameter, value: str | N
 @click.option("--skill", help="The skill to use  [default: chat if the agent has it, else its choice].")
 @click.option("--stream", is_flag=True, help="Show the answer as it comes; on stderr, what the agent says at work.")
 @click.option("--async", "detach", is_flag=True, help="Do not wait; print the ids and leave.")
-@timeout_option("How long to wait in all; then exit 5. The work is left running, and where it is is said.")
+@timeout_option("How long to wait in all; then exit 5. The work is left running; its id is printed.")
 @click.option("--task-id", help="Continue this task of the agent's (answer its question).")
 @click.option("--context-id", help="Continue this conversation.")
 @click.option(
     "--parent-id",
     metavar="ID",
     callback=_parent_id,
-    help="The id of what this is a step of: the agent is told (parentId, X-Parent-Id), and it is kept with the work.",
+    help="The id of the work that this is a step of, for the agent (parentId, X-Parent-Id) and the hub's record.",
 )
 @call_options
 @click.option("--text-max", type=click.IntRange(1, TEXT_MAX_MAX), help=TEXT_MAX_HELP)
@@ -110,7 +110,7 @@ def send(
     if there is a file or data. The answer goes to stdout; files and data in it are listed on stderr and are
     whole in -o json; what happens meanwhile to stderr. If a hub is running (fleetsim up), a named agent
     is asked through it, so that the work is recorded, tracked and counted. --timeout is how long this command
-    waits, whatever it waits for (the card, the answer, the stream, the hub); it is no limit for the work itself,
+    waits, whatever it waits for (the card, the answer, the stream, the hub); it does not limit the work itself,
     which the hub's task_limit_s, or timeoutMs of a request over the API, is.
 
     \b

@@ -1,4 +1,4 @@
-"""What a person sees and types while a command runs: progress on stderr, an answer as it grows, lines of input."""
+"""The terminal while a command runs: progress on stderr, an answer as it grows, lines of input."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Progress:
         self.clear()
 
     def clear(self) -> None:
-        """Take the line away, so that something else can be said; it comes again."""
+        """Remove the line, so that something else can be printed; it comes again."""
         if self._shown and self._live:
             self._shown = False
             sys.stderr.write("\r\x1b[K")
@@ -109,7 +109,7 @@ class LivePieces:
     _held: bool = False
 
     def more(self, artifact_id: str, piece: str, *, append: bool, last: bool = False, cut: bool = False) -> str:
-        """What to print for one piece; ``cut`` says that it is only a beginning."""
+        """The text to print for one piece; ``cut`` says that it is only a beginning."""
         if self._held:
             return ""
         pieces = self._texts.setdefault(artifact_id, [])
@@ -187,7 +187,7 @@ class TypedLines:
             try:
                 loop.call_soon_threadsafe(deliver, piece)
             except RuntimeError:
-                return  # whoever waited for it has left
+                return  # the waiting code has left
 
         # Ctrl-C is the main thread's: taken by one that waits for a key, it would wake nobody.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

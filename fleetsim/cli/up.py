@@ -130,7 +130,7 @@ async def _up(
             await _until_failed(hub, dashboard.show(hub, title=title, plain=common.ascii, read_only=read_only))
             return
         stopped = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):  # before anybody is told that the hub is there to be stopped
+        for number in (signal.SIGINT, signal.SIGTERM):  # before anybody learns that the hub is there and can be stopped
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         where = "memory only" if memory else str(state.ledger_path)
         if not headless and dashboard.in_background():
@@ -141,7 +141,7 @@ async def _up(
 
 
 def _tracing(common: CommonOptions, env: Mapping[str, str], runtime: Runtime) -> Tracing | None:
-    """What tells a collector of spans, if OpenTelemetry's own variables name one. Nothing is imported otherwise."""
+    """The exporter of spans, if OpenTelemetry's variables name a collector; else nothing is imported."""
     named = env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or env.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     off = env.get("OTEL_SDK_DISABLED", "").lower() == "true" or env.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp"
     if not named or off:

@@ -1,7 +1,7 @@
 """One A2A client for every dialect: the public one, what the caller's executor is made of; and one of the hub's API.
 
-Knows meaning (``wire``) and ground (``runtime``), nothing of fleets, hubs or agents' insides. What is for hubs is
-imported when it is first used: it brings pydantic along.
+Imports ``wire`` and ``runtime``; no fleet, hub or agent. The client of a hub is imported when it is first used, because
+it needs pydantic.
 """
 
 from __future__ import annotations

@@ -328,7 +328,7 @@ class AgentClient:
             call = structs.replace(call, operation=Operation.STREAM)
         limits = limits or self.limits.stream
         out = await self._way_out(call, choice)
-        if choice is not None:  # there is no other way
+        if choice is not None:  # the caller chose the dialect
             async with self._http.stream(self.runtime, call, out, headers, limits, turns) as stream:
                 yield stream
             return
@@ -425,12 +425,12 @@ class AgentClient:
             async for task in agent.follow("Plan the week."):
                 print(task.state, task.text)
 
-        It is streamed if the agent says that it streams (and ``stream``), else looked at; a stream that breaks off is
-        finished by looks, and ``fell_back`` gets the reason. A call that an overloaded agent refuses (429, 503) is
+        It is streamed if the agent says that it streams (and ``stream``), else polled; polls follow a stream that
+        breaks off, and ``fell_back`` gets the reason. A call that an overloaded agent refuses (429, 503) is
         repeated as through the hub, unless the agent asks for a pause beyond ``timeout_s``; ``retrying`` is called
         before each pause.
-        Without a ``skill`` the card decides which one the agent is told. ``parent_id`` is the id of what this is a step
-        of, for the agent (``parentId``, ``X-Parent-Id``). ``task_id`` and ``context_id`` continue a task or
+        Without a ``skill`` the card decides which one the message names. ``parent_id`` is the id of the work that this
+        is a step of, for the agent (``parentId``, ``X-Parent-Id``). ``task_id`` and ``context_id`` continue a task or
         conversation; an answer to a question goes out in the form that the task asks for. ``answers`` is the task as it
         asked, read from the agent if it is not given. ``ask`` is awaited with a task that asks for input, and the
         words or parts it returns are sent on that task; None, or no ``ask``, ends the following there. ``timeout_s`` is
@@ -439,7 +439,7 @@ class AgentClient:
         Raises:
             UnfitAnswer: an answer's data is not what the task's schema asks for; it was not sent.
             TimedOut: not ended by ``timeout_s``; the task is left as it is.
-            EmptyStream: the agent ended the stream without a word; it may be at work all the same.
+            EmptyStream: the agent ended the stream without an event; it may still be at work.
             FleetsimError: as ``call`` does.
         """
         if parent_id:
@@ -481,10 +481,10 @@ class AgentClient:
         metadata: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[TaskEvent]:
-        """Send ``text`` and yield what the agent tells, as it tells it. Close the iterator if you stop early.
+        """Send ``text`` and yield the agent's events as they arrive. Close the iterator if you stop early.
 
         Raises:
-            EmptyStream: the agent ended the stream without an event; it may be at work all the same.
+            EmptyStream: the agent ended the stream without an event; it may still be at work.
         """
         outgoing = OutgoingMessage(text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata)
         async with self.events(outgoing.call(self.runtime.ids.new()), headers=headers) as events:

@@ -1,4 +1,4 @@
-"""What a caller shows an agent to be let in; read afresh for every request, so that a key can be changed."""
+"""The credential for an agent, read again for every request, so that a key can be changed."""
 
 from __future__ import annotations
 

@@ -307,8 +307,8 @@ class Following(FollowedRequest):
                     except FleetsimError as error:
                         if not began and await self._paused(attempt, error):
                             continue
-                        # Before the first event these three alone say that there is no streaming and that nothing
-                        # was done; after it the agent has the task, which can be looked at.
+                        # Before the first event only these three errors mean that the agent does not stream and
+                        # did nothing; after it the agent has the task, which polls can read.
                         none = isinstance(error, MethodNotFound | UnsupportedOperation | VersionNotSupported)
                         if not began and not none:
                             raise
@@ -345,7 +345,7 @@ class Following(FollowedRequest):
     async def _as_asked_for(self, outgoing: OutgoingMessage) -> OutgoingMessage:
         """With the skill for its agent, and an answer in the form that the task asks for.
 
-        A task that its agent does not show may take the answer all the same: it goes out as it is.
+        If the agent does not show the task, it may still accept the answer, which goes out unchanged.
         """
         card = await self._card()
         if outgoing.task_id is not None and self._answers is None:
@@ -424,7 +424,7 @@ class Following(FollowedRequest):
         self.sent = True
         reply, raw = await self._call(call)
         if not isinstance(reply, Task | Message):
-            raise WireError(f"{self._client.where}: the agent answered with neither a task nor a message")
+            raise WireError(f"{self._client.where}: the reply is neither a task nor a message")
         self.task = reply if isinstance(reply, Task) else fold(None, DirectReply(message=reply))
         self.event, self._reply = None, (reply, raw)
         return self.task
@@ -441,16 +441,16 @@ class Following(FollowedRequest):
                     raise
                 await asyncio.sleep(LOST_CONFIRM_S)
         if not isinstance(reply, Task):
-            raise WireError(f"{self._client.where}: the agent answered with something that is no task")
+            raise WireError(f"{self._client.where}: the reply is not a task")
         self.event, self.task, self._reply = None, fold(self.task, Snapshot(task=reply)), (reply, raw)
         return self.task
 
 
 class _Answered:
-    """A waiting task, as it asked, that is being answered from now on. None: there is no such task.
+    """A waiting task whose question the next message answers. None: the message answers no question.
 
-    An agent that takes an answer may not have moved yet, and shows the same question in its reply and for a while
-    after it. Nobody is to be asked twice for one answer. The rules are those of the hub (decision 0005).
+    An agent that accepted an answer may still show the same question, in its reply and for a while after it. A person
+    must not be asked twice for one answer. The rules are those of the hub (decision 0005).
     """
 
     def __init__(self, asked: Task | None, clock: Clock) -> None:

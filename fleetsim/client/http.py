@@ -114,7 +114,7 @@ def check_url(url: str, name: str) -> tuple[str, tuple[str, str, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """What a client allows an agent: deadlines in seconds, sizes in bytes (docs/reference/limits.md).
+    """The limits for an agent: deadlines in seconds, sizes in bytes (docs/reference/limits.md).
 
     ``total_s`` is for calls that an agent answers at once: its card, a look at a task, a cancel. A send may take as
     long as the work: the caller's ``timeout_s`` alone limits it.
@@ -193,7 +193,7 @@ def destination(headers: Mapping[str, str]) -> str:
     try:
         parts = urlsplit(headers.get("location", ""))
     except ValueError:
-        return "something that is no address"
+        return "an invalid address"
     origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.scheme else ""
     if parts.netloc and not origin:
         origin = f"//{parts.netloc.rpartition('@')[2]}"
@@ -449,8 +449,8 @@ class AgentHttp:
     ) -> FoundCard:
         """The first card found at the addresses where one may be. ``timeout_s`` replaces the deadline for each.
 
-        One that is ``known`` is asked for where it was, whether it is another by now (A2A 1.0 section 8.6); if there is
-        none any more, everywhere. A path that is missing, leads elsewhere or holds something else is passed over, and
+        A ``known`` card is requested at its address, with a condition (A2A 1.0 section 8.6). If there is no card any
+        more, the search begins again. A path that is missing, leads elsewhere or holds something else is skipped, and
         so are others beside one that refuses the credential: an endpoint may guard all that is below it, and the card
         be open. An overloaded agent and a failed connection end the search.
 

@@ -1,7 +1,6 @@
 """A client of a hub's API: for programs and agents, and what the command line's verbs are made of.
 
-What is wrong with a call is said before it is made, in the hub's own words; the checks are loaded by the calls that
-need them. Knows no hub and no agent.
+Calls are checked by the hub's own models before they are sent; a call loads the checks that it needs.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ _ERRORS: Mapping[str, type[FleetsimError]] = {
 
 
 class CeremonyKeys(TypedDict, total=False):
-    """What a ceremony is made or changed with: the keys of its file (docs/reference/ceremonies.md); None says nothing.
+    """The keys of a ceremony's file (docs/reference/ceremonies.md). None leaves a key out.
 
     ``in_`` is how long from now it fires, once: seconds, or 30m, 2h, 1d.
     """
@@ -116,16 +115,16 @@ class HubClient:
 
         HubClient("http://127.0.0.1:3000", api_key=key).pause_ceremony_sync("quinn.sweep")
 
-    Without a ``url`` that of WORKSTACEAN_URL, else port 3000 of this machine; without an ``api_key`` that of
-    WORKSTACEAN_API_KEY, read again for each call. An agent's key reaches its own ceremonies and requests. The key goes
-    to that address and nowhere else, and is in no message, repr or log. ``proof`` is the secret a hub of this machine
-    announced itself with: then who listens must prove to be that hub before it is told the key, as a hub may have died
-    and its port be somebody else's. Without a ``runtime`` the client makes a real one and closes it at the end.
+    Without a ``url`` it uses WORKSTACEAN_URL, else port 3000 of this machine; without an ``api_key`` it reads
+    WORKSTACEAN_API_KEY for each call. An agent's key reaches its own ceremonies and requests. The key goes to that
+    address and nowhere else, and is in no message, repr or log. ``proof`` is the secret with which a hub of this
+    machine announced itself. The server must then prove that it is that hub before it receives the key, because a hub
+    may have died and another program may have its port. Without a ``runtime`` the client makes and closes its own.
 
     Every method raises ConfigError (an argument is wrong, or there is no key; nothing was done), UnknownTarget (no such
     thing, or somebody else's), NotAccepting (busy, or trouble with storage), AuthRefused (the key is not for this),
     HttpRefused (anything else the hub refuses; 409: it exists already, or is not to be changed), TransportError (the
-    hub did not answer) and WireError (who answers is no hub).
+    hub did not answer) and WireError (the server is not a hub).
     """
 
     def __init__(
@@ -187,7 +186,7 @@ class HubClient:
         return rows
 
     async def ceremony_errors(self) -> list[dict[str, Any]]:
-        """What is wrong with files (the hub's own key)."""
+        """The files that are wrong, and why (the hub's own key)."""
         rows: list[dict[str, Any]] = await self.get("/ceremonies/errors")
         return rows
 
@@ -241,7 +240,7 @@ class HubClient:
         return str(fired["runId"])
 
     async def dry_run(self, ceremony_id: str) -> dict[str, Any]:
-        """What firing it would send, and to whom."""
+        """The requests that firing it would send."""
         return await self._row(f"/ceremonies/{valid_id(ceremony_id)}/run", {"dryRun": True})
 
     async def ceremony_runs(self, ceremony_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
@@ -287,7 +286,7 @@ class HubClient:
         done: bool = False,
         wait_s: float = CHAT_WAIT_S,
     ) -> ChatResponse:
-        """Say something to an agent, and wait up to ``wait_s`` seconds (at most 60) for what it answers or asks.
+        """Say something to an agent, and wait up to ``wait_s`` seconds (at most 60) for its answer or question.
 
         ``parts`` are files and data to go with the message, or instead of it: ``FilePart`` and ``DataPart``, or
         mappings as ``POST /api/requests`` has them.
@@ -324,12 +323,12 @@ class HubClient:
         return str((await self.post("/a2a/delegate", body))["correlationId"])
 
     async def chat_task(self, correlation_id: str, *, wait_s: int = 0) -> ChatResponse:
-        """What came of a request so far, after at most ``wait_s`` seconds (60) for its end or its question."""
+        """The answer to a request so far, after at most ``wait_s`` seconds (60) for its end or its question."""
         path = f"/a2a/task/{_request_id(correlation_id)}"
         return ChatResponse.of(await self.get(path, total_s=wait_s + _MARGIN_S, wait=wait_s or None))
 
     async def wait_for_task(self, correlation_id: str, *, timeout_s: float = TASK_WAIT_S) -> ChatResponse:
-        """What an agent answered or asks, once it does.
+        """Wait for the answer or the question of an agent.
 
         Raises:
             TimedOut: it is at work still after ``timeout_s``; it goes on.
@@ -424,7 +423,7 @@ class HubClient:
     async def events(self, *, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """Events as they happen, those after ``after`` first; ends when the hub closes.
 
-        Events that were lost because this reader was too slow are told as one of topic ``events.dropped``.
+        If this reader was too slow, an event of topic ``events.dropped`` counts the events that it lost.
         """
         path = "/events" + (f"?after={after}" if after is not None else "")
         limits = StreamLimits(stream_bytes_max=2**40, events_max=2**40, lines_max=2**40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -214,10 +215,15 @@ class HubFollowing(FollowedRequest):
                         yield task
             self.event = None
             while not self._row or (self._row["open"] and not self._row.get("questionId")):
-                self._row = await self._hub.task(self.lookup_id, wait_s=WAIT_S if self._row else 0)
+                self._row = await self._hub.task(self.lookup_id, wait_s=self._wait_s() if self._row else 0)
         except (Unreachable, ConnectionLost) as error:
             hint = f"start it again with `fleetsim up`, then `fleetsim task get {self.lookup_id}`"
             raise ConnectionLost(f"the hub went away; it has the request {self.lookup_id}", hint=hint) from error
+
+    def _wait_s(self) -> int:
+        """The last polls before the deadline are short, so that the row is fresh then."""
+        left_s = math.inf if self._timeout_s is None else self._timeout_s - self.duration_s
+        return int(max(1, min(WAIT_S, left_s)))
 
     async def _live(self, accepted: Accepted) -> AsyncGenerator[Task, None]:
         """The task after each event of the agent's stream, until the hub lost some of them or shows news of the row."""

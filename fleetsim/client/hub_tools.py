@@ -1,7 +1,7 @@
-"""What a language model is given to reach the fleet: tools with their schemas, and what carries out its calls of them.
+"""Tools for a language model to reach the fleet: their schemas, and the functions that carry out its calls.
 
-One source for every form in which a model is told of tools. The arguments of a call come from a model, and what another
-agent answered goes to one: both are bounded, and neither is believed.
+Every format of a tool list comes from one table. Arguments come from a model, and other agents' answers go to one:
+both are bounded, and neither is trusted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ToolResult:
 
     @classmethod
     def of_error(cls, error: FleetsimError) -> ToolResult:
-        """What went wrong, and what to do next."""
+        """The error and the next step."""
         following = f"\nNext: {one_line(error.hint, 500)}" if error.hint else ""
         return cls(text=f"Error: {one_line(str(error), 1_000)}{following}", is_error=True)
 
@@ -314,7 +314,7 @@ _TOOLS: Mapping[str, tuple[type[_Arguments], Callable[[ToolCalls, Any], Awaitabl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as a model is told of it; ``schema`` is the JSON Schema of its arguments."""
+    """A tool as a model sees it; ``schema`` is the JSON Schema of its arguments."""
 
     name: str
     description: str
@@ -345,7 +345,7 @@ def anthropic_tools() -> list[dict[str, Any]]:
 async def call(hub: ToolCalls, name: str, arguments: Mapping[str, Any] | str) -> ToolResult:
     """Carry out a model's call of a tool; ``arguments`` as a mapping, or as JSON.
 
-    Whatever goes wrong is told in the result, for the model to see. Null is taken as left out.
+    An error becomes a result, for the model to see. Null counts as absent.
     """
     try:
         if name not in _TOOLS:

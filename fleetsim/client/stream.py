@@ -29,14 +29,14 @@ from fleetsim.wire.jsonrpc import read_response
 log = logging.getLogger(__name__)
 
 BAD_FRAMES_MAX = 20
-"""At so many frames that are no event, the stream is given up."""
+"""The stream ends with an error after this number of frames that are not events."""
 
 LONE_MESSAGE_S = 5.0
-"""A message that nothing follows for so long is the answer, though the agent leaves the stream open."""
+"""Seconds of silence after which a message is the answer, although the agent leaves the stream open."""
 
 
 class AnswerRequest(Struct, frozen=True, kw_only=True):
-    """What a response is the answer to. ``where`` and ``credential`` are words for messages; ``session`` is the
+    """The request that a response belongs to. ``where`` and ``credential`` are words for messages; ``session`` is the
     conversation that the request named, in a dialect whose answers may leave it out.
     """
 
@@ -49,7 +49,7 @@ class AnswerRequest(Struct, frozen=True, kw_only=True):
 
 
 class EventStream(AsyncIterator[TaskEvent]):
-    """The events of one stream, in order. ``skipped`` counts frames that were no event.
+    """The events of one stream, in order. ``skipped`` counts frames that were not events.
 
     Events that are not A2A's (a named one such as ``ping``, an empty object) are keep-alives and are passed over.
     Iterating raises RpcError for an error frame, WireError at ``BAD_FRAMES_MAX`` bad ones, EmptyStream, and what the
@@ -98,7 +98,7 @@ class EventStream(AsyncIterator[TaskEvent]):
                     if self.skipped == 1:
                         log.warning("%s: a frame of the stream was skipped: %s", asked.where, why)
                     if self.skipped >= BAD_FRAMES_MAX:
-                        told = f"{self.skipped} frames of the stream were no events, the last: {why}"
+                        told = f"{self.skipped} frames of the stream were not events, the last: {why}"
                         raise WireError(f"{asked.where}: {told}") from error
                     continue
                 if isinstance(event, DirectReply):
@@ -181,7 +181,7 @@ class _Messages:
         return event
 
     def reply(self) -> DirectReply | None:
-        """All that was said, as the answer; None if nothing was."""
+        """All messages as one answer; None if there was none."""
         if not self._messages:
             return None
         parts = tuple(part for message in self._messages for part in message.parts)
@@ -202,9 +202,8 @@ _EMPTY = re.compile(r"\s*(\{\s*\})?\s*", re.ASCII)
 class FrameReader:
     """Frames of one stream, each an event in its JSON-RPC envelope or, as some 0.1 agents send it, bare.
 
-    An answer that is told bit by bit comes in frames that differ in one text alone. Such a frame is that text in the
-    frame that was read before it: what was checked of that one is true of it, whatever the text is, as long as it is
-    one whole JSON string.
+    A text that arrives in pieces comes in frames that differ only in that text. If the rest of a frame equals the frame
+    before it, the checks of that frame hold for it too, provided that the text is one whole JSON string.
     """
 
     def __init__(self, asked: AnswerRequest) -> None:

@@ -150,7 +150,7 @@ async def test_both_hops_of_a_redirect_share_one_deadline(runtime: Runtime, netw
         ("http://me:canary@a.example:81/x/y?key=canary#z", "http://a.example:81/x/y"),
         ("//me@a.example/x", "//a.example/x"),
         ("/x?canary", "/x"),
-        ("http://[::1", "something that is no address"),
+        ("http://[::1", "an invalid address"),
         ("", "nowhere"),
         ("/a\x1b[2J\nforged", "/a[2Jforged"),
     ],
