@@ -94,7 +94,7 @@ async def test_an_edited_file_is_in_force_within_seconds_and_a_broken_one_change
         asked = await shell.arun("send", "guide", "hi", "--skill", "ask")
         assert "Who shall I greet?" in asked.stdout
         shell.write("agents.yaml", "agents: [\n")
-        await until(shell, 8, "agents.yaml stays as it was", "agents.yaml:2:1")
+        await until(shell, 8, "agents.yaml was rejected", "agents.yaml:2:1")
         assert (await shell.arun("send", "guide", "still", "--skill", "echo")).stdout == "still\n"
         shell.write("agents.yaml", one)
         await until(shell, 8, "agents.yaml was read again", "removed: guide")
