@@ -1,8 +1,8 @@
-"""Writes the event log into the ledger, in batches, behind everybody's back.
+"""Writes the event log into the ledger, in batches.
 
-Only readers outside the hub wait for it, and not for long: they hear of events as soon as these are written. While the
-storage refuses, or takes long, they hear of them as they happen; events queue up then, beyond the queue the oldest are
-lost, and a line says how many.
+Readers outside the hub wait for it: they get an event once it is written. While the storage refuses, or a write takes
+long, they get events at once, and the journal queues them. When its queue is full the oldest are lost, and a warning
+says how many.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GATHER_S = 0.1
 """Between two batches, unless more is waiting than one holds."""
 
 HOLD_S = 1.0
-"""How long readers outside wait for a write; then they are told without it."""
+"""How long readers outside wait for a write; then they get events without it."""
 
 RETRY_S = 2.0
 BATCH_MAX = 1_000
@@ -35,7 +35,7 @@ class Journal:
 
     def __init__(self, events: EventLog, ledger: Ledger, *, after_seq: int) -> None:
         self._ledger = ledger
-        self._heard = events.subscribe(after_seq=after_seq)
+        self._reader = events.subscribe(after_seq=after_seq)
         self._events = events
         self._batch: tuple[Event, ...] = ()
         self._written = after_seq
@@ -53,18 +53,18 @@ class Journal:
         try:
             await self._write()
             while self._events.last_seq > self._written:
-                self._batch = await self._heard.next_batch(BATCH_MAX)
+                self._batch = await self._reader.next_batch(BATCH_MAX)
                 await self._write()
         except NotAccepting as error:
             log.warning("the last events could not be written: %s", error)
         finally:
-            self._heard.close()
+            self._reader.close()
             self._events.release()
 
     async def _follow(self) -> None:
         lost = 0
         while True:
-            self._batch = await self._heard.next_batch(BATCH_MAX)
+            self._batch = await self._reader.next_batch(BATCH_MAX)
             try:
                 await self._write()
             except NotAccepting:
@@ -72,10 +72,10 @@ class Journal:
                     await asyncio.sleep(RETRY_S)
                     with suppress(NotAccepting):
                         await self._write()
-            if self._heard.dropped > lost:
-                log.warning("%d events were not written to the journal", self._heard.dropped - lost)
-                lost = self._heard.dropped
-            await asyncio.sleep(GATHER_S if self._heard.behind < BATCH_MAX else 0)
+            if self._reader.dropped > lost:
+                log.warning("%d events were not written to the journal", self._reader.dropped - lost)
+                lost = self._reader.dropped
+            await asyncio.sleep(GATHER_S if self._reader.behind < BATCH_MAX else 0)
 
     async def _write(self) -> None:
         """Append the batch, which is forgotten only then."""
