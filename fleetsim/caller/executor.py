@@ -23,6 +23,7 @@ from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.webhooks import CALLBACK_PATH, CallbackTokens
 from fleetsim.client import AgentClient
+from fleetsim.model.asking import asked_by, in_form
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -45,7 +46,6 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import TRACE
-from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.hops import HUBS_HEADER, HUBS_KEY
 from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest

@@ -56,7 +56,7 @@ from fleetsim.caller.step import new_track, step
 from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
 from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks, PushWatch
-from fleetsim.model.asking import check_answer
+from fleetsim.model.asking import asked_by, check_answer, in_form
 from fleetsim.model.errors import (
     FleetsimError,
     NotAccepting,
@@ -65,7 +65,6 @@ from fleetsim.model.errors import (
     UnknownTarget,
 )
 from fleetsim.model.event import Snapshot, TaskEvent
-from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.limits import check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.task import Task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetsim.model.forms import asked_by, in_form
+from fleetsim.model.asking import asked_by, in_form
 from fleetsim.model.task import DataPart, FilePart, Message, Part, Role, Task, TaskState, TaskStatus, TextPart
 
 STRANDS = (

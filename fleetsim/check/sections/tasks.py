@@ -10,8 +10,8 @@ from fleetsim.check.evidence import Exchange, fail_unless, fail_unless_error, no
 from fleetsim.check.raw_dialect import STATES, answer_text, listed, mapping, message_text, snake_keys
 from fleetsim.check.requirement import ALL, BUILD_GUIDE, V03, V10, ProbeBatch, must, should
 from fleetsim.check.session import Session, finished_task
+from fleetsim.model.asking import in_form
 from fleetsim.model.call import Operation
-from fleetsim.model.forms import in_form
 from fleetsim.model.task import INTERRUPTED, TERMINAL, DataPart
 
 LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
@@ -320,7 +320,7 @@ def _asked_parts(session: Session, exchange: Exchange) -> list[Mapping[str, Any]
 
 
 def _in_form(session: Session, exchange: Exchange) -> dict[str, Any]:
-    """The parts of an answer where the question wants a form (``model.forms``), as the fleet would send it."""
+    """The parts of an answer where the question wants a form (``model.asking``), as the fleet would send it."""
     wanted = [
         DataPart(data=part["data"], metadata=mapping(part.get("metadata")))
         for part in _asked_parts(session, exchange)
