@@ -509,10 +509,6 @@ class DiskSession:
             raise NotAccepting("the hub was killed")
         return result
 
-    def soon(self, operation: Operation[object]) -> None:
-        if not self.cut and not self._disk.full:
-            self._disk.storage.soon(operation)
-
     async def read(self, operation: Operation[T]) -> T:
         self._require(writing=False)
         return await self._disk.storage.read(operation)

@@ -8,6 +8,7 @@ the threaded form the encoding keeps the event loop free.
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime
@@ -52,6 +53,7 @@ from fleetsim.model.parts import without_content
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 from fleetsim.runtime.ports import Clock
 
+log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -156,8 +158,11 @@ class SqliteLedger(Ledger):
         decided = await self._close(outcome)
         if decided:
             self._decided += 1
-            if self._decided % PRUNE_EVERY == 0:  # apart: a failure of this must not refuse the outcome
-                self._storage.soon(lambda connection: self._delete_old(connection, outcome.ended_at))
+            if self._decided % PRUNE_EVERY == 0:
+                try:
+                    await self.prune(outcome.ended_at)
+                except Exception as error:  # noqa: BLE001 - the outcome is decided, and must not be refused
+                    log.warning("old rows of the ledger were not deleted: %s", error)
         return decided
 
     @_writes
@@ -179,9 +184,6 @@ class SqliteLedger(Ledger):
 
     @_writes
     def prune(self, connection: Connection, now: datetime) -> int:
-        return self._delete_old(connection, now)
-
-    def _delete_old(self, connection: Connection, now: datetime) -> int:
         """Delete closed requests and runs that ended long ago or are too many; ``PRUNED_MAX`` outcomes at most.
 
         Outcomes go in the order they came, so that the chain over the rest still holds.

@@ -8,7 +8,6 @@ overtakes it. Knows SQLite's transactions and errors, nothing of tables.
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
 import sqlite3
 import threading
@@ -22,7 +21,6 @@ from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.runtime.failpoints import failpoint
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
 
 Connection: TypeAlias = sqlite3.Connection
 Operation: TypeAlias = Callable[[Connection], T]
@@ -202,10 +200,6 @@ class Storage(Protocol):
         """Run it in a transaction; done once that is durable. Operations run in the order of calls."""
         ...
 
-    def soon(self, operation: Operation[Any]) -> None:
-        """Run it in a transaction some time; nobody waits, and a failure is logged."""
-        ...
-
     def read(self, operation: Operation[T]) -> Awaitable[T]:
         """Run it on what is durable now, without waiting for writes in progress."""
         ...
@@ -227,7 +221,6 @@ class InlineStorage:
         self._transactions: Transactions | None = None
 
     async def start(self) -> None:
-        """Open the file."""
         self._opened = opened = self._opener()
         self._transactions = Transactions(opened.writer, opened.guard)
 
@@ -242,14 +235,7 @@ class InlineStorage:
         result: T = value
         return result
 
-    def soon(self, operation: Operation[Any]) -> None:
-        """Run now."""
-        if self._transactions is not None:
-            ((_, error),) = self._transactions.run([operation])
-            _note(error)
-
     async def read(self, operation: Operation[T]) -> T:
-        """Run now."""
         opened = self._opened
         if opened is None:
             raise NotAccepting(_CLOSED)
@@ -260,7 +246,6 @@ class InlineStorage:
             raise explain(error) from error
 
     async def stop(self) -> None:
-        """Close the file."""
         opened, self._opened, self._transactions = self._opened, None, None
         if opened is not None:
             opened.close()
@@ -355,7 +340,6 @@ class ThreadedStorage:
         self._reader: _Lane | None = None
 
     async def start(self) -> None:
-        """Open the file and start the threads."""
         loop = asyncio.get_running_loop()
         opening = loop.run_in_executor(None, self._opener)
         try:
@@ -376,19 +360,7 @@ class ThreadedStorage:
             raise NotAccepting(_CLOSED)
         return self._writer.submit(operation)
 
-    def soon(self, operation: Operation[Any]) -> None:
-        """Join a group, waiting for nothing."""
-        if self._writer is None:
-            return
-        try:
-            done = self._writer.submit(operation)
-        except NotAccepting as error:
-            _note(error)
-        else:
-            done.add_done_callback(lambda future: _note(None if future.cancelled() else future.exception()))
-
     def read(self, operation: Operation[T]) -> asyncio.Future[T]:
-        """Run on the reading thread."""
         if self._reader is None:
             raise NotAccepting(_CLOSED)
         return self._reader.submit(operation)
@@ -415,11 +387,6 @@ def _let_go(opening: asyncio.Future[Database]) -> None:
     """Close a database whose opener was cancelled."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
-
-
-def _note(error: BaseException | None) -> None:
-    if error is not None:
-        log.warning("the ledger could not be tidied: %s", error)
 
 
 def _read(connection: Connection, operation: Operation[Any]) -> Result:
