@@ -19,8 +19,7 @@ from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, UnknownTarget
 from fleetsim.model.limits import TooMuchText, check_text
 from fleetsim.model.parts import require_parts
-from fleetsim.model.skills import DEFAULT_SKILL
-from fleetsim.model.work import Answer, SkillRequest
+from fleetsim.model.work import DEFAULT_SKILL, Answer, SkillRequest
 from fleetsim.runtime.ports import Runtime
 
 

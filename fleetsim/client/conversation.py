@@ -50,7 +50,7 @@ class Turn:
 class Conversation:
     """Turns with one agent, called directly or through a hub. ``context_id`` and ``task_id`` resume an earlier one.
 
-    ``skill`` names the skill to talk with; without it the agent's card decides (``model.skills.skill_hint``).
+    ``skill`` names the skill to talk with; without it the agent's card decides (``model.work.skill_hint``).
     ``following`` is the request of the last turn, also while it is at work.
 
     ::

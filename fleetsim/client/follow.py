@@ -37,8 +37,8 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import DirectReply, Snapshot, StatusUpdate, TaskEvent, fold, plain
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.parts import require_parts
-from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import INTERRUPTED, Message, Part, Role, Task, with_text
+from fleetsim.model.work import skill_hint
 from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.retry import LOST_CONFIRM_S, YOUNG_S, misses_max, pause_s
 from fleetsim.wire.dialect import Reply
@@ -224,7 +224,7 @@ class Following(FollowedRequest):
     ) -> None:
         """Without ``outgoing`` it follows ``task``, which the agent has.
 
-        ``hinted`` messages name the ``skill`` (else the card decides, ``model.skills``), and the answer to a question
+        ``hinted`` messages name the ``skill`` (else the card decides, ``model.work``), and the answer to a question
         goes out in the form that it asks for. The options are those of ``AgentClient.follow``.
         """
         self._timeout_s = timeout_s

@@ -23,8 +23,7 @@ from fleetsim.caller.fleet_events import (
 from fleetsim.caller.health import Condition
 from fleetsim.caller.ledger import OtherWay
 from fleetsim.caller.skill_policy import read_declared
-from fleetsim.model.skills import DEFAULT_SKILL, skill_hint
-from fleetsim.model.work import SkillRequest
+from fleetsim.model.work import DEFAULT_SKILL, SkillRequest, skill_hint
 from fleetsim.runtime.address import on_this_machine
 from fleetsim.wire.dialect import dialect
 

@@ -43,9 +43,8 @@ from fleetsim.caller.fleet_events import (
 from fleetsim.caller.ledger import RequestRecord, RunStatus
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import FleetsimError
-from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Decision, Outcome
+from fleetsim.model.work import DEFAULT_SKILL, Decision, Outcome
 from fleetsim.runtime.workers import Workers
 
 OTHER = "other"

@@ -10,8 +10,9 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import Blame, ConfigError
-from fleetsim.model.extensions import EffectDelta, Usage
+from fleetsim.model.extensions import EFFECT_DOMAIN, EffectDelta, Usage, declared
 from fleetsim.model.parts import ListedPart, noted
 from fleetsim.model.task import TERMINAL, JsonObject, Part, TaskState
 
@@ -77,6 +78,34 @@ class SkillRequest(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     first_turn: bool = False
     traceparent: str = ""
+
+
+DEFAULT_SKILL = "chat"
+"""The skill of a request without one, in topics, health and cooldowns (Workstacean's default), unless the agent's card
+has a skill that fits better (``skill_hint``)."""
+
+HINT_CHARS_MAX = 200
+"""A longer skill id of a card is not sent back to it; the API takes no longer one either."""
+
+
+def skill_hint(card: AgentCard | None, named: str | None = None, *, continues: bool = False) -> str | None:
+    """The ``skillHint`` a message goes out with; None: none, and the agent chooses.
+
+    The skill that is ``named``; else ``chat``, if the card has it; else the card's only skill, unless that declares
+    effects (effect-domain-v1): what changes the world is asked for by name. A hint that an agent does not know is
+    refused by careful ones, so there is no other guess. A message that ``continues`` a task says no more than
+    its sender did: the task has its skill.
+    """
+    if named or continues or card is None:
+        return named or None
+    offered = {skill.skill_id for skill in card.skills if skill.skill_id}
+    if DEFAULT_SKILL in offered:
+        return DEFAULT_SKILL
+    if len(offered) != 1:
+        return None
+    (only,) = offered
+    effects = (declared(card, EFFECT_DOMAIN, only) or {}).get("effects")
+    return None if effects or len(only) > HINT_CHARS_MAX else only
 
 
 class OutcomeKind(StrEnum):

@@ -26,9 +26,8 @@ from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.client import AgentClient
-from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import Task
-from fleetsim.model.work import Outcome, SkillRequest
+from fleetsim.model.work import Outcome, SkillRequest, skill_hint
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime

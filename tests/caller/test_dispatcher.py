@@ -22,9 +22,8 @@ from fleetsim.caller.track import Rules
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.limits import TooMuchText
 from fleetsim.model.parts import PARTS_MAX, TooManyParts
-from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.task import TextPart
-from fleetsim.model.work import SkillRequest, Source
+from fleetsim.model.work import DEFAULT_SKILL, SkillRequest, Source
 from fleetsim.testbed.loop import START
 from tests.caller.fleet import CardsRead, Fleet, fleet
 

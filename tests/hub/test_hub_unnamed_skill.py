@@ -19,8 +19,7 @@ from fleetsim.caller.skill_policy import HitlMode, HitlRule, read_declared
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.extensions import HITL_MODE
-from fleetsim.model.skills import skill_hint
-from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
+from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest, skill_hint
 from fleetsim.testbed.faults import Status
 from tests.caller.ledgers import record
 from tests.hub.local_hub import LocalHub, local_hub, worker

@@ -23,8 +23,7 @@ from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.client import AgentClient, Credential
-from fleetsim.model.skills import skill_hint
-from fleetsim.model.work import Outcome, SkillRequest
+from fleetsim.model.work import Outcome, SkillRequest, skill_hint
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
 
