@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fleetsim.caller.ledger.records import LedgerDamaged
+from fleetsim.caller.ledger.records import LedgerDamaged, RequestRecord
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 
@@ -60,6 +60,8 @@ def decoder(kind: type[T]) -> Callable[[str], T]:
     read = _decoder(kind).decode  # type: ignore[arg-type]  # a class can be a key
 
     def decode(text: str) -> T:
+        if kind is RequestRecord and '"other_taken":' not in text:  # a ledger of an earlier version calls it "turned"
+            text = text.replace('"turned":', '"other_taken":', 1)
         try:
             value: T = read(text)
         except (msgspec.DecodeError, RecursionError):
