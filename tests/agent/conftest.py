@@ -13,16 +13,16 @@ from fleetsim.agent.agent import build_app
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
-from tests.agent.rigs import HOOK, URL, Hook, Rig, Rigging
+from tests.agent.environment import HOOK, URL, Env, Hook, StartAgent
 from tests.agent.service_bench import bench as bench
 
 
 @pytest.fixture
-async def rigged() -> AsyncIterator[Rigging]:
-    """Make rigs: ``await rigged(skills=[...])``; without skills, the built-in ones. The hook is allowed."""
+async def start_agent() -> AsyncIterator[StartAgent]:
+    """Start agents: ``await start_agent(skills=[...])``; without skills, the built-in ones. The hook is allowed."""
     async with AsyncExitStack() as stack:
 
-        async def make(*, seed: int = 0, **options: Any) -> Rig:
+        async def make(*, seed: int = 0, **options: Any) -> Env:
             network = MemoryNetwork(seed=seed)
             network.addresses["hook"] = ("10.0.0.9",)
             runtime = virtual_runtime(seed, network, name="agent")
@@ -32,12 +32,12 @@ async def rigged() -> AsyncIterator[Rigging]:
             network.mount(URL, build_app(engine))
             network.mount(HOOK, hook)
             await stack.enter_async_context(network)
-            return Rig(network=network, engine=engine, hook=hook, runtime=runtime)
+            return Env(network=network, engine=engine, hook=hook, runtime=runtime)
 
         yield make
 
 
 @pytest.fixture
-async def rig(rigged: Rigging) -> Rig:
+async def env(start_agent: StartAgent) -> Env:
     """The built-in skills, open to everybody."""
-    return await rigged()
+    return await start_agent()

@@ -13,19 +13,19 @@ from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.skills import undeclared
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
-from tests.agent.rigs import Rig, Rigging, sent
+from tests.agent.environment import Env, StartAgent, sent
 
 PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 
 
-async def card_of(rig: Rig, path: str = PATHS[0]) -> dict[str, Any]:
-    return dict(json.loads((await rig.raw("GET", path)).body))
+async def card_of(env: Env, path: str = PATHS[0]) -> dict[str, Any]:
+    return dict(json.loads((await env.raw("GET", path)).body))
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_both_paths_serve_the_card_to_everybody(rigged: Rigging, path: str) -> None:
-    rig = await rigged(api_key="k")
-    reply = await rig.raw("GET", path)
+async def test_both_paths_serve_the_card_to_everybody(start_agent: StartAgent, path: str) -> None:
+    env = await start_agent(api_key="k")
+    reply = await env.raw("GET", path)
     assert reply.status == 200
     card = json.loads(reply.body)
     assert card["url"] == "http://agent:9000/a2a"
@@ -37,121 +37,121 @@ async def test_both_paths_serve_the_card_to_everybody(rigged: Rigging, path: str
     assert {s["id"] for s in card["skills"]} >= {"echo", "slow", "stream", "ask", "fail", "flaky"}
 
 
-async def test_the_flags_are_what_is_mounted(rigged: Rigging) -> None:
-    rig = await rigged(streaming=False, push_notifications=False)
-    flags = (await card_of(rig))["capabilities"]
+async def test_the_flags_are_what_is_mounted(start_agent: StartAgent) -> None:
+    env = await start_agent(streaming=False, push_notifications=False)
+    flags = (await card_of(env))["capabilities"]
     assert flags["streaming"] is False
     assert flags["pushNotifications"] is False
-    assert (await rigged()).engine.card("http://x/a2a").capabilities.streaming
+    assert (await start_agent()).engine.card("http://x/a2a").capabilities.streaming
 
 
-async def test_a_card_for_one_dialect_is_only_that_dialects(rigged: Rigging) -> None:
-    card = await card_of(await rigged(dialects=("1.0",)))
+async def test_a_card_for_one_dialect_is_only_that_dialects(start_agent: StartAgent) -> None:
+    card = await card_of(await start_agent(dialects=("1.0",)))
     assert "url" not in card
     assert [i["protocolVersion"] for i in card["supportedInterfaces"]] == ["1.0"]
-    card = await card_of(await rigged(dialects=("0.3",)))
+    card = await card_of(await start_agent(dialects=("0.3",)))
     assert "supportedInterfaces" not in card
 
 
-async def test_a_forged_host_does_not_change_the_card(rig: Rig) -> None:
-    reply = await rig.raw("GET", PATHS[0], headers={"host": "evil.example"})
+async def test_a_forged_host_does_not_change_the_card(env: Env) -> None:
+    reply = await env.raw("GET", PATHS[0], headers={"host": "evil.example"})
     assert json.loads(reply.body)["url"] == "http://agent:9000/a2a"
 
 
-async def test_the_configured_url_is_advertised(rigged: Rigging) -> None:
-    rig = await rigged(url="https://public.example/a2a")
-    assert (await card_of(rig))["url"] == "https://public.example/a2a"
+async def test_the_configured_url_is_advertised(start_agent: StartAgent) -> None:
+    env = await start_agent(url="https://public.example/a2a")
+    assert (await card_of(env))["url"] == "https://public.example/a2a"
 
 
-async def test_the_card_can_be_cached_and_asked_for_conditionally(rig: Rig) -> None:
-    reply = await rig.raw("GET", PATHS[0])
+async def test_the_card_can_be_cached_and_asked_for_conditionally(env: Env) -> None:
+    reply = await env.raw("GET", PATHS[0])
     assert "max-age=" in reply.headers["cache-control"]
-    again = await rig.raw("GET", PATHS[0], headers={"if-none-match": reply.headers["etag"]})
+    again = await env.raw("GET", PATHS[0], headers={"if-none-match": reply.headers["etag"]})
     assert (again.status, again.body) == (304, b"")
-    assert (await rig.raw("GET", PATHS[0], headers={"if-none-match": '"other"'})).status == 200
+    assert (await env.raw("GET", PATHS[0], headers={"if-none-match": '"other"'})).status == 200
 
 
-async def test_who_says_1_0_gets_its_members_alone_and_who_says_nothing_the_hybrid(rigged: Rigging) -> None:
-    rig = await rigged(api_key="k")
-    hybrid = await rig.raw("GET", PATHS[0])
-    current = await rig.raw("GET", PATHS[0], headers={"a2a-version": "1.0"})
+async def test_who_says_1_0_gets_its_members_alone_and_who_says_nothing_the_hybrid(start_agent: StartAgent) -> None:
+    env = await start_agent(api_key="k")
+    hybrid = await env.raw("GET", PATHS[0])
+    current = await env.raw("GET", PATHS[0], headers={"a2a-version": "1.0"})
     older = {"url", "protocolVersion", "preferredTransport", "additionalInterfaces", "security"}
     assert older <= json.loads(hybrid.body).keys()
     card = json.loads(current.body)
     assert not (older | {"supportsAuthenticatedExtendedCard"}) & card.keys()
     assert set(card["securitySchemes"]["apiKey"]) == {"apiKeySecurityScheme"}
     assert "stateTransitionHistory" not in card["capabilities"]
-    assert (await rig.raw("GET", PATHS[0], headers={"a2a-version": "0.3"})).body == hybrid.body
+    assert (await env.raw("GET", PATHS[0], headers={"a2a-version": "0.3"})).body == hybrid.body
     assert hybrid.headers["vary"] == current.headers["vary"] == "A2A-Version"
     assert hybrid.headers["etag"] != current.headers["etag"]
     for version, form in (("1.0", current), ("", hybrid)):
         asked = {"a2a-version": version, "if-none-match": form.headers["etag"]}
-        assert (await rig.raw("GET", PATHS[0], headers=asked)).status == 304
+        assert (await env.raw("GET", PATHS[0], headers=asked)).status == 304
     crossed = {"a2a-version": "1.0", "if-none-match": hybrid.headers["etag"]}
-    assert (await rig.raw("GET", PATHS[0], headers=crossed)).status == 200
+    assert (await env.raw("GET", PATHS[0], headers=crossed)).status == 200
 
 
-async def test_an_agent_without_1_0_says_so_to_who_asks_for_it(rigged: Rigging) -> None:
-    rig = await rigged(dialects=("0.3",))
-    reply = await rig.raw("GET", PATHS[0], headers={"a2a-version": "1.0"})
+async def test_an_agent_without_1_0_says_so_to_who_asks_for_it(start_agent: StartAgent) -> None:
+    env = await start_agent(dialects=("0.3",))
+    reply = await env.raw("GET", PATHS[0], headers={"a2a-version": "1.0"})
     assert json.loads(reply.body)["protocolVersion"] == "0.3.0"
 
 
-async def test_web_pages_may_read_the_card_and_nothing_else(rig: Rig) -> None:
-    reply = await rig.raw("GET", PATHS[0], headers={"origin": "https://page.example"})
+async def test_web_pages_may_read_the_card_and_nothing_else(env: Env) -> None:
+    reply = await env.raw("GET", PATHS[0], headers={"origin": "https://page.example"})
     assert reply.headers["access-control-allow-origin"] == "*"
-    assert (await rig.raw("OPTIONS", PATHS[0])).status == 204
-    answer = await rig.raw("POST", "/a2a", b"{}", {"origin": "https://page.example"})
+    assert (await env.raw("OPTIONS", PATHS[0])).status == 204
+    answer = await env.raw("POST", "/a2a", b"{}", {"origin": "https://page.example"})
     assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_extensions_are_declared_as_skills_use_them(rigged: Rigging) -> None:
-    rig = await rigged()
-    declared = {e["uri"]: e for e in (await card_of(rig))["capabilities"]["extensions"]}
+async def test_extensions_are_declared_as_skills_use_them(start_agent: StartAgent) -> None:
+    env = await start_agent()
+    declared = {e["uri"]: e for e in (await card_of(env))["capabilities"]["extensions"]}
     assert set(declared) == {COST, CONFIDENCE, EFFECT_DOMAIN, WORLDSTATE_DELTA, BLAST, HITL_MODE}
     effects = declared[EFFECT_DOMAIN]["params"]["skills"]["file_bug"]["effects"]
     assert effects == [{"domain": "board", "path": "bugs.open", "delta": 1.0, "confidence": 0.95}]
-    plain = await rigged(skills=[builtin_skills()[0]])
+    plain = await start_agent(skills=[builtin_skills()[0]])
     assert "extensions" not in (await card_of(plain))["capabilities"]
 
 
-async def test_declared_effects_are_the_observed_ones(rig: Rig) -> None:
+async def test_declared_effects_are_the_observed_ones(env: Env) -> None:
     """The drift check of the seed, over every built-in skill that says what it changes or reports."""
-    for made in rig.engine.settings.skills:
+    for made in env.engine.settings.skills:
         if made.effects or made.cost or made.sure:
-            await rig.frames("message/stream", sent("x", skill=made.skill_id))
-    assert undeclared(rig.engine.settings.skills) == {}
+            await env.frames("message/stream", sent("x", skill=made.skill_id))
+    assert undeclared(env.engine.settings.skills) == {}
 
 
-async def test_undeclared_conduct_is_seen(rigged: Rigging) -> None:
+async def test_undeclared_conduct_is_seen(start_agent: StartAgent) -> None:
     @skill(effects=(Effect(domain="board", path="a"),))
     async def drifts(task: SkillContext) -> None:
         task.effect("board", "a")
         task.effect("board", "b")
         task.use(1, 1)
 
-    rig = await rigged(skills=[drifts])
-    await rig.frames("message/stream", sent("x"))
-    assert undeclared(rig.engine.settings.skills) == {"drifts": ("cost", "effect board:b")}
+    env = await start_agent(skills=[drifts])
+    await env.frames("message/stream", sent("x"))
+    assert undeclared(env.engine.settings.skills) == {"drifts": ("cost", "effect board:b")}
 
 
-async def test_the_extended_card_shows_what_the_public_one_keeps_back(rigged: Rigging) -> None:
+async def test_the_extended_card_shows_what_the_public_one_keeps_back(start_agent: StartAgent) -> None:
     @skill(public=False)
     async def inner(task: SkillContext) -> str:
         return "x"
 
-    rig = await rigged(skills=[*builtin_skills(), inner], api_key="k")
-    public = await card_of(rig)
+    env = await start_agent(skills=[*builtin_skills(), inner], api_key="k")
+    public = await card_of(env)
     assert "inner" not in {s["id"] for s in public["skills"]}
     assert public["supportsAuthenticatedExtendedCard"] is True
     key = {"x-api-key": "k"}
     for method in ("agent/getAuthenticatedExtendedCard", "GetExtendedAgentCard"):
-        assert "inner" in {s["id"] for s in (await rig.call(method, headers=key))["skills"]}
+        assert "inner" in {s["id"] for s in (await env.call(method, headers=key))["skills"]}
 
 
-async def test_without_an_extended_card_each_dialect_says_so_its_way(rig: Rig) -> None:
-    assert await rig.refused("agent/getAuthenticatedExtendedCard") == -32007
-    assert await rig.refused("GetExtendedAgentCard") == -32004
+async def test_without_an_extended_card_each_dialect_says_so_its_way(env: Env) -> None:
+    assert await env.refused("agent/getAuthenticatedExtendedCard") == -32007
+    assert await env.refused("GetExtendedAgentCard") == -32004
 
 
 async def _nothing(task: SkillContext) -> None:

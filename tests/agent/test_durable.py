@@ -28,7 +28,7 @@ from fleetsim.model.task import Task, TaskState, TaskStatus
 from fleetsim.runtime.failpoints import installed
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
-from tests.agent.rigs import HOOK, URL, Hook, Rig, sent, sent_v1
+from tests.agent.environment import HOOK, URL, Env, Hook, sent, sent_v1
 
 pytestmark = pytest.mark.sockets  # the file has a thread of its own, which virtual time would overtake
 
@@ -50,7 +50,7 @@ def full() -> None:
 
 
 @asynccontextmanager
-async def running(path: Path, *, run: int = 1, **options: Any) -> AsyncIterator[Rig]:
+async def running(path: Path, *, run: int = 1, **options: Any) -> AsyncIterator[Env]:
     network = MemoryNetwork()
     network.addresses["hook"] = ("10.0.0.9",)
     runtime = virtual_runtime(run, network, name=f"agent{run}")
@@ -60,7 +60,7 @@ async def running(path: Path, *, run: int = 1, **options: Any) -> AsyncIterator[
     network.mount(URL, build_app(engine))
     network.mount(HOOK, hook)
     async with network:
-        yield Rig(network=network, engine=engine, hook=hook, runtime=runtime)
+        yield Env(network=network, engine=engine, hook=hook, runtime=runtime)
 
 
 def kept(task_id: str) -> Record:
@@ -179,51 +179,51 @@ async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gon
 
 async def test_no_webhook_tells_what_is_not_on_the_disk(tmp_path: Path) -> None:
     push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/x", "token": "t"}}}
-    async with running(tmp_path / "s.db") as rig:
-        task = await rig.call("message/send", {**sent("10", skill="slow"), **push})
+    async with running(tmp_path / "s.db") as env:
+        task = await env.call("message/send", {**sent("10", skill="slow"), **push})
         go_on = threading.Event()
         with at("agent.before_write", lambda: go_on.wait(10)):
             await asyncio.sleep(20)
-            assert rig.engine.store.state((ANYONE, task["id"])) is TaskState.COMPLETED
-            assert "completed" not in rig.hook.states
+            assert env.engine.store.state((ANYONE, task["id"])) is TaskState.COMPLETED
+            assert "completed" not in env.hook.states
             go_on.set()
-        (note,) = rig.engine.store.keepers
+        (note,) = env.engine.store.keepers
         for _ in range(3):
             await note.__self__.flush()  # type: ignore[attr-defined]
             await asyncio.sleep(1)
-        assert rig.hook.states[-1] == "completed"
+        assert env.hook.states[-1] == "completed"
 
 
 async def test_finished_tasks_still_answer_after_a_restart(tmp_path: Path) -> None:
-    async with running(tmp_path / "s.db") as rig:
-        frames = await rig.frames("message/stream", sent("abc", skill="estimate"))
+    async with running(tmp_path / "s.db") as env:
+        frames = await env.frames("message/stream", sent("abc", skill="estimate"))
         task_id = frames[0]["id"]
-        before = await rig.call("tasks/get", {"id": task_id})
-        before_v1 = await rig.call("GetTask", {"id": task_id})
-    async with running(tmp_path / "s.db", run=2) as rig:
-        assert await rig.call("tasks/get", {"id": task_id}) == before
-        assert await rig.call("GetTask", {"id": task_id}) == before_v1
-        assert await rig.refused("tasks/cancel", {"id": task_id}) == -32002
-        frames = await rig.frames("tasks/resubscribe", {"id": task_id})
+        before = await env.call("tasks/get", {"id": task_id})
+        before_v1 = await env.call("GetTask", {"id": task_id})
+    async with running(tmp_path / "s.db", run=2) as env:
+        assert await env.call("tasks/get", {"id": task_id}) == before
+        assert await env.call("GetTask", {"id": task_id}) == before_v1
+        assert await env.refused("tasks/cancel", {"id": task_id}) == -32002
+        frames = await env.frames("tasks/resubscribe", {"id": task_id})
         assert [f["kind"] for f in frames] == ["task", "artifact-update", "status-update"]
 
 
 async def test_running_tasks_have_failed_after_a_crash_and_webhooks_hear_of_it(tmp_path: Path) -> None:
-    async with running(tmp_path / "s.db") as rig:
+    async with running(tmp_path / "s.db") as env:
         push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/x", "token": "t"}}}
-        task = await rig.call("message/send", {**sent("500", skill="slow"), **push})
-        asked = (await rig.call("SendMessage", sent_v1("", skill="ask")))["task"]
+        task = await env.call("message/send", {**sent("500", skill="slow"), **push})
+        asked = (await env.call("SendMessage", sent_v1("", skill="ask")))["task"]
         await asyncio.sleep(0.1)
-        keeper = next(keep for keep in rig.engine.store.keepers)
-        rig.engine.store.keepers.remove(keeper)  # from here on nothing reaches the file
-    async with running(tmp_path / "s.db", run=2) as rig:
+        keeper = next(keep for keep in env.engine.store.keepers)
+        env.engine.store.keepers.remove(keeper)  # from here on nothing reaches the file
+    async with running(tmp_path / "s.db", run=2) as env:
         for task_id in (task["id"], asked["id"]):
-            found = await rig.call("tasks/get", {"id": task_id})
+            found = await env.call("tasks/get", {"id": task_id})
             assert found["status"]["state"] == "failed"
             assert "restarted" in found["status"]["message"]["parts"][0]["text"]
         await asyncio.sleep(0.2)
-        assert rig.hook.states == ["failed"]
-        assert rig.hook.headers[0]["authorization"] == "Bearer t"
+        assert env.hook.states == ["failed"]
+        assert env.hook.headers[0]["authorization"] == "Bearer t"
 
 
 @skill
@@ -246,13 +246,13 @@ async def test_an_agent_that_resumes_begins_the_same_skill_with_the_same_message
     older = {"id": "t", "message": {"role": "user", "parts": [{"type": "text", "text": "stay"}]}}
     method = "tasks/send" if dialect == "0.1" else "message/send"
     params = {**(older if dialect == "0.1" else sent("stay")), "metadata": {"skillHint": "second"}}
-    async with running(tmp_path / "s.db", skills=surveys(), resumes=True) as rig:
-        task_id = (await rig.call(method, params))["id"]
+    async with running(tmp_path / "s.db", skills=surveys(), resumes=True) as env:
+        task_id = (await env.call(method, params))["id"]
         await asyncio.sleep(0.1)
-        assert (await rig.call("tasks/get", {"id": task_id}))["status"]["state"] == "input-required"
-    async with running(tmp_path / "s.db", run=2, skills=surveys("again"), resumes=True) as rig:
+        assert (await env.call("tasks/get", {"id": task_id}))["status"]["state"] == "input-required"
+    async with running(tmp_path / "s.db", run=2, skills=surveys("again"), resumes=True) as env:
         await asyncio.sleep(0.1)
-        found = await rig.call("tasks/get", {"id": task_id})
+        found = await env.call("tasks/get", {"id": task_id})
         assert found["status"]["state"] == ("failed" if dialect == "0.1" else "rejected")
         assert found["status"]["message"]["parts"][0]["text"] == "second: not stay again"
 
@@ -268,18 +268,18 @@ async def test_an_agent_that_resumes_begins_the_same_skill_with_the_same_message
 async def test_a_task_that_cannot_be_taken_up_again_fails_with_that_as_its_reason(
     tmp_path: Path, role: str, skills: int, state: str, text: str
 ) -> None:
-    async with running(tmp_path / "s.db", skills=surveys(), resumes=True) as rig:
-        task_id = (await rig.call("message/send", sent("stay", skill="second", role=role)))["id"]
+    async with running(tmp_path / "s.db", skills=surveys(), resumes=True) as env:
+        task_id = (await env.call("message/send", sent("stay", skill="second", role=role)))["id"]
         await asyncio.sleep(0.1)
-    async with running(tmp_path / "s.db", run=2, skills=surveys()[:skills], resumes=True) as rig:
+    async with running(tmp_path / "s.db", run=2, skills=surveys()[:skills], resumes=True) as env:
         await asyncio.sleep(0.1)
-        status = (await rig.call("tasks/get", {"id": task_id}))["status"]
+        status = (await env.call("tasks/get", {"id": task_id}))["status"]
         assert (status["state"], status["message"]["parts"][0]["text"]) == (state, text)
 
 
 async def test_nothing_is_acknowledged_that_is_not_in_the_file(tmp_path: Path) -> None:
-    async with running(tmp_path / "s.db") as rig:
-        task = await rig.call("message/send", sent("500", skill="slow"))
+    async with running(tmp_path / "s.db") as env:
+        task = await env.call("message/send", sent("500", skill="slow"))
         # Another process could not read it, so a copy of the file is looked at.
         for name in ("s.db", "s.db-wal"):
             (tmp_path / f"copy-{name}").write_bytes((tmp_path / name).read_bytes())
@@ -291,17 +291,17 @@ async def test_nothing_is_acknowledged_that_is_not_in_the_file(tmp_path: Path) -
 
 
 async def test_a_file_that_cannot_be_written_stops_new_work_until_it_can(tmp_path: Path) -> None:
-    async with running(tmp_path / "s.db") as rig:
-        await rig.call("message/send", sent("x", skill="echo"))
+    async with running(tmp_path / "s.db") as env:
+        await env.call("message/send", sent("x", skill="echo"))
         await asyncio.sleep(0.1)
         with at("agent.before_write", full):
-            answer = await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("x", skill="echo", messageId="2")))
+            answer = await env.raw("POST", "/a2a", env.envelope("message/send", sent("x", skill="echo", messageId="2")))
             assert answer.status == 429
             assert json.loads(answer.body)["error"]["code"] == -32000
-            count = len(rig.engine.store)
-            assert (await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("x", messageId="3")))).status == 429
-            assert len(rig.engine.store) == count
-        await rig.call("message/send", sent("x", skill="echo", messageId="4"))
+            count = len(env.engine.store)
+            assert (await env.raw("POST", "/a2a", env.envelope("message/send", sent("x", messageId="3")))).status == 429
+            assert len(env.engine.store) == count
+        await env.call("message/send", sent("x", skill="echo", messageId="4"))
 
 
 @pytest.mark.parametrize("how", ["message/send", "message/stream", "blocking", "hung up"])
@@ -313,8 +313,8 @@ async def test_a_task_whose_first_write_fails_is_gone_and_its_skill_never_ran(tm
         ran.append(task.text)
         return "done"
 
-    async with running(tmp_path / "s.db", skills=[work]) as rig:
-        await rig.call("message/send", {**sent("first"), "configuration": {"blocking": True}})
+    async with running(tmp_path / "s.db", skills=[work]) as env:
+        await env.call("message/send", {**sent("first"), "configuration": {"blocking": True}})
         await asyncio.sleep(0.1)
         hung = threading.Event()
 
@@ -327,34 +327,34 @@ async def test_a_task_whose_first_write_fails_is_gone_and_its_skill_never_ran(tm
             push = {"pushNotificationConfig": {"url": f"{HOOK}/x"}, "blocking": how == "blocking"}
             params = {**sent("second"), "configuration": push}
             if how == "hung up":
-                asking = asyncio.get_running_loop().create_task(rig.call("message/send", params))
+                asking = asyncio.get_running_loop().create_task(env.call("message/send", params))
                 await asyncio.sleep(0.1)
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
                 hung.set()
             else:
                 method = how if "/" in how else "message/send"
-                answer = await rig.raw("POST", "/a2a", rig.envelope(method, params))
+                answer = await env.raw("POST", "/a2a", env.envelope(method, params))
                 assert answer.status == (200 if how == "message/stream" else 429), "a stream says it in its one event"
                 assert b"cannot keep its state" in answer.body
             await asyncio.sleep(0.2)
             assert ran == ["first"]
-            assert rig.hook.bodies == []
-            assert len(rig.engine.store) == 1
+            assert env.hook.bodies == []
+            assert len(env.engine.store) == 1
         await asyncio.sleep(1.2)  # what waits is written when it is tried again
-        await rig.call("message/send", {**sent("third"), "configuration": {"blocking": True}})
+        await env.call("message/send", {**sent("third"), "configuration": {"blocking": True}})
         assert ran == ["first", "third"]
-    async with running(tmp_path / "s.db", run=2) as rig:
-        assert len(rig.engine.store) == 2
+    async with running(tmp_path / "s.db", run=2) as env:
+        assert len(env.engine.store) == 2
 
 
 async def test_evicted_tasks_leave_the_file(tmp_path: Path) -> None:
-    async with running(tmp_path / "s.db", limits=AgentLimits(terminal_ttl_s=0.0)) as rig:
-        await rig.frames("message/stream", sent("x", skill="echo"))
-        assert rig.engine.store.forget()
-        assert len(rig.engine.store) == 0
-    async with running(tmp_path / "s.db", run=2) as rig:
-        assert len(rig.engine.store) == 0
+    async with running(tmp_path / "s.db", limits=AgentLimits(terminal_ttl_s=0.0)) as env:
+        await env.frames("message/stream", sent("x", skill="echo"))
+        assert env.engine.store.forget()
+        assert len(env.engine.store) == 0
+    async with running(tmp_path / "s.db", run=2) as env:
+        assert len(env.engine.store) == 0
 
 
 async def test_an_agent_that_cannot_start_lets_its_file_go(tmp_path: Path) -> None:
@@ -393,11 +393,11 @@ async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path, content:
 
 async def test_a_damaged_row_is_left_out_and_the_rest_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    async with running(path) as rig:
-        frames = await rig.frames("message/stream", sent("x", skill="echo"))
+    async with running(path) as env:
+        frames = await env.frames("message/stream", sent("x", skill="echo"))
     with sqlite3.connect(path) as connection:
         connection.execute("INSERT INTO tasks VALUES ('anyone', 'bad', x'7b7d')")
     connection.close()
-    async with running(path, run=2) as rig:
-        assert [record.task_id for record in [rig.engine.store.read(("anyone", frames[0]["id"]))]]
-        assert len(rig.engine.store) == 1
+    async with running(path, run=2) as env:
+        assert [record.task_id for record in [env.engine.store.read(("anyone", frames[0]["id"]))]]
+        assert len(env.engine.store) == 1

@@ -10,35 +10,35 @@ import pytest
 from fleetsim.agent import AgentLimits, SkillContext, skill
 from fleetsim.agent.tasks import TaskFeed
 from fleetsim.runtime.ports import Limits, Request
-from tests.agent.rigs import HOOK, URL, Rig, Rigging, sent
+from tests.agent.environment import HOOK, URL, Env, StartAgent, sent
 
 pytestmark = pytest.mark.slow
 
 
-async def test_a_thousand_aborted_streams_leave_nothing_behind(rigged: Rigging) -> None:
-    rig = await rigged(limits=AgentLimits(terminal_ttl_s=60.0))
-    await _abort_streams(rig, 10)
+async def test_a_thousand_aborted_streams_leave_nothing_behind(start_agent: StartAgent) -> None:
+    env = await start_agent(limits=AgentLimits(terminal_ttl_s=60.0))
+    await _abort_streams(env, 10)
     await asyncio.sleep(200)
     before = len(asyncio.all_tasks())
-    await _abort_streams(rig, 1000)
+    await _abort_streams(env, 1000)
     await asyncio.sleep(200)
     assert len(asyncio.all_tasks()) == before
-    assert rig.engine.service.slots.total == 0
-    assert len(rig.engine.store) == 0
-    assert rig.engine.store.retention.chars == 0
+    assert env.engine.service.slots.total == 0
+    assert len(env.engine.store) == 0
+    assert env.engine.store.retention.chars == 0
     gc.collect()
     assert sum(isinstance(o, TaskFeed) for o in gc.get_objects()) < 50
 
 
-async def _abort_streams(rig: Rig, count: int) -> None:
+async def _abort_streams(env: Env, count: int) -> None:
     for at in range(count):
-        async with rig.stream("message/stream", sent("3", skill="slow", messageId=str(at))) as results:
+        async with env.stream("message/stream", sent("3", skill="slow", messageId=str(at))) as results:
             await anext(results)
             if at % 2:
                 await anext(results)
 
 
-async def test_two_hundred_stalled_readers_cost_no_buffer_of_their_own(rigged: Rigging) -> None:
+async def test_two_hundred_stalled_readers_cost_no_buffer_of_their_own(start_agent: StartAgent) -> None:
     @skill
     async def floods(task: SkillContext) -> str:
         for _ in range(900):
@@ -46,9 +46,9 @@ async def test_two_hundred_stalled_readers_cost_no_buffer_of_their_own(rigged: R
         await asyncio.sleep(25)
         return "done"
 
-    rig = await rigged(skills=[floods], limits=AgentLimits(streams_per_task_max=200))
-    task = await rig.call("message/send", sent("go"))
-    params = rig.envelope("tasks/resubscribe", {"id": task["id"]})
+    env = await start_agent(skills=[floods], limits=AgentLimits(streams_per_task_max=200))
+    task = await env.call("message/send", sent("go"))
+    params = env.envelope("tasks/resubscribe", {"id": task["id"]})
     request = Request(
         method="POST",
         url=URL + "/a2a",
@@ -59,7 +59,7 @@ async def test_two_hundred_stalled_readers_cost_no_buffer_of_their_own(rigged: R
     )
 
     async def stall() -> None:
-        async with rig.network.open(request) as incoming:
+        async with env.network.open(request) as incoming:
             assert incoming.status == 200
             await asyncio.sleep(60)
 
@@ -67,16 +67,16 @@ async def test_two_hundred_stalled_readers_cost_no_buffer_of_their_own(rigged: R
         for _ in range(200):
             group.create_task(stall())
         await asyncio.sleep(5)
-        assert rig.engine.service.slots.total == 200
+        assert env.engine.service.slots.total == 200
         feeds = [o for o in gc.get_objects() if isinstance(o, TaskFeed)]
         assert sum(len(feed) for feed in feeds) < 2_000  # one feed for all of them
         await asyncio.sleep(40)
-        assert rig.engine.service.slots.total == 0
+        assert env.engine.service.slots.total == 0
 
 
-async def test_ten_thousand_finished_tasks_are_gone_after_their_time(rigged: Rigging) -> None:
-    rig = await rigged()
-    store = rig.engine.store
+async def test_ten_thousand_finished_tasks_are_gone_after_their_time(start_agent: StartAgent) -> None:
+    env = await start_agent()
+    store = env.engine.store
     for at in range(10_000):
         record = store.create("anyone", _message(at), skill="echo", dialect="0.3")
         store.finish(record.key, "completed", "x" * 100)  # type: ignore[arg-type]
@@ -92,16 +92,16 @@ def _message(at: int):  # type: ignore[no-untyped-def]
     return Message(message_id=str(at), role=Role.USER, parts=(TextPart(text="x"),))
 
 
-async def test_a_receiver_that_is_down_is_left_alone_for_a_while(rig: Rig) -> None:
-    rig.hook.answers = [404] * 100
+async def test_a_receiver_that_is_down_is_left_alone_for_a_while(env: Env) -> None:
+    env.hook.answers = [404] * 100
     for at in range(8):
         push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/{at}"}}}
-        await rig.call("message/send", {**sent("", skill="auth", messageId=str(at)), **push})
+        await env.call("message/send", {**sent("", skill="auth", messageId=str(at)), **push})
         await asyncio.sleep(0.1)
-    assert len(rig.hook.bodies) == 5
+    assert len(env.hook.bodies) == 5
     await asyncio.sleep(40)
-    rig.hook.answers = []
+    env.hook.answers = []
     push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/9"}}}
-    await rig.call("message/send", {**sent("", skill="auth", messageId="9"), **push})
+    await env.call("message/send", {**sent("", skill="auth", messageId="9"), **push})
     await asyncio.sleep(1)
-    assert rig.hook.states[5:] == ["working", "auth-required"]
+    assert env.hook.states[5:] == ["working", "auth-required"]

@@ -19,140 +19,140 @@ from fleetsim.model.call import Call
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
-from tests.agent.rigs import HOOK, Rig, Rigging, said, sent, sent_v1
+from tests.agent.environment import HOOK, Env, StartAgent, said, sent, sent_v1
 
 
-async def ended(rig: Rig, task_id: str) -> dict[str, Any]:
+async def ended(env: Env, task_id: str) -> dict[str, Any]:
     for _ in range(10_000):
-        task = await rig.call("tasks/get", {"id": task_id})
+        task = await env.call("tasks/get", {"id": task_id})
         if task["status"]["state"] in {"completed", "failed", "canceled", "rejected"}:
             return task
         await asyncio.sleep(1)
     raise AssertionError("it never ended")
 
 
-async def test_send_answers_submitted_at_once_even_if_asked_to_block(rig: Rig) -> None:
+async def test_send_answers_submitted_at_once_even_if_asked_to_block(env: Env) -> None:
     before = asyncio.get_running_loop().time()
-    task = await rig.call("message/send", {**sent("60", skill="slow"), "configuration": {"blocking": True}})
+    task = await env.call("message/send", {**sent("60", skill="slow"), "configuration": {"blocking": True}})
     assert task["kind"] == "task"
     assert task["status"]["state"] == "submitted"
     assert asyncio.get_running_loop().time() - before < 1
 
 
-async def test_poll_follows_a_task_to_its_result(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("hello", skill="echo"))
-    done = await ended(rig, task["id"])
+async def test_poll_follows_a_task_to_its_result(env: Env) -> None:
+    task = await env.call("message/send", sent("hello", skill="echo"))
+    done = await ended(env, task["id"])
     assert done["status"]["state"] == "completed"
     assert done["artifacts"][0]["parts"] == [{"kind": "text", "text": "hello"}]
     assert done["artifacts"][0]["artifactId"] == task["id"]
 
 
-async def test_v1_send_waits_for_the_end(rig: Rig) -> None:
-    result = await rig.call("SendMessage", sent_v1("60", skill="slow"))
+async def test_v1_send_waits_for_the_end(env: Env) -> None:
+    result = await env.call("SendMessage", sent_v1("60", skill="slow"))
     assert result["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert result["task"]["artifacts"][0]["parts"][0]["text"] == "done after 60 s"
 
 
-async def test_v1_send_returns_immediately_if_asked_to(rig: Rig) -> None:
+async def test_v1_send_returns_immediately_if_asked_to(env: Env) -> None:
     params = {**sent_v1("60", skill="slow"), "configuration": {"returnImmediately": True}}
-    result = await rig.call("SendMessage", params)
+    result = await env.call("SendMessage", params)
     assert result["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"
 
 
-async def test_v1_send_stops_waiting_after_five_minutes(rig: Rig) -> None:
+async def test_v1_send_stops_waiting_after_five_minutes(env: Env) -> None:
     before = asyncio.get_running_loop().time()
-    result = await rig.call("SendMessage", sent_v1("3000", skill="slow"))
+    result = await env.call("SendMessage", sent_v1("3000", skill="slow"))
     assert result["task"]["status"]["state"] == "TASK_STATE_WORKING"
     assert asyncio.get_running_loop().time() - before == pytest.approx(300, abs=1)
 
 
-async def test_v1_send_waits_only_until_the_agent_asks(rig: Rig) -> None:
-    result = await rig.call("SendMessage", sent_v1("", skill="ask"))
+async def test_v1_send_waits_only_until_the_agent_asks(env: Env) -> None:
+    result = await env.call("SendMessage", sent_v1("", skill="ask"))
     task = result["task"]
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     answer = sent_v1("Ada", taskId=task["id"], contextId=task["contextId"])
-    result = await rig.call("SendMessage", answer)
+    result = await env.call("SendMessage", answer)
     assert result["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert result["task"]["artifacts"][0]["parts"][0]["text"] == "Hello Ada"
 
 
-async def test_an_answer_resumes_the_same_task(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("", skill="ask"))
+async def test_an_answer_resumes_the_same_task(env: Env) -> None:
+    task = await env.call("message/send", sent("", skill="ask"))
     await asyncio.sleep(1)
-    asked = await rig.call("tasks/get", {"id": task["id"]})
+    asked = await env.call("tasks/get", {"id": task["id"]})
     assert asked["status"]["state"] == "input-required"
     question = asked["status"]["message"]
     assert question["kind"] == "message"
     assert question["messageId"]
     assert question["parts"][0]["text"] == "Who shall I greet?"
-    resumed = await rig.call("message/send", sent("Ada", taskId=task["id"]))
+    resumed = await env.call("message/send", sent("Ada", taskId=task["id"]))
     assert resumed["id"] == task["id"]
     assert resumed["status"]["state"] == "working"
     assert "message" not in resumed["status"]
-    done = await ended(rig, task["id"])
+    done = await ended(env, task["id"])
     assert [m["parts"][0]["text"] for m in done["history"]] == ["", "Who shall I greet?", "Ada"]
     assert done["artifacts"][0]["parts"][0]["text"] == "Hello Ada"
 
 
-async def test_a_repeated_answer_is_taken_once(rigged: Rigging) -> None:
+async def test_a_repeated_answer_is_taken_once(start_agent: StartAgent) -> None:
     @skill
     async def twice(task: SkillContext) -> str:
         return f"{await task.ask('first?')} {await task.ask('second?')}"
 
-    rig = await rigged(skills=[twice])
-    task = await rig.call("message/send", sent("go"))
+    env = await start_agent(skills=[twice])
+    task = await env.call("message/send", sent("go"))
     await asyncio.sleep(1)
     answer = sent("one", taskId=task["id"], messageId="a-1")
-    await rig.call("message/send", answer)
+    await env.call("message/send", answer)
     await asyncio.sleep(1)
-    again = await rig.call("message/send", answer)
+    again = await env.call("message/send", answer)
     assert again["status"]["state"] == "input-required"
-    await rig.call("message/send", sent("two", taskId=task["id"], messageId="a-2"))
-    done = await ended(rig, task["id"])
+    await env.call("message/send", sent("two", taskId=task["id"], messageId="a-2"))
+    done = await ended(env, task["id"])
     assert done["artifacts"][0]["parts"][0]["text"] == "one two"
 
 
-async def test_a_message_to_a_working_task_can_be_read_by_its_skill(rigged: Rigging) -> None:
+async def test_a_message_to_a_working_task_can_be_read_by_its_skill(start_agent: StartAgent) -> None:
     @skill
     async def listener(task: SkillContext) -> str:
         await asyncio.sleep(10)
         return ",".join(m.text for m in task.unread())
 
-    rig = await rigged(skills=[listener])
-    task = await rig.call("message/send", sent("go"))
+    env = await start_agent(skills=[listener])
+    task = await env.call("message/send", sent("go"))
     await asyncio.sleep(1)
     for text in ("a", "b"):
-        assert (await rig.call("message/send", sent(text, taskId=task["id"])))["status"]["state"] == "working"
-    assert (await ended(rig, task["id"]))["artifacts"][0]["parts"][0]["text"] == "a,b"
+        assert (await env.call("message/send", sent(text, taskId=task["id"])))["status"]["state"] == "working"
+    assert (await ended(env, task["id"]))["artifacts"][0]["parts"][0]["text"] == "a,b"
 
 
-async def test_another_context_is_taken_on_03_and_refused_on_10(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("", skill="ask"))
+async def test_another_context_is_taken_on_03_and_refused_on_10(env: Env) -> None:
+    task = await env.call("message/send", sent("", skill="ask"))
     await asyncio.sleep(1)
     params = sent_v1("Ada", taskId=task["id"], contextId="elsewhere")
-    assert await rig.refused("SendMessage", params) == -32602
-    resumed = await rig.call("message/send", sent("Ada", taskId=task["id"], contextId="elsewhere"))
+    assert await env.refused("SendMessage", params) == -32602
+    resumed = await env.call("message/send", sent("Ada", taskId=task["id"], contextId="elsewhere"))
     assert resumed["contextId"] == task["contextId"]
 
 
-async def test_a_message_to_a_finished_task_is_refused_as_the_dialect_says(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("x", skill="echo"))
-    await ended(rig, task["id"])
-    assert await rig.refused("message/send", sent("more", taskId=task["id"])) == -32602
-    assert await rig.refused("SendMessage", sent_v1("more", taskId=task["id"])) == -32004
+async def test_a_message_to_a_finished_task_is_refused_as_the_dialect_says(env: Env) -> None:
+    task = await env.call("message/send", sent("x", skill="echo"))
+    await ended(env, task["id"])
+    assert await env.refused("message/send", sent("more", taskId=task["id"])) == -32602
+    assert await env.refused("SendMessage", sent_v1("more", taskId=task["id"])) == -32004
 
 
-async def test_unknown_tasks_are_not_found_and_never_created(rig: Rig) -> None:
-    assert await rig.refused("message/send", sent("x", taskId="made-up")) == -32001
-    assert await rig.refused("SendMessage", sent_v1("x", taskId="made-up")) == -32001
-    assert await rig.refused("tasks/get", {"id": "made-up"}) == -32001
-    assert await rig.refused("tasks/cancel", {"id": "made-up"}) == -32001
-    assert await rig.refused("GetTask", {"id": "made-up"}) == -32001
-    assert len(rig.engine.store) == 0
+async def test_unknown_tasks_are_not_found_and_never_created(env: Env) -> None:
+    assert await env.refused("message/send", sent("x", taskId="made-up")) == -32001
+    assert await env.refused("SendMessage", sent_v1("x", taskId="made-up")) == -32001
+    assert await env.refused("tasks/get", {"id": "made-up"}) == -32001
+    assert await env.refused("tasks/cancel", {"id": "made-up"}) == -32001
+    assert await env.refused("GetTask", {"id": "made-up"}) == -32001
+    assert len(env.engine.store) == 0
 
 
-async def test_a_context_is_kept_from_the_message(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("x", contextId="conversation-1"))
+async def test_a_context_is_kept_from_the_message(env: Env) -> None:
+    task = await env.call("message/send", sent("x", contextId="conversation-1"))
     assert task["contextId"] == "conversation-1"
 
 
@@ -164,22 +164,22 @@ async def test_a_context_is_kept_from_the_message(rig: Rig) -> None:
         ("crash", "secret", "failed", "the skill failed (RuntimeError)"),
     ],
 )
-async def test_a_failure_is_a_state_with_its_reason(rig: Rig, name: str, text: str, state: str, said: str) -> None:
-    task = await rig.call("message/send", sent(text, skill=name))
-    done = await ended(rig, task["id"])
+async def test_a_failure_is_a_state_with_its_reason(env: Env, name: str, text: str, state: str, said: str) -> None:
+    task = await env.call("message/send", sent(text, skill=name))
+    done = await ended(env, task["id"])
     assert done["status"]["state"] == state
     assert done["status"]["message"]["parts"][0]["text"] == said
     assert done["status"]["message"]["messageId"]
 
 
-async def test_an_unknown_skill_is_rejected_with_the_ones_there_are(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("x", skill="no_such"))
-    done = await ended(rig, task["id"])
+async def test_an_unknown_skill_is_rejected_with_the_ones_there_are(env: Env) -> None:
+    task = await env.call("message/send", sent("x", skill="no_such"))
+    done = await ended(env, task["id"])
     assert done["status"]["state"] == "rejected"
     assert "echo" in done["status"]["message"]["parts"][0]["text"]
 
 
-async def test_cancel_stops_the_skill(rigged: Rigging) -> None:
+async def test_cancel_stops_the_skill(start_agent: StartAgent) -> None:
     alive = []
 
     @skill
@@ -191,17 +191,17 @@ async def test_cancel_stops_the_skill(rigged: Rigging) -> None:
         finally:
             alive.append(0)
 
-    rig = await rigged(skills=[works])
-    task = await rig.call("message/send", sent("x"))
+    env = await start_agent(skills=[works])
+    task = await env.call("message/send", sent("x"))
     await asyncio.sleep(3.5)
-    canceled = await rig.call("tasks/cancel", {"id": task["id"]})
+    canceled = await env.call("tasks/cancel", {"id": task["id"]})
     assert canceled["status"]["state"] == "canceled"
     await asyncio.sleep(10)
     assert alive == [1, 1, 1, 0]
-    assert await rig.refused("tasks/cancel", {"id": task["id"]}) == -32002
+    assert await env.refused("tasks/cancel", {"id": task["id"]}) == -32002
 
 
-async def test_a_skill_that_swallows_its_cancel_changes_nothing(rigged: Rigging) -> None:
+async def test_a_skill_that_swallows_its_cancel_changes_nothing(start_agent: StartAgent) -> None:
     late = []
 
     @skill
@@ -215,25 +215,25 @@ async def test_a_skill_that_swallows_its_cancel_changes_nothing(rigged: Rigging)
                 late.append("refused")
         return "finished anyway"
 
-    rig = await rigged(skills=[stubborn])
-    task = await rig.call("message/send", sent("x"))
+    env = await start_agent(skills=[stubborn])
+    task = await env.call("message/send", sent("x"))
     await asyncio.sleep(1)
-    await rig.call("tasks/cancel", {"id": task["id"]})
+    await env.call("tasks/cancel", {"id": task["id"]})
     await asyncio.sleep(1)
-    done = await rig.call("tasks/get", {"id": task["id"]})
+    done = await env.call("tasks/get", {"id": task["id"]})
     assert done["status"]["state"] == "canceled"
     assert "artifacts" not in done
     assert late == ["refused"]
 
 
-async def test_a_client_that_leaves_while_it_waits_does_not_end_the_task(rig: Rig) -> None:
+async def test_a_client_that_leaves_while_it_waits_does_not_end_the_task(env: Env) -> None:
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(rig.ask("SendMessage", sent_v1("60", skill="slow")))
+        waiting = group.create_task(env.ask("SendMessage", sent_v1("60", skill="slow")))
         await asyncio.sleep(5)
         waiting.cancel()
-    key = rig.engine.store.retention.open_keys[0]
+    key = env.engine.store.retention.open_keys[0]
     await asyncio.sleep(60)
-    assert rig.engine.store.read(key).task.text == "done after 60 s"
+    assert env.engine.store.read(key).task.text == "done after 60 s"
 
 
 async def test_a_task_for_which_no_skill_can_run_fails_with_that_as_its_reason(runtime: Runtime) -> None:
@@ -251,7 +251,7 @@ async def test_a_task_for_which_no_skill_can_run_fails_with_that_as_its_reason(r
 
 
 @pytest.mark.parametrize("configuration", [{}, {"returnImmediately": False}])
-async def test_who_left_is_waited_for_no_longer(rigged: Rigging, configuration: dict[str, bool]) -> None:
+async def test_who_left_is_waited_for_no_longer(start_agent: StartAgent, configuration: dict[str, bool]) -> None:
     loop, over_s = asyncio.get_running_loop(), list[float]()
 
     class Timed(Interceptor):
@@ -261,9 +261,9 @@ async def test_who_left_is_waited_for_no_longer(rigged: Rigging, configuration: 
             finally:
                 over_s.append(loop.time())
 
-    rig = await rigged(interceptors=[Timed])
+    env = await start_agent(interceptors=[Timed])
     waiting = asyncio.ensure_future(
-        rig.ask("SendMessage", {**sent_v1("60", skill="slow"), "configuration": configuration})
+        env.ask("SendMessage", {**sent_v1("60", skill="slow"), "configuration": configuration})
     )
     await asyncio.sleep(5)
     waiting.cancel()
@@ -271,18 +271,18 @@ async def test_who_left_is_waited_for_no_longer(rigged: Rigging, configuration: 
     assert over_s == [5]
 
 
-async def test_the_progress_of_a_skill_stays_on_the_task_until_it_ends(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("10", skill="slow"))
+async def test_the_progress_of_a_skill_stays_on_the_task_until_it_ends(env: Env) -> None:
+    task = await env.call("message/send", sent("10", skill="slow"))
     await asyncio.sleep(5)
-    working = await rig.call("tasks/get", {"id": task["id"]})
+    working = await env.call("tasks/get", {"id": task["id"]})
     assert working["status"]["message"]["parts"][0]["text"] == "step 3 of 5"
-    done = await ended(rig, task["id"])
+    done = await ended(env, task["id"])
     assert "message" not in done["status"]
 
 
-async def test_extension_payloads_come_with_the_terminal_artifact(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("abc", skill="estimate"))
-    parts = (await ended(rig, task["id"]))["artifacts"][0]["parts"]
+async def test_extension_payloads_come_with_the_terminal_artifact(env: Env) -> None:
+    task = await env.call("message/send", sent("abc", skill="estimate"))
+    parts = (await ended(env, task["id"]))["artifacts"][0]["parts"]
     kinds = {part["metadata"]["mimeType"]: part["data"] for part in parts if part["kind"] == "data"}
     cost = kinds["application/vnd.protolabs.cost-v1+json"]
     assert cost["usage"] == {"input_tokens": 120, "output_tokens": 40}
@@ -291,7 +291,7 @@ async def test_extension_payloads_come_with_the_terminal_artifact(rig: Rig) -> N
     assert kinds["application/vnd.protolabs.confidence-v1+json"]["confidence"] == 0.8
 
 
-async def test_what_a_task_used_is_told_however_it_ends(rigged: Rigging) -> None:
+async def test_what_a_task_used_is_told_however_it_ends(start_agent: StartAgent) -> None:
     @skill(cost=True)
     async def spends(task: SkillContext) -> None:
         task.use(input_tokens=7, cost_usd=0.5)
@@ -299,97 +299,97 @@ async def test_what_a_task_used_is_told_however_it_ends(rigged: Rigging) -> None
         await asyncio.sleep(10)
         raise SkillFailed("no luck")
 
-    rig = await rigged(skills=[spends])
-    failed = await rig.call("message/send", sent("x"))
-    canceled = await rig.call("message/send", sent("x"))
+    env = await start_agent(skills=[spends])
+    failed = await env.call("message/send", sent("x"))
+    canceled = await env.call("message/send", sent("x"))
     await asyncio.sleep(1)
-    await rig.call("tasks/cancel", {"id": canceled["id"]})
+    await env.call("tasks/cancel", {"id": canceled["id"]})
     for task in (failed, canceled):
-        text, cost = (await ended(rig, task["id"]))["artifacts"][0]["parts"]
+        text, cost = (await ended(env, task["id"]))["artifacts"][0]["parts"]
         assert text["text"] == "so far"
         assert (cost["data"]["usage"]["input_tokens"], cost["data"]["costUsd"]) == (7, 0.5)
         assert cost["data"]["success"] is False
 
 
-async def test_nothing_is_reported_that_was_not_tracked(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("abc", skill="echo"))
-    assert [part["kind"] for part in (await ended(rig, task["id"]))["artifacts"][0]["parts"]] == ["text"]
+async def test_nothing_is_reported_that_was_not_tracked(env: Env) -> None:
+    task = await env.call("message/send", sent("abc", skill="echo"))
+    assert [part["kind"] for part in (await ended(env, task["id"]))["artifacts"][0]["parts"]] == ["text"]
 
 
-async def test_history_is_cut_as_asked(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("", skill="ask"))
+async def test_history_is_cut_as_asked(env: Env) -> None:
+    task = await env.call("message/send", sent("", skill="ask"))
     await asyncio.sleep(1)
-    await rig.call("message/send", sent("Ada", taskId=task["id"]))
-    await ended(rig, task["id"])
-    assert len((await rig.call("tasks/get", {"id": task["id"]}))["history"]) == 3
-    assert len((await rig.call("tasks/get", {"id": task["id"], "historyLength": 2}))["history"]) == 2
-    assert "history" not in await rig.call("tasks/get", {"id": task["id"], "historyLength": 0})
-    assert await rig.refused("tasks/get", {"id": task["id"], "historyLength": -1}) == -32602
+    await env.call("message/send", sent("Ada", taskId=task["id"]))
+    await ended(env, task["id"])
+    assert len((await env.call("tasks/get", {"id": task["id"]}))["history"]) == 3
+    assert len((await env.call("tasks/get", {"id": task["id"], "historyLength": 2}))["history"]) == 2
+    assert "history" not in await env.call("tasks/get", {"id": task["id"], "historyLength": 0})
+    assert await env.refused("tasks/get", {"id": task["id"], "historyLength": -1}) == -32602
 
 
-async def test_list_tasks_pages_through_all_newest_first(rig: Rig) -> None:
+async def test_list_tasks_pages_through_all_newest_first(env: Env) -> None:
     for at in range(5):
-        await rig.call("message/send", sent(f"t{at}", skill="echo", contextId="even" if at % 2 == 0 else "odd"))
+        await env.call("message/send", sent(f"t{at}", skill="echo", contextId="even" if at % 2 == 0 else "odd"))
         await asyncio.sleep(1)
-    first = await rig.call("ListTasks", {"pageSize": 2})
-    second = await rig.call("ListTasks", {"pageSize": 2, "pageToken": first["nextPageToken"]})
-    third = await rig.call("ListTasks", {"pageSize": 2, "pageToken": second["nextPageToken"]})
+    first = await env.call("ListTasks", {"pageSize": 2})
+    second = await env.call("ListTasks", {"pageSize": 2, "pageToken": first["nextPageToken"]})
+    third = await env.call("ListTasks", {"pageSize": 2, "pageToken": second["nextPageToken"]})
     told = [t["history"][0]["parts"][0]["text"] for page in (first, second, third) for t in page["tasks"]]
     assert told == ["t4", "t3", "t2", "t1", "t0"]
     assert third["nextPageToken"] == ""
     assert first["totalSize"] == 5
     assert "artifacts" not in first["tasks"][0]
-    assert len((await rig.call("ListTasks", {"contextId": "odd", "includeArtifacts": True}))["tasks"]) == 2
-    assert await rig.refused("ListTasks", {"pageToken": "zz!"}) == -32602
-    assert await rig.refused("ListTasks", {"pageSize": 500}) == -32602
+    assert len((await env.call("ListTasks", {"contextId": "odd", "includeArtifacts": True}))["tasks"]) == 2
+    assert await env.refused("ListTasks", {"pageToken": "zz!"}) == -32602
+    assert await env.refused("ListTasks", {"pageSize": 500}) == -32602
 
 
-async def test_legacy_sends_name_their_task_and_are_answered_in_their_dialect(rig: Rig) -> None:
+async def test_legacy_sends_name_their_task_and_are_answered_in_their_dialect(env: Env) -> None:
     params = {
         "id": "mine-1",
         "sessionId": "s-1",
         "message": {"role": "user", "parts": [{"type": "text", "text": "hi"}]},
     }
-    task = await rig.call("tasks/send", params)
+    task = await env.call("tasks/send", params)
     assert (task["id"], task["sessionId"], task["status"]["state"]) == ("mine-1", "s-1", "submitted")
     await asyncio.sleep(1)
-    done = await rig.call("tasks/get", {"id": "mine-1"})
+    done = await env.call("tasks/get", {"id": "mine-1"})
     assert "kind" not in done
     assert done["artifacts"][0]["parts"][0]["type"] == "text"
-    assert await rig.refused("tasks/send", params) == -32002
+    assert await env.refused("tasks/send", params) == -32002
 
 
-async def test_stopping_the_agent_fails_what_runs_with_the_reason(rigged: Rigging) -> None:
-    rig = await rigged()
-    task = await rig.call("message/send", sent("500", skill="slow"))
+async def test_stopping_the_agent_fails_what_runs_with_the_reason(start_agent: StartAgent) -> None:
+    env = await start_agent()
+    task = await env.call("message/send", sent("500", skill="slow"))
     await asyncio.sleep(1)
-    await rig.engine.stop()
-    record = rig.engine.store.read(("anyone", task["id"]))
+    await env.engine.stop()
+    record = env.engine.store.read(("anyone", task["id"]))
     assert record.task.state == "failed"
     assert record.task.status.message is not None
     assert "stopped" in record.task.status.message.text
 
 
-async def test_what_json_has_no_form_for_fails_the_skill_and_not_the_agent(rigged: Rigging) -> None:
+async def test_what_json_has_no_form_for_fails_the_skill_and_not_the_agent(start_agent: StartAgent) -> None:
     @skill
     async def odd(task: SkillContext) -> None:
         await task.attach(DataPart(data={"x": object()}))
 
-    rig = await rigged(skills=[odd])
-    task = await rig.call("message/send", sent("x"))
-    done = await ended(rig, task["id"])
+    env = await start_agent(skills=[odd])
+    task = await env.call("message/send", sent("x"))
+    done = await ended(env, task["id"])
     assert done["status"]["message"]["parts"][0]["text"] == "the skill failed (WireError)"
 
 
 @pytest.mark.parametrize(("chars", "shown"), [(3_999, 3_999), (4_000, 4_000), (4_001, 4_000), (9_000, 4_000)])
-async def test_a_long_note_is_cut_and_says_so(rigged: Rigging, chars: int, shown: int) -> None:
+async def test_a_long_note_is_cut_and_says_so(start_agent: StartAgent, chars: int, shown: int) -> None:
     @skill
     async def note(task: SkillContext) -> str:
         await task.status("x" * chars)
         return await task.ask("go on?") and "x"
 
-    rig = await rigged(skills=[note])
-    seen = await rig.frames("message/stream", sent("x"))
+    env = await start_agent(skills=[note])
+    seen = await env.frames("message/stream", sent("x"))
     said = [f["status"]["message"]["parts"][0]["text"] for f in seen if "status" in f and "message" in f["status"]]
     (text,) = [words for words in said if words.startswith("x")]
     assert len(text) == shown
@@ -413,7 +413,7 @@ async def test_a_stream_that_ends_makes_room_for_one_more_of_its_task() -> None:
     seats.take()
 
 
-async def test_a_task_open_too_long_is_given_up_and_its_skill_stopped(rigged: Rigging) -> None:
+async def test_a_task_open_too_long_is_given_up_and_its_skill_stopped(start_agent: StartAgent) -> None:
     stopped = []
 
     @skill
@@ -424,30 +424,32 @@ async def test_a_task_open_too_long_is_given_up_and_its_skill_stopped(rigged: Ri
             stopped.append(asyncio.get_running_loop().time())
         return "never"
 
-    rig = await rigged(skills=[forever], limits=AgentLimits(task_life_s=100, sweep_interval_s=10))
-    task_id = (await rig.call("message/send", sent("x")))["id"]
+    env = await start_agent(skills=[forever], limits=AgentLimits(task_life_s=100, sweep_interval_s=10))
+    task_id = (await env.call("message/send", sent("x")))["id"]
     await asyncio.sleep(95)
-    assert (await rig.call("tasks/get", {"id": task_id}))["status"]["state"] == "working"
+    assert (await env.call("tasks/get", {"id": task_id}))["status"]["state"] == "working"
     await asyncio.sleep(20)
-    assert (await rig.call("tasks/get", {"id": task_id}))["status"]["state"] == "failed"
+    assert (await env.call("tasks/get", {"id": task_id}))["status"]["state"] == "failed"
     assert len(stopped) == 1
     assert 100 <= stopped[0] <= 110
 
 
-async def test_a_finished_task_stays_as_long_as_its_webhooks_are_under_way(rigged: Rigging) -> None:
-    rig = await rigged(limits=AgentLimits(terminal_ttl_s=1, sweep_interval_s=1))
-    rig.hook.answers = [503, 503]
+async def test_a_finished_task_stays_as_long_as_its_webhooks_are_under_way(start_agent: StartAgent) -> None:
+    env = await start_agent(limits=AgentLimits(terminal_ttl_s=1, sweep_interval_s=1))
+    env.hook.answers = [503, 503]
     push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/in"}}}
-    task_id = (await rig.call("message/send", {**sent("x"), **push}))["id"]
+    task_id = (await env.call("message/send", {**sent("x"), **push}))["id"]
     await asyncio.sleep(2.5)
-    assert len(rig.hook.bodies) < 4, "some are still to come"
-    assert (await rig.call("tasks/get", {"id": task_id}))["status"]["state"] == "completed"
+    assert len(env.hook.bodies) < 4, "some are still to come"
+    assert (await env.call("tasks/get", {"id": task_id}))["status"]["state"] == "completed"
     await asyncio.sleep(60)
-    assert "completed" in rig.hook.taken
-    assert await rig.refused("tasks/get", {"id": task_id}) == -32001
+    assert "completed" in env.hook.taken
+    assert await env.refused("tasks/get", {"id": task_id}) == -32001
 
 
-async def test_an_agent_that_resumes_stops_its_skills_at_once_and_leaves_their_tasks_open(rigged: Rigging) -> None:
+async def test_an_agent_that_resumes_stops_its_skills_at_once_and_leaves_their_tasks_open(
+    start_agent: StartAgent,
+) -> None:
     stopped: list[str] = []
 
     @skill
@@ -457,11 +459,11 @@ async def test_an_agent_that_resumes_stops_its_skills_at_once_and_leaves_their_t
         finally:
             stopped.append(task.task_id)
 
-    rig = await rigged(skills=[work], resumes=True)
-    tasks = [await rig.call("message/send", sent("go", messageId=name)) for name in ("1", "2")]
+    env = await start_agent(skills=[work], resumes=True)
+    tasks = [await env.call("message/send", sent("go", messageId=name)) for name in ("1", "2")]
     await asyncio.sleep(1)
-    store, before = rig.engine.store, asyncio.get_running_loop().time()
-    await rig.engine.stop()
+    store, before = env.engine.store, asyncio.get_running_loop().time()
+    await env.engine.stop()
     assert asyncio.get_running_loop().time() == before
     assert stopped == [task["id"] for task in tasks]
     assert [store.read(key).task.state.value for key in store.retention.open_keys] == ["working", "working"]

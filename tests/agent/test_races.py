@@ -20,7 +20,7 @@ from fleetsim.model.task import TERMINAL
 from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
-from tests.agent.rigs import HOOK, URL, Hook, Rig, sent
+from tests.agent.environment import HOOK, URL, Env, Hook, sent
 from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
@@ -46,9 +46,9 @@ def made_skill(chance: random.Random) -> Any:
     return works
 
 
-async def watched(rig: Rig, chance: random.Random, method: str, params: Any) -> list[Any]:
+async def watched(env: Env, chance: random.Random, method: str, params: Any) -> list[Any]:
     frames = []
-    async with rig.stream(method, params) as results:
+    async with env.stream(method, params) as results:
         leaves_after = chance.choice([None, None, None, 1, 2])
         async for frame in results:
             frames.append(frame)
@@ -69,31 +69,31 @@ async def one_life(seed: int) -> None:
     network.mount(URL, build_app(engine))
     network.mount(HOOK, hook)
     async with network:
-        rig = Rig(network=network, engine=engine, hook=hook, runtime=runtime)
+        env = Env(network=network, engine=engine, hook=hook, runtime=runtime)
         push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/x"}}}
         canceled: list[str] = []
         async with asyncio.TaskGroup() as group:
-            task = await rig.call("message/send", {**sent("x"), **push})
+            task = await env.call("message/send", {**sent("x"), **push})
             readers = [
-                group.create_task(watched(rig, chance, "tasks/resubscribe", {"id": task["id"]}))
+                group.create_task(watched(env, chance, "tasks/resubscribe", {"id": task["id"]}))
                 for _ in range(chance.randrange(4))
             ]
 
             async def cancel() -> None:
                 await asyncio.sleep(chance.choice([0, 0.001, 0.2, 0.9]))
-                answer = await rig.ask("tasks/cancel", {"id": task["id"]})
+                answer = await env.ask("tasks/cancel", {"id": task["id"]})
                 canceled.append(answer["result"]["status"]["state"] if "result" in answer else "refused")
 
             async def answer() -> None:
                 for _ in range(40):
                     await asyncio.sleep(0.1)
-                    await rig.ask("message/send", sent("yes", taskId=task["id"], messageId="answer"))
+                    await env.ask("message/send", sent("yes", taskId=task["id"], messageId="answer"))
 
             group.create_task(answer())
             for _ in range(chance.randrange(3)):
                 group.create_task(cancel())
         await asyncio.sleep(100)
-        final = await rig.call("tasks/get", {"id": task["id"]})
+        final = await env.call("tasks/get", {"id": task["id"]})
         check_end(final, canceled)
         check_told(hook, final)
         for reader in readers:

@@ -12,7 +12,7 @@ from fleetsim.agent.skills import Skill, SkillFailed, SkillRejected
 from fleetsim.agent.tasks import UsageTotals
 from fleetsim.model.extensions import EffectDelta
 from fleetsim.model.task import Artifact, TextPart
-from tests.agent.rigs import Paper, at_work, said
+from tests.agent.environment import Paper, at_work, said
 
 SKILLS = {made.skill_id: made for profile in PROFILES.values() for made in profile.skills()}
 

@@ -15,11 +15,11 @@ from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.operations import Interceptor, Principal
 from fleetsim.model.call import Call
 from fleetsim.model.errors import InvalidParams, RpcError
-from tests.agent.rigs import Rig, Rigging, sent, sent_v1
+from tests.agent.environment import Env, StartAgent, sent, sent_v1
 
 
-async def code_of(rig: Rig, body: bytes, **headers: str) -> tuple[int, int]:
-    reply = await rig.raw("POST", "/a2a", body, headers)
+async def code_of(env: Env, body: bytes, **headers: str) -> tuple[int, int]:
+    reply = await env.raw("POST", "/a2a", body, headers)
     answer = json.loads(reply.body)
     assert answer["jsonrpc"] == "2.0"
     return reply.status, answer["error"]["code"]
@@ -48,8 +48,8 @@ async def code_of(rig: Rig, body: bytes, **headers: str) -> tuple[int, int]:
         (b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"message":{"role":"user","parts":[]}}}', -32602),
     ],
 )
-async def test_bad_requests_get_the_code_json_rpc_has_for_them(rig: Rig, body: bytes, code: int) -> None:
-    assert await code_of(rig, body) == (200, code)
+async def test_bad_requests_get_the_code_json_rpc_has_for_them(env: Env, body: bytes, code: int) -> None:
+    assert await code_of(env, body) == (200, code)
 
 
 @pytest.mark.parametrize(
@@ -65,60 +65,60 @@ async def test_bad_requests_get_the_code_json_rpc_has_for_them(rig: Rig, body: b
     ],
 )
 async def test_a_missing_id_is_remarked_after_the_method_and_the_params(
-    rig: Rig, asked: dict[str, Any], code: int
+    env: Env, asked: dict[str, Any], code: int
 ) -> None:
-    assert await code_of(rig, json.dumps({"jsonrpc": "2.0", **asked}).encode()) == (200, code)
-    assert len(rig.engine.store) == 0
+    assert await code_of(env, json.dumps({"jsonrpc": "2.0", **asked}).encode()) == (200, code)
+    assert len(env.engine.store) == 0
 
 
 @pytest.mark.parametrize("request_id", [7, "seven", 1.5, None])
-async def test_ids_come_back_as_they_were(rig: Rig, request_id: Any) -> None:
+async def test_ids_come_back_as_they_were(env: Env, request_id: Any) -> None:
     for method in ("tasks/get", "no/such"):
         body = json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": {"id": "x"}}).encode()
-        answer = json.loads((await rig.raw("POST", "/a2a", body)).body)
+        answer = json.loads((await env.raw("POST", "/a2a", body)).body)
         assert answer["id"] == request_id
         assert type(answer["id"]) is type(request_id)
 
 
-async def test_the_endpoint_answers_with_and_without_a_slash(rig: Rig) -> None:
-    assert (await rig.call("message/send", sent("x"), path="/a2a/"))["kind"] == "task"
+async def test_the_endpoint_answers_with_and_without_a_slash(env: Env) -> None:
+    assert (await env.call("message/send", sent("x"), path="/a2a/"))["kind"] == "task"
 
 
-async def test_other_paths_and_methods_say_where_to_go(rig: Rig) -> None:
-    assert (await rig.raw("POST", "/elsewhere", b"{}")).status == 404
-    reply = await rig.raw("GET", "/a2a")
+async def test_other_paths_and_methods_say_where_to_go(env: Env) -> None:
+    assert (await env.raw("POST", "/elsewhere", b"{}")).status == 404
+    reply = await env.raw("GET", "/a2a")
     assert reply.status == 405
     assert reply.headers["allow"] == "POST"
     assert b"/a2a" in reply.body
 
 
-async def test_v1_names_need_the_version_and_older_ones_do_not(rig: Rig) -> None:
-    body = rig.envelope("GetTask", {"id": "x"})
-    assert (await code_of(rig, body))[1] == -32009
-    assert (await code_of(rig, body, **{"a2a-version": "0.3"}))[1] == -32009
-    assert (await code_of(rig, body, **{"a2a-version": "2.0"}))[1] == -32009
-    assert (await code_of(rig, body, **{"a2a-version": "1.0"}))[1] == -32001
-    assert (await code_of(rig, rig.envelope("tasks/get", {"id": "x"}), **{"a2a-version": "9.9"}))[1] == -32001
+async def test_v1_names_need_the_version_and_older_ones_do_not(env: Env) -> None:
+    body = env.envelope("GetTask", {"id": "x"})
+    assert (await code_of(env, body))[1] == -32009
+    assert (await code_of(env, body, **{"a2a-version": "0.3"}))[1] == -32009
+    assert (await code_of(env, body, **{"a2a-version": "2.0"}))[1] == -32009
+    assert (await code_of(env, body, **{"a2a-version": "1.0"}))[1] == -32001
+    assert (await code_of(env, env.envelope("tasks/get", {"id": "x"}), **{"a2a-version": "9.9"}))[1] == -32001
 
 
-async def test_v1_errors_carry_their_details(rig: Rig) -> None:
-    answer = await rig.ask("GetTask", {"id": "made-up"})
+async def test_v1_errors_carry_their_details(env: Env) -> None:
+    answer = await env.ask("GetTask", {"id": "made-up"})
     assert answer["error"]["data"][0]["reason"] == "TASK_NOT_FOUND"
 
 
-async def test_an_agent_of_one_dialect_refuses_the_others(rigged: Rigging) -> None:
-    rig = await rigged(dialects=("1.0",))
-    assert await rig.refused("message/send", sent("x")) == -32009
-    assert (await rig.call("SendMessage", sent_v1("x", skill="echo")))["task"]
-    rig = await rigged(dialects=("0.3",))
-    assert await rig.refused("SendMessage", sent_v1("x")) == -32601
+async def test_an_agent_of_one_dialect_refuses_the_others(start_agent: StartAgent) -> None:
+    env = await start_agent(dialects=("1.0",))
+    assert await env.refused("message/send", sent("x")) == -32009
+    assert (await env.call("SendMessage", sent_v1("x", skill="echo")))["task"]
+    env = await start_agent(dialects=("0.3",))
+    assert await env.refused("SendMessage", sent_v1("x")) == -32601
 
 
-async def test_a_body_over_the_cap_is_413_before_it_is_read(rigged: Rigging) -> None:
-    rig = await rigged(limits=AgentLimits(body_bytes_max=1000))
-    assert await code_of(rig, b"x" * 1001) == (413, -32600)
-    assert (await code_of(rig, b"x" * 1000))[0] == 200
-    assert await code_of(rig, b"x", **{"content-length": "9" * 40}) == (413, -32600)
+async def test_a_body_over_the_cap_is_413_before_it_is_read(start_agent: StartAgent) -> None:
+    env = await start_agent(limits=AgentLimits(body_bytes_max=1000))
+    assert await code_of(env, b"x" * 1001) == (413, -32600)
+    assert (await code_of(env, b"x" * 1000))[0] == 200
+    assert await code_of(env, b"x", **{"content-length": "9" * 40}) == (413, -32600)
 
 
 class Drip:
@@ -126,7 +126,7 @@ class Drip:
 
     def __init__(
         self,
-        rig: Rig,
+        env: Env,
         pieces: list[bytes],
         *,
         pause_s: float = 0.0,
@@ -134,7 +134,7 @@ class Drip:
         path: str = "/a2a",
         app: Any = None,
     ) -> None:
-        self.rig, self.pieces, self.pause_s, self.path, self.app = rig, pieces, pause_s, path, app
+        self.env, self.pieces, self.pause_s, self.path, self.app = env, pieces, pause_s, path, app
         self.unfinished = False
         self.headers = [(b"content-type", b"application/json"), *headers]
         self.sent: list[dict[str, Any]] = []
@@ -164,51 +164,51 @@ class Drip:
             "server": ("agent", 9000),
             "client": ("x", 1),
         }
-        await (self.app or build_app(self.rig.engine))(scope, self.receive, self.send)  # type: ignore[arg-type]
+        await (self.app or build_app(self.env.engine))(scope, self.receive, self.send)  # type: ignore[arg-type]
         return int(self.sent[0]["status"])
 
 
-async def test_nesting_without_end_is_a_parse_error(rig: Rig) -> None:
-    drip = Drip(rig, [b"[" * 500_000])
+async def test_nesting_without_end_is_a_parse_error(env: Env) -> None:
+    drip = Drip(env, [b"[" * 500_000])
     assert await drip.run() == 200
     assert json.loads(drip.sent[1]["body"])["error"]["code"] == -32700
 
 
-async def test_a_chunked_body_over_the_cap_is_413_too(rigged: Rigging) -> None:
-    rig = await rigged(limits=AgentLimits(body_bytes_max=1000))
-    assert await Drip(rig, [b"x" * 600] * 10).run() == 413
+async def test_a_chunked_body_over_the_cap_is_413_too(start_agent: StartAgent) -> None:
+    env = await start_agent(limits=AgentLimits(body_bytes_max=1000))
+    assert await Drip(env, [b"x" * 600] * 10).run() == 413
 
 
-async def test_a_body_that_takes_too_long_is_408(rig: Rig) -> None:
+async def test_a_body_that_takes_too_long_is_408(env: Env) -> None:
     before = asyncio.get_running_loop().time()
-    assert await Drip(rig, [b"x"] * 100, pause_s=1.0).run() == 408
+    assert await Drip(env, [b"x"] * 100, pause_s=1.0).run() == 408
     assert asyncio.get_running_loop().time() - before == pytest.approx(10, abs=1)
 
 
-async def test_too_many_headers_are_431(rig: Rig) -> None:
-    assert (await code_of(rig, b"{}", **{"x-filler": "x" * 40_000}))[0] == 431
+async def test_too_many_headers_are_431(env: Env) -> None:
+    assert (await code_of(env, b"{}", **{"x-filler": "x" * 40_000}))[0] == 431
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "multipart/form-data"])
-async def test_what_a_web_page_can_send_unasked_is_not_taken(rig: Rig, kind: str) -> None:
-    assert await code_of(rig, rig.envelope("tasks/get", {"id": "x"}), **{"content-type": kind}) == (415, -32005)
-    reply = await rig.raw("POST", "/a2a", b"{}", {"content-type": kind, "a2a-version": "1.0"})
+async def test_what_a_web_page_can_send_unasked_is_not_taken(env: Env, kind: str) -> None:
+    assert await code_of(env, env.envelope("tasks/get", {"id": "x"}), **{"content-type": kind}) == (415, -32005)
+    reply = await env.raw("POST", "/a2a", b"{}", {"content-type": kind, "a2a-version": "1.0"})
     assert json.loads(reply.body)["error"]["data"][0]["reason"] == "CONTENT_TYPE_NOT_SUPPORTED"
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/a2a+json"])
-async def test_json_by_any_of_its_names_is_taken(rig: Rig, kind: str) -> None:
-    assert (await code_of(rig, rig.envelope("tasks/get", {"id": "x"}), **{"content-type": kind})) == (200, -32001)
+async def test_json_by_any_of_its_names_is_taken(env: Env, kind: str) -> None:
+    assert (await code_of(env, env.envelope("tasks/get", {"id": "x"}), **{"content-type": kind})) == (200, -32001)
 
 
-async def test_a_key_is_needed_before_a_byte_is_parsed(rigged: Rigging) -> None:
-    rig = await rigged(api_key="sesame")
-    for body in (b"{", rig.envelope("tasks/get", {"id": "x"})):
-        reply = await rig.raw("POST", "/a2a", body)
+async def test_a_key_is_needed_before_a_byte_is_parsed(start_agent: StartAgent) -> None:
+    env = await start_agent(api_key="sesame")
+    for body in (b"{", env.envelope("tasks/get", {"id": "x"})):
+        reply = await env.raw("POST", "/a2a", body)
         assert reply.status == 401
         assert reply.headers["www-authenticate"]
         assert json.loads(reply.body)["error"]["code"] == -32000
-    assert await rig.refused("tasks/get", {"id": "x"}, headers={"x-api-key": "sesame"}) == -32001
+    assert await env.refused("tasks/get", {"id": "x"}, headers={"x-api-key": "sesame"}) == -32001
 
 
 @pytest.mark.parametrize(
@@ -230,26 +230,26 @@ async def test_a_key_is_needed_before_a_byte_is_parsed(rigged: Rigging) -> None:
         [(b"x-api-key", b"sesame"), (b"authorization", b"Bearer token")],
     ],
 )
-async def test_malformed_credentials_are_401_and_never_500(rigged: Rigging, headers: Any) -> None:
-    rig = await rigged(api_keys={"ada": "sesame"}, bearers={"bob": "token"})
-    assert await Drip(rig, [b"{}"], headers=headers).run() == 401
+async def test_malformed_credentials_are_401_and_never_500(start_agent: StartAgent, headers: Any) -> None:
+    env = await start_agent(api_keys={"ada": "sesame"}, bearers={"bob": "token"})
+    assert await Drip(env, [b"{}"], headers=headers).run() == 401
 
 
-async def test_key_and_bearer_each_let_in(rigged: Rigging) -> None:
-    rig = await rigged(api_keys={"ada": "sesame"}, bearers={"bob": "t\u00f6ken"})
-    assert await Drip(rig, [b"{}"], headers=[(b"x-api-key", b"sesame")]).run() == 200
-    assert await Drip(rig, [b"{}"], headers=[(b"authorization", "bearer  t\u00f6ken".encode())]).run() == 200
+async def test_key_and_bearer_each_let_in(start_agent: StartAgent) -> None:
+    env = await start_agent(api_keys={"ada": "sesame"}, bearers={"bob": "t\u00f6ken"})
+    assert await Drip(env, [b"{}"], headers=[(b"x-api-key", b"sesame")]).run() == 200
+    assert await Drip(env, [b"{}"], headers=[(b"authorization", "bearer  t\u00f6ken".encode())]).run() == 200
 
 
-async def test_a_task_of_somebody_else_is_missing_byte_for_byte(rigged: Rigging) -> None:
+async def test_a_task_of_somebody_else_is_missing_byte_for_byte(start_agent: StartAgent) -> None:
     """T-24: every way to a task, two callers."""
-    rig = await rigged(api_keys={"ada": "a", "bob": "b"})
+    env = await start_agent(api_keys={"ada": "a", "bob": "b"})
     ada, bob = {"x-api-key": "a"}, {"x-api-key": "b"}
-    task = await rig.call("message/send", sent("500", skill="slow"), headers=ada)
+    task = await env.call("message/send", sent("500", skill="slow"), headers=ada)
 
     async def answer(task_id: str, method: str, make: Any) -> bytes:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": make(task_id)}).encode()
-        reply = await rig.raw("POST", "/a2a", body, {**bob, **rig.versioned(method, None)})
+        reply = await env.raw("POST", "/a2a", body, {**bob, **env.versioned(method, None)})
         return reply.body.replace(task_id.encode(), b"ID")
 
     ways: list[tuple[str, Any]] = [
@@ -276,25 +276,25 @@ async def test_a_task_of_somebody_else_is_missing_byte_for_byte(rigged: Rigging)
         foreign, missing = await answer(task["id"], method, make), await answer("made-up", method, make)
         assert foreign == missing, method
         assert b"-32001" in foreign, method
-    assert (await rig.call("ListTasks", headers=bob))["tasks"] == []
-    assert (await rig.call("tasks/get", {"id": task["id"]}, headers=ada))["status"]["state"] == "working"
+    assert (await env.call("ListTasks", headers=bob))["tasks"] == []
+    assert (await env.call("tasks/get", {"id": task["id"]}, headers=ada))["status"]["state"] == "working"
 
 
-async def test_a_full_agent_says_429_and_when_to_come_back(rigged: Rigging) -> None:
-    rig = await rigged(limits=AgentLimits(tasks_max=2))
+async def test_a_full_agent_says_429_and_when_to_come_back(start_agent: StartAgent) -> None:
+    env = await start_agent(limits=AgentLimits(tasks_max=2))
     for _ in range(2):
-        await rig.call("message/send", sent("500", skill="slow"))
-    reply = await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("x")))
+        await env.call("message/send", sent("500", skill="slow"))
+    reply = await env.raw("POST", "/a2a", env.envelope("message/send", sent("x")))
     assert reply.status == 429
     assert reply.headers["retry-after"] == "5"
     assert json.loads(reply.body)["error"]["code"] == -32000
 
 
-async def test_an_app_without_lifespan_starts_with_its_first_request(rig: Rig) -> None:
-    engine = Engine(rig.engine.settings, rig.runtime)
-    rig.engine = engine
-    body = rig.envelope("message/send", sent("x", skill="echo"))
-    drip = Drip(rig, [body])
+async def test_an_app_without_lifespan_starts_with_its_first_request(env: Env) -> None:
+    engine = Engine(env.engine.settings, env.runtime)
+    env.engine = engine
+    body = env.envelope("message/send", sent("x", skill="echo"))
+    drip = Drip(env, [body])
     assert build_app(engine) is not None
     assert await drip.run() == 200
     await asyncio.sleep(1)
@@ -302,34 +302,34 @@ async def test_an_app_without_lifespan_starts_with_its_first_request(rig: Rig) -
     await engine.stop()
 
 
-async def test_ids_beyond_reason_are_refused(rig: Rig) -> None:
-    assert await rig.refused("message/send", sent("x", contextId="c" * 500)) == -32602
+async def test_ids_beyond_reason_are_refused(env: Env) -> None:
+    assert await env.refused("message/send", sent("x", contextId="c" * 500)) == -32602
 
 
 @pytest.mark.parametrize("path", ["/a2a", "/message:send"])
-async def test_who_leaves_before_its_request_is_in_begins_nothing(rig: Rig, path: str) -> None:
+async def test_who_leaves_before_its_request_is_in_begins_nothing(env: Env, path: str) -> None:
     class Leaving(Drip):
         async def receive(self) -> dict[str, Any]:
             return await super().receive() if self.pieces else {"type": "http.disconnect"}
 
-    drip = Leaving(rig, [b'{"jsonrpc": "2.0",'], path=path)
+    drip = Leaving(env, [b'{"jsonrpc": "2.0",'], path=path)
     drip.unfinished = True
     assert await drip.run() == 400
-    assert len(rig.engine.store) == 0
+    assert len(env.engine.store) == 0
 
 
-async def test_no_answer_is_kept_or_taken_for_something_else(rig: Rig) -> None:
+async def test_no_answer_is_kept_or_taken_for_something_else(env: Env) -> None:
     for reply in (
-        await rig.raw("POST", "/a2a", rig.envelope("tasks/get", {"id": "x"})),
-        await rig.raw("POST", "/a2a", b"{"),
-        await rig.raw("GET", "/tasks/x"),
-        await rig.raw("GET", "/nowhere"),
+        await env.raw("POST", "/a2a", env.envelope("tasks/get", {"id": "x"})),
+        await env.raw("POST", "/a2a", b"{"),
+        await env.raw("GET", "/tasks/x"),
+        await env.raw("GET", "/nowhere"),
     ):
         assert reply.headers["cache-control"] == "no-store"
         assert reply.headers["x-content-type-options"] == "nosniff"
         assert reply.headers["content-type"] == "application/json"
-    streamed = await rig.raw("POST", "/a2a", rig.envelope("message/stream", sent("x", skill="echo")))
-    refused = await rig.raw("POST", "/a2a", rig.envelope("message/stream", sent("x", taskId="none")))
+    streamed = await env.raw("POST", "/a2a", env.envelope("message/stream", sent("x", skill="echo")))
+    refused = await env.raw("POST", "/a2a", env.envelope("message/stream", sent("x", taskId="none")))
     for reply in (streamed, refused):
         assert reply.headers["content-type"].startswith("text/event-stream")
         assert reply.headers["cache-control"] == "no-cache"
@@ -337,61 +337,61 @@ async def test_no_answer_is_kept_or_taken_for_something_else(rig: Rig) -> None:
         assert reply.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_all_bodies_together_have_a_bound_and_what_was_read_is_given_back(rigged: Rigging) -> None:
-    rig = await rigged(limits=AgentLimits(bodies_bytes_max=1_000))
-    app = build_app(rig.engine)
-    slow = Drip(rig, [b"x" * 600, b"x"], pause_s=1.0, app=app)
+async def test_all_bodies_together_have_a_bound_and_what_was_read_is_given_back(start_agent: StartAgent) -> None:
+    env = await start_agent(limits=AgentLimits(bodies_bytes_max=1_000))
+    app = build_app(env.engine)
+    slow = Drip(env, [b"x" * 600, b"x"], pause_s=1.0, app=app)
     first = asyncio.ensure_future(slow.run())
     await asyncio.sleep(1.5)
-    second = Drip(rig, [b"x" * 401], app=app)
+    second = Drip(env, [b"x" * 401], app=app)
     assert await second.run() == 429
     head = dict(second.sent[0]["headers"])
     assert (head[b"retry-after"], head[b"connection"]) == (b"1", b"close")
-    assert await Drip(rig, [b"x" * 400], app=app).run() == 200
+    assert await Drip(env, [b"x" * 400], app=app).run() == 200
     assert await first == 200
-    assert await Drip(rig, [b"x" * 1_000], app=app).run() == 200
+    assert await Drip(env, [b"x" * 1_000], app=app).run() == 200
 
 
 @pytest.mark.parametrize(
     ("lengths", "status"),
     [([b"2"], 200), ([b"2", b"2"], 400), ([b"-2"], 400), ([b"+2"], 400), ([b"x"], 400), ([b""], 400), ([b"\xb2"], 400)],
 )
-async def test_a_declared_length_is_one_number(rig: Rig, lengths: list[bytes], status: int) -> None:
+async def test_a_declared_length_is_one_number(env: Env, lengths: list[bytes], status: int) -> None:
     headers = [(b"content-length", length) for length in lengths]
-    assert await Drip(rig, [b"{}"], headers=headers).run() == status
+    assert await Drip(env, [b"{}"], headers=headers).run() == status
 
 
 @pytest.mark.parametrize(
     ("length", "status"), [("1000", 200), ("1001", 413), ("9" * 15, 413), ("0" * 11 + "1000", 200)]
 )
-async def test_a_declared_length_is_judged_before_the_body(rigged: Rigging, length: str, status: int) -> None:
-    rig = await rigged(limits=AgentLimits(body_bytes_max=1_000))
-    drip = Drip(rig, [b"{}"], headers=[(b"content-length", length.encode())])
+async def test_a_declared_length_is_judged_before_the_body(start_agent: StartAgent, length: str, status: int) -> None:
+    env = await start_agent(limits=AgentLimits(body_bytes_max=1_000))
+    drip = Drip(env, [b"{}"], headers=[(b"content-length", length.encode())])
     assert await drip.run() == status
     assert len(drip.pieces) == (0 if status == 200 else 1)
 
 
 @pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 431)])
-async def test_headers_are_taken_up_to_their_bound(rigged: Rigging, more: int, status: int) -> None:
-    rig = await rigged(limits=AgentLimits(header_bytes_max=500))
+async def test_headers_are_taken_up_to_their_bound(start_agent: StartAgent, more: int, status: int) -> None:
+    env = await start_agent(limits=AgentLimits(header_bytes_max=500))
     used = len(b"content-type") + len(b"application/json") + 4 + len(b"x-filler") + 4
-    drip = Drip(rig, [b"{}"], headers=[(b"x-filler", b"x" * (500 - used + more))])
+    drip = Drip(env, [b"{}"], headers=[(b"x-filler", b"x" * (500 - used + more))])
     assert await drip.run() == status
 
 
-async def test_what_nobody_foresaw_is_an_internal_error_in_every_way_of_asking(rigged: Rigging) -> None:
+async def test_what_nobody_foresaw_is_an_internal_error_in_every_way_of_asking(start_agent: StartAgent) -> None:
     class Broken(Interceptor):
         async def before(self, call: Call, caller: Principal) -> Call:
             raise ZeroDivisionError("secret")
 
-    rig = await rigged(interceptors=[Broken])
-    assert await rig.refused("message/send", sent("x")) == -32603
-    assert await rig.refused("SendMessage", sent_v1("x")) == -32603
-    assert await rig.refused("SendStreamingMessage", sent_v1("x")) == -32603
-    (event,) = await rig.frames("message/stream", sent("x"))
+    env = await start_agent(interceptors=[Broken])
+    assert await env.refused("message/send", sent("x")) == -32603
+    assert await env.refused("SendMessage", sent_v1("x")) == -32603
+    assert await env.refused("SendStreamingMessage", sent_v1("x")) == -32603
+    (event,) = await env.frames("message/stream", sent("x"))
     assert event["error"]["code"] == -32603
     for path in ("/message:send", "/message:stream"):
-        reply = await rig.raw("POST", path, json.dumps(sent("secret")).encode())
+        reply = await env.raw("POST", path, json.dumps(sent("secret")).encode())
         assert (reply.status, json.loads(reply.body)["error"]["code"]) == (500, -32603)
         assert b"secret" not in reply.body
 

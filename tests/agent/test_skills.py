@@ -12,7 +12,7 @@ from fleetsim.agent.builtin import by_words
 from fleetsim.agent.skills import Effect, Skill, SkillContext, choose_skill, make_skill, skill
 from fleetsim.model.errors import ConfigError, WireError
 from fleetsim.model.task import Artifact, DataPart, FilePart, TextPart
-from tests.agent.rigs import Paper, at_work
+from tests.agent.environment import Paper, at_work
 
 
 async def _work(task: SkillContext) -> str:

@@ -13,7 +13,7 @@ from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import ANYONE, PushTarget, Record, TaskKey, weigh_message
 from fleetsim.model.call import PushConfig
 from fleetsim.model.task import Artifact, DataPart, Message, Role, Task, TaskState, TaskStatus, TextPart
-from tests.agent.rigs import said
+from tests.agent.environment import said
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,15 +9,15 @@ import pytest
 
 from fleetsim.agent import AgentLimits, SkillContext, skill
 from fleetsim.runtime.ports import Limits, Request
-from tests.agent.rigs import LONG, URL, Rig, Rigging, sent, sent_v1
+from tests.agent.environment import LONG, URL, Env, StartAgent, sent, sent_v1
 
 
 def kinds(frames: list[Any]) -> list[str]:
     return [frame["kind"] for frame in frames]
 
 
-async def test_a_stream_opens_with_the_task_and_ends_with_the_closing_pair(rig: Rig) -> None:
-    frames = await rig.frames("message/stream", sent("one two", skill="stream"))
+async def test_a_stream_opens_with_the_task_and_ends_with_the_closing_pair(env: Env) -> None:
+    frames = await env.frames("message/stream", sent("one two", skill="stream"))
     assert kinds(frames) == [
         "task",
         "status-update",
@@ -40,19 +40,19 @@ async def test_a_stream_opens_with_the_task_and_ends_with_the_closing_pair(rig: 
 
 
 @pytest.mark.parametrize("method", ["message/stream", "message/sendStream"])
-async def test_both_names_stream(rig: Rig, method: str) -> None:
-    assert kinds(await rig.frames(method, sent("x", skill="echo")))[-2:] == ["artifact-update", "status-update"]
+async def test_both_names_stream(env: Env, method: str) -> None:
+    assert kinds(await env.frames(method, sent("x", skill="echo")))[-2:] == ["artifact-update", "status-update"]
 
 
-async def test_a_failed_stream_ends_with_one_final_status(rig: Rig) -> None:
-    frames = await rig.frames("message/stream", sent("no disk", skill="fail"))
+async def test_a_failed_stream_ends_with_one_final_status(env: Env) -> None:
+    frames = await env.frames("message/stream", sent("no disk", skill="fail"))
     assert kinds(frames) == ["task", "status-update", "status-update"]
     assert frames[-1]["final"]
     assert frames[-1]["status"]["message"]["parts"][0]["text"] == "no disk"
 
 
-async def test_a_v1_stream_has_wrapped_frames(rig: Rig) -> None:
-    frames = await rig.frames("SendStreamingMessage", sent_v1("one two", skill="stream"))
+async def test_a_v1_stream_has_wrapped_frames(env: Env) -> None:
+    frames = await env.frames("SendStreamingMessage", sent_v1("one two", skill="stream"))
     assert [next(iter(frame)) for frame in frames] == [
         "task",
         "statusUpdate",
@@ -64,38 +64,38 @@ async def test_a_v1_stream_has_wrapped_frames(rig: Rig) -> None:
     assert frames[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-async def test_a_stream_ends_at_a_question_and_the_answer_opens_another(rig: Rig) -> None:
-    frames = await rig.frames("message/stream", sent("", skill="ask"))
+async def test_a_stream_ends_at_a_question_and_the_answer_opens_another(env: Env) -> None:
+    frames = await env.frames("message/stream", sent("", skill="ask"))
     assert frames[-1]["status"]["state"] == "input-required"
     assert frames[-1]["final"] is True
-    frames = await rig.frames("message/stream", sent("Ada", taskId=frames[0]["id"]))
+    frames = await env.frames("message/stream", sent("Ada", taskId=frames[0]["id"]))
     assert frames[0]["status"]["state"] == "working"
     assert frames[-2]["artifact"]["parts"][0]["text"] == "Hello Ada"
 
 
-async def test_leaving_a_stream_leaves_the_task_alone(rig: Rig) -> None:
-    async with rig.stream("message/stream", sent("60", skill="slow")) as results:
+async def test_leaving_a_stream_leaves_the_task_alone(env: Env) -> None:
+    async with env.stream("message/stream", sent("60", skill="slow")) as results:
         first = await anext(results)
     await asyncio.sleep(70)
-    done = await rig.call("tasks/get", {"id": first["id"]})
+    done = await env.call("tasks/get", {"id": first["id"]})
     assert done["artifacts"][0]["parts"][0]["text"] == "done after 60 s"
-    assert rig.engine.service.slots.total == 0
+    assert env.engine.service.slots.total == 0
 
 
-async def test_joining_again_gives_the_past_once_and_then_only_what_is_new(rigged: Rigging) -> None:
+async def test_joining_again_gives_the_past_once_and_then_only_what_is_new(start_agent: StartAgent) -> None:
     @skill
     async def counts(task: SkillContext) -> None:
         for number in range(6):
             await task.say(f"{number} ")
             await asyncio.sleep(1)
 
-    rig = await rigged(skills=[counts])
-    async with rig.stream("message/stream", sent("x")) as results:
+    env = await start_agent(skills=[counts])
+    async with env.stream("message/stream", sent("x")) as results:
         task = await anext(results)
         for _ in range(3):
             await anext(results)
     await asyncio.sleep(1.5)
-    frames = await rig.frames("tasks/resubscribe", {"id": task["id"]})
+    frames = await env.frames("tasks/resubscribe", {"id": task["id"]})
     assert kinds(frames)[0] == "task"
     seen = frames[0]["artifacts"][0]["parts"][0]["text"]
     deltas = "".join(f["artifact"]["parts"][0]["text"] for f in frames if f.get("lastChunk") is False)
@@ -104,71 +104,71 @@ async def test_joining_again_gives_the_past_once_and_then_only_what_is_new(rigge
     assert frames[-2]["artifact"]["parts"][0]["text"] == "0 1 2 3 4 5 "
 
 
-async def test_joining_late_shows_what_the_skill_is_doing(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("10", skill="slow"))
+async def test_joining_late_shows_what_the_skill_is_doing(env: Env) -> None:
+    task = await env.call("message/send", sent("10", skill="slow"))
     await asyncio.sleep(5)
-    async with rig.stream("tasks/resubscribe", {"id": task["id"]}) as results:
+    async with env.stream("tasks/resubscribe", {"id": task["id"]}) as results:
         snapshot = await anext(results)
     assert snapshot["status"]["message"]["parts"][0]["text"] == "step 3 of 5"
 
 
-async def test_joining_a_finished_task_replays_the_closing_pair_on_03_and_is_refused_on_10(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("x", skill="echo"))
+async def test_joining_a_finished_task_replays_the_closing_pair_on_03_and_is_refused_on_10(env: Env) -> None:
+    task = await env.call("message/send", sent("x", skill="echo"))
     await asyncio.sleep(1)
-    frames = await rig.frames("tasks/resubscribe", {"id": task["id"]})
+    frames = await env.frames("tasks/resubscribe", {"id": task["id"]})
     assert kinds(frames) == ["task", "artifact-update", "status-update"]
     assert frames[-1]["final"] is True
-    assert await rig.refused("SubscribeToTask", {"id": task["id"]}) == -32004
+    assert await env.refused("SubscribeToTask", {"id": task["id"]}) == -32004
 
 
-async def test_joining_a_task_that_waits_ends_on_03_and_stays_on_10(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("", skill="ask"))
+async def test_joining_a_task_that_waits_ends_on_03_and_stays_on_10(env: Env) -> None:
+    task = await env.call("message/send", sent("", skill="ask"))
     await asyncio.sleep(1)
-    frames = await rig.frames("tasks/resubscribe", {"id": task["id"]})
+    frames = await env.frames("tasks/resubscribe", {"id": task["id"]})
     assert kinds(frames) == ["task", "status-update"]
-    async with rig.stream("SubscribeToTask", {"id": task["id"]}) as results:
+    async with env.stream("SubscribeToTask", {"id": task["id"]}) as results:
         assert (await anext(results))["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-        await rig.call("message/send", sent("Ada", taskId=task["id"]))
+        await env.call("message/send", sent("Ada", taskId=task["id"]))
         rest = [frame async for frame in results]
     assert rest[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-async def test_a_refused_stream_is_an_event_on_03_and_json_on_10(rig: Rig) -> None:
-    frames = await rig.frames("tasks/resubscribe", {"id": "made-up"})
+async def test_a_refused_stream_is_an_event_on_03_and_json_on_10(env: Env) -> None:
+    frames = await env.frames("tasks/resubscribe", {"id": "made-up"})
     assert [frame["error"]["code"] for frame in frames] == [-32001]
-    frames = await rig.frames("message/stream", {"message": {}})
+    frames = await env.frames("message/stream", {"message": {}})
     assert [frame["error"]["code"] for frame in frames] == [-32602]
-    assert await rig.refused("SubscribeToTask", {"id": "made-up"}) == -32001
-    assert await rig.refused("SendStreamingMessage", {}) == -32602
+    assert await env.refused("SubscribeToTask", {"id": "made-up"}) == -32001
+    assert await env.refused("SendStreamingMessage", {}) == -32602
 
 
-async def test_a_silent_stream_is_kept_alive_by_comments(rig: Rig) -> None:
+async def test_a_silent_stream_is_kept_alive_by_comments(env: Env) -> None:
     chunks = []
-    async with rig.network.open(stream_request(rig, sent("", skill="auth"))) as incoming:
+    async with env.network.open(stream_request(env, sent("", skill="auth"))) as incoming:
         async for chunk in incoming.chunks:
             chunks.append(chunk)
-    task = rig.engine.store.read(rig.engine.store.retention.open_keys[0])
+    task = env.engine.store.read(env.engine.store.retention.open_keys[0])
     assert task.task.state == "auth-required"
     assert b": keep-alive\n\n" not in b"".join(chunks)
     chunks.clear()
-    async with rig.network.open(stream_request(rig, sent("100", skill="slow", messageId="2"))) as incoming:
+    async with env.network.open(stream_request(env, sent("100", skill="slow", messageId="2"))) as incoming:
         async for chunk in incoming.chunks:
             chunks.append(chunk)
     assert b"".join(chunks).count(b": keep-alive\n\n") == 5
 
 
-def stream_request(rig: Rig, params: Any) -> Request:
+def stream_request(env: Env, params: Any) -> Request:
     return Request(
         method="POST",
         url=URL + "/a2a",
         headers={"content-type": "application/json"},
-        body=rig.envelope("message/stream", params),
+        body=env.envelope("message/stream", params),
         limits=Limits(first_byte_s=LONG.first_byte_s, total_s=None),
         streaming=True,
     )
 
 
-async def test_a_slow_reader_gets_everything_and_the_closing_pair_once(rigged: Rigging) -> None:
+async def test_a_slow_reader_gets_everything_and_the_closing_pair_once(start_agent: StartAgent) -> None:
     """U22: the pattern of the original loses the end when its reader is slow at the wrong moment."""
 
     @skill
@@ -177,8 +177,8 @@ async def test_a_slow_reader_gets_everything_and_the_closing_pair_once(rigged: R
             await task.say(f"{number}" + "." * 1000)
         return "authoritative"
 
-    rig = await rigged(skills=[bursts], limits=AgentLimits(stream_write_s=1e6))
-    async with rig.stream("message/stream", sent("x")) as results:
+    env = await start_agent(skills=[bursts], limits=AgentLimits(stream_write_s=1e6))
+    async with env.stream("message/stream", sent("x")) as results:
         frames = []
         async for frame in results:
             frames.append(frame)
@@ -191,7 +191,7 @@ async def test_a_slow_reader_gets_everything_and_the_closing_pair_once(rigged: R
     assert sum(f.get("lastChunk", False) for f in frames) == 1
 
 
-async def test_a_reader_that_never_reads_is_dropped_and_costs_nobody_anything(rigged: Rigging) -> None:
+async def test_a_reader_that_never_reads_is_dropped_and_costs_nobody_anything(start_agent: StartAgent) -> None:
     @skill
     async def floods(task: SkillContext) -> str:
         for _ in range(300):
@@ -199,45 +199,45 @@ async def test_a_reader_that_never_reads_is_dropped_and_costs_nobody_anything(ri
         await asyncio.sleep(100)
         return "done"
 
-    rig = await rigged(skills=[floods])
-    async with rig.network.open(stream_request(rig, sent("x"))) as incoming:
+    env = await start_agent(skills=[floods])
+    async with env.network.open(stream_request(env, sent("x"))) as incoming:
         assert incoming.status == 200
         await asyncio.sleep(29)
-        assert rig.engine.service.slots.total == 1
+        assert env.engine.service.slots.total == 1
         await asyncio.sleep(2)
-        assert rig.engine.service.slots.total == 0
-    key = rig.engine.store.retention.open_keys[0]
+        assert env.engine.service.slots.total == 0
+    key = env.engine.store.retention.open_keys[0]
     await asyncio.sleep(100)
-    assert rig.engine.store.read(key).task.text == "done"
+    assert env.engine.store.read(key).task.text == "done"
 
 
-async def test_streams_are_limited_per_task_and_in_all(rigged: Rigging) -> None:
-    rig = await rigged(limits=AgentLimits(streams_per_task_max=2, streams_max=3))
-    task = await rig.call("message/send", sent("500", skill="slow"))
+async def test_streams_are_limited_per_task_and_in_all(start_agent: StartAgent) -> None:
+    env = await start_agent(limits=AgentLimits(streams_per_task_max=2, streams_max=3))
+    task = await env.call("message/send", sent("500", skill="slow"))
     join = {"id": task["id"]}
-    async with rig.stream("tasks/resubscribe", join) as one, rig.stream("tasks/resubscribe", join) as two:
+    async with env.stream("tasks/resubscribe", join) as one, env.stream("tasks/resubscribe", join) as two:
         await anext(one)
         await anext(two)
-        frames = await rig.frames("tasks/resubscribe", join)
+        frames = await env.frames("tasks/resubscribe", join)
         assert [frame["error"]["code"] for frame in frames] == [-32000]
-        async with rig.stream("message/stream", sent("500", skill="slow")) as three:
+        async with env.stream("message/stream", sent("500", skill="slow")) as three:
             await anext(three)
-            before = len(rig.engine.store)
-            assert "error" in (await rig.frames("message/stream", sent("500", skill="slow")))[0]
-            assert len(rig.engine.store) == before
+            before = len(env.engine.store)
+            assert "error" in (await env.frames("message/stream", sent("500", skill="slow")))[0]
+            assert len(env.engine.store) == before
     await asyncio.sleep(1)
-    assert rig.engine.service.slots.total == 0
+    assert env.engine.service.slots.total == 0
 
 
-async def test_every_reader_sees_the_same_events_in_the_same_order(rig: Rig) -> None:
-    task = await rig.call("message/send", sent("20", skill="slow"))
+async def test_every_reader_sees_the_same_events_in_the_same_order(env: Env) -> None:
+    task = await env.call("message/send", sent("20", skill="slow"))
     async with asyncio.TaskGroup() as group:
-        readers = [group.create_task(rig.frames("tasks/resubscribe", {"id": task["id"]})) for _ in range(4)]
+        readers = [group.create_task(env.frames("tasks/resubscribe", {"id": task["id"]})) for _ in range(4)]
     first, *others = [reader.result() for reader in readers]
     assert all(other[1:] == first[1:] for other in others)
 
 
-async def test_an_agent_without_streaming_refuses_streams(rigged: Rigging) -> None:
-    rig = await rigged(streaming=False)
-    assert await rig.refused("SendStreamingMessage", sent_v1("x")) == -32004
-    assert (await rig.frames("message/stream", sent("x")))[0]["error"]["code"] == -32004
+async def test_an_agent_without_streaming_refuses_streams(start_agent: StartAgent) -> None:
+    env = await start_agent(streaming=False)
+    assert await env.refused("SendStreamingMessage", sent_v1("x")) == -32004
+    assert (await env.frames("message/stream", sent("x")))[0]["error"]["code"] == -32004

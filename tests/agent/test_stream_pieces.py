@@ -10,7 +10,7 @@ import pytest
 
 from fleetsim.agent import SkillContext, skill
 from fleetsim.model.task import TextPart
-from tests.agent.rigs import Rig, Rigging, sent, sent_v1
+from tests.agent.environment import Env, StartAgent, sent, sent_v1
 
 STREAM = {"0.3": ("message/stream", sent), "1.0": ("SendStreamingMessage", sent_v1)}
 JOIN = {"0.3": "tasks/resubscribe", "1.0": "SubscribeToTask"}
@@ -50,17 +50,19 @@ async def mixes(task: SkillContext) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0"])
-async def test_the_first_piece_of_each_artifact_in_a_stream_appends_to_nothing(rigged: Rigging, dialect: str) -> None:
-    rig = await rigged(skills=[mixes])
+async def test_the_first_piece_of_each_artifact_in_a_stream_appends_to_nothing(
+    start_agent: StartAgent, dialect: str
+) -> None:
+    env = await start_agent(skills=[mixes])
     method, params = STREAM[dialect]
-    frames = await rig.frames(method, params("x", skill="mixes"))
+    frames = await env.frames(method, params("x", skill="mixes"))
     said = [(u["artifact"]["artifactId"] == "table", u["append"]) for u in updates(frames) if not u["lastChunk"]]
     assert said == [(False, False), (True, False), (False, True), (True, True), (False, True), (True, True)]
     assert list(strict(frames).values()) == ["0 1 2 ", "row 0;row 1;row 2;"]
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0"])
-async def test_a_stream_that_joins_appends_only_to_what_it_was_shown(rigged: Rigging, dialect: str) -> None:
+async def test_a_stream_that_joins_appends_only_to_what_it_was_shown(start_agent: StartAgent, dialect: str) -> None:
     @skill
     async def late(task: SkillContext) -> None:
         await task.say("one ")
@@ -68,16 +70,16 @@ async def test_a_stream_that_joins_appends_only_to_what_it_was_shown(rigged: Rig
         await task.say("two")
         await task.attach(TextPart(text="new"), artifact_id="other", append=True, last_chunk=False)
 
-    rig = await rigged(skills=[late])
-    task = await rig.call("message/send", sent("x", skill="late"))
+    env = await start_agent(skills=[late])
+    task = await env.call("message/send", sent("x", skill="late"))
     await asyncio.sleep(1)
-    frames = await rig.frames(JOIN[dialect], {"id": task["id"]})
+    frames = await env.frames(JOIN[dialect], {"id": task["id"]})
     assert [u["append"] for u in updates(frames)][:2] == [True, False]
     assert strict(frames) == {task["id"]: "one two", "other": "new"}
 
 
-async def test_a_v1_stream_ends_an_artifact_without_repeating_it(rig: Rig) -> None:
-    frames = await rig.frames("SendStreamingMessage", sent_v1("one two", skill="stream"))
+async def test_a_v1_stream_ends_an_artifact_without_repeating_it(env: Env) -> None:
+    frames = await env.frames("SendStreamingMessage", sent_v1("one two", skill="stream"))
     last = updates(frames)[-1]
     assert (last["append"], last["lastChunk"], text_of(last["artifact"])) == (True, True, "")
     assert [next(iter(part)) for part in last["artifact"]["parts"]] == ["data"]  # what it used was not told before
@@ -85,34 +87,34 @@ async def test_a_v1_stream_ends_an_artifact_without_repeating_it(rig: Rig) -> No
     assert joined(frames) == "one two"
 
 
-async def test_a_v1_artifact_that_is_told_whole_ends_with_an_empty_text(rigged: Rigging) -> None:
+async def test_a_v1_artifact_that_is_told_whole_ends_with_an_empty_text(start_agent: StartAgent) -> None:
     """An artifact without any part is against the rules (A2A 1.0 section 5.7)."""
-    rig = await rigged(skills=[mixes])
-    frames = await rig.frames("SendStreamingMessage", sent_v1("x", skill="mixes"))
+    env = await start_agent(skills=[mixes])
+    frames = await env.frames("SendStreamingMessage", sent_v1("x", skill="mixes"))
     assert updates(frames)[-1]["artifact"]["parts"] == [{"text": ""}]
 
 
-async def test_a_v1_stream_sends_the_whole_artifact_where_its_pieces_do_not_hold(rigged: Rigging) -> None:
+async def test_a_v1_stream_sends_the_whole_artifact_where_its_pieces_do_not_hold(start_agent: StartAgent) -> None:
     @skill
     async def corrects(task: SkillContext) -> str:
         await task.say("a draft")
         await asyncio.sleep(1)
         return "the answer"
 
-    rig = await rigged(skills=[corrects])
-    frames = await rig.frames("SendStreamingMessage", sent_v1("x", skill="corrects"))
+    env = await start_agent(skills=[corrects])
+    frames = await env.frames("SendStreamingMessage", sent_v1("x", skill="corrects"))
     last = updates(frames)[-1]
     assert (last["append"], last["lastChunk"], text_of(last["artifact"])) == (False, True, "the answer")
 
 
-async def test_a_v1_answer_that_came_in_no_pieces_is_sent_once(rig: Rig) -> None:
-    frames = await rig.frames("SendStreamingMessage", sent_v1("whole", skill="echo"))
+async def test_a_v1_answer_that_came_in_no_pieces_is_sent_once(env: Env) -> None:
+    frames = await env.frames("SendStreamingMessage", sent_v1("whole", skill="echo"))
     assert [(u["append"], u["lastChunk"]) for u in updates(frames)] == [(False, True)]
 
 
-async def test_03_keeps_the_closing_pair_of_the_seed(rigged: Rigging) -> None:
-    rig = await rigged(skills=[mixes])
-    frames = await rig.frames("message/stream", sent("x", skill="mixes"))
+async def test_03_keeps_the_closing_pair_of_the_seed(start_agent: StartAgent) -> None:
+    env = await start_agent(skills=[mixes])
+    frames = await env.frames("message/stream", sent("x", skill="mixes"))
     full, final = frames[-2:]
     assert (full["append"], full["lastChunk"], text_of(full["artifact"])) == (False, True, "0 1 2 ")
     assert final["final"] is True

@@ -14,7 +14,7 @@ from fleetsim.agent.tasks import ANYONE, ClosingUpdate, TaskFeed, TaskKey
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, Part, TaskState, TextPart
 from fleetsim.runtime.ports import Runtime
-from tests.agent.rigs import said
+from tests.agent.environment import said
 
 # -- a feed --------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class Peer:
 
 
 @dataclass
-class Rig:
+class Env:
     peer: Peer
     client: AgentClient
     limiter: AgentLimiter
@@ -87,12 +87,12 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(network: MemoryNetwork, runtime: Runtime) -> AsyncIterator[Rig]:
+async def env(network: MemoryNetwork, runtime: Runtime) -> AsyncIterator[Env]:
     peer = Peer()
     network.mount(URL, Starlette(routes=[Route("/a2a", peer.rpc, methods=["POST"])]))
     limiter = AgentLimiter(runtime, EventLog(runtime.clock), FleetSettings(calls_per_agent_max=1))
     async with network, _client(runtime) as client:
-        yield Rig(peer, client, limiter)
+        yield Env(peer, client, limiter)
 
 
 @asynccontextmanager
@@ -122,53 +122,53 @@ WATCHING: dict[str, Callable[[Executor], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("method", WATCHING)
-async def test_whatever_concerns_work_an_agent_has_goes_out_through_its_open_breaker(rig: Rig, method: str) -> None:
-    rig.peer.replies["tasks/pushNotificationConfig/set"] = {"taskId": "t-1", "pushNotificationConfig": {"url": HUB}}
-    rig.peer.replies["ListTasks"] = {"tasks": [], "nextPageToken": "", "pageSize": 2, "totalSize": 0}
+async def test_whatever_concerns_work_an_agent_has_goes_out_through_its_open_breaker(env: Env, method: str) -> None:
+    env.peer.replies["tasks/pushNotificationConfig/set"] = {"taskId": "t-1", "pushNotificationConfig": {"url": HUB}}
+    env.peer.replies["ListTasks"] = {"tasks": [], "nextPageToken": "", "pageSize": 2, "totalSize": 0}
     for _ in range(FleetSettings().breaker_failures):
         with pytest.raises(Unreachable):
-            async with rig.executor.slot(record()):
+            async with env.executor.slot(record()):
                 raise Unreachable("refused")
     with pytest.raises(Unreachable):
-        async with rig.executor.slot(record()):
+        async with env.executor.slot(record()):
             raise AssertionError("work that was not sent yet waits")
-    with rig.breaker_open():
-        await WATCHING[method](rig.executor)
-    assert rig.peer.methods == [method]
+    with env.breaker_open():
+        await WATCHING[method](env.executor)
+    assert env.peer.methods == [method]
 
 
-async def test_work_passes_the_looks_at_other_work_and_a_cancel_does_too(rig: Rig) -> None:
-    rig.peer.replies["ListTasks"] = {"tasks": [], "nextPageToken": "", "pageSize": 2, "totalSize": 0}
-    rig.peer.slow_s = 1.0
+async def test_work_passes_the_looks_at_other_work_and_a_cancel_does_too(env: Env) -> None:
+    env.peer.replies["ListTasks"] = {"tasks": [], "nextPageToken": "", "pageSize": 2, "totalSize": 0}
+    env.peer.slow_s = 1.0
 
     async def send() -> None:
-        async with rig.executor.slot(record()):
-            await rig.executor.send(record(bound=False))
+        async with env.executor.slot(record()):
+            await env.executor.send(record(bound=False))
 
     async with asyncio.TaskGroup() as group:
         group.create_task(send())
         await asyncio.sleep(0.5)
         for method in ("tasks/get", "ListTasks", "tasks/cancel"):
-            group.create_task(WATCHING[method](rig.executor))  # type: ignore[arg-type]
+            group.create_task(WATCHING[method](env.executor))  # type: ignore[arg-type]
         group.create_task(send())
-    assert rig.peer.methods == ["message/send", "tasks/cancel", "message/send", "tasks/get", "ListTasks"]
+    assert env.peer.methods == ["message/send", "tasks/cancel", "message/send", "tasks/get", "ListTasks"]
 
 
 @pytest.mark.parametrize("call", ["poll", "cancel", "register_push", "subscribe"])
-async def test_nothing_is_asked_about_a_task_that_nobody_has_named_yet(rig: Rig, call: str) -> None:
+async def test_nothing_is_asked_about_a_task_that_nobody_has_named_yet(env: Env, call: str) -> None:
     with pytest.raises(WireError):
-        await getattr(rig.executor, call)(record(bound=False))
-    assert rig.peer.asked == []
+        await getattr(env.executor, call)(record(bound=False))
+    assert env.peer.asked == []
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel"])
-async def test_a_message_is_no_answer_to_who_asks_for_a_task(rig: Rig, method: str) -> None:
+async def test_a_message_is_no_answer_to_who_asks_for_a_task(env: Env, method: str) -> None:
     said = {"kind": "message", "messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "well"}]}
-    rig.peer.replies[method] = said
+    env.peer.replies[method] = said
     with pytest.raises(FleetsimError):
-        await WATCHING[method](rig.executor)
-    rig.peer.replies["message/send"] = said
-    reply = await rig.executor.send(record(bound=False))
+        await WATCHING[method](env.executor)
+    env.peer.replies["message/send"] = said
+    reply = await env.executor.send(record(bound=False))
     assert isinstance(reply, Message)
     assert reply.text == "well"
 
@@ -178,16 +178,16 @@ async def test_a_message_is_no_answer_to_who_asks_for_a_task(rig: Rig, method: s
 )
 @pytest.mark.parametrize("parent", [None, "p-1"])
 async def test_beside_a_message_stand_whose_it_is_and_the_skill_if_the_agent_is_told_one(
-    rig: Rig, hint: str | None, named: dict[str, str], parent: str | None
+    env: Env, hint: str | None, named: dict[str, str], parent: str | None
 ) -> None:
     own = {"theirs": 1, "correlationId": "forged"}
     made = replace(record(bound=False, parent_id=parent, metadata=own), hint=hint)
-    await rig.executor.send(made)
-    await rig.executor.resume(
+    await env.executor.send(made)
+    await env.executor.resume(
         replace(made, task=task(TaskState.INPUT_REQUIRED)),
         Answer(question_id="q-1", text="x", metadata={"mine": 2}),
     )
-    (_, sent), (_, answered) = rig.peer.asked
+    (_, sent), (_, answered) = env.peer.asked
     ours: dict[str, Any] = {"correlationId": "c-1", **({"skillHint": named["skill"]} if named else {})}
     ours |= {"parentId": parent} if parent else {}
     trace = {"traceId": "c-1", **named}
@@ -195,26 +195,26 @@ async def test_beside_a_message_stand_whose_it_is_and_the_skill_if_the_agent_is_
         told = {key: value for key, value in params["metadata"].items() if key != "a2a.trace"}
         assert told == {"theirs": 1, **more, **ours}
         assert {k: v for k, v in params["metadata"]["a2a.trace"].items() if k != "extension"} == trace
-    assert rig.peer.headers["x-correlation-id"] == "c-1"
-    assert rig.peer.headers.get("x-parent-id") == parent
+    assert env.peer.headers["x-correlation-id"] == "c-1"
+    assert env.peer.headers.get("x-parent-id") == parent
 
 
-async def test_the_hubs_that_work_came_through_stand_in_a_header_and_in_the_metadata(rig: Rig) -> None:
-    rig.hubs = ("a1", "b2")
-    await rig.executor.send(record(bound=False))
-    assert rig.peer.headers.get(HUBS_HEADER.lower()) == "a1,b2"
-    assert rig.peer.asked[-1][1]["metadata"][HUBS_KEY] == ["a1", "b2"]
-    rig.hubs = ()
-    await rig.executor.send(record(bound=False))
-    assert HUBS_HEADER.lower() not in rig.peer.headers
-    assert HUBS_KEY not in rig.peer.asked[-1][1]["metadata"]
+async def test_the_hubs_that_work_came_through_stand_in_a_header_and_in_the_metadata(env: Env) -> None:
+    env.hubs = ("a1", "b2")
+    await env.executor.send(record(bound=False))
+    assert env.peer.headers.get(HUBS_HEADER.lower()) == "a1,b2"
+    assert env.peer.asked[-1][1]["metadata"][HUBS_KEY] == ["a1", "b2"]
+    env.hubs = ()
+    await env.executor.send(record(bound=False))
+    assert HUBS_HEADER.lower() not in env.peer.headers
+    assert HUBS_KEY not in env.peer.asked[-1][1]["metadata"]
 
 
-async def test_an_answer_goes_to_the_question_s_task_and_context_under_an_id_of_its_own(rig: Rig) -> None:
+async def test_an_answer_goes_to_the_question_s_task_and_context_under_an_id_of_its_own(env: Env) -> None:
     for context in ("ctx", ""):
         made = replace(record(), task=replace(task(TaskState.INPUT_REQUIRED), context_id=context))
-        assert isinstance(await rig.executor.resume(made, Answer(question_id="q-1", text="this")), Task)
-        message = rig.peer.asked[-1][1]["message"]
+        assert isinstance(await env.executor.resume(made, Answer(question_id="q-1", text="this")), Task)
+        message = env.peer.asked[-1][1]["message"]
         assert (message["messageId"], message["taskId"], message.get("contextId")) == (
             "q-1-answer",
             "t-1",
@@ -223,53 +223,53 @@ async def test_an_answer_goes_to_the_question_s_task_and_context_under_an_id_of_
         assert [part["text"] for part in message["parts"]] == ["this"]
 
 
-async def test_a_message_has_a_context_of_its_own_unless_the_agent_or_the_caller_makes_one(rig: Rig) -> None:
+async def test_a_message_has_a_context_of_its_own_unless_the_agent_or_the_caller_makes_one(env: Env) -> None:
     for asked, context in (
         ({}, "c-1"),
         ({"context_id": "k"}, "k"),
         ({"first_turn": True}, None),
     ):
-        await rig.executor.send(record(bound=False, **asked))
-        assert rig.peer.asked[-1][1]["message"].get("contextId") == context
-        assert rig.peer.asked[-1][1]["configuration"].get("blocking") is False
+        await env.executor.send(record(bound=False, **asked))
+        assert env.peer.asked[-1][1]["message"].get("contextId") == context
+        assert env.peer.asked[-1][1]["configuration"].get("blocking") is False
 
 
 @pytest.mark.parametrize("signed", [False, True])
 async def test_a_webhook_goes_with_the_send_or_is_registered_for_the_task_with_a_token_for_both(
-    rig: Rig, signed: bool
+    env: Env, signed: bool
 ) -> None:
-    rig.signed, rig.base = signed, f"{HUB}/"
-    rig.peer.replies["tasks/pushNotificationConfig/set"] = {"taskId": "t-1", "pushNotificationConfig": {"url": HUB}}
+    env.signed, env.base = signed, f"{HUB}/"
+    env.peer.replies["tasks/pushNotificationConfig/set"] = {"taskId": "t-1", "pushNotificationConfig": {"url": HUB}}
     made = record(bound=False, push=True, correlation_id="c/1")
-    await rig.executor.send(made)
-    await rig.executor.send(replace(made, register_push=True))
-    await rig.executor.register_push(replace(made, task=replace(task(TaskState.WORKING), task_id="t 1/é")))
-    inline, apart, registered = (params for _, params in rig.peer.asked)
+    await env.executor.send(made)
+    await env.executor.send(replace(made, register_push=True))
+    await env.executor.register_push(replace(made, task=replace(task(TaskState.WORKING), task_id="t 1/é")))
+    inline, apart, registered = (params for _, params in env.peer.asked)
     assert "pushNotificationConfig" not in apart["configuration"]
     configs = (inline["configuration"]["pushNotificationConfig"], registered["pushNotificationConfig"])
     for config, last in zip(configs, ("c%2F1", "t%201%2F%C3%A9"), strict=True):
         assert config["url"] == f"{HUB}/api/a2a/callback/{last}"
         assert TOKENS.verify(config["token"]) == TokenClaims(epoch=1, agent="a", correlation_id="c/1", signed=signed)
         assert bool(config.get("authentication", {}).get("credentials")) is signed
-    rig.base = None
-    await rig.executor.send(made)
-    assert "pushNotificationConfig" not in rig.peer.asked[-1][1]["configuration"]
+    env.base = None
+    await env.executor.send(made)
+    assert "pushNotificationConfig" not in env.peer.asked[-1][1]["configuration"]
     with pytest.raises(ConfigError):
-        await rig.executor.register_push(record())
-    assert len(rig.peer.asked) == 4
+        await env.executor.register_push(record())
+    assert len(env.peer.asked) == 4
 
 
 LISTED = {"id": "t-9", "contextId": "c-1", "status": {"state": "TASK_STATE_WORKING"}}
 
 
 @pytest.mark.parametrize(("listed", "found"), [(0, None), (1, "t-9"), (2, None)])
-async def test_a_lost_task_is_the_only_one_of_its_context_read_whole(rig: Rig, listed: int, found: str | None) -> None:
-    rig.peer.replies["ListTasks"] = {"tasks": [LISTED] * listed, "nextPageToken": "", "pageSize": 2, "totalSize": 2}
-    rig.peer.replies["GetTask"] = LISTED | {"history": []}
-    task = await rig.executor.find(record(bound=False, dialect="1.0"))
+async def test_a_lost_task_is_the_only_one_of_its_context_read_whole(env: Env, listed: int, found: str | None) -> None:
+    env.peer.replies["ListTasks"] = {"tasks": [LISTED] * listed, "nextPageToken": "", "pageSize": 2, "totalSize": 2}
+    env.peer.replies["GetTask"] = LISTED | {"history": []}
+    task = await env.executor.find(record(bound=False, dialect="1.0"))
     assert (task.task_id if task else None) == found
-    assert rig.peer.methods == ["ListTasks", *(["GetTask"] if found else [])]
-    assert (rig.peer.asked[0][1]["contextId"], rig.peer.asked[0][1]["pageSize"]) == ("c-1", 2)
+    assert env.peer.methods == ["ListTasks", *(["GetTask"] if found else [])]
+    assert (env.peer.asked[0][1]["contextId"], env.peer.asked[0][1]["pageSize"]) == ("c-1", 2)
 
 
 @pytest.mark.parametrize(
@@ -285,34 +285,34 @@ async def test_a_lost_task_is_the_only_one_of_its_context_read_whole(rig: Rig, l
     ],
 )
 async def test_a_lost_task_is_looked_for_by_its_id_or_by_a_context_that_is_its_own(
-    rig: Rig, dialect: str, request_of: dict[str, Any], searchable: bool
+    env: Env, dialect: str, request_of: dict[str, Any], searchable: bool
 ) -> None:
     made = record(bound=False, dialect=dialect, **request_of)
-    assert rig.executor.searchable(made) is searchable
+    assert env.executor.searchable(made) is searchable
     if searchable and dialect != "1.0":
-        await rig.executor.find(made)
-        assert [params["id"] for _, params in rig.peer.asked] == [request_of.get("task_id", "c-1")]
+        await env.executor.find(made)
+        assert [params["id"] for _, params in env.peer.asked] == [request_of.get("task_id", "c-1")]
 
 
-async def test_a_task_nobody_here_has_seen_is_looked_at_before_it_is_gone_on_with(rig: Rig) -> None:
+async def test_a_task_nobody_here_has_seen_is_looked_at_before_it_is_gone_on_with(env: Env) -> None:
     made = record(bound=False, task_id="t-1")
-    assert await rig.executor.as_asked_for(made) == made
-    assert rig.peer.methods == ["tasks/get"]
-    rig.peer.replies["tasks/get"] = {"code": -32001, "message": "no such task"}
-    assert await rig.executor.as_asked_for(made) == made, "it may take the message all the same"
+    assert await env.executor.as_asked_for(made) == made
+    assert env.peer.methods == ["tasks/get"]
+    env.peer.replies["tasks/get"] = {"code": -32001, "message": "no such task"}
+    assert await env.executor.as_asked_for(made) == made, "it may take the message all the same"
     for seen in (record(bound=False), replace(made, earlier="seen")):
-        assert await rig.executor.as_asked_for(seen) is seen
-    assert len(rig.peer.asked) == 2
+        assert await env.executor.as_asked_for(seen) is seen
+    assert len(env.peer.asked) == 2
 
 
 @pytest.mark.parametrize("method", ["tasks/pushNotificationConfig/set", "ListTasks", "tasks/get"])
 async def test_a_method_an_agent_lacks_has_its_card_read_again_unless_many_lack_it(
-    rig: Rig, network: MemoryNetwork, method: str
+    env: Env, network: MemoryNetwork, method: str
 ) -> None:
-    rig.peer.replies[method] = {"code": -32601, "message": "no such method"}
+    env.peer.replies[method] = {"code": -32601, "message": "no such method"}
     with pytest.raises(FleetsimError):
-        await WATCHING[method](rig.executor)
+        await WATCHING[method](env.executor)
     assert [seen.url for seen in network.seen if "card" in seen.url or "agent.json" in seen.url] == (
         [] if method != "tasks/get" else [f"{URL}/.well-known/agent-card.json", f"{URL}/.well-known/agent.json"]
     )
-    assert rig.peer.methods == [method]
+    assert env.peer.methods == [method]

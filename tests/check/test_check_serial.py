@@ -50,7 +50,7 @@ NEVER_TOLD = sending(lambda _delivery: None)
 
 
 @asynccontextmanager
-async def rig(seed: int, **broken: Any) -> AsyncIterator[tuple[Runtime, Listener]]:
+async def env(seed: int, **broken: Any) -> AsyncIterator[tuple[Runtime, Listener]]:
     """An agent at ``AGENT``, and what the check has for it."""
     network = MemoryNetwork(seed=seed)
     network.addresses["checker"] = (CHECKER_ADDRESS,)
@@ -63,7 +63,7 @@ async def rig(seed: int, **broken: Any) -> AsyncIterator[tuple[Runtime, Listener
 
 
 async def checked(seed: int = 0, rows: tuple[str, ...] = (), **broken: Any) -> Report:
-    async with rig(seed, **broken) as (runtime, listener):
+    async with env(seed, **broken) as (runtime, listener):
         options = Options(side_effects=True, seed=seed)
         return await run_check(
             Target(url=AGENT), runtime, listener=listener, options=options, requirements=select(rows)
@@ -114,7 +114,7 @@ async def test_what_came_too_late_beside_other_probes_is_repeated_alone() -> Non
 
 async def test_what_comes_too_late_alone_as_well_is_repeated_three_times_at_most() -> None:
     done: list[str] = []
-    async with rig(0, sender=NEVER_TOLD) as (runtime, listener):
+    async with env(0, sender=NEVER_TOLD) as (runtime, listener):
         rows = select(["P-*"])
         report = await run_check(
             Target(url=AGENT),
@@ -130,7 +130,7 @@ async def test_what_comes_too_late_alone_as_well_is_repeated_three_times_at_most
 
 async def test_a_row_that_waits_in_vain_with_nothing_beside_it_is_not_repeated() -> None:
     done: list[str] = []
-    async with rig(0, sender=NEVER_TOLD) as (runtime, listener):
+    async with env(0, sender=NEVER_TOLD) as (runtime, listener):
         await run_check(
             Target(url=AGENT),
             runtime,
@@ -146,7 +146,7 @@ async def test_a_row_that_waits_in_vain_with_nothing_beside_it_is_not_repeated()
 async def test_it_is_seen_whether_an_agent_does_one_task_at_a_time(
     settings: Any, serial: bool, slow_is_known: bool
 ) -> None:
-    async with rig(0, settings=settings) as (runtime, listener):
+    async with env(0, settings=settings) as (runtime, listener):
         agent = await discover(Target(url=AGENT), runtime, Options(), listener)
         if not slow_is_known:
             del agent.hints["slow"]

@@ -16,7 +16,7 @@ from fleetsim.model.event import DirectReply, TaskEvent
 from fleetsim.runtime.inbound import ABORT, PIECE_BYTES, EventStreamResponse, PacedResponse, while_connected
 from fleetsim.wire.json import dump
 from fleetsim.wire.sse import KEEPALIVE, json_in_pieces
-from tests.agent.rigs import said
+from tests.agent.environment import said
 
 LONG = st.builds(
     lambda text, times: (text or "x") * times, st.text(max_size=20), st.integers(PIECE_BYTES // 4, PIECE_BYTES)

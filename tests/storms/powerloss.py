@@ -5,7 +5,7 @@ as the disk may hold them after a cut: everything up to each file's last sync, a
 nothing, a torn beginning, or any part in any order. Every image must open, and hold every call that was
 acknowledged before the cut, then possibly some that were under way, in order, and nothing else.
 
-The control is the same with ``synchronous = NORMAL``: it must lose calls, or the rig sees nothing.
+The control is the same with ``synchronous = NORMAL``: it must lose calls, or the test sees nothing.
 ``python -m tests.storms.powerloss --images 600``
 """
 
@@ -214,7 +214,7 @@ def main() -> None:
     if set(full) != {"kept"}:
         raise SystemExit("an acknowledged call was lost, or a good image refused")
     if not normal["lost acknowledged calls"]:
-        raise SystemExit("the control lost nothing: this rig is blind")
+        raise SystemExit("the control lost nothing: this test is blind")
 
 
 if __name__ == "__main__":

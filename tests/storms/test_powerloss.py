@@ -1,4 +1,4 @@
-"""A smaller ``make powerloss``: what was acknowledged survives every image, and the control shows the rig sees."""
+"""A smaller ``make powerloss``: what was acknowledged survives every image, and the control shows the test sees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_no_acknowledged_call_is_lost_whatever_the_disk_kept_of_the_rest() -> No
     assert set(storm("FULL", images=45, count=80, seed=1)) == {"kept"}
 
 
-def test_without_a_sync_at_every_commit_the_same_rig_loses_calls() -> None:
+def test_without_a_sync_at_every_commit_the_same_test_loses_calls() -> None:
     assert storm("NORMAL", images=30, count=80, seed=1, witness=False)["lost acknowledged calls"] > 0
 
 

@@ -71,7 +71,7 @@ class Witness:
         return Response()
 
 
-class Rig:
+class Env:
     """An agent on a socket, the proxy before it, and a caller."""
 
     def __init__(self, agent: Witness, proxy: FaultProxy, runtime: Runtime) -> None:
@@ -101,10 +101,10 @@ class Rig:
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
+async def env() -> AsyncIterator[Env]:
     agent = Witness()
     async with served(agent.app) as url, FaultProxy(url) as proxy, running_runtime() as runtime:
-        yield Rig(agent, proxy, runtime)
+        yield Env(agent, proxy, runtime)
 
 
 async def until_lost(incoming: IncomingResponse, enough: Callable[[bytes], bool] = lambda _: False) -> bytes:
@@ -119,112 +119,112 @@ async def until_lost(incoming: IncomingResponse, enough: Callable[[bytes], bool]
     raise AssertionError("the stream ended without a break")
 
 
-async def test_without_weather_a_request_passes_unchanged(rig: Rig) -> None:
-    reply = await rig.transport.exchange(rig.send)
+async def test_without_weather_a_request_passes_unchanged(env: Env) -> None:
+    reply = await env.transport.exchange(env.send)
     assert reply.status == 200
-    assert json.loads(reply.body) == {"got": rig.send.body.decode(), "x-own": "yes"}
-    assert [request.body for request in rig.proxy.requests] == [rig.send.body]
+    assert json.loads(reply.body) == {"got": env.send.body.decode(), "x-own": "yes"}
+    assert [request.body for request in env.proxy.requests] == [env.send.body]
 
 
-async def test_a_chunk_passes_while_the_rest_is_still_to_come_and_leaving_reaches_the_agent(rig: Rig) -> None:
-    async with rig.transport.open(rig.stream) as incoming:
+async def test_a_chunk_passes_while_the_rest_is_still_to_come_and_leaving_reaches_the_agent(env: Env) -> None:
+    async with env.transport.open(env.stream) as incoming:
         assert (await anext(incoming.chunks)).startswith(b"event-000;")
     async with asyncio.timeout(60):
-        await rig.agent.left.wait()
+        await env.agent.left.wait()
 
 
-async def test_leaving_a_silent_agent_reaches_it_too(rig: Rig) -> None:
-    silent = Request(method="GET", url=rig.proxy.url + "/silent", limits=Limits(first_byte_s=0.2))
-    assert isinstance(await rig.outcome(silent), TimedOut)
+async def test_leaving_a_silent_agent_reaches_it_too(env: Env) -> None:
+    silent = Request(method="GET", url=env.proxy.url + "/silent", limits=Limits(first_byte_s=0.2))
+    assert isinstance(await env.outcome(silent), TimedOut)
     async with asyncio.timeout(60):
-        await rig.agent.left.wait()
+        await env.agent.left.wait()
 
 
-async def test_a_reset_before_the_request_is_forwarded_does_no_work(rig: Rig) -> None:
-    rig.proxy.fault(Refuse(), times=1)
-    rig.proxy.fault(LoseRequest(), times=2)
+async def test_a_reset_before_the_request_is_forwarded_does_no_work(env: Env) -> None:
+    env.proxy.fault(Refuse(), times=1)
+    env.proxy.fault(LoseRequest(), times=2)
     for _ in range(2):
-        error = await rig.outcome(rig.send)
+        error = await env.outcome(env.send)
         assert isinstance(error, ConnectionLost)
         assert error.sent, "over a real socket the bytes had left"
-    assert rig.agent.arrived == []
+    assert env.agent.arrived == []
 
 
-async def test_a_lost_reply_hides_work_that_was_done(rig: Rig) -> None:
-    rig.proxy.fault(LoseReply())
-    assert isinstance(await rig.outcome(rig.send), ConnectionLost)
-    assert rig.agent.arrived == [rig.send.body]
+async def test_a_lost_reply_hides_work_that_was_done(env: Env) -> None:
+    env.proxy.fault(LoseReply())
+    assert isinstance(await env.outcome(env.send), ConnectionLost)
+    assert env.agent.arrived == [env.send.body]
 
 
-async def test_silence_ends_at_the_callers_deadline(rig: Rig) -> None:
-    rig.proxy.fault(Stall())
-    assert isinstance(await rig.outcome(rig.send), TimedOut)
-    assert rig.agent.arrived == [rig.send.body]
+async def test_silence_ends_at_the_callers_deadline(env: Env) -> None:
+    env.proxy.fault(Stall())
+    assert isinstance(await env.outcome(env.send), TimedOut)
+    assert env.agent.arrived == [env.send.body]
 
 
-async def test_a_stream_breaks_at_a_byte_and_the_agent_notices(rig: Rig) -> None:
-    rig.proxy.fault(DropAfter(bytes_passed=100))
-    async with rig.transport.open(rig.stream) as incoming:
+async def test_a_stream_breaks_at_a_byte_and_the_agent_notices(env: Env) -> None:
+    env.proxy.fault(DropAfter(bytes_passed=100))
+    async with env.transport.open(env.stream) as incoming:
         received = await until_lost(incoming)
     # On the wire each event carries its chunk framing, so fewer than 100 bytes of events fit.
     assert b"event-000;event-001;" in received
     assert len(received) < 100
     async with asyncio.timeout(60):
-        await rig.agent.left.wait()
+        await env.agent.left.wait()
 
 
-async def test_a_half_close_is_no_clean_end_of_a_stream(rig: Rig) -> None:
-    rig.proxy.fault(CutAfter(bytes_passed=100))
-    async with rig.transport.open(rig.stream) as incoming, asyncio.timeout(60):
+async def test_a_half_close_is_no_clean_end_of_a_stream(env: Env) -> None:
+    env.proxy.fault(CutAfter(bytes_passed=100))
+    async with env.transport.open(env.stream) as incoming, asyncio.timeout(60):
         received = await until_lost(incoming)
     assert received.startswith(b"event-000;")
 
 
-async def test_500_then_200(rig: Rig) -> None:
-    rig.proxy.fault(Status(status=500, body=b"no"), Match(path="/a2a", rpc_method="message/send"), times=1)
-    rig.proxy.fault(html_error(), Match(path="/other"))
-    first, second = await rig.transport.exchange(rig.send), await rig.transport.exchange(rig.send)
+async def test_500_then_200(env: Env) -> None:
+    env.proxy.fault(Status(status=500, body=b"no"), Match(path="/a2a", rpc_method="message/send"), times=1)
+    env.proxy.fault(html_error(), Match(path="/other"))
+    first, second = await env.transport.exchange(env.send), await env.transport.exchange(env.send)
     assert (first.status, first.body, second.status) == (500, b"no", 200)
-    assert len(rig.agent.arrived) == 1
+    assert len(env.agent.arrived) == 1
 
 
-async def test_an_edited_head_arrives_edited(rig: Rig) -> None:
-    rig.proxy.fault(EditStart(status=201, headers={"content-type": "text/html"}))
-    reply = await rig.transport.exchange(rig.send)
+async def test_an_edited_head_arrives_edited(env: Env) -> None:
+    env.proxy.fault(EditStart(status=201, headers={"content-type": "text/html"}))
+    reply = await env.transport.exchange(env.send)
     assert (reply.status, reply.headers["content-type"]) == (201, "text/html")
     assert json.loads(reply.body)["x-own"] == "yes"
 
 
-async def test_a_duplicate_arrives_again(rig: Rig) -> None:
-    rig.proxy.fault(Duplicate(copies=1, after_s=0.05))
-    assert isinstance(await rig.outcome(rig.send), Reply)
+async def test_a_duplicate_arrives_again(env: Env) -> None:
+    env.proxy.fault(Duplicate(copies=1, after_s=0.05))
+    assert isinstance(await env.outcome(env.send), Reply)
     async with asyncio.timeout(60):
-        while len(rig.agent.arrived) < 2:  # noqa: ASYNC110 - the agent has no event for it
+        while len(env.agent.arrived) < 2:  # noqa: ASYNC110 - the agent has no event for it
             await asyncio.sleep(0.01)
-    assert rig.agent.arrived == [rig.send.body] * 2
+    assert env.agent.arrived == [env.send.body] * 2
 
 
-async def test_slow_bytes_are_slow_and_whole(rig: Rig) -> None:
-    rig.proxy.fault(Latency(low_s=0.05, high_s=0.05))
-    rig.proxy.fault(Drip(size=10, every_s=0.02))
+async def test_slow_bytes_are_slow_and_whole(env: Env) -> None:
+    env.proxy.fault(Latency(low_s=0.05, high_s=0.05))
+    env.proxy.fault(Drip(size=10, every_s=0.02))
     began = time.perf_counter()
-    reply = await rig.transport.exchange(rig.send)
-    assert json.loads(reply.body)["got"] == rig.send.body.decode()
+    reply = await env.transport.exchange(env.send)
+    assert json.loads(reply.body)["got"] == env.send.body.decode()
     assert time.perf_counter() - began >= 0.1 + 0.02 * len(reply.body) // 10
 
 
-async def test_down_refuses_and_breaks_and_up_listens_on_the_same_port(rig: Rig) -> None:
-    url = rig.proxy.url
-    async with rig.transport.open(rig.stream) as incoming:
+async def test_down_refuses_and_breaks_and_up_listens_on_the_same_port(env: Env) -> None:
+    url = env.proxy.url
+    async with env.transport.open(env.stream) as incoming:
         await anext(incoming.chunks)
-        await rig.proxy.down()
+        await env.proxy.down()
         async with asyncio.timeout(60):
             await until_lost(incoming)
-    error = await rig.outcome(rig.send)
+    error = await env.outcome(env.send)
     assert isinstance(error, Unreachable)
-    await rig.proxy.up()
-    assert rig.proxy.url == url
-    assert isinstance(await rig.outcome(rig.send), Reply)
+    await env.proxy.up()
+    assert env.proxy.url == url
+    assert isinstance(await env.outcome(env.send), Reply)
 
 
 async def test_a_target_that_is_not_there_breaks_the_connection() -> None:
@@ -237,28 +237,28 @@ async def test_a_target_that_is_not_there_breaks_the_connection() -> None:
     "raw", [b"\r\n\r\n", b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\ncontent-length: x\r\n\r\n", b"x", b"x" * 99_999]
 )
 async def test_a_caller_that_speaks_no_http_is_dropped_and_nothing_is_logged(
-    rig: Rig, raw: bytes, caplog: pytest.LogCaptureFixture
+    env: Env, raw: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, port = rig.proxy.url.rsplit(":", 1)
+    _, port = env.proxy.url.rsplit(":", 1)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
     writer.write(raw)
     writer.write_eof()
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await reader.readexactly(1)
     writer.close()
-    assert isinstance(await rig.outcome(rig.send), Reply)
+    assert isinstance(await env.outcome(env.send), Reply)
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-async def test_a_chunked_request_arrives_whole(rig: Rig) -> None:
-    _, port = rig.proxy.url.rsplit(":", 1)
+async def test_a_chunked_request_arrives_whole(env: Env) -> None:
+    _, port = env.proxy.url.rsplit(":", 1)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
     writer.write(
         b"POST /a2a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2;e=1\r\nde\r\n0\r\n\r\n"
     )
     assert b'"got":"abcde"' in await reader.read()
     writer.close()
-    assert rig.agent.arrived == [b"abcde"]
+    assert env.agent.arrived == [b"abcde"]
 
 
 def test_the_proxy_listens_on_the_loopback_alone() -> None:

@@ -1,4 +1,4 @@
-"""A rig for the agent: it stands on the memory network, and raw JSON goes in and out."""
+"""An agent to test: it stands on the memory network, and raw JSON goes in and out."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def state_of(body: Mapping[str, Any]) -> str:
 
 
 @dataclass
-class Rig:
+class Env:
     """One agent on one network."""
 
     network: MemoryNetwork
@@ -203,4 +203,4 @@ def at_work(made: Skill, *parts: Part, paper: Paper | None = None, message_id: s
     )
 
 
-Rigging = Callable[..., Awaitable[Rig]]
+StartAgent = Callable[..., Awaitable[Env]]
