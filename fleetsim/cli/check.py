@@ -72,7 +72,7 @@ def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
     the skill by itself.
 
     The first line is the verdict: PASSED, FAILED, or INCOMPLETE where a third or more was not tested or something
-    was lost on the way. What was not tested is told by what it would take, and the last line tests most of it.
+    was lost on the way. Untested rows are listed by the missing option; the last line tests most of them.
 
     Exit codes: 0 every MUST that was tested passes, 1 something fails, 2 usage, 3 unreachable or could not tell,
     4 credentials, 6 nothing was tested.

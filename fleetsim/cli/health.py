@@ -42,15 +42,15 @@ def _conditions(ctx: click.Context, option: click.Parameter, texts: Sequence[str
 def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fail_if: tuple[Expectation, ...]) -> int:
     """Show success rate, latency, cost and failures per agent, worst first, from the running hub.
 
-    Only what an agent answers for is in its figures: its successes, and the failures blamed on it. What people,
-    callers and the network did is counted BESIDE. Latency is the time the agent had, without people's and the
-    queue's. Under the table: why an agent is not up, and since when (UTC). On stderr: channels that fail.
+    An agent's figures count its successes, and the failures blamed on it. Failures of people, callers and the
+    network are counted BESIDE. Latency is the agent's own time, without the time of people and of the queue.
+    Below the table: why an agent is not up, and since when (UTC). On stderr: channels that fail.
 
     \b
     fleetsim health --fail-if 'success_rate < 95%' --fail-if 'quinn/review.p95 > 2m' --fail-if 'cost > $20'
 
     An EXPR is SCOPE.FIGURE COMPARISON VALUE, as scenarios have it under expect: the scope is the whole fleet, an agent,
-    agent/skill or fleet/skill, whichever agents are shown. What there is nothing to tell from is not so.
+    agent/skill or fleet/skill, whatever agents are shown. A comparison without outcomes is false.
     """
 
     async def read(hub: HubClient) -> tuple[Any, Any]:

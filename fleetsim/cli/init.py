@@ -32,9 +32,9 @@ _AT_ONCE = 8
 def init(common: CommonOptions, urls: tuple[str, ...], api_key_env: str | None, bearer_env: str | None) -> int:
     """Write agents.yaml and a first ceremony for the agents at each URL, from their cards.
 
-    Without a URL it writes a file to start from. The ceremony waits with `enabled: false`. What is there is
-    never overwritten: beside an agents.yaml of yours nothing is written, and the entries to add are printed.
-    An agent whose card cannot be read stands in the file commented out, with the reason; the exit code says so.
+    Without a URL it writes a file to start from. The ceremony waits with `enabled: false`. It never overwrites a
+    file: if there is an agents.yaml, it prints the entries to add instead. An agent whose card cannot be read is
+    commented out in the file, with the reason, and the exit code is not 0.
 
     \b
     fleetsim init http://127.0.0.1:9000

@@ -1,8 +1,8 @@
 """The hub's tools as an MCP server: one session on stdio with one key, or over streamable HTTP, each call with its own.
 
-The hub's own key may do everything, and a model does what it reads: without ``admin`` that key is refused, and where
-it cannot be told whose a key is nothing is done. Over HTTP each request stands alone and is answered once, so that no
-session outlives, or is found by, anybody but who holds the key. Knows the MCP package; needs the extra ``mcp``.
+The hub's own key may do everything, and a model acts on its input: that key is refused without ``admin``, and a key
+that the hub does not know has no effect. Over HTTP each request is independent, so there is no session to steal. This
+module imports the MCP package; it needs the extra ``mcp``.
 """
 
 from __future__ import annotations

@@ -100,7 +100,9 @@ def ceremony(read: Sequence[ReadableAgent]) -> tuple[str, str] | None:
 
 def starter_ceremony() -> tuple[str, str]:
     """A first ceremony for the agent of the starter file."""
-    skill = AgentSkill(skill_id="echo", name="Echo", description="Says what it is told", examples=("Good morning",))
+    skill = AgentSkill(
+        skill_id="echo", name="Echo", description="Repeats the text of the request", examples=("Good morning",)
+    )
     return _ceremony("reference", skill)
 
 
@@ -209,9 +211,9 @@ def _ceremony(agent: str, skill: AgentSkill) -> tuple[str, str]:
         name=yaml_text(f"{name}, by {agent}"),
         skill=yaml_text(skill.skill_id),
         agent=yaml_text(agent),
-        prompt=f"prompt: {yaml_text(prompt[:_PROMPT_CHARS_MAX])} # what the agent is told; an example of its card"
+        prompt=f"prompt: {yaml_text(prompt[:_PROMPT_CHARS_MAX])} # the text for the agent; an example from its card"
         if prompt
-        else "# prompt: what the agent is told; a text with the keys of this file unless given",
+        else "# prompt: the text for the agent; by default a text with the keys of this file",
     )
     return f"{CEREMONIES_FOLDER}/{key}.yaml", text
 

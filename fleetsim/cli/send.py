@@ -69,8 +69,8 @@ def _parent_id(_context: click.Context, _option: click.Parameter, value: str | N
     "--metadata",
     multiple=True,
     metavar="KEY=VALUE|JSON",
-    help="Metadata of the message: one text, or a JSON object; may be repeated. What fleetsim says there itself "
-    "(skillHint, correlationId, parentId, a2a.trace) wins.",
+    help="Metadata of the message: one text, or a JSON object; may be repeated. fleetsim's own entries "
+    "(skillHint, correlationId, parentId, a2a.trace) win.",
 )
 @click.option(
     "--out",

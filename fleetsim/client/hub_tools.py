@@ -82,7 +82,7 @@ class _ManageCron(_Arguments):
     id: _Text = None
     """Which ceremony: letters, digits, dots, dashes, underscores, such as my-agent.hourly-sweep. For all but list."""
     name: _Text = None
-    """What people call it. Needed to create."""
+    """The name for people. Required to create."""
     schedule: _Text = None
     """When it fires: five cron fields (minute, hour, day of month, month, day of week), such as 0 14 * * MON-FRI. To
     create, this, at or in is needed."""
@@ -97,13 +97,13 @@ class _ManageCron(_Arguments):
     targets: Annotated[list[str], Field(max_length=64)] | None = None
     """Names of the agents that are asked. Every agent with the skill unless given."""
     prompt: _Text = None
-    """What the agents are told."""
+    """The text for the agents."""
     description: _Text = None
     """What it is for."""
     enabled: bool | None = None
     """Whether it fires. Leave it out unless it is to change."""
     notify_channel: _Text = None
-    """The channel that is told how each run went."""
+    """The channel that receives each run's result."""
     timeout_ms: int | None = None
     """How long a request may take, in milliseconds."""
 

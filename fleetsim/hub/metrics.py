@@ -1,8 +1,7 @@
-"""What a hub has done since it started, counted for Prometheus out of its events.
+"""Counters of a hub since its start, for Prometheus, folded from its events.
 
-Counters begin anew with each start: the ledger remembers requests, a rate is made of differences. How things stand
-now is not here: ``scrape`` reads it when it is asked. No label holds an id, and what comes from agents is folded into
-``other`` where it has no end.
+Counters start at zero with the hub, because rates use differences. ``MetricsEndpoint`` reads the gauges at each scrape.
+No label holds an id, and an unlimited set of names from agents becomes ``other``.
 """
 
 from __future__ import annotations
@@ -151,7 +150,7 @@ class Metrics:
             "poll_lateness_seconds", "How long polls that fell due waited for the pace.", LATE_SECONDS
         )
         self._notices = counter("notices_total", "Notices to people, by sink.", "channel", "result")
-        # Names that are in no event: what nobody did yet is 0 and not missing, where that can be told beforehand.
+        # Labels that are known in advance start at 0 instead of being absent.
         for reason in _REASONS.values():
             self._rejected(reason)
 
@@ -173,7 +172,7 @@ class Metrics:
             self._calls(self._agents(record.agent), operation.value, result).inc()
 
     def poll_late(self, seconds: float) -> None:
-        """Count a poll that goes out so long after it fell due."""
+        """Count a poll that left this many seconds after it was due."""
         self._poll_lateness.observe(seconds)
 
     # ------------------------------------------------------------------ events
@@ -234,7 +233,9 @@ class Metrics:
             self._cost(agent).inc(outcome.cost_usd)
 
     def ceremony(self, ceremony_id: str) -> str:
-        """The label of a ceremony: its id, while it has a schedule. Those that fire once are many and gone soon."""
+        """The label of a ceremony: its id if it has a schedule. Ceremonies that fire once are ``other``, because they
+        are many.
+        """
         return self._ceremonies(ceremony_id) if ceremony_id in self._scheduled else OTHER
 
     # ------------------------------------------------------------------ life
@@ -254,7 +255,7 @@ class Metrics:
                 self.fold(event)
 
     async def catch_up(self) -> None:
-        """Count what has happened and was not counted yet: a scrape tells of all before it."""
+        """Count all pending events, so that a scrape includes every earlier event."""
         while self._heard.behind:
             for event in await self._heard.next_batch():
                 self.fold(event)

@@ -1,4 +1,4 @@
-"""What the hub's API says of agents, tasks and questions: one JSON-ready mapping per thing. Pure."""
+"""Rows of the hub's API for agents, tasks and questions, as JSON-ready mappings. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fleetsim.model.work import Outcome, Question
 
 
 def agent_facts(config: FleetConfig) -> tuple[dict[str, Any], ...]:
-    """Who agents.yaml names, as the events about it say it."""
+    """The agents of agents.yaml, for the events about it."""
     return tuple(
         {"name": e.name, "url": e.url, "enabled": e.enabled, **({"why": e.disabled_why} if e.disabled_why else {})}
         for e in config.agents
@@ -28,7 +28,7 @@ def agent_facts(config: FleetConfig) -> tuple[dict[str, Any], ...]:
 
 
 def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
-    """One agent: where it is, how it is called, how it is."""
+    """One agent: address, dialect, health and skills."""
     entry, choice = view.entry, view.choice
     health = snapshot.agent(entry.name)
     return {
@@ -56,13 +56,13 @@ def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
 
 
 def shared_agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
-    """One agent as the other agents may see it: without its address, its credential and what is wrong with either."""
+    """One agent for other agents: without its address, its credential, and the problems of either."""
     row = agent_row(view, snapshot)
     return {key: row[key] for key in ("name", "description", "tags", "enabled", "health", "skills", "streaming")}
 
 
 def record_row(record: RequestRecord, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
-    """What is known of a request whatever became of it, with so many characters of either text."""
+    """The facts of a request in any state, with at most ``chars_max`` characters of either text."""
     request, task = record.request, record.task
     text, chars = text_of(task) if task else ("", 0)
     parts, parts_total = answer_parts(task) if task else ((), 0)

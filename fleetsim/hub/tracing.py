@@ -1,8 +1,8 @@
 """Spans of what a hub does, for OpenTelemetry (extra ``otel``; decision 0021). Imported only where traces are wanted.
 
-A request and a run of a ceremony are told when they are over, out of their event and the ledger, so that neither a
-restart nor a day of waiting loses them: their ids are made of their own. A call and a webhook are told as they happen.
-No text, no address and no secret is an attribute of any.
+The span of a request or of a ceremony's run is made at its end, from its event and the ledger, with ids derived from
+its own id. So neither a restart nor a day of waiting loses it. Calls and webhooks get spans at once. Attributes never
+hold a text, an address or a secret.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Tracing:
     # ------------------------------------------------------------------ where in which trace
 
     def _parent(self, request: SkillRequest) -> TracePlace | None:
-        """The span that a request is part of: of whoever asked, or of the ceremony's run."""
+        """The parent span of a request: the caller's, or the ceremony run's."""
         if (given := read_traceparent(request.traceparent)) is not None:
             return given
         if request.source.interface == "cron" and request.parent_id is not None:

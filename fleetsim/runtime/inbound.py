@@ -212,7 +212,7 @@ class PacedResponse(Response):
 
 
 class EventSource(Protocol[EventT_co]):
-    """What a stream tells. ``about`` is what log lines call it; ``close`` may be called again.
+    """The events of a stream. ``about`` names it in log lines; ``close`` may be called again.
 
     ``ready`` says, after an event, that what comes next is there already, another one or the end: they are written
     together.

@@ -102,7 +102,7 @@ def _result(status: int | None, talk: _Talk, seconds: float) -> ProgramResult:
 
 
 def desktop_program(title: str, text: str, *, platform: str = sys.platform) -> Program:
-    """The program that shows a notification. Both texts are made harmless by whoever hands them in.
+    """The program that shows a notification. The caller must neutralise both texts.
 
     Some notification servers take ``text`` for a little HTML, so the characters that make it are replaced.
     """

@@ -141,7 +141,7 @@ class AsgiCall:
         return (self._head_at, *self._head)
 
     async def head_within(self, seconds: float | None) -> tuple[int, dict[str, str]] | None:
-        """Status and headers; None if they are not there after so long, and then the connection is dropped.
+        """Status and headers; None if they do not arrive within this time, and then the connection is dropped.
 
         Raises ConnectionLost.
         """
