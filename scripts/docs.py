@@ -15,12 +15,11 @@ import click
 from pydantic import BaseModel
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.caller.event_wire import event_classes
+from fleetsim.caller.agent_limiter import MeterLimits
+from fleetsim.caller.event_wire import camel, event_classes
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import FleetSettings
-from fleetsim.caller.jsonable import camel
 from fleetsim.caller.ledger import LedgerLimits
-from fleetsim.caller.meter import MeterLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.step import machine
 from fleetsim.caller.track import Rules

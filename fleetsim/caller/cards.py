@@ -29,7 +29,7 @@ from fleetsim.model.errors import (
     UnknownTarget,
     WireError,
 )
-from fleetsim.model.hops import hub_of
+from fleetsim.model.extensions import hub_of
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL
 from fleetsim.runtime.ports import Runtime

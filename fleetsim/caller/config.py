@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic.alias_generators import to_camel
 
 from fleetsim.caller.channels.file import ChannelFile, link_problem, problems_of
-from fleetsim.caller.file_watch import FileWatch
 from fleetsim.caller.fleet import (
     AgentEntry,
     AuthEntry,
@@ -30,6 +29,7 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, ID, ID_RULE
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
+from fleetsim.runtime.files import FileWatch
 from fleetsim.runtime.ports import Files, FileStamp
 from fleetsim.runtime.yaml import MissingVariable, Path, YamlDocument, interpolate, load, strings
 

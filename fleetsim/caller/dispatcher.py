@@ -13,10 +13,10 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import RequestAccepted, RequestRefused
 from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord
 from fleetsim.caller.registry import CardReader
-from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.track import follow_up
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, UnknownTarget
+from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.limits import TooMuchText, check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.work import DEFAULT_SKILL, Answer, SkillRequest

@@ -22,6 +22,7 @@ from msgspec.structs import asdict, replace
 
 from fleetsim.caller.events import EffectsReported, Event, Excerpt, Level, OutcomeDecided, RequestAnswered
 from fleetsim.model.errors import Blame
+from fleetsim.model.extensions import PromisedEffect, SkillPolicy
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.ports import Clock
 
@@ -287,8 +288,12 @@ _LEVEL = {
 """The level of an outcome without success, by blame: an error only if the agent failed."""
 
 
-def publish_outcome(events: EventLog, outcome: Outcome, *, drift: list[str]) -> None:
-    """Publish the one outcome of a request, its reply, and the effects the agent reported."""
+def publish_outcome(events: EventLog, outcome: Outcome, declared: SkillPolicy) -> None:
+    """Publish the one outcome of a request, its reply, and the effects the agent reported.
+
+    ``declared`` is what the agent's card promised when the work was dispatched.
+    """
+    drift = undeclared_effects(declared, outcome)
     about: dict[str, Any] = {
         "correlation_id": outcome.correlation_id,
         "parent_id": outcome.parent_id,
@@ -317,3 +322,21 @@ def publish_outcome(events: EventLog, outcome: Outcome, *, drift: list[str]) -> 
                 drift=tuple(drift),
             )
         )
+
+
+DRIFT_MAX = 20
+
+
+def undeclared_effects(promised: SkillPolicy, outcome: Outcome) -> list[str]:
+    """Where declared and observed effects of successful work differ, in words; empty if none were declared.
+
+    If the agent chose the skill, no effect counts as missing: the skill that it chose is not known.
+    """
+    if promised.effects is None or not outcome.success:
+        return []
+    expected = set(promised.effects)
+    seen = {PromisedEffect(delta.domain, delta.path) for delta in outcome.effects}
+    owed = set() if promised.any_skill else expected
+    missing = [f"declared but not seen: {effect}" for effect in sorted(owed - seen)]
+    extra = [f"seen but not declared: {effect}" for effect in sorted(seen - expected)]
+    return (missing + extra)[:DRIFT_MAX]

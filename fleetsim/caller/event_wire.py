@@ -1,15 +1,21 @@
-"""Events as JSON: the one place that knows topics by their pattern, camelCase keys and what a recording may hold.
+"""Events and other values as JSON: the one place that knows topics by their pattern and camelCase keys.
 
-``to_wire`` writes what the API, the journal and `fleetsim events` show; ``from_wire`` reads it back, or a recording of
-an earlier version, or one somebody made up: what it does not understand becomes an ``OtherEvent``, never an error.
+``to_json`` gives the hub's own answers their spelling; mappings keep their keys, because they are data. ``to_wire``
+writes the events that the API, the journal and `fleetsim events` show. ``from_wire`` reads them back, also from
+recordings of an earlier version or written by hand; an event that it does not understand becomes an ``OtherEvent``,
+never an error.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from functools import cache
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from functools import cache, lru_cache
+from pathlib import PurePath
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
@@ -19,7 +25,6 @@ from msgspec import Struct
 from fleetsim.api.part_rows import part_notes
 from fleetsim.caller import events, fleet_events
 from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, Mark, OtherEvent, OutcomeDecided
-from fleetsim.caller.jsonable import camel, from_iso, iso, to_json
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
@@ -33,6 +38,65 @@ _NUMBER_MAX = 1e15
 _PLAIN = frozenset({str, int, bool, type(None)})
 _WRONG = object()
 """Stands for what no type takes."""
+
+
+# ---------------------------------------------------------------------- values
+
+
+def to_json(value: Any) -> Any:
+    """``value`` as what ``json.dumps`` takes; fields hidden from ``repr`` are left out, as are odd numbers.
+
+    Raises TypeError for a type that is not a value of this project.
+    """
+    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, Struct):
+        return {camel(name): to_json(getattr(value, name)) for name in value.__struct_fields__}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {camel(f.name): to_json(getattr(value, f.name)) for f in fields(value) if f.repr}
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, tuple | list | set | frozenset):
+        return [to_json(item) for item in value]
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+@lru_cache(maxsize=4_096)
+def camel(name: str) -> str:
+    """``failure_rate_1h`` to ``failureRate1h``."""
+    first, *rest = name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+def iso(at: datetime) -> str:
+    """UTC to the millisecond, ending in Z."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def from_iso(value: Any) -> datetime | None:
+    """A date, or ISO 8601 text, in UTC; None for other values. A date without a zone counts as UTC."""
+    if isinstance(value, str) and len(value) <= 40:
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    try:
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+    except (OverflowError, ValueError):
+        return None
+
+
+# ---------------------------------------------------------------------- members
 
 
 class Member(Struct, frozen=True):
@@ -108,7 +172,7 @@ def to_wire(event: Event, *, exact: bool = False) -> dict[str, Any]:
 
 
 def payload(event: Event) -> dict[str, Any]:
-    """What an event says beside its envelope, in camelCase."""
+    """The fields of an event beside its envelope, in camelCase."""
     if isinstance(event, OtherEvent):
         return dict(event.payload)
     written: dict[str, Any] = {}
@@ -197,7 +261,7 @@ def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str],
 
 
 def _decided(envelope: dict[str, Any], values: dict[str, Any]) -> OutcomeDecided:
-    """The event of an outcome. What a recording of an earlier version lacks is taken from the envelope."""
+    """The event of an outcome. The envelope supplies fields that a recording of an earlier version lacks."""
     text, at = values.get("text", ""), envelope["at"]
     chars = max(values.get("text_chars", 0), len(text))
     own = {name: value for name, value in values.items() if name not in {"seq", "at", "level"}} | {
@@ -242,7 +306,7 @@ def _sane(value: Any) -> Any:
 
 
 def _parts(notes: Any) -> tuple[ListedPart, ...]:
-    """Files and data from their notes; what is no note is left out."""
+    """Files and data from their notes; other values are left out."""
     rows = (note for note in notes if isinstance(note, Mapping)) if isinstance(notes, tuple) else ()
     return tuple(
         ListedPart(

@@ -45,8 +45,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.extensions import TRACE
-from fleetsim.model.hops import HUBS_HEADER, HUBS_KEY
+from fleetsim.model.extensions import HUBS_HEADER, HUBS_KEY, TRACE
 from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.webhook import SCHEME, write_secret

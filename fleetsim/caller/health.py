@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field
 
-from fleetsim.caller.jsonable import to_json
+from fleetsim.caller.event_wire import to_json
 from fleetsim.caller.outcome_stats import (
     WINDOW,
     Ending,

@@ -28,10 +28,10 @@ from fleetsim.caller.events import (
     VetoWindowMoved,
 )
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.skill_policy import PERSON_ONLY, HitlMode
 from fleetsim.caller.track import Track
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError
+from fleetsim.model.extensions import PERSON_ONLY, HitlMode
 from fleetsim.model.work import Answer, OutcomeKind, Question, SkillRequest, Source
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers

@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from fleetsim.caller.agent_limiter import Meter
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level, UpdateIgnored
 from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
 from fleetsim.caller.ledger import Ledger, RequestRecord
-from fleetsim.caller.meter import Meter
 from fleetsim.caller.step.following import state_of, task_id_of
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CALLBACK_PATH, CallbackTokens, TokenClaims

@@ -51,7 +51,6 @@ from fleetsim.caller.signals import (
     TurnedAway,
     failed,
 )
-from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
@@ -532,7 +531,7 @@ class Tracker:
             self._resolve(outcome.correlation_id, kept or outcome)
             return
         self.push_watch.ended(track, outcome)
-        publish_outcome(self._events, outcome, drift=undeclared_effects(track.record.declared, outcome))
+        publish_outcome(self._events, outcome, track.record.declared)
         for listener in self._settled:
             listener(outcome)
         self._resolve(outcome.correlation_id, outcome)

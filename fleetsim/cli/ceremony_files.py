@@ -14,8 +14,8 @@ from fleetsim.caller.ceremonies.folder import CeremonyFolder, CeremonyStore, Sto
 from fleetsim.caller.ceremonies.runs import CeremonyRow, ceremony_facts
 from fleetsim.caller.ceremonies.runs import dry_run as would_send
 from fleetsim.caller.config import load_fleet
+from fleetsim.caller.event_wire import to_json
 from fleetsim.caller.fleet import FleetConfig
-from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.registry import judge, nearest_of, resolve
 from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import next_due, parse_ceremony, zone_of

@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from fleetsim.caller.event_log import KEEP_MAX
-from fleetsim.caller.jsonable import from_iso
+from fleetsim.caller.event_wire import from_iso
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions

@@ -38,7 +38,7 @@ from fleetsim.hub.ownership import Ownership
 from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import FleetsimError, InvalidParams, NotAccepting, TaskNotFound, UnfitAnswer, UnknownTarget
-from fleetsim.model.hops import CAUSE_KEY, HUBS_HEADER, HUBS_KEY, HUBS_MAX, hub_extension, hubs_in, hubs_of
+from fleetsim.model.extensions import CAUSE_KEY, HUBS_HEADER, HUBS_KEY, HUBS_MAX, hub_extension, hubs_in, hubs_of
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, Role, TaskState, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest, Source

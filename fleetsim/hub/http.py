@@ -24,9 +24,9 @@ from fleetsim.api.bodies import read
 from fleetsim.caller.ceremonies.folder import CeremonyExists, CeremonyNotWritable, TooManyCeremonies
 from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.dispatcher import TaskBusy
+from fleetsim.caller.event_wire import to_json
 from fleetsim.caller.events import OutcomeDecided, QuestionAsked
 from fleetsim.caller.fleet_events import HubStopping
-from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.endpoints import Endpoint, Who, endpoints_at, path_params
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal

@@ -24,9 +24,9 @@ from fleetsim.caller.channels.delivery import Channels, Notifier
 from fleetsim.caller.config import FleetFile
 from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog, publish_outcome
+from fleetsim.caller.event_wire import to_json
 from fleetsim.caller.events import Level, OutcomeDecided, RequestAccepted
 from fleetsim.caller.executor import Executor, both
-from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
 from fleetsim.caller.fleet_events import (
     BreakerClosed,
@@ -43,11 +43,9 @@ from fleetsim.caller.fleet_events import (
 )
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, HealthWord, Verdict, window_start
 from fleetsim.caller.hitl import HitlMonitor
-from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Registry
-from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
@@ -60,8 +58,9 @@ from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
-from fleetsim.model.hops import hubs_of
+from fleetsim.model.extensions import SkillPolicy, hubs_of
 from fleetsim.model.work import Cause, Outcome, SkillRequest
+from fleetsim.runtime.files import LOOK_EVERY_S
 from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.workers import Workers
 
@@ -346,8 +345,7 @@ class Hub:
             self.events.publish(RequestAccepted.of(record.request, agent=record.agent, skill=record.skill))
         for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):
             ended = await self.ledger.request(outcome.correlation_id)
-            drift = undeclared_effects(ended.declared, outcome) if ended else []
-            publish_outcome(self.events, outcome, drift=drift)
+            publish_outcome(self.events, outcome, ended.declared if ended else SkillPolicy())
         questions = {record.question.correlation_id: record for record in await self.ledger.questions(open_only=True)}
         early: dict[str, list[EarlyWebhook]] = {}
         for webhook in await self.ledger.early_webhooks():

@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.alias_generators import to_camel
 
 from fleetsim.caller.config import NAME
-from fleetsim.caller.file_watch import FileWatch
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.explain import Pattern, combine, explain
+from fleetsim.runtime.files import FileWatch
 from fleetsim.runtime.ports import Files, FileStamp, Ids
 from fleetsim.runtime.yaml import load
 

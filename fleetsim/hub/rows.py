@@ -6,11 +6,10 @@ from typing import Any
 
 from fleetsim.api.part_rows import part_notes, part_row
 from fleetsim.caller.cards import AgentView
-from fleetsim.caller.event_wire import payload
+from fleetsim.caller.event_wire import iso, payload
 from fleetsim.caller.events import OutcomeDecided
 from fleetsim.caller.fleet import FleetConfig
 from fleetsim.caller.health import HealthSnapshot
-from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import KnownId, RequestRecord
 from fleetsim.caller.track import Track
 from fleetsim.model.asking import answer_schema, text_of

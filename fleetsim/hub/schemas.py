@@ -15,9 +15,8 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from fleetsim.api.bodies import AnswerBody, ChatBody, DecisionBody, DelegateBody, PublishBody, RequestBody, VetoBody
 from fleetsim.caller.config import AgentsFile
-from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, event_classes
+from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, camel, event_classes
 from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Mark
-from fleetsim.caller.jsonable import camel
 from fleetsim.ceremony.file import CeremonyFile
 from fleetsim.hub.endpoints import document
 from fleetsim.hub.keys import AgentKeysFile

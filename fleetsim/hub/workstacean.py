@@ -31,9 +31,9 @@ from fleetsim.api.part_rows import part_row
 from fleetsim.caller.cards import AgentView
 from fleetsim.caller.ceremonies.folder import CeremonyNotFound, CeremonyStore, StoredCeremony
 from fleetsim.caller.ceremonies.runs import ceremony_facts, dry_run, run_facts
+from fleetsim.caller.event_wire import iso, to_json
 from fleetsim.caller.events import QuestionAnswered
 from fleetsim.caller.health import window_start
-from fleetsim.caller.jsonable import iso, to_json
 from fleetsim.caller.ledger import RunRecord
 from fleetsim.ceremony.written import CeremonyInvalid
 from fleetsim.hub.http import PAGE_MAX, WAIT_S_MAX, answer, number, principal_of, read_body, submitted, until_news

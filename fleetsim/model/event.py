@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, overload
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fleetsim.model.hops import CAUSE_KEY, cause_told
+from fleetsim.model.extensions import CAUSE_KEY, cause_told
 from fleetsim.model.task import (
     INTERRUPTED,
     TERMINAL,

@@ -1,4 +1,4 @@
-"""The fleet's extensions: their URIs, media types and payloads, read the same way from every channel.
+"""The extensions of A2A that the fleet uses: URIs, media types, payloads and declarations on cards.
 
 Sources: the seed guide's "Extensions" list and the documents of the named extensions. Numbers from an
 agent are hostile: each is type-checked, must be finite, and is clamped to a published bound.
@@ -7,13 +7,18 @@ agent are hostile: each is type-checked, must be finite, and is clamped to a pub
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
 
-from fleetsim.model.card import AgentCard
+from fleetsim.model.card import AgentCard, AgentExtension
 from fleetsim.model.task import DataPart, Part, Task
+from fleetsim.model.text import one_line
 
 BASE = "https://proto-labs.ai/a2a/ext/"
 COST = BASE + "cost-v1"
@@ -245,3 +250,169 @@ def declared_effects(card: AgentCard | None, skill: str) -> tuple[DeclaredEffect
                     )
                 )
     return tuple(found)
+
+
+# ------------------------------------------------------------------ declarations of a card about a skill
+
+VETO_WINDOW_S = 60.0
+VETO_WINDOW_MAX_S = 24 * 3600.0
+SKILLS_READ_MAX = 500
+
+
+class HitlMode(StrEnum):
+    """How much a skill involves a person (hitl-mode-v1), the least strict first."""
+
+    AUTONOMOUS = "autonomous"
+    NOTIFICATION = "notification"
+    VETO = "veto"
+    GATED = "gated"
+    COMPOUND = "compound"
+
+
+PERSON_ONLY = frozenset({HitlMode.GATED, HitlMode.COMPOUND})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitlRule:
+    """The human part of one skill, as its card declares it; ``veto_window_s`` in seconds."""
+
+    mode: HitlMode
+    veto_window_s: float = VETO_WINDOW_S
+    operator_only: bool = False
+
+    @property
+    def person_only(self) -> bool:
+        """Whether only a person may answer its questions."""
+        return self.operator_only or self.mode in PERSON_ONLY
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PromisedEffect:
+    """An effect that a skill promises: a domain and a path in it."""
+
+    domain: str
+    path: str
+
+    def __str__(self) -> str:
+        return one_line(f"{self.domain}/{self.path}", 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillPolicy:
+    """One skill as its agent's card described it when the work was dispatched; later cards change new work only.
+
+    ``effects`` is None without a declaration. ``any_skill``: the agent chooses the skill itself, so the declarations of
+    all its skills count together.
+    """
+
+    hitl: HitlRule | None = None
+    effects: tuple[PromisedEffect, ...] | None = None
+    any_skill: bool = False
+
+
+def read_declared(card: AgentCard | None, skill: str | None) -> SkillPolicy:
+    """The declarations of a card about a skill, bounded; malformed ones are ignored.
+
+    Without a skill the strictest rule of the card's skills counts, and every effect one of them promises.
+    """
+    if skill is not None:
+        found = declared_effects(card, skill)
+        return SkillPolicy(hitl=read_hitl(card, skill), effects=None if found is None else _promised(found))
+    rules = [rule for name in _declared_skills(card, HITL_MODE) if (rule := read_hitl(card, name)) is not None]
+    declaring = [
+        found for name in _declared_skills(card, EFFECT_DOMAIN) if (found := declared_effects(card, name)) is not None
+    ]
+    effects = _promised(chain.from_iterable(declaring))[:EFFECTS_MAX] if declaring else None
+    return SkillPolicy(hitl=_strictest(rules), effects=effects, any_skill=True)
+
+
+def _declared_skills(card: AgentCard | None, uri: str) -> list[str]:
+    """The skills that an extension has a declaration about, listed on the card or not."""
+    extension = card.extension(uri) if card else None
+    skills = extension.params.get("skills") if extension else None
+    return list(skills)[:SKILLS_READ_MAX] if isinstance(skills, Mapping) else []
+
+
+def _strictest(rules: Sequence[HitlRule]) -> HitlRule | None:
+    """The strictest mode, the longest window of that mode, and the operator if any rule asks for one."""
+    if not rules:
+        return None
+    strictness = list(HitlMode).index
+    mode = max((rule.mode for rule in rules), key=strictness)
+    return HitlRule(
+        mode=mode,
+        veto_window_s=max(rule.veto_window_s for rule in rules if rule.mode is mode),
+        operator_only=any(rule.operator_only for rule in rules),
+    )
+
+
+def read_hitl(card: AgentCard | None, skill: str) -> HitlRule | None:
+    """The hitl-mode-v1 rule for a skill, or None; unknown modes and invalid numbers are ignored."""
+    entry = declared(card, HITL_MODE, skill) if card else None
+    mode = entry.get("mode") if entry is not None else None
+    if entry is None or not isinstance(mode, str) or mode not in set(HitlMode):
+        return None
+    window = entry.get("vetoTtlMs")
+    usable = isinstance(window, int | float) and not isinstance(window, bool) and window > 0
+    return HitlRule(
+        mode=HitlMode(mode),
+        veto_window_s=min(window / 1000, VETO_WINDOW_MAX_S) if usable and window is not None else VETO_WINDOW_S,
+        operator_only=entry.get("reviewer") == "operator",
+    )
+
+
+def _promised(found: Iterable[DeclaredEffect]) -> tuple[PromisedEffect, ...]:
+    return tuple(sorted({PromisedEffect(one.domain, one.path) for one in found}))
+
+
+# ------------------------------------------------------------------ hubs behind hubs: no work in a circle
+
+HUBS_MAX = 4
+"""The most hubs that a request may come through; the next one refuses it."""
+
+HUBS_HEADER = "X-Fleetsim-Hubs"
+HUBS_KEY = "fleetsim.hubs"
+"""In a message's metadata, for agents between hubs that pass metadata on and not headers."""
+
+CAUSE_KEY = "fleetsim.cause"
+"""In the metadata of a final status: why a hub ended the task so, if the request itself is wrong."""
+
+HUB_EXTENSION = "urn:fleetsim:hub-v1"
+"""On the card of a hub; its parameter ``hub`` is the hub's id."""
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def hubs_of(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """The ids of the hubs that the metadata names, in order. Raises ValueError for anything else than ids."""
+    return _ids(metadata.get(HUBS_KEY, ()), HUBS_KEY)
+
+
+def hubs_in(header: str | None) -> tuple[str, ...]:
+    """The same by the header. Raises ValueError."""
+    return _ids([] if not header else [one.strip() for one in header.split(",")], HUBS_HEADER)
+
+
+def _ids(told: object, where: str) -> tuple[str, ...]:
+    if not isinstance(told, list | tuple) or not all(isinstance(one, str) and _ID.fullmatch(one) for one in told):
+        raise ValueError(f"{where} is a list of hubs' ids")
+    return tuple(told)
+
+
+def hub_extension(hub_id: str) -> AgentExtension:
+    """What the card of a hub says about it."""
+    return AgentExtension(uri=HUB_EXTENSION, params={"hub": hub_id})
+
+
+def hub_of(card: AgentCard | None) -> str:
+    """The id of the hub whose card this is; empty for any other agent."""
+    extensions = card.capabilities.extensions if card is not None else ()
+    found = next((one.params.get("hub") for one in extensions if one.uri == HUB_EXTENSION and one.params), "")
+    return found if isinstance(found, str) else ""
+
+
+def cause_told(task: Task | None) -> str:
+    """The cause that a hub gave for the end of a task; empty if it gave none."""
+    message = task.status.message if task is not None else None
+    told = message.metadata.get(CAUSE_KEY, "") if message is not None else ""
+    return told if isinstance(told, str) else ""

@@ -21,7 +21,6 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from fleetsim.caller.ceremonies.folder import contents_of
-from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.ledger.sqlite import SqliteLedger
@@ -33,6 +32,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys, next_epoch
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.model.text import one_line
+from fleetsim.runtime.files import LOOK_EVERY_S
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.agents import AgentTask, Engine, FleetKeys, simulated_agent, tasks_in_memory
 from fleetsim.sim.calls import CallObserver, SpoofedWebhookSender

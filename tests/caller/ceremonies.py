@@ -14,8 +14,7 @@ from fleetsim.caller.ceremonies.runs import Fleet
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.jsonable import iso
+from fleetsim.caller.event_wire import iso, payload
 from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.registry import CardReader, Registry

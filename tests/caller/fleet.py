@@ -21,11 +21,11 @@ from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import Ledger, RequestRecord
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
-from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.client import AgentClient
+from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.task import Task
 from fleetsim.model.work import Outcome, SkillRequest, skill_hint
 from fleetsim.runtime.ports import Runtime

@@ -21,10 +21,9 @@ from fleetsim.caller.ceremonies.folder import (
     TooManyCeremonies,
 )
 from fleetsim.caller.ceremonies.scheduler import Scheduler
-from fleetsim.caller.file_watch import LOOK_EVERY_S, SETTLE_S
 from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.ceremony.written import CeremonyInvalid, changed, written
-from fleetsim.runtime.files import DiskFiles
+from fleetsim.runtime.files import LOOK_EVERY_S, SETTLE_S, DiskFiles
 from fleetsim.runtime.real import SystemClock
 from fleetsim.runtime.yaml import load
 from tests.caller.ceremonies import FOLDER, MINUTE, Ground, ground, yaml

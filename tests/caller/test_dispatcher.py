@@ -17,9 +17,9 @@ from fleetsim.caller.dispatcher import AgentRoute, Dispatcher, TaskBusy
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord, SlotClaim
-from fleetsim.caller.skill_policy import HitlMode, HitlRule, SkillPolicy
 from fleetsim.caller.track import Rules
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
+from fleetsim.model.extensions import HitlMode, HitlRule, SkillPolicy
 from fleetsim.model.limits import TooMuchText
 from fleetsim.model.parts import PARTS_MAX, TooManyParts
 from fleetsim.model.task import TextPart

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from fleetsim.caller import events as e
 from fleetsim.caller import fleet_events as f
-from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, event_classes, from_wire, payload, to_wire
+from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, camel, event_classes, from_wire, payload, to_wire
 from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent, OutcomeDecided
-from fleetsim.caller.jsonable import camel
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart

@@ -23,7 +23,7 @@ from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.webhooks import CallbackTokens, TokenClaims
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import ConfigError, FleetsimError, Unreachable, WireError
-from fleetsim.model.hops import HUBS_HEADER, HUBS_KEY
+from fleetsim.model.extensions import HUBS_HEADER, HUBS_KEY
 from fleetsim.model.task import Message, Task, TaskState
 from fleetsim.model.work import Answer
 from fleetsim.runtime.ports import Runtime

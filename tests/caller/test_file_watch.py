@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.config import FleetFile
-from fleetsim.caller.file_watch import LOOK_EVERY_S, SETTLE_S, Changes, FileWatch
 from fleetsim.caller.fleet import FleetConfig
+from fleetsim.runtime.files import LOOK_EVERY_S, SETTLE_S, Changes, FileWatch
 from fleetsim.runtime.ports import FileStamp
 from fleetsim.testbed.runtime import MemoryFiles
 

@@ -14,16 +14,16 @@ from msgspec.structs import replace
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.hitl import DISPATCHER_PATIENCE_S, HitlMonitor
-from fleetsim.caller.skill_policy import (
+from fleetsim.caller.track import Rules
+from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
+from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.extensions import (
+    HITL_MODE,
     HitlMode,
     HitlRule,
     SkillPolicy,
     read_hitl,
 )
-from fleetsim.caller.track import Rules
-from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
-from fleetsim.model.errors import UnknownTarget
-from fleetsim.model.extensions import HITL_MODE
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Decision, OutcomeKind, Question
 from tests.caller.fleet import Fleet, fleet

@@ -12,7 +12,7 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.hitl import HitlMonitor, Veto
-from fleetsim.caller.skill_policy import HitlMode, HitlRule, SkillPolicy
+from fleetsim.model.extensions import HitlMode, HitlRule, SkillPolicy
 from fleetsim.model.work import Answer, OutcomeKind
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.fleet import Fleet, fleet

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.jsonable import camel, iso, to_json
+from fleetsim.caller.event_wire import camel, iso, to_json
 
 
 class Word(StrEnum):

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from fleetsim.caller.meter import Account, Meter, MeterLimits
+from fleetsim.caller.agent_limiter import Account, Meter, MeterLimits
 from fleetsim.model.limits import LARGE_JSON_BYTES
 from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.runtime.sse import StreamLimits, read_events

@@ -28,7 +28,14 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import Snapshot
-from fleetsim.model.extensions import COST_TYPE, DELTAS_MAX, WORLDSTATE_DELTA_TYPE, EffectDelta
+from fleetsim.model.extensions import (
+    COST_TYPE,
+    DELTAS_MAX,
+    WORLDSTATE_DELTA_TYPE,
+    EffectDelta,
+    PromisedEffect,
+    SkillPolicy,
+)
 from fleetsim.model.task import Artifact, DataPart, Task, TaskState
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 from fleetsim.testbed.runtime import VirtualClock
@@ -144,9 +151,9 @@ def test_effects_that_are_not_kept_are_warned_of() -> None:
 # ------------------------------------------------------------------ told
 
 
-def told(outcome: Outcome, drift: list[str] | None = None) -> list[Event]:
+def told(outcome: Outcome, *promised: PromisedEffect) -> list[Event]:
     events = EventLog(VirtualClock(START))
-    publish_outcome(events, outcome, drift=drift or [])
+    publish_outcome(events, outcome, SkillPolicy(effects=promised or None))
     return sorted(events.recent(limit=10), key=lambda event: event.seq)
 
 
@@ -180,17 +187,17 @@ def test_how_loud_an_end_is_depends_on_whose_it_was(blame: Blame, level: Level) 
     assert told(structs.replace(ended(task(F)), blame=blame))[0].level is level
 
 
-@pytest.mark.parametrize(("drift", "level"), [([], Level.INFO), (["p was not declared"], Level.WARN)])
-def test_effects_are_told_and_louder_where_they_were_not_declared(drift: list[str], level: Level) -> None:
+@pytest.mark.parametrize(("promised", "level", "drifts"), [("p", Level.INFO, 0), ("q", Level.WARN, 2)])
+def test_effects_are_told_and_louder_where_they_were_not_declared(promised: str, level: Level, drifts: int) -> None:
     delta = EffectDelta(domain="d", path="p", op="set", value=1)
-    (*_, effects) = told(structs.replace(ended(task(C)), effects=(delta,)), drift)
+    (*_, effects) = told(structs.replace(ended(task(C)), effects=(delta,)), PromisedEffect("d", promised))
     assert (effects.topic, effects.level) == ("world.state.delta", level)
     assert payload(effects)["deltas"] == [{"domain": "d", "path": "p", "op": "set", "value": 1}]
-    assert (payload(effects)["source"], payload(effects)["drift"], effects.agent) == ("a", drift, "a")
+    assert (payload(effects)["source"], len(payload(effects)["drift"]), effects.agent) == ("a", drifts, "a")
 
 
 def test_drift_alone_is_told_too() -> None:
-    assert [event.topic for event in told(ended(task(C)), ["it did nothing"])][2:] == ["world.state.delta"]
+    assert [event.topic for event in told(ended(task(C)), PromisedEffect("d", "p"))][2:] == ["world.state.delta"]
 
 
 def test_an_outcome_carries_these_keys() -> None:

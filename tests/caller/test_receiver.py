@@ -12,8 +12,8 @@ import pytest
 from starlette.requests import Request as StarletteRequest
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.agent_limiter import Meter
 from fleetsim.caller.event_wire import payload
-from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.caller.track import Rules
 from fleetsim.caller.webhooks import CallbackTokens

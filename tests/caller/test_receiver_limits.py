@@ -13,8 +13,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetsim.caller.agent_limiter import Meter
 from fleetsim.caller.fleet_events import WebhookAccepted
-from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.runtime.webhook import sign
 from fleetsim.testbed.runtime import CountedWork

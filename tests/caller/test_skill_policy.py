@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.skill_policy import (
+from fleetsim.caller.event_log import undeclared_effects
+from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
+from fleetsim.model.errors import Blame
+from fleetsim.model.extensions import (
+    EFFECT_DOMAIN,
+    HITL_MODE,
+    EffectDelta,
     HitlMode,
     HitlRule,
     PromisedEffect,
     SkillPolicy,
     read_declared,
     read_hitl,
-    undeclared_effects,
 )
-from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
-from fleetsim.model.errors import Blame
-from fleetsim.model.extensions import EFFECT_DOMAIN, HITL_MODE, EffectDelta
 from fleetsim.model.work import Outcome, OutcomeKind
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

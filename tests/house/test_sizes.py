@@ -22,7 +22,7 @@ BUDGET = {
     "cli": 6_980,
     "client": 3_700,
     "dashboard": 6_083,
-    "hub": 4496,
+    "hub": 4_630,
     "model": 2_895,
     "pytest_plugin": 520,
     "runtime": 5_506,

@@ -7,9 +7,9 @@ from pydantic import BaseModel
 
 from fleetsim.api.bodies import AnswerBody, RequestBody
 from fleetsim.caller.config import AgentFile
+from fleetsim.caller.event_wire import camel
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.health import FleetHealth, HealthWord
-from fleetsim.caller.jsonable import camel
 from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.caller.track import BUILT_IN
 from fleetsim.ceremony.file import CeremonyFile

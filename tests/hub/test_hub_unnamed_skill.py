@@ -15,10 +15,9 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.fleet import SkillEntry
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.ledger.bodies import decoder, encode
-from fleetsim.caller.skill_policy import HitlMode, HitlRule, read_declared
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
 from fleetsim.model.errors import UnknownTarget
-from fleetsim.model.extensions import HITL_MODE
+from fleetsim.model.extensions import HITL_MODE, HitlMode, HitlRule, read_declared
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest, skill_hint
 from fleetsim.testbed.faults import Status
 from tests.caller.ledgers import record

@@ -10,10 +10,10 @@ import pytest
 from fleetsim.agent import Agent
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
-from fleetsim.caller.file_watch import LOOK_EVERY_S, SETTLE_S
 from fleetsim.hub.hub import Hub
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import OutcomeKind, SkillRequest
+from fleetsim.runtime.files import LOOK_EVERY_S, SETTLE_S
 from fleetsim.testbed.faults import Match, Status
 from tests.hub.local_hub import AGENTS, HUB, LocalHub, local_hub, worker
 from tests.hub.test_hub_card_changes import posts

@@ -16,12 +16,12 @@ from os.path import normpath
 from pathlib import Path
 from typing import Any, Protocol
 
-from fleetsim.caller.file_watch import Changes, FileWatch
 from fleetsim.ceremony.file import Ceremony, parse_ceremony
 from fleetsim.ceremony.written import CeremonyInvalid, changed, checked, timed, written
 from fleetsim.model.errors import ConfigError, FleetsimError, UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID
+from fleetsim.runtime.files import Changes, FileWatch
 from fleetsim.runtime.ports import Clock, Files, FileStamp
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load
 

@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeAlias
 from msgspec.structs import replace
 
 from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.event_wire import iso
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired, CeremonyLate, CeremonyMissed, CeremonySkipped
-from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus, SlotClaim
 from fleetsim.caller.registry import Judge
 from fleetsim.ceremony.file import DEFAULT_TIMEOUT_S, Ceremony, Overlap, next_due

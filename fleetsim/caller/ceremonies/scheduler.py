@@ -37,7 +37,6 @@ from fleetsim.caller.ceremonies.runs import (
 from fleetsim.caller.channels.channel import Channel, channel_doubt
 from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet_events import CeremoniesLoaded, ConfigRejected, StorageFailed
 from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus
 from fleetsim.caller.registry import CardReader, Judge, nearest_of
@@ -46,6 +45,7 @@ from fleetsim.ceremony.file import CATCH_UP_SLOTS_MAX, GRACE_S, CatchUp, Ceremon
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import SkillRequest
+from fleetsim.runtime.files import LOOK_EVERY_S
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 

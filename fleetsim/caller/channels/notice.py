@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from fleetsim.caller.channels.alerts import AlertKey, AlertKind
+from fleetsim.caller.event_wire import iso
 from fleetsim.caller.events import QuestionAsked, QuestionExpired, QuestionOverdue
 from fleetsim.caller.fleet_events import (
     AlertCleared,
@@ -22,7 +23,6 @@ from fleetsim.caller.fleet_events import (
     CeremonyMissed,
     CeremonySkipped,
 )
-from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import RunStatus
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import Outcome, QuestionKind

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.event import TaskEvent
+from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.task import JsonObject, Task
 from fleetsim.model.work import Answer, Question, SkillRequest
 

@@ -23,8 +23,7 @@ from fleetsim.model.errors import (
     TransportError,
     WireError,
 )
-from fleetsim.model.extensions import Extras, read_extras
-from fleetsim.model.hops import cause_told
+from fleetsim.model.extensions import Extras, cause_told, read_extras
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import TaskState
 from fleetsim.model.text import one_line

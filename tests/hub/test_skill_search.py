@@ -9,7 +9,7 @@ import pytest
 from fleetsim.caller.cards import AgentView
 from fleetsim.caller.fleet import AgentEntry
 from fleetsim.caller.health import Condition
-from fleetsim.caller.skill_search import (
+from fleetsim.hub.agents import (
     FoundSkill,
     SkillQuery,
     expected_success,
