@@ -98,9 +98,7 @@ def test_too_few_outcomes_or_too_old_ones_are_no_alert() -> None:
 
 
 def test_a_day_that_costs_more_than_its_limit_is_an_alert() -> None:
-    assert holds(outcome(1, success=True, usd=10.01), cost_usd_1d_above=10.0) == {
-        "cost": "$10.01 in the last 24 hours, more than $10.00"
-    }
+    assert holds(outcome(1, success=True, usd=10.01), cost_usd_1d_above=10.0).keys() == {"cost"}
     assert holds(outcome(1, success=True, usd=10.0), cost_usd_1d_above=10.0) == {}
     assert holds(outcome(1, success=True, usd=1e6)) == {}
 

@@ -289,7 +289,7 @@ async def test_a_disabled_agent_is_neither_fetched_nor_offered(runtime: Runtime,
     async with ground.broker() as broker:
         await asyncio.sleep(100)
         assert broker.offers() == {}
-        assert dict(broker.disabled()) == {"quinn": "not enabled in agents.yaml"}
+        assert broker.disabled().keys() == {"quinn"}
     assert ground.server.asked == []
 
 

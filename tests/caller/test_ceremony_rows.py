@@ -182,7 +182,8 @@ async def test_a_thousand_ceremonies_may_be_in_force() -> None:
     ceremonies = folder(**texts)
     await ceremonies.poll()
     assert len(ceremonies.contents.ceremonies) == 1_000
-    assert [p.error for p in ceremonies.contents.problems] == ["ceremonies/c1000.yaml: more than 1000 ceremonies"]
+    (problem,) = ceremonies.contents.problems
+    assert problem.error.startswith("ceremonies/c1000.yaml: ")
 
 
 async def test_a_folder_that_goes_away_takes_no_ceremony_with_it() -> None:
@@ -221,6 +222,5 @@ async def test_an_owner_with_a_hundred_ceremonies_has_no_more() -> None:
     ceremonies = folder(**{f"c{n:03}": yaml(id_=f"c{n:03}") for n in range(101)})
     await ceremonies.poll()
     assert len(ceremonies.contents.ceremonies) == 100
-    assert [p.error for p in ceremonies.contents.problems] == [
-        "ceremonies/c100.yaml: more than 100 ceremonies of 'system'"
-    ]
+    (problem,) = ceremonies.contents.problems
+    assert problem.error.startswith("ceremonies/c100.yaml: ")

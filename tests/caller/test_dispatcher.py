@@ -257,7 +257,7 @@ async def test_a_skill_cools_down_at_each_agent_by_itself_and_to_the_second() ->
         await d.dispatcher.submit(asked())
         await asyncio.sleep(12)
         refusal, told = await d.refused(UnknownTarget, asked("c-2"))
-        assert str(refusal) == "cooldown: echo at scout may be asked again in 18.0 s"
+        assert "18.0 s" in str(refusal)
         assert told.topic == "dispatch.dropped.cooldown"
         await d.dispatcher.submit(asked("c-3", targets=("ava",)))
         await d.dispatcher.submit(asked("c-4", skill="long"))

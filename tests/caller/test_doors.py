@@ -196,6 +196,5 @@ async def test_a_second_request_cannot_be_given_the_first_ones_task() -> None:
         f.tracker.signal(second, Replied(reply=stolen, began=now))
         outcome = await f.tracker.wait(second)
         assert outcome.kind is OutcomeKind.PROTOCOL_ERROR
-        assert "belongs to another request" in outcome.reason
         assert f.tracker.find("scout", "t-1") == first
         assert f.tracker.track(first) is not None

@@ -137,7 +137,8 @@ async def test_a_broken_empty_or_missing_file_leaves_the_last_good_one_in_force(
 async def test_a_file_that_is_not_there_at_the_first_look_is_told_once() -> None:
     files, file = held(None)
     assert await file.poll()
-    assert file.problem == "agents.yaml: no such file"
+    assert file.problem is not None
+    assert file.problem.startswith("agents.yaml: ")
     assert not await file.poll()
     files.put(AGENTS, GOOD)
     assert (await file.poll(), names(file), file.problem) == (True, ["a"], "")

@@ -60,16 +60,14 @@ async def test_a_wrong_row_of_any_table_is_named(storage: Storage, table: str) -
 
 async def test_a_closed_row_is_looked_at_among_the_newest_and_an_open_one_wherever_it_is(storage: Storage) -> None:
     assert await asked(storage, "UPDATE requests SET body = '' WHERE seq = 1", newest=3) is None
-    assert await asked(storage, newest=4) == "row 1 of requests is not what was written"
-    assert await asked(storage, newest=None) == "row 1 of requests is not what was written"
-    assert await asked(storage, "UPDATE requests SET body = '' WHERE seq = 3", newest=1) == (
-        "row 3 of requests is not what was written"
-    )
+    assert "row 1 of requests" in (await asked(storage, newest=4) or "")
+    assert "row 1 of requests" in (await asked(storage, newest=None) or "")
+    assert "row 3 of requests" in (await asked(storage, "UPDATE requests SET body = '' WHERE seq = 3", newest=1) or "")
 
 
 async def test_an_outcome_that_does_not_follow_is_found_among_those_looked_at(storage: Storage) -> None:
     assert await asked(storage, "UPDATE outcomes SET chain = x'00' WHERE seq = 2", newest=1) is None
-    assert await asked(storage, newest=2) == "row 2 of outcomes does not follow the one before it"
+    assert "row 2 of outcomes" in (await asked(storage, newest=2) or "")
 
 
 async def test_a_ledger_that_says_another_version_than_it_was_migrated_to_is_damaged(

@@ -136,6 +136,7 @@ def test_what_is_promised_of_any_skill_counts_together_and_a_hundred_of_it_at_th
 
 
 def test_no_promise_is_missed_where_the_agent_chose_failed_or_declared_nothing() -> None:
-    assert undeclared_effects(promised("a", any_skill=True), outcome("b")) == ["seen but not declared: board/b"]
+    (unpromised,) = undeclared_effects(promised("a", any_skill=True), outcome("b"))
+    assert "board/b" in unpromised
     assert undeclared_effects(promised("a"), outcome("b", success=False)) == []
     assert undeclared_effects(SkillPolicy(), outcome("b")) == []

@@ -119,7 +119,7 @@ async def test_a_lost_task_that_cannot_be_looked_for_is_not_waited_for() -> None
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         f.network.fault(LoseReply(), Match(origin=SCOUT, rpc_method="message/send"))
         outcome = await f.outcome("scout", "hi")
-        assert "offers no way to look for its task, and sends us no webhooks" in outcome.reason
+        assert outcome.kind is OutcomeKind.UNKNOWN
         assert now() < 2
 
 
@@ -142,7 +142,7 @@ async def test_a_webhook_that_cannot_be_registered_is_told_and_polled_for() -> N
         outcome = await f.outcome("scout", "hi", skill="slow")
         assert (outcome.kind, outcome.via) == (OutcomeKind.COMPLETED, UpdateSource.POLL)
         assert f.topics("agent.push.degraded") == [], "a failure is no refusal"
-        assert "the webhook could not be registered" in str(payload(f.topics("agent.skill.retry")[-1]))
+        assert f.topics("agent.skill.retry")
 
 
 async def test_an_answer_goes_out_though_the_agent_s_breaker_is_open() -> None:

@@ -275,7 +275,7 @@ async def test_the_hubs_own_key_is_refused_unless_it_is_meant(tmp_path: Path) ->
 async def test_without_a_key_or_a_hub_it_says_so(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     bare = await shell.arun("mcp")
-    assert (bare.returncode, "WORKSTACEAN_API_KEY is not set" in bare.stderr) == (2, True)
+    assert (bare.returncode, "WORKSTACEAN_API_KEY" in bare.stderr) == (2, True)
     async with ground(tmp_path) as nobody:
         pass
     with socket.socket() as held:  # bound, so that nobody else has the port, and not listening

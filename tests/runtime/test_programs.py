@@ -64,12 +64,9 @@ async def test_a_failure_says_the_status_and_the_last_line_made_harmless() -> No
 
 
 async def test_a_program_that_is_not_there_is_a_failure_that_says_so() -> None:
-    assert await run(Program(argv=("/nowhere/page",))) == ProgramResult(
-        reason="/nowhere/page cannot be started: No such file or directory"
-    )
-    assert (await run(Program(argv=("page-that-is-not-installed",)))).reason.startswith(
-        "page-that-is-not-installed cannot be started"
-    )
+    for name in ("/nowhere/page", "page-that-is-not-installed"):
+        result = await run(Program(argv=(name,)))
+        assert (result.status, result.reason.startswith(f"{name} ")) == (None, True)
 
 
 async def test_a_program_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:
@@ -97,7 +94,7 @@ async def reading(descriptor: int) -> AsyncIterator[asyncio.StreamReader]:
 
 async def test_a_program_that_floods_us_is_ended_before_its_time() -> None:
     result = await run(python("while True: print('x' * 1000)", seconds=600))
-    assert result == ProgramResult(reason="wrote more than 65536 bytes")
+    assert (result.status, "65536 bytes" in result.reason) == (None, True)
 
 
 async def test_a_program_that_reads_nothing_is_no_failure() -> None:

@@ -108,7 +108,7 @@ async def test_a_large_event_that_never_ends_gives_its_place_back_in_time() -> N
 
     incoming = IncomingResponse(status=200, headers={"content-type": "text/event-stream"}, chunks=dribble())
     limits = StreamLimits(large_event_s=30)
-    with pytest.raises(TimedOut, match="large event"):
+    with pytest.raises(TimedOut):
         [event async for event in read_events(incoming, limits=limits, document=room.document("slow"))]
     assert asyncio.get_running_loop().time() == pytest.approx(30, abs=0.1)
     assert room.take("other")

@@ -187,7 +187,7 @@ async def test_an_address_that_a_library_would_mend_is_not_asked(transport: Tran
     async with raw_server(handler) as server:
         url = form.format(server.url.removeprefix("http://") if form.startswith("http") else server.url)
         error = await fails(transport, post(url))
-        assert str(error) == "the address: not a usable http(s) address"
+        assert isinstance(error, Unreachable)
         assert server.connections == 0
 
 
@@ -246,7 +246,7 @@ async def test_a_connection_that_is_never_made_ends_at_its_own_deadline(transpor
             filler.close()
     assert isinstance(error, Unreachable)
     assert not error.sent
-    assert "no connection within 0.2 s" in str(error)
+    assert "0.2 s" in str(error)
 
 
 async def test_silence_after_half_the_headers_times_out(transport: Transport) -> None:

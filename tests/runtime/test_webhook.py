@@ -236,7 +236,7 @@ async def test_vetting_takes_an_allowed_exception_and_says_how_to_make_one(
     ).port == 9000
     with pytest.raises(BlockedAddress) as caught:
         await WebhookSender(runtime, AddressPolicy()).vet("http://localhost:9000/x")
-    assert caught.value.hint == "an operator can allow it: --allow-webhook localhost:9000"
+    assert "--allow-webhook localhost:9000" in str(caught.value.hint)
 
 
 async def test_https_can_be_demanded(runtime: Runtime, network: MemoryNetwork) -> None:
