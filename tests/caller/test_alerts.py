@@ -224,25 +224,11 @@ def test_what_comes_again_within_the_cooldown_is_told_when_it_is_over_if_it_stil
     assert told.said == [(0, "raised"), (15, "cleared"), (3_600, "raised"), (3_615, "cleared")]
 
 
-def test_the_end_of_what_was_not_told_is_not_told() -> None:
-    told = Told()
-    for second, down in ((0, True), (15, False), (30, True), (45, False), (3_700, False)):
-        told.at(second, down=down)
-    assert told.said == [(0, "raised"), (15, "cleared")]
-
-
 def test_a_moment_in_which_nobody_knows_ends_nothing() -> None:
     told = Told()
     for second, down in ((0, True), (15, None), (30, True), (45, None), (60, False)):
         told.at(second, down=down)
     assert told.said == [(0, "raised"), (60, "cleared")]
-
-
-def test_the_cooldown_begins_at_once() -> None:
-    told = Told()
-    for second, down in ((0, True), (0, False), (0, True), (0.5, True), (0.5, False), (1, True)):
-        told.at(second, down=down)
-    assert told.said == [(0, "raised"), (0, "cleared")]
 
 
 def test_a_clock_that_is_set_back_silences_nothing() -> None:

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from fleetsim.caller.track import Rules
 from fleetsim.client import ClientLimits
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import OutcomeKind
@@ -32,26 +31,6 @@ def now(f: Fleet) -> float:
 
 
 @dialects
-async def test_a_task_too_large_to_read_is_fetched_three_times_and_ends_with_the_limits_name(dialect: str) -> None:
-    async with fleet(Counting().agent, dialect=dialect, streaming=False, push=False) as f:
-        f.network.fault(HUGE, Match(origin=SCOUT, rpc_method=GET[dialect]))
-        outcome = await f.outcome("scout", "hi", skill="slow")
-        assert (outcome.kind, outcome.blame) == (OutcomeKind.PROTOCOL_ERROR, Blame.AGENT)
-        assert f"{BODY_BYTES_MAX} bytes" in outcome.reason.replace(",", "")
-        assert (calls(f, GET[dialect]), len(f.topics("agent.poll.stopped"))) == (3, 1)
-        assert now(f) < 20
-
-
-@dialects
-async def test_while_a_stream_tells_a_refused_look_ends_only_the_looking(dialect: str) -> None:
-    async with fleet(Counting().agent, dialect=dialect, push=False, rules=Rules(poll_interval_s=1.0)) as f:
-        f.network.fault(HUGE, Match(origin=SCOUT, rpc_method=GET[dialect]))
-        outcome = await f.outcome("scout", "hi", skill="slow")
-        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "at last")
-        assert calls(f, GET[dialect]) == 3
-
-
-@dialects
 async def test_a_stream_without_a_word_is_looked_into_at_once(dialect: str) -> None:
     """The agent took the work and is at it: found by context or by our own task id, and followed to its end."""
     async with fleet(Counting().agent, dialect=dialect, push=False) as f:
@@ -63,13 +42,6 @@ async def test_a_stream_without_a_word_is_looked_into_at_once(dialect: str) -> N
             assert "without a word" in outcome.reason
         else:
             assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "you said hi")
-
-
-async def test_after_a_stream_without_a_word_a_webhook_may_still_tell() -> None:
-    async with fleet(Counting().agent, dialect="0.3") as f:
-        f.network.fault(faults.CutAfter(bytes_passed=0), Match(origin=SCOUT, rpc_method="message/stream"))
-        outcome = await f.outcome("scout", "hi", skill="slow")
-        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "at last")
 
 
 @dialects

@@ -15,7 +15,7 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.ledger import RunRecord, RunStatus
 from fleetsim.caller.registry import Judge
-from fleetsim.model.errors import NotAccepting, UnknownTarget
+from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.runtime import VirtualClock
@@ -58,18 +58,6 @@ async def test_two_runs_by_hand_at_one_moment_are_one_even_where_runs_may_overla
             await one.run_now("tick")
             with pytest.raises(CeremonyBusy):
                 await other.run_now("tick")
-
-
-async def test_a_file_that_is_wrong_is_named_by_the_id_in_it_and_by_its_own_name() -> None:
-    async with ground() as g:
-        g.put(yaml(id_="daily", targets="[]"), "report.yaml")
-        async with g.scheduler() as scheduler:
-            for name in ("daily", "report"):
-                with pytest.raises(UnknownTarget):
-                    await scheduler.run_now(name)
-            with pytest.raises(UnknownTarget) as caught:
-                await scheduler.run_now("x" * 200)
-            assert str(caught.value) == f"there is no ceremony “{'x' * 63}…”"
 
 
 # ------------------------------------------------------------------ the folder
@@ -172,34 +160,6 @@ async def test_where_nothing_is_caught_up_a_slot_may_be_a_minute_late(late_s: fl
         assert row.last.status is (RunStatus.SUCCESS if fires else RunStatus.MISSED)
 
 
-async def test_every_slot_that_was_let_go_is_counted() -> None:
-    async with ground("2026-01-01T00:59:00") as g:
-        g.put(yaml("0 * * * *"))
-        async with g.scheduler():
-            await asyncio.sleep(2 * MINUTE)
-        await asyncio.sleep(3 * HOUR + 20 * MINUTE)
-        async with g.scheduler():
-            await asyncio.sleep(2)
-        (told,) = g.said("ceremony.tick.missed")
-        assert (told["count"], told["scheduledAt"]) == (3, "2026-01-01T04:00:00.000Z")
-        assert told["nextFireAt"] == "2026-01-01T05:00:00.000Z"
-
-
-async def test_only_slots_after_the_last_one_that_fired_were_missed() -> None:
-    async with ground() as g:
-        g.put(yaml("*/5 * * * *"))
-        async with g.scheduler():
-            await asyncio.sleep(16 * MINUTE)
-        await asyncio.sleep(10 * MINUTE)
-        async with g.scheduler() as scheduler:
-            (row,) = scheduler.rows()
-            assert row.last is not None
-            assert row.last.claim.scheduled_at == at("2026-01-01T00:15:00")
-            await asyncio.sleep(2)
-        assert g.desk.slots()[-1] == "01-01T00:25"
-        assert [told["count"] for told in g.said("ceremony.tick.missed")] == [1]
-
-
 async def test_a_slot_that_fires_on_time_has_no_word_of_trouble(caplog: pytest.LogCaptureFixture) -> None:
     async with ground() as g:
         g.put(yaml())
@@ -263,20 +223,6 @@ async def test_a_hub_that_starts_a_moment_before_a_slot_is_not_late() -> None:
         assert fired - run.claim.scheduled_at < timedelta(milliseconds=2)
 
 
-@pytest.mark.slow
-async def test_a_clock_that_was_ahead_for_a_while_and_is_set_back_makes_missed_what_passed_meanwhile_alone() -> None:
-    async with ground() as g:
-        g.put(yaml())
-        async with g.scheduler():
-            await asyncio.sleep(30 * MINUTE)
-            g.clock.jump(3_650 * DAY)
-            await asyncio.sleep(2 * MINUTE)
-            g.clock.jump(-3_650 * DAY)
-            told = len(g.said("ceremony.tick.missed"))
-            await asyncio.sleep(3 * MINUTE)
-        assert sum(missed["count"] for missed in g.said("ceremony.tick.missed")[told:]) == 2
-
-
 async def test_a_clock_set_back_makes_no_slot_missed_that_passed_before_the_ceremony_was_seen() -> None:
     async with ground("2026-01-01T10:00:00") as g:
         g.put(yaml("30 8 * * *"))
@@ -285,20 +231,6 @@ async def test_a_clock_set_back_makes_no_slot_missed_that_passed_before_the_cere
             g.clock.jump(-2 * HOUR)
             await asyncio.sleep(HOUR)
         assert g.said("ceremony.tick.missed") == []
-        assert g.desk.slots() == []
-
-
-async def test_a_clock_set_back_and_read_at_once_looks_no_further_back_than_it_ran() -> None:
-    async with ground("2026-01-01T10:00:00") as g:
-        g.put(yaml("0 9 * * *"))
-        async with g.scheduler(poll_s=DAY) as scheduler:
-            await asyncio.sleep(HOUR)
-            for id_, jump_s in (("b", 0), ("c", -2 * HOUR + 30)):
-                await asyncio.sleep(1)
-                g.clock.jump(jump_s)
-                g.put(yaml("0 0 1 7 *", id_=id_), f"{id_}.yaml")
-                await scheduler.reload()
-            await asyncio.sleep(HOUR)
         assert g.desk.slots() == []
 
 
@@ -455,15 +387,3 @@ def test_what_went_wrong_is_told_in_500_characters() -> None:
     bad: Sequence[Any] = [outcome("c", kind=OutcomeKind.FAILED, agent="q" * 60) for _ in range(20)]
     _, told = verdict(run_of("tick"), bad)
     assert len(told) == ERROR_MAX == 500
-
-
-async def test_two_rings_in_one_moment_end_a_sleep_once(runtime: Runtime) -> None:
-    timer, clock = Timer(runtime.clock), runtime.clock
-    began = clock.now()
-    async with asyncio.TaskGroup() as group:
-        sleeping = group.create_task(timer.sleep_until(began + timedelta(hours=1)))
-        await asyncio.sleep(1)
-        timer.ring()
-        asyncio.get_running_loop().call_soon(timer.ring)
-        await sleeping
-    assert clock.now() - began == timedelta(seconds=1)

@@ -12,7 +12,6 @@ from msgspec import structs
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.runs import CeremonyRow, ceremony_facts, child_request, request_text, run_facts
 from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
-from fleetsim.ceremony.cron import parse_cron
 from fleetsim.ceremony.file import Ceremony, parse_ceremony, zone_of
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load
@@ -95,11 +94,6 @@ def test_a_child_carries_the_ceremony_and_its_run_and_where_word_of_it_should_go
 def test_a_generated_text_has_letters_as_they_are_written() -> None:
     ceremony = replace(parsed(), targets=("käthe",))
     assert 'targets: ["käthe"]' in request_text(ceremony, "r-1").splitlines()
-
-
-def test_a_ceremony_is_enabled_unless_said_otherwise() -> None:
-    plain = Ceremony(ceremony_id="x", name="X", schedule=parse_cron("@daily"), skill="report", targets=("quinn",))
-    assert (plain.enabled, plain.timezone, plain.created_by) == (True, "UTC", "system")
 
 
 @pytest.mark.parametrize("name", ["UTC", "utc", "Etc/UTC", "etc/utc"])
@@ -197,13 +191,6 @@ async def test_a_folder_that_goes_away_takes_no_ceremony_with_it() -> None:
     files.put(FOLDER / "b.yaml", yaml(id_="other"))
     await ceremonies.poll()
     assert list(ceremonies.contents.ceremonies) == ["other"]
-    assert ceremonies.contents.problems == ()
-
-
-async def test_a_project_alone_is_no_trouble() -> None:
-    ceremonies = CeremonyFolder(MemoryFiles({".proto/projects/shop/ceremonies/a.yaml": yaml()}), FOLDER)
-    assert [await ceremonies.poll(), await ceremonies.poll()] == [True, False]
-    assert list(ceremonies.contents.ceremonies) == ["tick"]
     assert ceremonies.contents.problems == ()
 
 

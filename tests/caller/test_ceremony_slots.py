@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fleetsim.caller.ceremonies.runs import OVERLAP, WAITED
 from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
-from fleetsim.ceremony.file import CATCH_UP_SLOTS_MAX, Ceremony, divide, next_due, parse_ceremony
-from fleetsim.model.errors import ConfigError, NotAccepting, UnknownTarget
+from fleetsim.ceremony.file import Ceremony, divide, next_due, parse_ceremony
+from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.yaml import load
 from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, Ground, ground, yaml
 from tests.scale import scaled
@@ -176,18 +176,6 @@ async def test_slots_that_are_all_caught_up_go_on_after_a_restart() -> None:
         slots = g.desk.slots()
         assert slots == sorted(set(slots))
         assert {"01-01T01:05", "01-01T01:10", "01-01T01:15", "01-01T01:20"} <= set(slots)
-
-
-async def test_of_all_that_was_missed_a_hundred_fire() -> None:
-    async with ground() as g:
-        g.put(yaml(more="catchUp: all\ncatchUpWindow: 86400\noverlap: allow\n"))
-        async with g.scheduler():
-            await asyncio.sleep(MINUTE)
-        await asyncio.sleep(5 * HOUR)
-        async with g.scheduler():
-            await asyncio.sleep(10)
-        assert len(g.desk.fired) == 1 + CATCH_UP_SLOTS_MAX == 101
-        assert [told["count"] for told in g.said("ceremony.tick.missed")] == [5 * 60 - 100]
 
 
 async def test_slots_missed_before_one_that_overlaps_are_told_too() -> None:
@@ -473,25 +461,3 @@ async def test_two_projects_do_not_share_an_id_and_a_name_that_is_none_is_no_pro
             taken, _, by = problem.error.partition("'tick'")
             assert "store/ceremonies/a.yaml" in taken
             assert ".proto/projects/shop/ceremonies/a.yaml" in by
-
-
-async def test_a_run_is_remembered_with_what_it_stands_for() -> None:
-    async with ground() as g:
-        g.put(yaml("*/5 * * * *"))
-        async with g.scheduler():
-            await asyncio.sleep(5 * MINUTE)
-        await asyncio.sleep(2 * HOUR)
-        async with g.scheduler():
-            await asyncio.sleep(5)
-        runs = await g.ledger.runs("tick")
-        assert [(run.status, run.count) for run in runs] == [
-            (RunStatus.SUCCESS, 1),
-            (RunStatus.MISSED, 23),
-            (RunStatus.SUCCESS, 1),
-        ]
-
-
-async def test_nobody_can_run_what_does_not_exist() -> None:
-    async with ground() as g, g.scheduler() as scheduler:
-        with pytest.raises(UnknownTarget):
-            await scheduler.run_now("tick")

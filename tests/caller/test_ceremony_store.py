@@ -113,15 +113,6 @@ async def test_nothing_is_created_over_what_is_there() -> None:  # T-33, the ori
             assert before == {name: text_of(g, name) for name in before}
 
 
-async def test_of_two_who_create_one_id_at_once_one_does() -> None:
-    async with storing() as (_, store, _scheduler):
-        both = await asyncio.gather(
-            *(store.create(NEW, created_by=who) for who in ("ava", "mallory")), return_exceptions=True
-        )
-        assert [isinstance(one, CeremonyExists) for one in both] == [False, True]
-        assert store.get("tick").ceremony.created_by == "ava"
-
-
 async def test_what_is_created_while_the_folder_is_looked_at_stays() -> None:
     async with storing() as (g, store, scheduler):
         g.put(yaml(id_="other"), "other.yaml")
@@ -131,19 +122,6 @@ async def test_what_is_created_while_the_folder_is_looked_at_stays() -> None:
             assert store.get("tick").ceremony.name == "Tick"
             await asyncio.sleep(SETTLE_S / 10)
         assert [row.ceremony.ceremony_id for row in scheduler.rows()] == ["other", "tick"]
-
-
-@pytest.mark.parametrize(
-    "id_",
-    ["", "..", ".hidden", "-x", "bad\n", "é", "１２３", "a b", "a/b", "../up", "x" * 129, "a\0", "/etc/passwd", "a\\b"],
-)
-async def test_an_id_that_is_none_writes_nothing(id_: str) -> None:  # T-35
-    async with storing() as (g, store, _):
-        before = g.files.content()
-        with pytest.raises(CeremonyInvalid, match="'id'") as refused:
-            await store.create({**NEW, "id": id_}, created_by="ava")
-        assert refused.value.field == "id"
-        assert g.files.content() == before
 
 
 @pytest.mark.parametrize(
@@ -194,38 +172,6 @@ async def test_a_span_is_of_a_year_at_most(span: Any, at: str) -> None:
     async with storing() as (_, store, _scheduler):
         await store.create({**NEW, "schedule": None, "in": span}, created_by="ava")
         assert store.get("tick").values["at"] == at
-
-
-@pytest.mark.parametrize(
-    ("field", "said", "told"),
-    [
-        ("skill", "'skill' is missing", "'skill' is missing"),
-        ("targets", "item 1 must be text", "targets: item 1 must be text"),
-        ("", "larger than 32 KiB", "larger than 32 KiB"),
-    ],
-)
-def test_what_is_wrong_names_its_key_once(field: str, said: str, told: str) -> None:
-    error = CeremonyInvalid(field, said, hint="correct it")
-    assert (str(error), error.field, error.said, error.hint) == (told, field, said, "correct it")
-
-
-async def test_to_an_owner_there_are_only_their_own() -> None:
-    async with storing() as (_, store, _scheduler):
-        await store.create(NEW, created_by="ava")
-        before = store.list()
-        for id_ in ("tick", "nothing"):
-            with pytest.raises(CeremonyNotFound, match=id_) as missing:
-                store.get(id_, owner="mallory")
-            assert missing.value.hint is None
-            with pytest.raises(CeremonyNotFound):
-                await store.update(id_, {"enabled": False}, owner="mallory")
-            with pytest.raises(CeremonyNotFound):
-                await store.delete(id_, owner="mallory")
-        assert store.list() == before
-        assert store.get("tick", owner="ava").ceremony.created_by == "ava"
-        await store.update("tick", {"enabled": False}, owner="ava")
-        await store.delete("tick", owner="ava")
-        assert store.list() == ()
 
 
 async def test_of_two_broken_files_with_one_id_neither_is_deleted() -> None:
@@ -285,17 +231,6 @@ async def test_a_change_keeps_every_other_line_of_a_persons_file() -> None:
         await store.update("tick", {"prompt": None, "overlap": None, "name": "The\nboard"})
         assert text_of(g, "board.yaml").endswith('notifyChannel: "77"\nenabled: true\n# the end\n')
         assert "name: |-\n  The\n  board\n" in text_of(g, "board.yaml")
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-async def test_a_change_of_something_else_leaves_a_paused_ceremony_paused(enabled: bool) -> None:  # the seed's #12
-    async with storing() as (_, store, scheduler):
-        await store.create({**NEW, "enabled": enabled}, created_by="ava")
-        await store.update("tick", {"name": "Tock"})
-        assert store.get("tick").ceremony.enabled is enabled
-        await store.update("tick", {"enabled": not enabled})
-        assert store.get("tick").ceremony.enabled is not enabled
-        assert (scheduler.rows()[0].next_at is None) is enabled
 
 
 @pytest.mark.parametrize(

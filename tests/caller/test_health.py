@@ -71,35 +71,6 @@ def test_the_same_correlation_id_counts_once() -> None:
     assert row(health).total_cost_usd == 0.5
 
 
-def test_a_cancelled_or_denied_task_is_not_a_success() -> None:
-    health = folded(
-        outcome(1, kind=OutcomeKind.CANCELED, success=False), outcome(2, kind=OutcomeKind.COMPLETED, success=False)
-    )
-    assert row(health).success_rate == 0.0
-
-
-def test_what_the_agent_does_not_answer_for_is_counted_beside_its_rate() -> None:
-    health = folded(
-        outcome(1),
-        outcome(2, success=False, kind=OutcomeKind.UNKNOWN, blame=Blame.NETWORK, duration_ms=9_000),
-        outcome(
-            3,
-            success=False,
-            kind=OutcomeKind.UNDELIVERABLE,
-            blame=Blame.NETWORK,
-            duration_ms=9_000,
-            reason="connection refused",
-        ),
-    )
-    figures = row(health)
-    assert (figures.total_outcomes, figures.answered_outcomes, figures.success_rate) == (3, 1, 1.0)
-    assert (figures.unknown_count, figures.undeliverable_count) == (1, 1)
-    assert figures.beside_counts == {"network": 2}
-    assert figures.max_latency_ms == 100
-    assert figures.failure_rate_1h == 0.0
-    assert "connection refused" in {f.failure_reason for f in figures.recent_failures}
-
-
 @pytest.mark.parametrize(
     ("durations", "p50", "p95"),
     [([], 0, 0), ([7], 7, 7), ([10, 30], 30, 30), (list(range(1, 21)), 11, 20), (list(range(1, 101)), 51, 96)],
@@ -136,19 +107,6 @@ def test_the_window_is_24_hours_with_its_edge() -> None:
     assert len(health) == 0
 
 
-def test_the_failure_rate_looks_back_one_hour_with_its_edge() -> None:
-    health = folded(
-        outcome(1, ago_s=3_600, success=False), outcome(2, ago_s=10), outcome(3, ago_s=3_601, success=False)
-    )
-    assert row(health).failure_rate_1h == 0.5
-    assert health.snapshot(NOW).max_failure_rate_1h == 0.5
-
-
-def test_the_newest_ten_failures_are_kept_newest_first() -> None:
-    health = folded(*(outcome(n, ago_s=1_000 - n, success=False, reason=f"r{n}") for n in range(12)))
-    assert [f.failure_reason for f in row(health).recent_failures] == [f"r{n}" for n in range(11, 1, -1)]
-
-
 def test_agent_text_in_a_failure_is_one_harmless_line() -> None:
     health = folded(outcome(1, success=False, reason="boom\n\x1b[31mred\u202e" + "x" * 1_000))
     reason = row(health).recent_failures[0].failure_reason
@@ -162,12 +120,6 @@ def test_a_skill_is_orphaned_until_any_agent_succeeds_at_it() -> None:
     assert health.snapshot(NOW).orphaned_skills == ("triage",)
     health.fold(outcome(3, skill="triage", agent="ava"))
     assert health.snapshot(NOW).to_json()["orphanedSkillCount"] == 0
-
-
-def test_the_trend_has_sixteen_buckets_of_an_hour_and_a_half() -> None:
-    health = folded(outcome(1, ago_s=1), outcome(2, ago_s=2, success=False), outcome(3, ago_s=86_400))
-    trend = [(b.outcomes, b.successes) for b in row(health).trend]
-    assert trend == [(1, 1), *[(0, 0)] * 14, (2, 1)]
 
 
 def test_weights_fall_with_failures_and_with_cost() -> None:
@@ -310,13 +262,6 @@ def test_what_others_did_moves_no_figure_of_the_agent() -> None:
     assert row(crowded).beside_counts == {"caller": 3, "human": 3, "network": 3, "nobody": 3}
 
 
-def test_whoever_asked_is_told_apart_from_what_agents_failed_at() -> None:
-    health = folded(outcome(1), outcome(2, success=False), by(Blame.HUMAN, 3), by(Blame.HUMAN, 4))
-    (actor,) = health.snapshot(NOW).system_actors
-    assert (actor.total_outcomes, actor.success_count, actor.failure_count) == (4, 1, 1)
-    assert actor.beside_counts == {"human": 2}
-
-
 def since(health: FleetHealth, condition: Condition) -> datetime | None:
     return health.snapshot(NOW, {"quinn": condition}).agents[0].since
 
@@ -352,12 +297,6 @@ def test_an_agent_is_down_since_it_was_first_noticed_or_outcomes_tell_of_it() ->
     assert since(health, refused) == ago(30)
     assert since(health, Condition(reachable=True, push_silent=True, silent_since=ago(7))) == ago(7)
     assert since(health, Condition(paused=True)) is None
-
-
-@pytest.mark.parametrize(("confidence", "counted"), [(0.79, 0), (0.8, 1), (0.81, 1)])
-def test_a_failure_it_was_sure_of_counts_from_eight_tenths_on(confidence: float, counted: int) -> None:
-    assert row(folded(outcome(1, success=False, confidence=confidence))).confident_failures == counted
-    assert row(folded(outcome(1, confidence=confidence))).confident_failures == 0
 
 
 def test_a_slow_agent_is_degraded_since_its_first_slow_outcome() -> None:

@@ -154,17 +154,6 @@ def test_a_snapshot_says_when_it_was_taken_in_utc_and_how_far_it_looks_back() ->
     assert "figures" not in {*flat["skills"][0], *flat["agents"][0]}
 
 
-def test_only_skills_that_agents_failed_at_are_orphaned() -> None:
-    health = folded(
-        outcome(1, skill="b", success=False),
-        outcome(2, skill="a", success=False),
-        outcome(3, skill="c", success=False, blame=Blame.HUMAN),
-        outcome(4, skill="d"),
-    )
-    found = health.snapshot(NOW)
-    assert (found.orphaned_skills, found.orphaned_skill_count) == (("a", "b"), 2)
-
-
 def test_weights_forget_what_is_older_than_a_day() -> None:
     health = folded(outcome(1, ago_s=86_401, success=False), outcome(2))
     assert health.weights()["quinn"] == 0.5
@@ -172,13 +161,6 @@ def test_weights_forget_what_is_older_than_a_day() -> None:
     assert health.weights()["quinn"] == 1.0
     health.prune(NOW + timedelta(days=1))
     assert health.weights() == {}
-
-
-def test_a_weight_follows_each_outcome() -> None:
-    health = folded(outcome(1), outcome(2, agent="ava"))
-    assert health.weights()["quinn"] == 1.0
-    health.fold(outcome(3, success=False))
-    assert health.weights() == {"quinn": 0.5, "ava": 1.0}
 
 
 # ---------------------------------------------------------------------- the words
@@ -297,6 +279,3 @@ def test_only_outcomes_of_the_agent_make_it_slow() -> None:
     )
     found = health.snapshot(NOW, {"quinn": Condition(reachable=True)}).agents[0]
     assert (found.why, found.since) == ("p95 is over 1000 ms", ago(70))
-
-
-# ---------------------------------------------------------------------- prices

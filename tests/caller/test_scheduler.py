@@ -13,7 +13,7 @@ from fleetsim.caller.ceremonies.folder import PER_OWNER_MAX
 from fleetsim.caller.ceremonies.runs import run_facts, verdict
 from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.ledger import RunStatus
-from fleetsim.model.errors import NotAccepting, UnknownTarget
+from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import Outcome, OutcomeKind
 from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, OFFERS, Desk, fleet_of, ground, yaml
 from tests.caller.ledgers import outcome
@@ -177,17 +177,6 @@ async def test_a_slot_is_caught_up_within_ten_minutes_and_counted_beyond(late_s:
         assert len(missed) == (not fires)
 
 
-async def test_catch_up_can_be_switched_off() -> None:
-    async with ground("2026-01-01T10:59:00") as g:
-        g.put(yaml("0 * * * *", more="catchUp: 0\n"))
-        async with g.scheduler():
-            await asyncio.sleep(90)
-        await asyncio.sleep(HOUR + 120)
-        async with g.scheduler():
-            await asyncio.sleep(1)
-        assert g.desk.slots() == ["01-01T11:00"]
-
-
 async def test_a_ceremony_seen_for_the_first_time_has_missed_nothing() -> None:
     async with ground() as g:
         g.put(yaml("*/5 * * * *"))
@@ -277,15 +266,6 @@ async def test_a_disabled_ceremony_fires_neither_by_schedule_nor_by_hand() -> No
             await asyncio.sleep(2 * MINUTE)
             assert len(g.desk.fired) == 3
         assert g.said("ceremony.tick.skipped") == []
-
-
-async def test_a_new_file_is_taken_up_while_running() -> None:
-    async with ground() as g:
-        async with g.scheduler():
-            await asyncio.sleep(MINUTE)
-            g.put(yaml())
-            await asyncio.sleep(MINUTE)
-        assert g.desk.slots() == ["01-01T00:02"]
 
 
 async def test_a_broken_file_keeps_the_last_good_version_and_says_so_once() -> None:  # F-48
@@ -412,18 +392,6 @@ async def test_a_refused_dispatch_spends_the_slot_and_says_why() -> None:
         assert "cooldown" in completed["error"]
 
 
-async def test_storage_that_refuses_is_asked_again_and_the_slot_still_fires() -> None:
-    async with ground() as g:
-        g.desk.refuse = NotAccepting("the disk is full")
-        g.put(yaml("*/30 * * * *"))
-        async with g.scheduler():
-            await asyncio.sleep(30 * MINUTE)
-            assert len(g.said("hub.storage")) in {6, 7}
-            g.desk.refuse = None
-            await asyncio.sleep(10)
-        assert g.desk.slots() == ["01-01T00:30"]
-
-
 async def test_an_unforeseen_failure_of_one_ceremony_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     async with ground() as g:
         g.put(yaml())
@@ -434,38 +402,6 @@ async def test_an_unforeseen_failure_of_one_ceremony_does_not_stop_the_others(ca
             await asyncio.sleep(MINUTE)
         assert g.desk.slots() == ["01-01T00:02"]
         assert "could not be fired" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("kind", "status"),
-    [
-        (OutcomeKind.COMPLETED, "success"),
-        (OutcomeKind.FAILED, "failure"),
-        (OutcomeKind.CANCELED, "failure"),
-        (OutcomeKind.EXPIRED, "timeout"),
-    ],
-)
-async def test_a_run_ends_as_its_children_do(kind: OutcomeKind, status: str) -> None:
-    async with ground() as g:
-        g.desk.kind = kind
-        g.put(yaml(more="timeoutMs: 5000\n"))
-        async with g.scheduler() as scheduler:
-            await asyncio.sleep(40)
-            last = scheduler.rows()[0].last
-            assert last is not None
-            assert last.status == status
-        (completed,) = g.said("ceremony.tick.completed")
-        assert completed["status"] == status
-        assert completed["error"] == ("" if status == "success" else "quinn: it broke")
-
-
-async def test_a_run_whose_children_never_end_times_out() -> None:
-    async with ground() as g:
-        g.desk.work_s = 10 * DAY
-        g.put(yaml("1 0 * * *", more="timeoutMs: 600000\n"))
-        async with g.scheduler():
-            await asyncio.sleep(30 + 600 + 61)
-        assert [c["status"] for c in g.said("ceremony.tick.completed")] == ["timeout"]
 
 
 async def test_a_run_interrupted_by_a_restart_is_followed_to_its_end() -> None:
@@ -528,18 +464,6 @@ async def test_a_jump_ahead_counts_what_was_missed_and_makes_no_burst() -> None:
 
 
 @pytest.mark.slow
-async def test_a_jump_of_ten_years_is_walked_in_bounded_time() -> None:
-    async with ground() as g:
-        g.put(yaml())
-        async with g.scheduler():
-            await asyncio.sleep(MINUTE)
-            g.clock.jump(3_652 * DAY)
-            await asyncio.sleep(MINUTE)
-        assert len(g.desk.fired) in {2, 3}
-        assert g.said("ceremony.tick.missed")[0]["count"] > 2_000
-
-
-@pytest.mark.slow
 async def test_the_fall_hour_fires_once_and_the_hourly_twice() -> None:
     async with ground("2026-11-01T04:00:00") as g:
         g.put(yaml("30 1 * * *", id_="fixed", more="timezone: America/New_York\n"))
@@ -549,16 +473,6 @@ async def test_the_fall_hour_fires_once_and_the_hourly_twice() -> None:
         fired = [run.claim.ceremony_id for _, run, _ in g.desk.fired]
         assert fired.count("fixed") == 1
         assert fired.count("hourly") == 4
-
-
-@pytest.mark.slow
-async def test_a_simulated_quarter_of_quarter_days_has_every_slot_once() -> None:
-    async with ground("2025-12-31T23:59:00") as g:
-        g.put(yaml("0 */6 * * *"))
-        async with g.scheduler(poll_s=DAY):
-            await asyncio.sleep(90 * DAY)
-        assert len(g.desk.fired) == 360
-        assert len(set(g.desk.slots())) == 360
 
 
 async def test_the_list_is_told_whenever_it_changes() -> None:
@@ -668,15 +582,6 @@ async def test_a_slot_waits_for_the_first_cards_of_its_agents_and_no_other_cerem
             await asyncio.sleep(MINUTE)
         assert sorted(g.desk.slots()) == ["01-01T00:01"] * 2 + ["01-01T00:02"] * 2
         assert not [run for run in await g.ledger.runs() if run.late or run.count > 1]
-
-
-async def test_a_folder_that_is_made_later_is_taken_up() -> None:
-    async with ground() as g, g.scheduler() as scheduler:
-        assert (scheduler.rows(), scheduler.problems()) == ((), ())
-        await asyncio.sleep(MINUTE)
-        g.put(yaml())
-        await asyncio.sleep(MINUTE)
-        assert len(g.desk.fired) == 1
 
 
 async def test_a_broken_file_and_a_doubt_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

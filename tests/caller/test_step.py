@@ -52,7 +52,6 @@ from fleetsim.model.errors import (
     VersionNotSupported,
     WireError,
 )
-from fleetsim.model.event import DirectReply
 from fleetsim.model.task import DataPart, Task, TaskState, TaskStatus
 from fleetsim.model.work import Answer, Decision, OutcomeKind, UpdateSource
 from tests.caller.steps import START, Hand, chunk, message, record, status, task
@@ -115,13 +114,6 @@ def test_a_bare_terminal_webhook_owes_a_poll_and_the_outcome_has_its_text_and_co
     assert (hand.outcomes[0].text, hand.outcomes[0].cost_usd) == ("all of it", 0.5)
 
 
-def test_an_owed_poll_that_never_succeeds_still_ends_in_the_agents_state() -> None:
-    hand = bound(push=True).hear(status(C, final=True), UpdateSource.PUSH)
-    for _ in range(6):
-        hand.wait(31).tell(PollFailed(error=Unreachable("gone")))
-    assert only_outcome(hand) is OutcomeKind.COMPLETED
-
-
 def test_webhooks_never_postpone_the_safety_poll_beyond_two_intervals() -> None:
     hand, polls = bound(push=True), 0
     for _ in range(1200):
@@ -176,14 +168,6 @@ def test_a_stream_of_chunks_without_a_closing_artifact_owes_a_poll() -> None:
     assert not hand.outcomes
     hand.wait(0.1).hear(task(C, "half and half"), UpdateSource.POLL)
     assert hand.outcomes[0].text == "half and half"
-
-
-def test_a_stream_that_breaks_is_rejoined_and_polled_and_is_no_outcome() -> None:
-    hand = Hand.begun(streaming=True).hear(task(W), UpdateSource.STREAM).tell(StreamEnded(error=ConnectionLost("cut")))
-    assert not hand.outcomes
-    hand.wait(2)
-    assert len(hand.asked_for(Subscribe)) == 1
-    assert len(hand.asked_for(Poll)) == 1
 
 
 def test_a_stream_that_breaks_is_only_polled_where_joining_it_again_could_double_its_text() -> None:
@@ -312,25 +296,6 @@ def test_a_search_binds_a_task_whose_reply_was_lost() -> None:
     assert hand.asked_for(Poll)
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (WireError("HTML"), OutcomeKind.PROTOCOL_ERROR),
-        (InvalidParams("no text"), OutcomeKind.UNDELIVERABLE),
-        (InternalError("boom"), OutcomeKind.FAILED),
-        (AuthRefused("no", status=403), OutcomeKind.UNDELIVERABLE),
-        (HttpRefused("gone", status=404), OutcomeKind.UNDELIVERABLE),
-    ],
-)
-def test_a_refusal_that_will_not_change_ends_at_once(error: FleetsimError, kind: OutcomeKind) -> None:
-    assert only_outcome(Hand.begun().tell(SendFailed(error=error))) is kind
-
-
-def test_a_wrong_key_is_the_callers_fault() -> None:
-    hand = Hand.begun().tell(SendFailed(error=AuthRefused("no", status=403)))
-    assert hand.outcomes[0].blame is Blame.CALLER
-
-
 def test_a_task_the_agent_forgot_is_lost_after_a_second_look() -> None:
     hand = bound()
     hand.mono = 100.0
@@ -354,18 +319,6 @@ def test_an_unreachable_agent_is_polled_on() -> None:
     for _ in range(20):
         hand.wait(61).tell(PollFailed(error=Unreachable("down")))
     assert not hand.outcomes
-
-
-def test_a_request_past_its_limit_expires_and_its_task_is_cancelled() -> None:
-    hand = bound().wait(1).hear(task(W), UpdateSource.POLL)
-    while not hand.outcomes:
-        hand.wait(30)
-        cancels = hand.asked_for(Cancel)
-        if hand.track.polling.began is not None:
-            hand.hear(task(W), UpdateSource.POLL)
-    assert only_outcome(hand) is OutcomeKind.EXPIRED
-    assert cancels
-    assert 3600 <= hand.mono < 3700
 
 
 @pytest.mark.parametrize("via", [UpdateSource.POLL, UpdateSource.PUSH, UpdateSource.STREAM])
@@ -435,13 +388,6 @@ def test_a_question_left_without_its_words_after_our_answer_is_not_asked_anew(st
     assert only_outcome(hand) is OutcomeKind.COMPLETED
 
 
-def test_a_late_webhook_of_an_answered_question_only_causes_a_poll() -> None:
-    hand = answered_hand().wait(1.1).hear(task(W), UpdateSource.POLL)
-    hand.hear(status(I, "which branch?", said_id="q1"), UpdateSource.PUSH)
-    assert hand.track.asking.question is None
-    assert hand.wait(0.1).asked_for(Poll)
-
-
 def test_a_question_the_agent_dropped_is_withdrawn() -> None:
     hand = asking()
     hand.mono += 1
@@ -460,12 +406,6 @@ def test_an_unanswered_question_expires_and_cancels_the_remote_task() -> None:
     assert hand.outcomes[0].blame is Blame.HUMAN
     assert any(isinstance(e, Cancel) for e in last)
     assert hand.mono >= 24 * 3600
-
-
-def test_rejecting_a_question_cancels_the_task() -> None:
-    hand = asking()
-    answer = Answer(question_id=hand.track.asking.question.question_id, text="", decision=Decision.REJECT)
-    assert hand.tell(Answered(answer=answer)).asked_for(Cancel)
 
 
 def test_an_answer_that_found_no_connection_is_sent_again() -> None:
@@ -502,11 +442,6 @@ def test_cancel_between_retries_ends_without_another_send() -> None:
     hand = Hand.begun().tell(SendFailed(error=Unreachable("down"))).tell(CancelAsked())
     assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
     assert not hand.wait(60).asked_for(Send)
-
-
-def test_a_canceled_task_is_no_success() -> None:
-    hand = bound().hear(task(TaskState.CANCELED), UpdateSource.POLL)
-    assert not hand.outcomes[0].success
 
 
 def test_completed_with_success_false_in_its_payload_is_no_success() -> None:
@@ -551,24 +486,6 @@ def test_pieces_add_up_whether_or_not_the_first_says_append(first_appended: bool
         hand.hear(event, UpdateSource.STREAM)
     assert hand.track.task is not None
     assert hand.track.task.text == "one two"
-
-
-def test_a_message_in_a_webhook_does_not_end_a_task_at_work() -> None:
-    hand = bound(push=True).hear(DirectReply(message=replace(message("still at it"), task_id="t-1")), UpdateSource.PUSH)
-    assert not hand.outcomes
-    assert hand.track.task is not None
-    assert hand.track.task.state is W
-    assert hand.wait(0.1).asked_for(Poll)
-    hand.hear(task(C, "the answer"), UpdateSource.POLL)
-    assert hand.outcomes[0].text == "the answer"
-
-
-def test_a_message_in_a_webhook_binds_a_task_whose_reply_was_lost_and_does_not_end_it() -> None:
-    hand = Hand.begun(push=True).tell(SendFailed(error=ConnectionLost("cut")))
-    hand.hear(DirectReply(message=replace(message("at it"), task_id="t-1")), UpdateSource.PUSH)
-    assert not hand.outcomes
-    assert hand.track.task is not None
-    assert hand.wait(5).asked_for(Poll)
 
 
 def test_a_question_that_differs_in_its_data_alone_replaces_the_one_before() -> None:

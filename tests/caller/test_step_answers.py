@@ -187,16 +187,3 @@ def test_a_cancel_of_what_waits_for_its_next_try_ends_it_in_the_name_of_who_aske
     assert "ada" in outcome.reason
     assert hand.effects == (Save(), Close(outcome=outcome))
     assert hand.track.timers == {}
-
-
-def test_a_cancel_nobody_confirmed_ends_with_those_words() -> None:
-    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).tell(CancelAsked())
-    hand.wait(29.0)
-    assert not hand.outcomes
-    hand.wait(1.0)
-    (outcome,) = hand.outcomes
-    assert (outcome.kind, outcome.cause) == (OutcomeKind.EXPIRED, Cause.CANCEL_UNCONFIRMED)
-    assert hand.effects == (Close(outcome=outcome),)
-
-
-# ------------------------------------------------------------------ after the end

@@ -12,10 +12,8 @@ from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.signals import (
     Begin,
-    Close,
     Due,
     Left,
-    PollFailed,
     Publish,
     RegisterPush,
     Replied,
@@ -27,18 +25,11 @@ from fleetsim.caller.signals import (
 from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now, Rules, Timer, how_it_stands
 from fleetsim.model.errors import (
-    AuthRefused,
-    FleetsimError,
-    HttpRefused,
-    InvalidParams,
-    LimitReached,
-    MethodNotFound,
     TimedOut,
-    WireError,
 )
 from fleetsim.model.event import ArtifactUpdate, DirectReply, TaskEvent
 from fleetsim.model.task import Artifact, Task, TaskState, TextPart
-from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
+from fleetsim.model.work import OutcomeKind, UpdateSource
 from tests.caller.steps import START, Hand, chunk, message, published, record, status, task
 
 W, C, F, S, I = (  # noqa: E741
@@ -307,41 +298,3 @@ def test_a_task_seen_at_work_is_not_known_whole_and_fills_the_gap() -> None:
     assert (hand.track.ending.whole, hand.track.streaming.gap) == ({"a"}, True)
     hand.hear(task(W), UpdateSource.POLL)
     assert (hand.track.ending.whole, hand.track.streaming.gap) == (frozenset(), False)
-
-
-# ------------------------------------------------------------------ watched
-
-
-# ------------------------------------------------------------------ looks that fail
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "cause", "reason"),
-    [
-        (WireError("HTML"), OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL, "the task cannot be read: HTML"),
-        (LimitReached("big"), OutcomeKind.PROTOCOL_ERROR, Cause.LIMIT_REACHED, "the task cannot be read: big"),
-        (MethodNotFound("no"), OutcomeKind.LOST, Cause.CANNOT_FOLLOW, "the agent offers no way to follow a task: no"),
-        (InvalidParams("no"), OutcomeKind.LOST, Cause.CANNOT_FOLLOW, "the task cannot be followed: no"),
-        (HttpRefused("no", status=400), OutcomeKind.LOST, Cause.CANNOT_FOLLOW, "the task cannot be followed: no"),
-    ],
-)
-def test_the_third_refusal_that_is_alike_ends_it_with_what_was_said(
-    error: FleetsimError, kind: OutcomeKind, cause: Cause, reason: str
-) -> None:
-    hand = bound()
-    for _ in range(3):
-        polling(hand, hand.mono + (hand.next_look or 0.0)).tell(PollFailed(error=error))
-    (outcome,) = hand.outcomes
-    assert (outcome.kind, outcome.cause, outcome.reason) == (kind, cause, reason)
-    told = published(topic="agent.poll.stopped", level=Level.WARN, payload={"why": reason, "answers": 3})
-    assert hand.effects == (told, Close(outcome=outcome))
-
-
-def test_a_key_that_is_refused_at_a_look_is_told_and_the_task_lost() -> None:
-    hand = bound()
-    for _ in range(2):
-        polling(hand, hand.mono + (hand.next_look or 0.0)).tell(PollFailed(error=AuthRefused("no", status=403)))
-    (outcome,) = hand.outcomes
-    said = published(topic="agent.auth.refused", level=Level.WARN, payload={"why": "no"})
-    assert outcome.reason == "the agent no"
-    assert hand.effects == (said, Close(outcome=outcome))

@@ -86,12 +86,6 @@ def test_an_answer_that_fails_because_the_task_ended_meanwhile_leaves_its_end_as
     assert not hand.asked_for(Cancel)
 
 
-def test_a_wish_to_cancel_that_is_on_record_is_told_to_the_agent_after_a_restart() -> None:
-    kept = replace(record(), phase=Phase.ACCEPTED, task=task(W), cancel_wanted=True)
-    hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered())
-    assert len(hand.asked_for(Cancel)) == 1
-
-
 @pytest.mark.parametrize(
     ("error", "kind"),
     [(WireError("HTML"), OutcomeKind.PROTOCOL_ERROR), (InternalError("boom"), OutcomeKind.FAILED)],
@@ -127,15 +121,6 @@ def test_what_a_webhook_shows_of_a_running_task_is_not_taken_for_the_whole() -> 
     assert not hand.outcomes
     hand.wait(0).hear(task(C, "half and half"), UpdateSource.POLL)
     assert [o.text for o in hand.outcomes] == ["half and half"]
-
-
-def test_an_end_known_before_a_restart_is_owed_its_polls_after_it() -> None:
-    kept = replace(record(), phase=Phase.ACCEPTED, task=task(C))
-    hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered()).wait(5)
-    hand.tell(PollFailed(error=Unreachable("down")))
-    assert not hand.outcomes
-    hand.wait(5).hear(task(C, "all of it"), UpdateSource.POLL)
-    assert [o.text for o in hand.outcomes] == ["all of it"]
 
 
 def test_after_a_restart_a_late_webhook_does_not_reopen_the_question_the_record_ends_with() -> None:

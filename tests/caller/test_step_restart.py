@@ -12,7 +12,6 @@ from fleetsim.caller.signals import (
     Answered,
     Ask,
     Cancel,
-    CancelAsked,
     Close,
     Due,
     LookUpTask,
@@ -155,14 +154,6 @@ def test_a_question_whose_task_moved_on_before_the_restart_is_withdrawn_by_whate
     assert len(hand.asked_for(Ask)) == 1
 
 
-def test_a_rejection_on_record_cancels_after_a_restart() -> None:
-    before = asking()
-    question = question_of(before)
-    hand = again(before.track.record, question=question, answer=answer_to(question, Decision.REJECT), after_s=20.0)
-    assert hand.asked_for(ResolveQuestion) == [ResolveQuestion(question_id=question.question_id, state="delivered")]
-    assert hand.asked_for(Cancel) == [Cancel()]
-
-
 # ------------------------------------------------------------------ an answer in doubt
 
 
@@ -233,17 +224,6 @@ def at_limit(hand: Hand, *, shortened: bool = False) -> Hand:
     return hand.wait(hand.track.timers[Timer.DEADLINE] - hand.mono - 0.5).wait(0.5)
 
 
-def polling(hand: Hand) -> Hand:
-    """As long as its limit lets it, with every look taking for ever."""
-    return hand.tell(Replied(reply=task(W), began=0.0)).at(1.0).tell(Due())
-
-
-def test_a_limit_that_passes_after_a_cancel_is_a_cancel_nobody_confirmed() -> None:
-    hand = polling(Hand.sent())
-    hand.wait(3_590).tell(CancelAsked())
-    assert [o.cause for o in at_limit(hand).outcomes] == [Cause.CANCEL_UNCONFIRMED]
-
-
 def test_a_question_in_a_webhook_that_outran_the_reply_is_asked_once_the_reply_is_overdue() -> None:
     hand = Hand.sent(push=True).hear(WHICH, UpdateSource.PUSH)
     hand.wait(14.9)
@@ -258,9 +238,6 @@ def test_work_in_a_webhook_that_outran_the_reply_expires_as_a_task_at_the_limit(
     (outcome,) = at_limit(hand).outcomes
     assert (outcome.kind, outcome.cause) == (OutcomeKind.EXPIRED, Cause.TASK_DEADLINE)
     assert hand.asked_for(Cancel) == [Cancel()]
-
-
-# ------------------------------------------------------------------ nobody was looking
 
 
 # ------------------------------------------------------------------ reminders

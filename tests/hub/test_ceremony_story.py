@@ -6,12 +6,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,14 +20,8 @@ from fleetsim.caller.ceremonies.runs import run_facts
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.caller.event_log import Subscription
 from fleetsim.caller.events import Event
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.fleet_events import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, NoticeDelivered
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.hub import Hub
-from fleetsim.hub.server import running_hub
-from fleetsim.runtime.limits import ServerLimits
-from fleetsim.runtime.real import SystemClock, running_runtime, sleep_until
-from fleetsim.runtime.server import listen, serving
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.runtime import VirtualClock
 from tests.hub.local_hub import FOLDER, local_hub
@@ -51,22 +43,6 @@ SEEN_S_MAX = 5.0
 """Within which a file that is dropped is in force, as the seed says."""
 
 E = TypeVar("E", bound=Event)
-
-
-class ShiftedClock(SystemClock):
-    """The machine's clock, moved to another date."""
-
-    def __init__(self, now: datetime) -> None:
-        self.set(now)
-
-    def set(self, now: datetime) -> None:
-        self._offset = now - super().now()
-
-    def now(self) -> datetime:
-        return super().now() + self._offset
-
-    async def sleep_until(self, when: datetime) -> None:
-        await sleep_until(self, when)
 
 
 def quinn() -> Agent:
@@ -147,30 +123,6 @@ async def in_memory() -> AsyncIterator[Story]:
         )
 
 
-@asynccontextmanager
-async def on_loopback(folder: Path) -> AsyncIterator[Story]:
-    """Real sockets, a real disk and real time, by a clock that is set."""
-    heard = Heard()
-    listener, chat = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
-    agent = f"http://127.0.0.1:{listener.getsockname()[1]}/a2a"
-    app = heard.door(quinn().replace(url=agent).app())
-    async with (
-        serving(app, ServerLimits(), listener),
-        serving(heard.receiver(), ServerLimits(), chat) as url,
-        running_runtime() as real,
-    ):
-        clock = ShiftedClock(SLOT - timedelta(hours=1))
-        runtime = replace(real, clock=clock)
-        config = FleetConfig(
-            agents=(AgentEntry(name="quinn", url=agent, **WAY),), channels={channel(url).channel_id: channel(url)}
-        )
-        async with (
-            open_ledger(folder / "ledger.db", clock=clock) as ledger,
-            running_hub(config, runtime, ledger, ceremonies=folder) as hub,
-        ):
-            yield Story(hub, (folder / NAME).write_text, clock.set, heard.calls, heard.chat)
-
-
 async def until(heard: Subscription, kind: type[E]) -> E:
     """The next event of a kind."""
     while True:
@@ -230,21 +182,3 @@ async def tell(story: Story) -> None:
 async def test_the_seeds_story_of_a_ceremony() -> None:
     async with in_memory() as story:
         await tell(story)
-
-
-@pytest.mark.sockets
-async def test_the_seeds_story_of_a_ceremony_on_loopback(tmp_path: Path) -> None:
-    async with on_loopback(tmp_path) as story:
-        await tell(story)
-
-
-@pytest.mark.slow
-async def test_a_ceremony_whose_file_is_gone_fires_no_more() -> None:
-    async with in_memory() as story, story.hub.events.subscribe() as heard:
-        story.set_clock(SLOT - BEFORE)
-        story.drop(SEED)
-        await until(heard, CeremonyCompleted)
-        assert story.hub.ceremonies is not None
-        await story.hub.runtime.files.remove(FOLDER / NAME)
-        await asyncio.sleep(2 * 86_400)
-        assert len(await story.hub.ledger.runs()) == 1

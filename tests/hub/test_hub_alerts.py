@@ -10,12 +10,10 @@ import pytest
 from fleetsim.caller.channels.alert_monitor import LOOK_S
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
-from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import AlertRaised
 from fleetsim.model.work import SkillRequest
-from fleetsim.runtime.ports import ProgramResult
-from fleetsim.testbed.runtime import MemoryPrograms, VirtualClock
+from fleetsim.testbed.runtime import MemoryPrograms
 from tests.hub.local_hub import AGENTS, LocalHub, local_hub, worker
 from tests.hub.test_hub_channels import told
 
@@ -66,18 +64,6 @@ async def test_an_agent_that_goes_down_and_comes_back_is_told_once_each() -> Non
 
 
 @pytest.mark.slow
-async def test_a_flapping_agent_is_told_once_in_a_cooldown() -> None:
-    async with local_hub(worker(), **alerts(agent_down_s=0.0)) as t:
-        await asyncio.sleep(MINUTE)
-        for _ in range(5):
-            t.network.down(QUINN)
-            await asyncio.sleep(3 * MINUTE)
-            t.network.up(QUINN)
-            await asyncio.sleep(3 * MINUTE)
-        assert signs(t) == "✗✓"
-
-
-@pytest.mark.slow
 async def test_failures_cost_and_a_skill_nobody_succeeds_at_are_told() -> None:
     settings = {**alerts(cost_usd_1d_above=1.0, orphaned_skills=True), "card_refresh_s": 3_600.0}
     async with local_hub(worker(), **settings) as t:
@@ -88,33 +74,6 @@ async def test_failures_cost_and_a_skill_nobody_succeeds_at_are_told() -> None:
         assert (signs(t), len(set(raised(t)))) == ("✗✗✗", 3)
         await asyncio.sleep(25 * 60 * MINUTE)
         assert signs(t).count("✓") == 3
-
-
-@pytest.mark.slow
-async def test_a_missed_ceremony_is_told_and_that_it_fired_again() -> None:
-    ceremony = "id: digest\nname: D\nschedule: '0 * * * *'\nskill: echo\ntargets: [quinn]\ncatchUp: none\n"
-    async with local_hub(worker(), ceremony=ceremony, **alerts()) as t:
-        await asyncio.sleep(MINUTE)
-        assert isinstance(t.runtime.clock, VirtualClock)
-        t.runtime.clock.jump(10 * 3_600 + 1_800)
-        await asyncio.sleep(3 * MINUTE)
-        assert signs(t) == "✗"
-        await asyncio.sleep(60 * MINUTE)
-        assert signs(t) == "✗✓"
-
-
-@pytest.mark.slow
-async def test_a_restart_does_not_tell_again_and_still_tells_the_end() -> None:
-    async with local_hub(worker(), **alerts()) as t:
-        await asyncio.sleep(MINUTE)
-        t.network.down(QUINN)
-        await asyncio.sleep(10 * MINUTE)
-        await t.restart()
-        await asyncio.sleep(10 * MINUTE)
-        assert signs(t) == "✗"
-        t.network.up(QUINN)
-        await asyncio.sleep(10 * MINUTE)
-        assert signs(t) == "✗✓"
 
 
 async def test_an_alert_that_no_sink_took_before_the_hub_was_killed_is_sent_after_it() -> None:
@@ -136,21 +95,6 @@ async def test_an_alert_that_no_sink_took_before_the_hub_was_killed_is_sent_afte
         t.network.up(QUINN)
         await asyncio.sleep(2 * MINUTE)
         assert signs(t) == "✗✓"
-
-
-async def test_the_recovery_from_an_alert_that_no_sink_took_is_an_event_and_is_not_announced() -> None:
-    async with local_hub(worker(), **alerts(agent_down_s=0.0)) as t:
-        assert isinstance(t.runtime.programs, MemoryPrograms)
-        await asyncio.sleep(MINUTE)
-        t.runtime.programs.result = ProgramResult(status=1, reason="exit status 1")
-        t.network.down(QUINN)
-        await asyncio.sleep(2 * MINUTE)
-        t.network.up(QUINN)
-        await asyncio.sleep(2 * MINUTE)
-        t.runtime.programs.result = ProgramResult(status=0)
-        await asyncio.sleep(10 * MINUTE)
-        assert signs(t) == "✗", "it failed"
-        assert [payload(event)["delivered"] for event in t.events("alert.agent_down.cleared")] == [False]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.health import AgentHealth, HealthWord
 from fleetsim.caller.track import BUILT_IN, Rate, Rates
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest
-from fleetsim.testbed.faults import Latency, Match, Status
+from fleetsim.testbed.faults import Match, Status
 from tests.hub.local_hub import LocalHub, local_hub, worker
 
 
@@ -54,68 +54,6 @@ async def test_six_rejections_by_the_operator_leave_a_sound_agent_up() -> None:
         assert (found.figures.total_outcomes, found.figures.answered_outcomes) == (11, 5)
         assert found.figures.failure_rate_1h == 0.0
         assert (t.hub.health.weights().get("quinn") or 0.0) > 0.4
-
-
-@pytest.mark.slow
-async def test_a_callers_short_timeout_blames_the_caller_and_the_configured_one_the_agent() -> None:
-    async with local_hub(worker(), skill_limits_s={"ponder": 60.0}) as t:
-        await asyncio.sleep(1)
-        hurried = await ask(t, "ponder", timeout_s=20)
-        patient = await ask(t, "ponder", timeout_s=90)
-        usual = await ask(t, "ponder")
-        assert [o.blame.value for o in (hurried, patient, usual)] == ["caller", "agent", "agent"]
-        assert row(t).figures.answered_outcomes == 2
-
-
-async def test_an_agent_that_cancels_unasked_is_blamed_in_health() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
-        (cid,) = await t.hub.submit(
-            SkillRequest(correlation_id=t.runtime.ids.new(), text="go", skill="ponder", targets=("quinn",))
-        )
-        await asyncio.sleep(40)
-        track = t.hub.tracker.track(cid)
-        assert track is not None
-        assert track.task is not None
-        await t.hub.broker.client("quinn").cancel(track.task.task_id)  # somebody else, behind the hub's back
-        outcome = await t.hub.tracker.wait(cid)
-        assert (outcome.kind.value, outcome.cause, outcome.blame.value) == ("canceled", "canceled_unasked", "agent")
-        assert row(t).figures.success_rate == 0.0
-
-
-@pytest.mark.slow
-async def test_a_question_answered_after_an_hour_does_not_raise_p95() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
-        (cid,) = await t.hub.submit(
-            SkillRequest(correlation_id=t.runtime.ids.new(), text="go", skill="ask", targets=("quinn",))
-        )
-        await asyncio.sleep(3_600)
-        (question,) = t.hub.tracker.questions()
-        await t.hub.tracker.answer(Answer(question_id=question.question_id, text="main"))
-        outcome = await t.hub.tracker.wait(cid)
-        assert outcome.duration_ms > 3_500_000
-        assert outcome.agent_ms is not None
-        assert outcome.agent_ms < 60_000
-        assert row(t).figures.p95_latency_ms == outcome.agent_ms
-        (told,) = t.events("autonomous.outcome.")
-        assert (payload(told)["durationMs"], payload(told)["agentMs"]) == (outcome.duration_ms, outcome.agent_ms)
-
-
-@pytest.mark.slow
-async def test_time_in_the_queue_for_a_slot_does_not_raise_p95() -> None:
-    async with local_hub(worker(), calls_per_agent_max=1) as t:
-        await asyncio.sleep(1)
-        t.network.fault(Latency(low_s=5, high_s=5), Match(method="POST"))
-        asked = [
-            SkillRequest(correlation_id=t.runtime.ids.new(), text="hello", skill="echo", targets=("quinn",))
-            for _ in range(12)
-        ]
-        for request in asked:
-            await t.hub.submit(request)
-        ends = [await t.hub.tracker.wait(request.correlation_id) for request in asked]
-        assert max(o.duration_ms for o in ends) > 50_000
-        assert row(t).figures.p95_latency_ms < 15_000
 
 
 async def routed(t: LocalHub) -> str:

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any
 
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
@@ -57,41 +51,6 @@ async def test_the_channel_is_told_name_skill_agent_outcome_and_text() -> None:
         assert f"fleetsim task get {cid}" in rest
 
 
-async def test_a_failure_is_told_with_its_reason() -> None:
-    async with local_hub(worker(), ceremony=ceremony("fail"), channels=[CHANNEL]) as t:
-        await fire(t)
-        (text,) = told(t)
-        assert text.startswith("✗ ")
-        assert "the disk is full" in text
-
-
-async def test_of_several_agents_each_has_a_line() -> None:
-    async with local_hub(worker(), worker("ava"), ceremony=ceremony(targets="all"), channels=[CHANNEL]) as t:
-        await fire(t)
-        (text,) = told(t)
-        assert "\nquinn: you said all of today\nava: you said all of today\n" in text
-        assert "fleetsim ceremony history quinn.daily-digest" in text
-
-
-async def test_a_run_nobody_could_do_is_told_too() -> None:
-    async with local_hub(worker(), ceremony=ceremony(skill="nothing", schedule="* * * * *"), channels=[CHANNEL]) as t:
-        await asyncio.sleep(70)
-        headline, _, why = told(t)[0].partition("\n")
-        assert headline.startswith("✗ ")
-        assert "nothing" in why
-
-
-async def test_an_agent_that_is_not_there_is_told_with_the_reason() -> None:
-    async with local_hub(worker(), ceremony=ceremony(), channels=[CHANNEL]) as t:
-        await asyncio.sleep(1)
-        t.network.down("http://quinn.example:8000")
-        (cid,) = (await fire(t)).correlation_ids
-        outcome = await t.ledger.outcome(cid)
-        assert outcome is not None
-        assert (outcome.text, bool(outcome.reason)) == ("", True)
-        assert f"\n{outcome.reason}\n" in told(t)[0]
-
-
 async def test_a_slot_that_was_missed_is_told() -> None:
     text = ceremony(more="catchUp: none\n")
     async with local_hub(worker(), ceremony=text, channels=[CHANNEL]) as t:
@@ -109,37 +68,6 @@ async def test_a_slot_that_was_skipped_since_the_run_before_goes_on_is_told() ->
         await asyncio.sleep(700)
         assert told(t)[0].startswith("✗ ")
         assert "skipped" in told(t)[0]
-
-
-async def test_facts_for_a_program_of_ones_own_are_in_its_webhook() -> None:
-    taken: list[dict[str, Any]] = []
-
-    async def take(request: Request) -> Response:
-        taken.append(await request.json())
-        return Response()
-
-    channel = Channel(channel_id=DIGEST, sinks=(HOOK,))
-    async with local_hub(worker(), ceremony=ceremony(), channels=[channel]) as t:
-        t.network.mount("https://chat.example", Starlette(routes=[Route("/in", take, methods=["POST"])]))
-        run = await fire(t)
-        (notice,) = taken
-        data = notice["data"]
-        assert (notice["type"], data["channel"], data["correlationId"]) == ("fleetsim.run", DIGEST, run.run_id)
-        assert (data["ceremonyId"], data["status"], data["skill"]) == ("quinn.daily-digest", "success", "echo")
-        (outcome,) = data["outcomes"]
-        assert outcome == {
-            "correlationId": run.correlation_ids[0],
-            "agent": "quinn",
-            "state": "completed",
-            "success": True,
-            "costUsd": 0.25,
-        }
-
-
-async def test_a_channel_nobody_configured_changes_nothing() -> None:
-    async with local_hub(worker(), ceremony=ceremony()) as t:
-        assert (await fire(t)).status == "success"
-        assert t.events("channel.") == []
 
 
 @pytest.mark.parametrize("owner", ["ava", "quinn"])
@@ -186,27 +114,6 @@ async def test_a_ceremony_that_is_deleted_during_its_run_is_told_to_where_it_was
         await t.files.remove(FOLDER / "a.yaml")
         await completed(t)
         assert len(told(t)) == 1
-
-
-async def test_what_an_agent_answered_is_bounded_and_calls_nobody() -> None:
-    taken: list[str] = []
-
-    async def take(request: Request) -> Response:
-        taken.append((await request.body()).decode())
-        return Response()
-
-    chats = tuple(Sink(kind=kind, url=f"https://chat.example/{kind}") for kind in (SinkKind.DISCORD, SinkKind.SLACK))
-    hostile = "@everyone <!channel> ``` " * 200
-    text = ceremony().replace("all of today", json.dumps(hostile))
-    async with local_hub(worker(), ceremony=text, channels=[Channel(channel_id=DIGEST, sinks=chats)]) as t:
-        t.network.mount("https://chat.example", Starlette(routes=[Route("/{x}", take, methods=["POST"])]))
-        await fire(t)
-        discord, slack = sorted(taken, key=lambda body: "allowed_mentions" not in body)
-        assert json.loads(discord)["allowed_mentions"] == {"parse": []}
-        assert "<!channel>" not in slack
-        for content in (json.loads(discord)["content"], json.loads(slack)["text"]):
-            assert content.count("```") == 2
-            assert len(content) < 2_000
 
 
 @pytest.mark.parametrize(
