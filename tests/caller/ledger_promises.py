@@ -15,7 +15,6 @@ from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
 from fleetsim.caller.outcome_stats import OutcomeFacts
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.task import DataPart, TaskState
-from fleetsim.model.work import OutcomeKind
 from tests.caller.ledgers import (
     START,
     OpenLedger,
@@ -55,42 +54,6 @@ async def test_the_first_outcome_stays_and_every_later_one_is_told_so(opened: Op
         assert len(await ledger.outcomes(since=at(0))) == 1
 
 
-async def test_a_request_that_was_never_accepted_gets_no_outcome(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        assert not await ledger.close(outcome("c-1"))
-        assert await ledger.outcome("c-1") is None
-        assert await ledger.request("c-1") is None
-
-
-async def test_requests_are_accepted_all_or_none(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        await ledger.accept([record("c-1")])
-        with pytest.raises(ValueError, match="already in use"):
-            await ledger.accept([record("c-2"), record("c-1")], run=run())
-        assert [r.request.correlation_id for r in await ledger.open_requests()] == ["c-1"]
-        assert await ledger.runs() == ()
-
-
-async def test_a_closed_correlation_id_cannot_be_accepted_again(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        await ledger.accept([record("c-1")])
-        await ledger.close(outcome("c-1"))
-        with pytest.raises(ValueError, match="already in use"):
-            await ledger.accept([record("c-1")])
-
-
-async def test_a_slot_is_claimed_once_and_the_second_claim_records_nothing(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        first = replace(run(run_id="r-1"), children=("c-1", "c-2"))
-        assert await ledger.accept([record("c-1"), record("c-2")], run=first)
-        assert not await ledger.accept([record("c-3")], run=run(run_id="r-2"))
-        assert await ledger.accept([record("c-4")], run=run(slot=60, run_id="r-3"))
-        assert await ledger.accept([record("c-5")], run=run("other", run_id="r-4"))
-        assert [r.request.correlation_id for r in await ledger.open_requests()] == ["c-1", "c-2", "c-4", "c-5"]
-        assert [r.claim.run_id for r in await ledger.runs()] == ["r-4", "r-3", "r-1"]
-        assert (await ledger.runs("daily"))[-1] == first
-
-
 async def test_open_requests_are_read_in_pages_once_each_whatever_moves_or_ends_meanwhile(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record(f"c-{n}") for n in range(7)])
@@ -112,16 +75,6 @@ async def test_of_many_claims_of_one_slot_at_once_exactly_one_succeeds(opened: O
         assert len(await ledger.open_requests()) == 1
 
 
-async def test_a_run_id_belongs_to_one_slot(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        await ledger.accept([], run=run(run_id="r-1"))
-        with pytest.raises(ValueError):  # noqa: PT011 - the run id
-            await ledger.accept([record("c-1")], run=run(slot=60, run_id="r-1"))
-        with pytest.raises(ValueError):  # noqa: PT011 - the run id
-            await ledger.save_run(run(slot=60, run_id="r-1"))
-        assert await ledger.open_requests() == ()
-
-
 async def test_a_run_gets_its_ending_and_a_missed_slot_is_recorded(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-1")], run=run())
@@ -131,19 +84,6 @@ async def test_a_run_gets_its_ending_and_a_missed_slot_is_recorded(opened: OpenL
         assert [r.status for r in await ledger.runs()] == [RunStatus.MISSED, RunStatus.SUCCESS]
         assert (await ledger.runs())[1] == ended
         assert len(await ledger.runs(limit=1)) == 1
-
-
-async def test_a_slot_somebody_claimed_cannot_be_recorded_as_missed_by_another(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        await ledger.accept([record("c-1")], run=run(run_id="r-1"))
-        await ledger.save_run(run(run_id="r-2", status=RunStatus.MISSED))
-        assert [(r.claim.run_id, r.status) for r in await ledger.runs()] == [("r-1", RunStatus.RUNNING)]
-
-
-async def test_a_missed_slot_cannot_be_claimed_afterwards(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        await ledger.save_run(run(run_id="r-1", status=RunStatus.MISSED))
-        assert not await ledger.accept([record("c-1")], run=run(run_id="r-2"))
 
 
 async def test_open_requests_are_named_in_pages_after_one_that_may_have_ended(opened: OpenLedger) -> None:
@@ -166,15 +106,6 @@ async def test_an_update_is_what_the_next_start_sees(kept: OpenLedger) -> None:
     async with kept() as ledger:
         assert await ledger.open_requests() == (later, record("c-2"))
         assert await ledger.request("c-1") == later
-
-
-async def test_an_update_after_the_outcome_changes_nothing(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        await ledger.accept([record("c-1")])
-        await ledger.close(outcome("c-1"))
-        await ledger.update(replace(record("c-1"), phase=Phase.ACCEPTED, task=task()))
-        assert await ledger.open_requests() == ()
-        assert await ledger.request("c-1") == replace(record("c-1"), phase=Phase.CLOSED)
 
 
 async def test_only_an_outcome_closes_a_request(opened: OpenLedger) -> None:
@@ -200,44 +131,6 @@ async def test_a_question_is_opened_once_and_answered_once(opened: OpenLedger) -
         assert kept.answered_at == at(given[0])
 
 
-async def test_a_question_nobody_asked_cannot_be_answered(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        assert await ledger.answer(answer("q-1"), at(0)) is None
-
-
-async def test_a_delivered_answer_needs_no_more_care_and_stays_on_record(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        await ledger.accept([record("c-1")])
-        await ledger.ask(question("q-1", "c-1"))
-        await ledger.answer(answer("q-1"), at(1))
-        await ledger.settle("q-1", QuestionState.DELIVERED)
-        await ledger.settle("q-1", QuestionState.EXPIRED)
-        assert await ledger.questions() == ()
-        (kept,) = await ledger.questions(open_only=False)
-        assert kept.state is QuestionState.DELIVERED
-        assert await ledger.answer(answer("q-1"), at(2)) is None
-        assert not await ledger.ask(question("q-1", "c-1"))
-
-
-@pytest.mark.parametrize(
-    ("kind", "state"),
-    [(OutcomeKind.EXPIRED, QuestionState.EXPIRED), (OutcomeKind.COMPLETED, QuestionState.WITHDRAWN)],
-)
-async def test_an_outcome_ends_its_open_questions_with_it(
-    opened: OpenLedger, kind: OutcomeKind, state: QuestionState
-) -> None:
-    async with opened() as ledger:
-        await ledger.accept([record("c-1"), record("c-2")])
-        for name, request in (("q-1", "c-1"), ("q-2", "c-1"), ("q-3", "c-2")):
-            await ledger.ask(question(name, request))
-        await ledger.answer(answer("q-2"), at(1))
-        await ledger.close(outcome("c-1", kind=kind))
-        assert await ledger.answer(answer("q-1"), at(2)) is None
-        assert [q.question.question_id for q in await ledger.questions()] == ["q-3"]
-        states = [q.state for q in await ledger.questions(open_only=False)]
-        assert states == [state, QuestionState.ANSWERED, QuestionState.OPEN]
-
-
 @pytest.mark.slow
 async def test_every_question_that_is_open_is_told_of_however_many_there_are(opened: OpenLedger) -> None:
     async with opened() as ledger:
@@ -245,15 +138,6 @@ async def test_every_question_that_is_open_is_told_of_however_many_there_are(ope
         asked = await asyncio.gather(*(ledger.ask(question(f"q-{n}", "c-1")) for n in range(10_001)))
         assert all(asked)
         assert [q.question.question_id for q in await ledger.questions()] == [f"q-{n}" for n in range(10_001)]
-
-
-async def test_a_closed_or_unknown_request_gets_no_question(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        await ledger.accept([record("c-1")])
-        await ledger.close(outcome("c-1"))
-        assert not await ledger.ask(question("q-1", "c-1"))
-        assert not await ledger.ask(question("q-2", "nobody"))
-        assert await ledger.questions(open_only=False) == ()
 
 
 async def test_an_early_webhook_is_kept_over_a_restart_until_its_request_ends(kept: OpenLedger) -> None:
@@ -271,15 +155,6 @@ async def test_an_early_webhook_is_kept_over_a_restart_until_its_request_ends(ke
         assert await ledger.early_webhooks() == (webhook("c-2"),)
     async with kept() as ledger:
         assert await ledger.early_webhooks() == (webhook("c-2"),)
-
-
-async def test_a_closed_or_unknown_request_keeps_no_webhook(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        await ledger.accept([record("c-1")])
-        await ledger.close(outcome("c-1"))
-        assert not await ledger.keep_webhook(webhook("c-1"))
-        assert not await ledger.keep_webhook(webhook("nobody"))
-        assert await ledger.early_webhooks() == ()
 
 
 async def test_questions_come_oldest_first_and_the_newest_fit_the_limit(opened: OpenLedger) -> None:
@@ -341,14 +216,6 @@ async def test_the_journal_is_read_on_from_any_number(kept: OpenLedger) -> None:
         assert await ledger.events(after_seq=5, limit=2) == (event(6), event(7))
         assert await ledger.events(after_seq=7) == (event(9),)
         assert await ledger.events(after_seq=9) == ()
-
-
-async def test_an_event_number_is_used_once_and_a_refused_batch_leaves_nothing(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        await ledger.append([event(1), event(2)])
-        with pytest.raises(ValueError, match="twice"):
-            await ledger.append([event(3), event(2)])
-        assert await ledger.last_seq() == 2
 
 
 @pytest.mark.parametrize("batch", [1, 7, 250])

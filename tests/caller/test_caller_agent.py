@@ -108,19 +108,6 @@ async def test_cancelling_a_request_cancels_the_agents_task(dialect: str) -> Non
         assert outcome.kind is OutcomeKind.CANCELED
 
 
-async def test_a_second_answer_to_one_question_is_refused() -> None:
-    from fleetsim.model.errors import UnknownTarget
-
-    async with fleet(worker()) as f:
-        await f.ask("scout", "go", skill="ask")
-        await asyncio.sleep(5)
-        (question,) = f.tracker.questions()
-        answer = Answer(question_id=question.question_id, text="main")
-        await f.tracker.answer(answer)
-        with pytest.raises(UnknownTarget):
-            await f.tracker.answer(answer)
-
-
 async def test_who_waits_for_a_request_that_was_decided_elsewhere_gets_what_was_decided() -> None:
     async with fleet(worker()) as f:
         cid = await f.ask("scout", "go", skill="ponder")
@@ -151,21 +138,6 @@ async def test_what_is_known_of_a_task_is_on_record_when_it_asks() -> None:
 @pytest.mark.parametrize(("url", "sent_to"), [("http://a:1/x", "http://a:1/x"), ("", "http://a:2/rpc")])
 def test_work_stays_where_it_was_sent_and_older_records_know_the_endpoint_alone(url: str, sent_to: str) -> None:
     assert replace(record(), url=url, rpc_url="http://a:2/rpc").sent_to == sent_to
-
-
-async def test_ten_minutes_of_work_are_followed_by_polling_alone() -> None:
-    async with fleet(worker(), streaming=False, push=False) as f:
-        outcome = await f.outcome("scout", "hi", skill="ponder")
-        assert outcome.text == "at last"
-        assert 600_000 <= outcome.duration_ms <= 640_000
-
-
-async def test_a_dead_agent_ends_undeliverable_and_the_rest_of_the_fleet_works() -> None:
-    async with fleet(worker("scout"), worker("clerk")) as f:
-        f.network.down("http://scout.example:8000")
-        dead, alive = await asyncio.gather(f.outcome("scout", "hi"), f.outcome("clerk", "hi"))
-        assert dead.kind is OutcomeKind.UNDELIVERABLE
-        assert alive.kind is OutcomeKind.COMPLETED
 
 
 async def test_an_agent_that_restarts_and_forgets_ends_lost() -> None:

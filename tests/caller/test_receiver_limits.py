@@ -94,14 +94,6 @@ async def test_each_webhook_is_told_what_became_of_it() -> None:
         assert said(await d.post(token="another")) == refused
 
 
-async def test_a_webhook_that_cannot_be_recorded_is_asked_to_come_again() -> None:
-    async with door() as d:
-        await d.f.ledger.__aexit__()
-        response = await d.post()
-        assert said(response) == (503, {"success": False, "error": "cannot be recorded now"})
-        assert response.headers["retry-after"] == "5"
-
-
 async def test_what_a_webhook_that_was_not_taken_would_have_told_is_looked_at_soon() -> None:
     async with door(ReceiverLimits(body_bytes_max=100)) as d:
 

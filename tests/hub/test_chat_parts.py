@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from typing import Any
 
-import pytest
-
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.model.errors import ConfigError, UnknownTarget
-from fleetsim.model.limits import PARTS_BYTES_MAX, TooMuch
 from fleetsim.model.parts import content_of
 from fleetsim.model.task import DataPart, FilePart, TextPart
-from tests.hub.local_hub import local_hub, worker
-from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.hub.local_hub import local_hub
+from tests.hub.test_agent_keys import AVA, ENV
 from tests.hub.test_hub_data_questions import FORM, clerk
 from tests.hub.test_hub_parts import BYTES, DATA, DATA_ROW, FILE_ROW, content, filer
 from tests.hub.test_workstacean import call, said
@@ -73,19 +68,6 @@ async def test_the_client_sends_parts_and_gets_those_of_the_answer() -> None:
         assert (pointed.parts[0].uri, pointed.parts[0].raw) == ("https://files.example/big.iso", None)
 
 
-async def test_what_is_wrong_with_parts_is_said_and_nothing_is_sent() -> None:
-    async with local_hub(filer(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
-        ava = t.agents_client(AVA)
-        for wrong in ({"kind": "file", "bytes": "not base64!"}, {"kind": "stone"}, {"kind": "file", "path": "x"}):
-            with pytest.raises(ConfigError, match="parts"):
-                await ava.chat_with_agent("filer", "x", parts=[wrong])
-        big = FilePart(raw=base64.b64encode(b"x" * (PARTS_BYTES_MAX + 1)).decode())
-        with pytest.raises(TooMuch, match="parts_bytes_max"):
-            await ava.delegate("filer", "copy", "x", parts=[big])
-        assert (await t.remote.tasks())["recent"] == []
-
-
 async def test_an_agent_that_failed_gives_its_reason_and_what_it_had() -> None:
     async with local_hub(novelist(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
@@ -109,18 +91,6 @@ async def test_the_file_of_a_question_comes_with_its_content() -> None:
         assert (asked.text, content_of(asked.parts[0].raw or ""), asked.answer_schema) == ("sign this", BYTES, None)
         done = await ava.chat_with_agent("notary", parts=[FILE], context_id=asked.context_id, task_id=asked.task_id)
         assert done.text == "1 signed"
-
-
-async def test_who_asked_may_cancel_and_is_told_that_it_was_cancelled() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
-        work = await t.agents_client(AVA).delegate("quinn", "ponder", "think")
-        await asyncio.sleep(5)
-        with pytest.raises(UnknownTarget):
-            await t.agents_client(QUINN).cancel(work)
-        await t.agents_client(AVA).cancel(work)
-        told = await t.agents_client(AVA).wait_for_task(work)
-        assert (told.status, told.task_state, told.success, bool(told.error)) == ("done", "canceled", False, True)
 
 
 async def test_an_operators_paths_of_workstacean_carry_the_data_of_a_question_and_of_its_answer() -> None:

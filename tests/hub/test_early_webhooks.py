@@ -14,9 +14,8 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.ledger import EarlyWebhook
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.caller.webhooks import CallbackTokens, EarlyLimits
+from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Request, Runtime
 from fleetsim.testbed.faults import DropAfter, Match, SlowStart
@@ -147,16 +146,6 @@ def moved(text: str, state: str = "working") -> dict[str, Any]:
     return {"kind": "status-update", "taskId": "t-1", "contextId": "c", "status": {"state": state, "message": said}}
 
 
-async def test_over_the_caps_a_webhook_is_told_to_come_again() -> None:
-    async with reply_held_back(quinn(wait_s=1000), OLDER) as (t, cid):
-        token, by_itself = KEYS.tokens().mint("quinn", cid), len(answers(t))
-        told = [await post(t, cid, moved(f"step {n}"), token) for n in range(20)]
-        kept = EarlyLimits().per_request_max - by_itself
-        assert told == [202] * kept + [503] * (20 - kept)
-        assert len(await t.ledger.early_webhooks()) == EarlyLimits().per_request_max
-        assert await post(t, cid, moved("step 0"), token) == 202, "what is kept already takes no more room"
-
-
 async def test_a_webhook_without_a_genuine_token_is_not_recorded() -> None:
     async with reply_held_back(quinn(wait_s=1000), OLDER) as (t, cid):
         before = await t.ledger.early_webhooks()
@@ -181,26 +170,6 @@ async def under_way(t: LocalHub) -> str:
     cid = await submitted(t)
     await asyncio.sleep(100)
     return cid
-
-
-@pytest.mark.slow
-async def test_a_webhook_refused_for_its_number_or_size_owes_its_task_a_look() -> None:
-    async with local_hub(quinn(wait_s=2000), entries={"quinn": OLDER}) as t:
-        cid = await under_way(t)
-        token = KEYS.tokens().mint("quinn", cid)
-        for refused in (429, 413):
-            await asyncio.sleep(100)
-            before = looks(t)
-            if refused == 429:
-                while await post(t, cid, moved("more"), token) != 429:
-                    pass
-            else:
-                assert await post(t, cid, moved("x" * WIRE_BYTES_MAX), token) == 413
-            at, in_between = t.runtime.clock.monotonic(), before
-            while in_between == before:
-                await asyncio.sleep(0.1)
-                in_between = looks(t)
-            assert t.runtime.clock.monotonic() - at < 6, refused
 
 
 @pytest.mark.slow

@@ -50,19 +50,6 @@ async def test_webhooks_reach_the_hub_through_its_own_face(push: str) -> None:
         assert t.events("agent.push.rejected") == []
 
 
-async def test_a_ceremony_fires_through_the_whole_hub() -> None:
-    async with local_hub(worker("quinn"), worker("ava"), ceremony=CEREMONY) as t:
-        await asyncio.sleep(90)
-        (done,) = t.events("ceremony.tick.completed")
-        assert payload(done)["status"] == "success"
-        actors = {payload(event)["systemActor"] for event in t.events("autonomous.outcome.")}
-        assert actors == {"ceremony.tick"}
-        assert {event.agent for event in t.events("autonomous.outcome.")} == {"quinn", "ava"}
-        (row,) = t.hub.require_scheduler().rows()
-        assert row.last is not None
-        assert row.last.status == "success"
-
-
 async def test_a_dead_agent_ends_undeliverable_and_is_shown_down_while_the_rest_works() -> None:
     async with local_hub(worker("quinn"), worker("ava")) as t:
         await asyncio.sleep(1)
@@ -121,18 +108,6 @@ async def test_work_and_questions_survive_a_restart_of_the_hub(push: str) -> Non
         health = t.hub.snapshot().agent("quinn")
         assert health is not None
         assert health.figures.success_count == 2
-
-
-@pytest.mark.slow
-async def test_a_ceremony_interrupted_by_a_restart_completes_once() -> None:
-    slow = CEREMONY.replace("skill: echo", "skill: ponder").replace("* * * * *", "1 0 * * *")
-    async with local_hub(worker(), ceremony=slow + "timeoutMs: 900000\n") as t:
-        await asyncio.sleep(100)
-        await t.restart()
-        await asyncio.sleep(800)
-        (done,) = t.events("ceremony.tick.completed")
-        assert payload(done)["status"] == "success"
-        assert len(await t.ledger.runs("tick")) == 1
 
 
 async def test_an_outcome_decided_but_not_told_is_told_at_the_next_start(runtime: Runtime) -> None:

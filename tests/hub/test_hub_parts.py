@@ -156,15 +156,6 @@ async def test_payloads_of_extensions_are_no_data_of_the_users() -> None:
         assert (outcome.cost_usd, row["parts"], row["partsTotal"]) == (0.25, [], 0)
 
 
-async def test_an_open_question_comes_with_its_data() -> None:
-    async with local_hub(filer()) as t:
-        await asyncio.sleep(1)
-        (cid,) = await t.remote.submit({"targets": ["filer"], "skill": "ask", "text": "go"})
-        row = await t.remote.task(cid, wait_s=30)
-        assert row["state"] == "input-required"
-        assert [part["data"] for part in row["parts"]] == [{"choose": ["a", "b"]}]
-
-
 @pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
 @pytest.mark.parametrize("door", ["inbox", "follow-up"])
 async def test_an_answer_may_be_a_file(wire: str, door: str) -> None:

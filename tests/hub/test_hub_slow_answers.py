@@ -84,15 +84,3 @@ async def test_through_the_hub_nobody_is_asked_twice(form: str, restarted: bool)
             await t.restart()
         assert (await t.hub.tracker.wait(cid)).text == "got blue"
         assert len(t.events("hitl.request.")) == (0 if restarted else 1)
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-async def test_through_the_hub_a_question_that_never_moves_is_open_again_after_a_minute(restarted: bool) -> None:
-    async with local_hub(slow("as it was", 1000)) as t:
-        cid = await _answered(t)
-        await asyncio.sleep(0.5)
-        if restarted:
-            await t.restart()
-        began = t.runtime.clock.monotonic()
-        assert (await t.remote.follow_task(cid, timeout_s=None).end()).question
-        assert 55 <= t.runtime.clock.monotonic() - began < 120

@@ -94,14 +94,6 @@ async def test_a_question_of_somebody_elses_request_is_not_answered(key: str) ->
         assert track.asking.question is not None
 
 
-async def test_an_agent_answers_the_question_of_its_own_request() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
-        cid, task_id, _ = await waiting(t, AVA)
-        assert await made(t, AVA, taskId=task_id, text="main") == cid
-        assert (await t.hub.tracker.wait(cid)).text == "going with main"
-
-
 @pytest.mark.parametrize("state", ["open", "ended"])
 async def test_a_conversation_is_gone_on_with_by_who_began_it(state: str) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:

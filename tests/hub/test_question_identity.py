@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
-from fleetsim.model.work import Answer, OutcomeKind, SkillRequest
+from fleetsim.model.work import OutcomeKind, SkillRequest
 from tests.client.scripted import CARD, ScriptedAgent, task
 from tests.hub.local_hub import LocalHub, local_hub
 from tests.hub.test_hub_channels import told
@@ -75,38 +75,3 @@ async def test_a_question_stays_the_same_over_a_restart_of_the_hub_though_its_ag
         await asyncio.sleep(600)
         assert t.hub.tracker.questions() == (question,)
         assert len(told(t)) == 1
-
-
-async def test_other_words_under_the_same_message_id_and_time_are_visible_at_once() -> None:
-    answers: list[str] = []
-
-    def reply(body: dict[str, Any]) -> dict[str, Any]:
-        if "message" in body["params"] and body["params"]["message"].get("taskId"):
-            answers.append(body["params"]["message"]["taskId"])
-        return asking("Which day?" if answers else "Which city?")
-
-    async with local_hub(peers=peer({"*": reply})) as t:
-        await asked(t)
-        (first,) = t.hub.tracker.questions()
-        await t.hub.tracker.answer(Answer(question_id=first.question_id, text="Paris"))
-        await asyncio.sleep(2)
-        (second,) = t.hub.tracker.questions()
-        assert second.text == "Which day?"
-        await asyncio.sleep(600)
-        assert t.hub.tracker.questions() == (second,)
-
-
-async def test_the_same_words_after_the_agent_went_on_are_another_question() -> None:
-    states = iter(("input-required", "working"))
-
-    def look(_: dict[str, Any]) -> dict[str, Any]:
-        state = next(states, "input-required")
-        return asking("Which city?", state=state)
-
-    async with local_hub(peers=peer({"message/send": lambda _: asking("Which city?"), "tasks/get": look})) as t:
-        await asked(t)
-        (first,) = t.hub.tracker.questions()
-        await asyncio.sleep(600)
-        (second,) = t.hub.tracker.questions()
-        assert second.question_id != first.question_id
-        assert len(t.events("hitl.request.")) == 2
