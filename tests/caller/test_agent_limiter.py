@@ -152,32 +152,6 @@ def test_the_connections_of_the_hub_do_not_bound_what_its_gate_lets_through() ->
     assert FleetSettings().calls_max + AGENTS_MAX <= EXCHANGES_MAX
 
 
-async def test_an_agents_next_call_takes_its_own_place_while_others_hold_what_is_shared() -> None:
-    room, let_in = CallSlots(1, per_owner=9), list[str]()
-
-    async def hold(owner: str, name: str, seconds: float, first: bool = True) -> None:
-        await room.take(owner, first=first)
-        let_in.append(name)
-        await asyncio.sleep(seconds)
-        room.give(owner)
-
-    async with asyncio.TaskGroup() as group:
-        for call in (
-            ("hog", "hog 1", 100),
-            ("hog", "hog 2", 100),
-            ("hog", "hog 3", 1),
-            ("b", "b 1", 1),
-            ("b", "b poll", 1, False),
-            ("b", "b 2", 1),
-        ):
-            group.create_task(hold(*call))
-            await asyncio.sleep(0)
-        await asyncio.sleep(50)
-        assert let_in == ["hog 1", "hog 2", "b 1", "b 2", "b poll"]
-    assert let_in[-1] == "hog 3"
-    await _is_as_new(room, 1)
-
-
 class _Caller:
     """Comes, waits for its turn, stays until told to leave."""
 

@@ -155,25 +155,6 @@ async def test_work_under_veto_starts_at_once_and_a_veto_within_the_window_cance
         assert [said["decision"] for said in s.said("veto")] == ["open", "vetoed"]
 
 
-async def test_after_the_window_a_veto_is_refused_and_the_work_goes_on() -> None:
-    async with scene(worker(), declared=HitlRule(mode=HitlMode.VETO, veto_window_s=30)) as s:
-        cid = await s.start("long", wait_s=29)
-        assert len(s.desk.vetoes()) == 1
-        await asyncio.sleep(2)
-        assert s.desk.vetoes() == ()
-        assert s.desk.veto(cid) is False
-        assert (await s.f.tracker.wait(cid)).success
-        assert [said["decision"] for said in s.said("veto")] == ["open", "lapsed"]
-
-
-async def test_work_that_ends_within_its_window_closes_it() -> None:
-    async with scene(worker(), declared=HitlRule(mode=HitlMode.VETO)) as s:
-        cid = await s.start("short", wait_s=40)
-        assert s.desk.vetoes() == ()
-        assert s.desk.veto(cid) is False
-        assert [said["decision"] for said in s.said("veto")] == ["open", "ended"]
-
-
 async def test_each_checkpoint_of_compound_work_is_a_question_of_its_own() -> None:
     async with scene(worker(), boss(), declared=HitlRule(mode=HitlMode.COMPOUND)) as s:
         cid = await s.start("stages", dispatcher="boss")
@@ -291,15 +272,6 @@ async def test_an_answer_to_a_question_that_moved_on_reaches_no_agent() -> None:
                 await s.f.tracker.answer(Answer(question_id=stale, text="yes, delete it"))
         await asyncio.sleep(60)
         assert s.question.text == "Second?"
-
-
-async def test_a_question_says_by_its_id_which_words_of_which_task_it_is() -> None:
-    async with scene(worker()) as s:
-        await s.start()
-        await s.start()
-        ids = {q.question_id for q in s.f.tracker.questions()}
-        assert len(ids) == 2
-        assert all(len(one) == 26 for one in ids)
 
 
 async def test_a_rejection_cancels_the_agents_task_and_reaches_it_as_no_text() -> None:

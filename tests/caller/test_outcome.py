@@ -12,20 +12,10 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level, OutcomeDecided
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.step import new_track
-from fleetsim.caller.step.ending import cause_of, outcome_of
+from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Track, follow_up, how_it_stands, shows_the_message, shows_the_past
 from fleetsim.model.errors import (
-    AuthRefused,
     Blame,
-    ConfigError,
-    FleetsimError,
-    HttpRefused,
-    InternalError,
-    InvalidParams,
-    LimitReached,
-    TaskNotFound,
-    Unreachable,
-    WireError,
 )
 from fleetsim.model.event import Snapshot
 from fleetsim.model.extensions import (
@@ -116,26 +106,6 @@ def test_a_completed_task_that_denies_its_success_says_so_unless_there_is_a_bett
     outcome = ended(structs.replace(seen, artifacts=(*seen.artifacts, denying)), reason=given)
     assert (outcome.kind, outcome.success, outcome.cause) == (OutcomeKind.COMPLETED, False, Cause.SUCCESS_DENIED)
     assert outcome.reason == reason
-
-
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        (AuthRefused("no", status=401), Cause.CREDENTIAL_REFUSED),
-        (HttpRefused("no", status=400), Cause.REQUEST_WRONG),
-        (HttpRefused("no", status=404), Cause.REFUSED),
-        (WireError("no"), Cause.PROTOCOL),
-        (LimitReached("no"), Cause.LIMIT_REACHED),
-        (InternalError("no"), Cause.INTERNAL_ERROR),
-        (InvalidParams("no"), Cause.REQUEST_WRONG),
-        (TaskNotFound("no"), Cause.REFUSED),
-        (Unreachable("no"), Cause.UNREACHABLE),
-        (ConfigError("no"), Cause.MISCONFIGURED),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_a_call_that_failed_for_good_says_what_ended_its_request(error: FleetsimError, cause: Cause) -> None:
-    assert cause_of(error) is cause
 
 
 def test_effects_that_are_not_kept_are_warned_of() -> None:

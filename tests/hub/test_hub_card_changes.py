@@ -174,34 +174,6 @@ async def test_a_gate_declared_when_the_work_began_stays_though_the_card_drops_i
         assert (await t.hub.tracker.wait("c-1")).success
 
 
-async def test_a_gate_still_counts_after_a_restart_what_was_asked_before_it() -> None:
-    async with local_hub(careful("gated"), entries={"quinn": POLLED}) as t:
-        await start(t, "deploy")
-        await asyncio.sleep(60)
-        (question,) = t.hub.tracker.questions()
-        await t.remote.answer(question.question_id, text="yes")
-        await t.restart()
-        assert (await t.hub.tracker.wait("c-1")).success
-        assert t.events("hitl.skipped.") == []
-
-
-@pytest.mark.slow
-async def test_a_veto_window_outlives_the_hub_for_the_time_it_has_left() -> None:
-    async with local_hub(careful("veto"), entries={"quinn": POLLED}) as t:
-        await start(t, "deploy")
-        (window,) = t.hub.hitl.vetoes()
-        await asyncio.sleep(20)
-        await t.restart()
-        assert t.hub.hitl.vetoes() == (window,)
-        await asyncio.sleep(30)
-        assert t.hub.hitl.vetoes() == (window,)
-        await asyncio.sleep(15)
-        assert t.hub.hitl.vetoes() == ()
-        await t.restart()
-        assert t.hub.hitl.vetoes() == (), "it is over, whoever was there to see it"
-        assert not t.hub.hitl.veto("c-1")
-
-
 async def test_work_may_still_be_vetoed_after_a_restart() -> None:
     async with local_hub(careful("veto"), entries={"quinn": POLLED}) as t:
         await start(t, "deploy")

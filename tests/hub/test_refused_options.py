@@ -93,22 +93,6 @@ async def test_five_sends_at_once_whose_webhooks_are_refused_are_one_warning() -
         assert len(t.events("agent.push.degraded")) == 1
 
 
-async def test_a_request_that_is_refused_without_its_webhook_too_says_nothing_of_webhooks() -> None:
-    ran: list[str] = []
-    async with local_hub(worker(ran), poll_interval_s=5.0) as t:
-        await asyncio.sleep(1)
-        calls = Match(origin=QUINN, rpc_method="Send*")
-        fault = t.network.fault(Status(status=200, body=json.dumps(error(-32602, "no such unit")).encode()), calls)
-        await ask(t, "c-1")
-        outcome = await t.hub.tracker.wait("c-1")
-        assert (outcome.kind, outcome.cause, outcome.blame) == (
-            OutcomeKind.UNDELIVERABLE,
-            Cause.REQUEST_WRONG,
-            Blame.CALLER,
-        )
-        assert (fault.hits, ran, t.events("agent.push.degraded")) == (2, [], [])
-
-
 @pytest.mark.parametrize("status", [400, 413, 429, 500, 502])
 async def test_a_status_that_names_no_webhook_or_may_hide_work_is_not_sent_again_without_it(status: int) -> None:
     ran: list[str] = []
