@@ -119,7 +119,7 @@ class EventStream(AsyncIterator[TaskEvent]):
                 self.ended = True
                 yield reply
             elif not self._of_task and reply is None:
-                told = f"without an A2A event; its last words: {last}" if last else "without a word"
+                told = f"without an A2A event; its last words: {last}" if last else "without an event"
                 raise EmptyStream(f"{asked.where}: the agent ended the stream {told}")
         finally:
             await frames.aclose()

@@ -1,5 +1,5 @@
-"""The words of the field: tasks, events, cards, requests, outcomes and errors.
+"""The values of the domain: tasks, events, cards, requests, outcomes and errors.
 
-Values only. Nothing here knows a wire format, an event loop, a clock or a random number; every
-other package may import this one, and this one imports only the standard library.
+This package does not use a wire format, an event loop, a clock or a random number. Every other package may import
+it. It imports only the standard library and msgspec.
 """

@@ -1,4 +1,4 @@
-"""The text of a task: an answer, the reason of a failure, or a question. Every door reads it here."""
+"""The text of a task: an answer, the reason of a failure, or a question."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from fleetsim.model.task import (
 )
 from fleetsim.model.text import one_line
 
-SILENT = "The agent asks for input and says no more."
+SILENT = "The agent asks for input without a text."
 
 DATA_BYTES_MAX = 64 * 1024
-"""Bytes of data, as JSON, that a question keeps; the rest of its data and its files are with its task."""
+"""Bytes of data, as JSON, that a question keeps. The task holds the rest of the data, and the files."""
 
 KEY_CHARS = 24
 
@@ -42,9 +42,10 @@ _SCHEMA_CHARS = 500
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
-    """What is asked. ``text`` is for a person to read, of ``chars`` in all; ``parts`` are the data and files with it.
+    """The content of a question.
 
-    Data of up to ``DATA_BYTES_MAX`` keeps its content, files are listed.
+    ``text`` is for a person to read; ``chars`` is its length before it was cut. ``parts`` are the data and files of
+    the question: data up to ``DATA_BYTES_MAX`` with its content, files without.
     """
 
     text: str
@@ -54,38 +55,42 @@ class Prompt(Struct, frozen=True, kw_only=True):
 
 
 def text_of(task: Task) -> tuple[str, int]:
-    """The agent's text for the task as it stands, and the number of its characters with those left out.
+    """Return the agent's text for the current state, and its length before it was cut.
 
-    The one choice of a text, for every door. A question: the status message, else the artifacts, else the newest
-    message of the agent in the history; data and files in words where text is missing. A failure: its message first
-    and then the history, so that partial output never hides the reason. Any other state: the artifacts, then the
-    message (seed "A2A Runtime"), and once the task has ended the history. Empty if the agent says nothing.
+    The first source with a text wins. A question: the status message, then the artifacts, then the agent's newest
+    message in the history; a source without text is described by its data and files. A failure: the message, then
+    the history, then the artifacts, so that partial output never hides the reason. Any other state: the artifacts,
+    then the message (seed "A2A Runtime"), then, once the task has ended, the history. Empty if the agent sent no text.
     """
     waits = (state := task.status.state) in INTERRUPTED
-    said = (task.status.message.parts,) if task.status.message is not None else ()
-    made = tuple(artifact.parts for artifact in task.artifacts)
-    told: tuple[tuple[Part, ...], ...] = ()
+    message = (task.status.message.parts,) if task.status.message is not None else ()
+    artifacts = tuple(artifact.parts for artifact in task.artifacts)
+    history: tuple[tuple[Part, ...], ...] = ()
     if task.history and (waits or state in TERMINAL):
-        told = next(((message.parts,) for message in said_since(task.history) if message.text), ())
-    order = (said, made, told) if waits else (said, told, made) if state in UNSUCCESSFUL else (made, said, told)
+        history = next(((turn.parts,) for turn in said_since(task.history) if turn.text), ())
+    order: tuple[tuple[tuple[Part, ...], ...], ...] = (artifacts, message, history)
+    if waits:
+        order = (message, artifacts, history)
+    elif state in UNSUCCESSFUL:
+        order = (message, history, artifacts)
     for source in order:
-        text = "\n".join([words for parts in source if (words := join_text(parts))])
+        text = "\n".join([text for parts in source if (text := join_text(parts))])
         if text:
             return text, len(text) + sum(map(left_out, source))
-        if waits and (text := _in_words(chain.from_iterable(source))):
+        if waits and (text := _described(chain.from_iterable(source))):
             return text, len(text)
     return "", 0
 
 
 def asking_of(task: Task) -> Prompt:
-    """The question of a waiting task: its ``text_of``, and its data and files."""
+    """Return the question of a waiting task: its ``text_of``, and its data and files."""
     text, chars = text_of(task)
     parts, total = answer_parts(task)
-    return Prompt(text=text or SILENT, chars=chars if text else len(SILENT), parts=_kept(parts), parts_total=total)
+    return Prompt(text=text or SILENT, chars=chars if text else len(SILENT), parts=_limited(parts), parts_total=total)
 
 
 def answer_schema(parts: Iterable[ListedPart]) -> Schema | None:
-    """The JSON Schema an answer's data should fit: ``schema`` of the first data part that has one."""
+    """Return the JSON Schema for the data of an answer: ``schema`` of the first data part that has one."""
     for part in parts:
         if part.kind == "data" and isinstance(part.data, Mapping):
             schema = part.data.get("schema")
@@ -95,7 +100,7 @@ def answer_schema(parts: Iterable[ListedPart]) -> Schema | None:
 
 
 def check_answer(asked: Iterable[ListedPart], given: Iterable[Part]) -> None:
-    """Refuse data that does not fit what was asked for. An answer in words alone is the agent's to judge.
+    """Check the data of an answer against the question's schema. The agent judges an answer that is only text.
 
     Raises UnfitAnswer.
     """
@@ -106,14 +111,14 @@ def check_answer(asked: Iterable[ListedPart], given: Iterable[Part]) -> None:
         if isinstance(part, DataPart) and (wrong := problems(part.data, schema)):
             wanted = one_line(json.dumps(schema, ensure_ascii=False, default=_plain), _SCHEMA_CHARS)
             raise UnfitAnswer(
-                f"the data is not what is asked for: {'; '.join(wrong)}", hint=f"give data that fits {wanted}"
+                f"the data does not fit the question's schema: {'; '.join(wrong)}", hint=f"give data that fits {wanted}"
             )
 
 
 def answer_to(task: Task | None, text: str, parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
-    """What to send for the answer ``text`` and ``parts`` to what a task asks: checked, and in the form it asks for.
+    """Check the answer ``text`` and ``parts`` to the question of a task, and return it in the form that the task wants.
 
-    Both as they are for a task that is not known or does not wait. Raises UnfitAnswer.
+    Both are returned unchanged if the task is unknown or does not wait. Raises UnfitAnswer.
     """
     if task is None or task.state not in INTERRUPTED:
         return text, parts
@@ -122,23 +127,24 @@ def answer_to(task: Task | None, text: str, parts: tuple[Part, ...]) -> tuple[st
 
 
 def key_of(task: Task) -> str:
-    """Identify a question by what a person reads: its task, its words, and its data and files.
+    """Identify a question by its task, its text, and its data and files.
 
-    Message id and timestamp do not count, because some agents make both anew for each read.
+    Message id and timestamp do not count, because some agents change both at each read.
     """
     named = f"{task.task_id}\0{text_of(task)[0]}\0{parts_digest(task)}"
     return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
 
 
 def unmoved(status: TaskStatus, asked_at: datetime | None) -> bool:
-    """Whether the agent has not set a status since the answered one, which it set at ``asked_at``."""
+    """Whether this is still the status that was answered, which the agent set at ``asked_at``."""
     return status.message is not None and _set_at(status, asked_at)
 
 
 def left_without_words(status: TaskStatus, asked_at: datetime | None) -> bool:
-    """Whether this is the status that was answered, set at ``asked_at``, its message taken off.
+    """Whether this is the status that was answered, set at ``asked_at``, but without its message.
 
-    a2a-sdk 0.3 does so when an answer comes, and leaves the state until the agent says another. It is at work.
+    a2a-sdk 0.3 removes the message when an answer arrives, and keeps the state until the agent sets another one.
+    Meanwhile the agent works.
     """
     return status.message is None and _set_at(status, asked_at)
 
@@ -148,9 +154,10 @@ def _set_at(status: TaskStatus, asked_at: datetime | None) -> bool:
 
 
 def parts_digest(task: Task) -> str:
-    """Stands for the data and files that ask: two questions that differ only in these are two. Empty without any.
+    """Return a digest of the data and files of a question; empty without any.
 
-    They are those of the message; where it says nothing at all, those of the artifacts.
+    Two questions with equal text and different data are two questions. The data and files are those of the message,
+    or those of the artifacts if the message is empty.
     """
     message = task.status.message
     asking = _beside_text(message.parts) if message is not None else []
@@ -158,22 +165,22 @@ def parts_digest(task: Task) -> str:
         asking = _beside_text(part for artifact in task.artifacts for part in artifact.parts)
     if not asking:
         return ""
-    told = [_told(part) for part in asking]
-    return hashlib.sha256(json.dumps(told, sort_keys=True, default=_plain).encode()).hexdigest()
+    contents = [_content(part) for part in asking]
+    return hashlib.sha256(json.dumps(contents, sort_keys=True, default=_plain).encode()).hexdigest()
 
 
 def _beside_text(parts: Iterable[Part]) -> list[DataPart | FilePart]:
     return [part for part in parts if isinstance(part, DataPart | FilePart) and not is_payload(part)]
 
 
-def _told(part: DataPart | FilePart) -> list[Any]:
+def _content(part: DataPart | FilePart) -> list[Any]:
     if isinstance(part, DataPart):
         return ["data", part.data]
     return ["file", part.filename, part.media_type, part.uri, part.raw]
 
 
-def _in_words(parts: Iterable[Part]) -> str:
-    """Data as JSON that a person can read, files by what they are."""
+def _described(parts: Iterable[Part]) -> str:
+    """Describe data as indented JSON, and files by name, type and size."""
     lines = []
     for number, part in enumerate(_beside_text(parts), 1):
         small = isinstance(part, DataPart) and size_of(part) <= DATA_BYTES_MAX
@@ -184,17 +191,17 @@ def _in_words(parts: Iterable[Part]) -> str:
     return "\n".join(lines)
 
 
-def _kept(parts: tuple[ListedPart, ...]) -> tuple[ListedPart, ...]:
-    """As a question keeps them: its files stay with the task, as does data past the limit."""
-    kept, left = [], DATA_BYTES_MAX
+def _limited(parts: tuple[ListedPart, ...]) -> tuple[ListedPart, ...]:
+    """Drop the content of files, and of data past the limit; the task still holds it."""
+    limited, left = [], DATA_BYTES_MAX
     for part in parts:
         size = part.size_bytes or 0
         if part.kind == "data" and not part.truncated and size <= left:
             left -= size
-            kept.append(part)
+            limited.append(part)
         else:
-            kept.append(without_content(part, truncated=part.truncated or part.kind == "data"))
-    return tuple(kept)
+            limited.append(without_content(part, truncated=part.truncated or part.kind == "data"))
+    return tuple(limited)
 
 
 def _plain(value: Any) -> Any:
@@ -204,23 +211,22 @@ def _plain(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------------- answers in a framework's form
-# A2A leaves open how a question is asked. Strands Agents and Google's ADK ask for the result of a function call in a
-# data part, and read the answer from a data part alone. A person answers in words, so ``in_form`` fills that part.
+# A2A does not define the form of a question. Strands Agents and Google's ADK ask for the result of a function call in
+# a data part, and read the answer only from a data part. A person answers with text, so ``in_form`` fills that part.
 
 
 def asked_by(task: Task | None) -> tuple[Part, ...]:
-    """The parts a waiting task asks with; none if it does not wait or says nothing."""
+    """Return the parts of a waiting task's question; none if it does not wait or has no message."""
     if task is None or task.state not in INTERRUPTED or task.status.message is None:
         return ()
     return task.status.message.parts
 
 
 def in_form(asked: Iterable[Part], text: str, parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
-    """What to send for the answer ``text`` and ``parts``: both as they are, unless the question wants a form.
+    """Return the answer ``text`` and ``parts`` in the form that the question wants; unchanged if it wants none.
 
-    Words, or one piece of data without words, then become the result of the one call that is asked about. Data that
-    is in the form already, files, and answers to several calls at once are sent as they are: they say more than one
-    result can.
+    Text, or one piece of data without text, becomes the result of the one function call in the question. Data that
+    already has the form, files, and answers to several calls are not changed: one result cannot hold them.
     """
     wanted = [form for part in asked if isinstance(part, DataPart) and (form := _form(part)) is not None]
     if len(wanted) != 1:
@@ -234,7 +240,7 @@ def in_form(asked: Iterable[Part], text: str, parts: tuple[Part, ...]) -> tuple[
 
 
 def _form(part: DataPart) -> DataPart | None:
-    """The answer a part wants, its result left open; None if it is no question of a framework we know."""
+    """Return the answer that a part wants, without a result; None if the part is not of a framework that we know."""
     data = part.data
     if not isinstance(data, Mapping):
         return None
@@ -248,7 +254,7 @@ def _form(part: DataPart) -> DataPart | None:
 
 
 def _filled(form: DataPart, result: Any) -> DataPart:
-    """ADK takes an object for a result; words go into its member ``result``, as its own tools put them."""
+    """ADK takes an object for a result. Text goes into its member ``result``, as ADK's own tools do."""
     if "interruptResponse" in form.data:
         return DataPart(data={"interruptResponse": {**form.data["interruptResponse"], "response": result}})
     response = result if isinstance(result, Mapping) else {"result": result}

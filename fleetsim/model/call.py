@@ -1,7 +1,4 @@
-"""The operations of A2A and one frozen value per call and reply, free of any dialect.
-
-A call says in ``operation`` which one it is.
-"""
+"""The operations of A2A, and one frozen value per call and reply, independent of a dialect."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from fleetsim.model.task import JsonObject, Message, Task, TaskState
 
 
 class Operation(StrEnum):
-    """What can be asked of an agent (A2A 1.0 section 3.1)."""
+    """The operations of an agent (A2A 1.0 section 3.1)."""
 
     SEND = "send"
     STREAM = "stream"
@@ -37,9 +34,8 @@ STREAMING = frozenset({Operation.STREAM, Operation.SUBSCRIBE})
 class PushConfig(Struct, frozen=True, kw_only=True):
     """Where and how to deliver updates of a task.
 
-    ``token`` is the resolved secret of either shape (seed "Token parsing"). ``scheme`` and
-    ``credentials`` keep the structured form for those who need the exact scheme. ``events`` belongs to
-    the 0.1 dialect alone.
+    ``token`` is the secret in either shape (seed "Token parsing"). ``scheme`` and ``credentials`` keep the
+    structured form for callers who need the exact scheme. Only the 0.1 dialect has ``events``.
     """
 
     url: str
@@ -55,9 +51,9 @@ class PushConfig(Struct, frozen=True, kw_only=True):
 
 
 class SendMessage(Struct, frozen=True, kw_only=True):
-    """Send, or send and stream: ``operation`` says which.
+    """Send a message, or send it and stream, as ``operation`` says.
 
-    ``wait`` false asks for an answer at once, None leaves the agent's default.
+    ``wait`` false asks for an immediate reply; None means the agent's default.
     ``task_id`` is the client-chosen id of dialect 0.1; other dialects carry it inside the message.
     """
 

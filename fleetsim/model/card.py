@@ -8,7 +8,7 @@ from fleetsim.model.task import JsonObject
 
 
 class AgentInterface(Struct, frozen=True, kw_only=True):
-    """One address an agent can be called at. ``protocol_version`` is the text of the card, e.g. "0.3.0"."""
+    """One address of an agent. ``protocol_version`` is the text of the card, such as "0.3.0"."""
 
     url: str
     binding: str = "JSONRPC"
@@ -24,7 +24,7 @@ class AgentExtension(Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What the agent claims it can do; absent means no."""
+    """The abilities that the card declares; an absent one is false."""
 
     streaming: bool = False
     push_notifications: bool = False
@@ -46,10 +46,10 @@ class AgentSkill(Struct, frozen=True, kw_only=True):
 
 
 class AgentCard(Struct, frozen=True, kw_only=True):
-    """Who an agent is, where it is and what it offers.
+    """The name, the addresses and the skills of an agent.
 
-    ``interfaces`` are in the card's own order of preference. ``security_schemes`` and ``security`` keep
-    the 0.3 (OpenAPI) shape, into which the 1.0 form is read.
+    ``interfaces`` are in the card's order of preference. ``security_schemes`` and ``security`` have the 0.3 (OpenAPI)
+    shape; the 1.0 form is converted to it.
     """
 
     name: str
@@ -68,9 +68,9 @@ class AgentCard(Struct, frozen=True, kw_only=True):
     security: tuple[JsonObject, ...] = ()
 
     def skill(self, skill_id: str) -> AgentSkill | None:
-        """The skill of that id, if offered."""
+        """Return the skill with that id, or None."""
         return next((s for s in self.skills if s.skill_id == skill_id), None)
 
     def extension(self, uri: str) -> AgentExtension | None:
-        """The declaration of that extension, if there is one."""
+        """Return the declaration of that extension, or None."""
         return next((e for e in self.capabilities.extensions if e.uri == uri), None)

@@ -1,29 +1,29 @@
-"""Every error that may leave a package, and what each says about blame and what to do.
+"""The errors that a package may raise, with the blame and a hint of each.
 
 ::
 
     FleetsimError            .blame  .retryable  .hint
-      ConfigError            a file or flag a person wrote; says file:line and the nearest valid key
-      NoSharedInterface      the agent's card offers nothing that fleetsim speaks; nothing was sent
+      ConfigError            a wrong file or flag; names file:line and the nearest valid key
+      NoSharedInterface      the agent's card offers no dialect that fleetsim speaks; fleetsim sent no request
       UnknownTarget          no such agent or skill
       UnfitAnswer            an answer's data is not what the question's schema asks for
       NotAccepting           the hub cannot accept work now (disk full, shutting down)
         QuestionNotOpenYet   the question is being recorded; its answer is accepted in a moment
       InvalidMove            a state change the table does not allow
-      WireError              what arrived is not the protocol (bytes, JSON, shape)
-        EmptyStream          a stream was taken and ended without an event; the peer may have acted
+      WireError              the reply breaks the protocol (bytes, JSON, shape)
+        EmptyStream          a stream was opened and ended without an event; the peer may have acted
       LimitReached           a size, count or time limit, named
       BlockedAddress         the address policy refused a destination
       TransportError         the connection failed; ``sent`` says whether the peer may have acted
-        Unreachable          nothing was sent
+        Unreachable          the request was not sent
         TimedOut             a deadline passed
         ConnectionLost       the connection broke after bytes were sent
-      HttpRefused            an HTTP status instead of an answer
+      HttpRefused            an HTTP status without a JSON-RPC reply
         AuthRefused          401 or 403
       RpcError               a JSON-RPC error object; one subclass per code of the specification
 
-``sent`` decides what may be retried: work that cannot have started may be sent again, work that may
-have started may not (A2A 1.0 section 3.3.1 makes deduplication optional).
+``sent`` decides about retries: work that cannot have started may be sent again, work that may have started may not
+(A2A 1.0 section 3.3.1 makes deduplication optional).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any, ClassVar
 
 
 class Blame(StrEnum):
-    """Whose fault something was."""
+    """The party that caused a failure."""
 
     AGENT = "agent"
     CALLER = "caller"
@@ -43,7 +43,7 @@ class Blame(StrEnum):
 
 
 class FleetsimError(Exception):
-    """The root. ``str(error)`` is one line fit for a person; agent text in it is already neutralised."""
+    """The base class. ``str(error)`` is one line for a person; agent text in it is already neutralised."""
 
     blame: Blame = Blame.CALLER
     retryable: bool = False
@@ -54,9 +54,9 @@ class FleetsimError(Exception):
 
 
 class ConfigError(FleetsimError):
-    """A file, flag or variable a person wrote is wrong.
+    """A file, flag or variable is wrong.
 
-    Of a value in a file, ``path`` is its keys from the root, and ``said`` what is wrong without the place.
+    For a value in a file, ``path`` holds its keys from the root, and ``said`` the problem without the place.
     """
 
     path: tuple[str | int, ...] = ()
@@ -64,27 +64,27 @@ class ConfigError(FleetsimError):
 
 
 class NoSharedInterface(FleetsimError):
-    """An agent's card offers only bindings or versions of A2A that fleetsim does not speak. Nothing was sent."""
+    """The card offers only bindings or versions of A2A that fleetsim does not speak. fleetsim sent no request."""
 
     blame = Blame.NOBODY
 
 
 class UnknownTarget(FleetsimError):
-    """No agent of that name, or none that offers the skill."""
+    """No agent has that name, or no agent offers the skill."""
 
 
 class UnfitAnswer(FleetsimError):
-    """The data of an answer is not what the question's schema asks for."""
+    """The data of an answer does not fit the question's schema."""
 
 
 class NotAccepting(FleetsimError):
-    """New work is refused for now; nothing was recorded."""
+    """The hub refuses new work for now, and did not record the request."""
 
     retryable = True
 
 
 class QuestionNotOpenYet(NotAccepting):
-    """An answer to a question that is being recorded; it is accepted in a moment."""
+    """The question is still being recorded; the hub accepts the answer in a moment."""
 
 
 class InvalidMove(FleetsimError):
@@ -92,20 +92,22 @@ class InvalidMove(FleetsimError):
 
 
 class WireError(FleetsimError):
-    """The peer's bytes are not the protocol it claims."""
+    """The peer's reply breaks the protocol."""
 
     blame = Blame.AGENT
 
 
 class EmptyStream(WireError):
-    """The agent took the request, opened its stream and ended it without a single event. It may have acted."""
+    """The agent opened the stream and ended it without an event. It may have acted."""
 
-    def __init__(self, message: str = "the agent ended the stream without a word", *, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str = "the agent ended the stream without an event", *, hint: str | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
 
 
 class LimitReached(FleetsimError):
-    """A published limit was reached; the message names it and its unit."""
+    """A published limit was reached; the message names the limit and its unit."""
 
     blame = Blame.AGENT
 
@@ -126,7 +128,7 @@ class TransportError(FleetsimError):
 
 
 class Unreachable(TransportError):
-    """Refused, unresolved or failed before a byte of the request left."""
+    """The connection was refused, not resolved, or failed before a byte of the request was sent."""
 
     def __init__(self, message: str, *, sent: bool = False, hint: str | None = None) -> None:
         super().__init__(message, sent=sent, hint=hint)
@@ -147,7 +149,7 @@ class ConnectionLost(TransportError):
 
 
 class HttpRefused(FleetsimError):
-    """An HTTP status outside 2xx, with no JSON-RPC answer in it. ``said`` is one line about its body."""
+    """An HTTP status outside 2xx without a JSON-RPC reply. ``said`` is one line about its body."""
 
     blame = Blame.AGENT
 
@@ -162,15 +164,15 @@ class HttpRefused(FleetsimError):
 
     @property
     def sent(self) -> bool:
-        """Whether the agent may have acted: a 5xx other than 503 may hide a lost reply.
+        """Whether the agent may have acted.
 
-        A status that is no end of a request (101) or of no known class says nothing of what became of it.
+        A 5xx other than 503 may hide a lost reply. A status below 200 or in no known class does not tell.
         """
         return self.status < 200 or (self.status >= 500 and self.status != 503)
 
 
 class AuthRefused(HttpRefused):
-    """401 or 403: the credential is missing or wrong. ``why`` states which, without the address."""
+    """401 or 403: the credential is missing or wrong. ``why`` states which of them, without the address."""
 
     blame = Blame.CALLER
 
@@ -180,9 +182,9 @@ class AuthRefused(HttpRefused):
 
 
 class RpcError(FleetsimError):
-    """A JSON-RPC error object. ``code`` is the wire's number; ``data`` whatever came with it.
+    """A JSON-RPC error object. ``wire_code`` is the number that was received, ``data`` the member ``data``.
 
-    ``request_id`` is the id of the request that was refused, as far as it could be read.
+    ``request_id`` is the id of the refused request, or None if it could not be read.
     """
 
     blame = Blame.AGENT
@@ -217,19 +219,19 @@ class MethodNotFound(RpcError):
 
 
 class InvalidParams(RpcError):
-    """A parameter is missing, mistyped or refused (an unsafe webhook address is one)."""
+    """A parameter is missing, of the wrong type, or refused (for example an unsafe webhook address)."""
 
     code, title = -32602, "Invalid params"
 
 
 class InternalError(RpcError):
-    """The agent failed inside."""
+    """The agent had an internal failure."""
 
     code, title = -32603, "Internal error"
 
 
 class TaskNotFound(RpcError):
-    """No such task, or not yours (A2A 1.0 section 3.3.2)."""
+    """The task does not exist, or belongs to another caller (A2A 1.0 section 3.3.2)."""
 
     code, title = -32001, "Task not found"
 
@@ -247,25 +249,25 @@ class PushNotSupported(RpcError):
 
 
 class UnsupportedOperation(RpcError):
-    """Not possible in this state or by this agent."""
+    """The operation is not possible in this state or at this agent."""
 
     code, title = -32004, "Operation is not supported"
 
 
 class ContentTypeNotSupported(RpcError):
-    """A media type the agent does not take."""
+    """The agent does not accept the media type."""
 
     code, title = -32005, "Content type is not supported"
 
 
 class InvalidAgentResponse(RpcError):
-    """The agent's own answer was malformed."""
+    """The agent's own reply was malformed."""
 
     code, title = -32006, "Invalid agent response"
 
 
 class ExtendedCardNotConfigured(RpcError):
-    """There is no extended card."""
+    """The agent has no extended card."""
 
     code, title = -32007, "Extended agent card is not configured"
 
@@ -277,7 +279,7 @@ class ExtensionRequired(RpcError):
 
 
 class VersionNotSupported(RpcError):
-    """The A2A-Version asked for is not served (1.0 section 3.6.2)."""
+    """The agent does not serve the requested A2A-Version (1.0 section 3.6.2)."""
 
     code, title = -32009, "Protocol version is not supported"
 
@@ -301,4 +303,4 @@ RPC_ERRORS: dict[int, type[RpcError]] = {
         VersionNotSupported,
     )
 }
-"""The one error table: JSON-RPC code to class (A2A 0.3 section 8, 1.0 section 5.4)."""
+"""JSON-RPC code to class (A2A 0.3 section 8, 1.0 section 5.4)."""

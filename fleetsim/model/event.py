@@ -1,4 +1,4 @@
-"""What an agent can tell about a task, and the one fold that stream, poll and webhook share."""
+"""The events of a task, and the function ``fold`` that streams, polls and webhooks share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fleetsim.model.task import (
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """The whole task, as a poll, the first frame of a stream or an SDK's webhook gives it."""
+    """The whole task, from a poll, the first frame of a stream or an SDK's webhook."""
 
     task: Task
 
@@ -35,9 +35,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 class StatusUpdate(Struct, frozen=True, kw_only=True):
     """A move between states (A2A 1.0 section 4.2.1).
 
-    ``artifacts`` carries what a fleet webhook puts beside the status (seed "Push notifications"); ``lone`` says
-    that the news is of one artifact alone, so that the task may hold more than those.
-    ``final`` closes a 0.3 stream; 1.0 has no such field.
+    ``artifacts`` are those beside the status in a fleet webhook (seed "Push notifications"). With ``lone`` the event
+    is about one artifact, and the task may hold others. ``final`` closes a 0.3 stream; 1.0 has no such field.
     """
 
     task_id: str
@@ -50,7 +49,7 @@ class StatusUpdate(Struct, frozen=True, kw_only=True):
 
 
 class ArtifactUpdate(Struct, frozen=True, kw_only=True):
-    """A new artifact, or more of one (A2A 1.0 section 4.2.2)."""
+    """A new artifact, or more parts of an artifact (A2A 1.0 section 4.2.2)."""
 
     task_id: str
     context_id: str
@@ -70,7 +69,7 @@ if TYPE_CHECKING:
     TaskEvent: TypeAlias = Snapshot | StatusUpdate | ArtifactUpdate | DirectReply
 else:
 
-    class TaskEvent(ABC):  # noqa: B024 - nothing is to be implemented
+    class TaskEvent(ABC):  # noqa: B024 - it has no methods to implement
         """A class and not a union, as ``task.Part`` is."""
 
     for _kind in (Snapshot, StatusUpdate, ArtifactUpdate, DirectReply):
@@ -78,12 +77,12 @@ else:
 
 
 def fold(task: Task | None, event: TaskEvent) -> Task:
-    """Return the task after one event; every channel goes through here.
+    """Return the task after one event.
 
-    Applying the same snapshot or status twice changes nothing. A terminal task keeps its state, but
-    still takes in artifacts it lacked. Ids are taken from ``task`` once it has any.
+    A repeated snapshot or status does not change the task. A terminal task keeps its state, but still receives
+    artifacts that it did not have. The ids are those of ``task`` once it has any.
 
-    Of a task with many artifacts they are no tuple then (``plain``).
+    From ``MANY`` artifacts on, ``artifacts`` of the result is a sequence and not a tuple (see ``plain``).
     """
     match event:
         case Snapshot(task=seen):
@@ -94,7 +93,7 @@ def fold(task: Task | None, event: TaskEvent) -> Task:
                 base = _put(base, artifact)
             status = event.status
             if status.message is None and status.state is base.status.state is TaskState.WORKING:
-                status = replace(status, message=base.status.message)  # it may be older than what was said since
+                status = replace(status, message=base.status.message)  # the history may hold newer messages
             return _with_status(base, status)
         case ArtifactUpdate():
             base = task or _blank(event.task_id, event.context_id)
@@ -110,46 +109,46 @@ def _blank(task_id: str, context_id: str) -> Task:
 
 
 def _merge_snapshot(task: Task, seen: Task) -> Task:
-    """A snapshot is the truth about artifacts it has; it does not take away what a terminal task showed."""
-    kept = task
+    """The artifacts of a snapshot replace those of the task. Those of a terminal task are not removed."""
+    merged = task
     if seen.artifacts or task.status.state not in TERMINAL:
-        kept = replace(kept, artifacts=seen.artifacts or task.artifacts)
+        merged = replace(merged, artifacts=seen.artifacts or task.artifacts)
     if seen.history:
-        told = next(said_since(task.history), None) if task.terminal else None
-        lacks = told is not None and next(said_since(seen.history), None) is None
-        kept = replace(kept, history=(*seen.history, told) if told is not None and lacks else seen.history)
+        last = next(said_since(task.history), None) if task.terminal else None
+        lacks = last is not None and next(said_since(seen.history), None) is None
+        merged = replace(merged, history=(*seen.history, last) if last is not None and lacks else seen.history)
     if seen.metadata:
-        kept = replace(kept, metadata=seen.metadata)
-    return _with_status(replace(kept, context_id=seen.context_id or task.context_id), seen.status)
+        merged = replace(merged, metadata=seen.metadata)
+    return _with_status(replace(merged, context_id=seen.context_id or task.context_id), seen.status)
 
 
 def _with_status(task: Task, status: TaskStatus) -> Task:
-    """What a caller sees are samples: a terminal state stays, though a message may come late; all others follow."""
+    """Set the status. A terminal state does not change, but its message may arrive late."""
     old = task.status.state
     if old in TERMINAL and (status.state is not old or status.message is None):
         return task
-    told = task.status.message
+    message = task.status.message
     if (
-        told is not None
+        message is not None
         and status.message is None
         and status.state in TERMINAL
         and old not in INTERRUPTED
         and next(said_since(task.history), None) is None
     ):
-        task = replace(task, history=(*task.history, told))  # it may be all the agent ever says
+        task = replace(task, history=(*task.history, message))  # it may be the agent's only message
     return replace(task, status=status)
 
 
 MANY = 64
-"""From so many on, artifacts are kept in rows: each event would cost more than the one before."""
+"""A task with this many artifacts keeps them in rows: copying a tuple would make each event dearer than the last."""
 
 _ROW = 128
 
 
 class _ManyArtifacts(Sequence[Artifact]):
-    """Those of a task that has many. A value like the tuple of fewer, in rows: one more copies a row, not all of them.
+    """The artifacts of a task that has many. It behaves like a tuple; adding an artifact copies one row, not all.
 
-    ``places`` says where each id was seen first, in these or in others that grew out of the same.
+    ``places`` maps each id to its first place, in this sequence or in another one that shares its rows.
     """
 
     __slots__ = ("_count", "_rows", "places")
@@ -159,7 +158,7 @@ class _ManyArtifacts(Sequence[Artifact]):
 
     @classmethod
     def of(cls, artifacts: Sequence[Artifact]) -> _ManyArtifacts:
-        """The same, in rows."""
+        """Return the artifacts in rows."""
         if isinstance(artifacts, cls):
             return artifacts
         rows = tuple(tuple(artifacts[at : at + _ROW]) for at in range(0, len(artifacts), _ROW))
@@ -187,10 +186,10 @@ class _ManyArtifacts(Sequence[Artifact]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _ManyArtifacts | tuple) and tuple(self) == tuple(other)
 
-    __hash__ = None  # type: ignore[assignment]  # what artifacts carry has none either
+    __hash__ = None  # type: ignore[assignment]  # the metadata of artifacts has no hash either
 
     def with_one(self, artifact: Artifact, at: int | None) -> _ManyArtifacts:
-        """With this one in that place, or as the last."""
+        """Return a copy with the artifact at ``at``, or at the end if that is None."""
         if at is None:
             self.places[artifact.artifact_id] = self._count
         row, place = divmod(self._count if at is None else at, _ROW)
@@ -201,13 +200,13 @@ class _ManyArtifacts(Sequence[Artifact]):
 
 
 def plain(task: Task) -> Task:
-    """``task`` with its artifacts as a tuple, which they are unless it was folded and has many."""
+    """Return ``task`` with its artifacts as a tuple; ``fold`` gives a task with many artifacts another sequence."""
     artifacts: Sequence[Artifact] = task.artifacts
     return task if isinstance(artifacts, tuple) else replace(task, artifacts=tuple(artifacts))
 
 
 def _place(artifacts: Sequence[Artifact], artifact_id: str) -> int | None:
-    """Where the artifact of that id is, the first if there are two."""
+    """Return the index of the first artifact with that id."""
     if isinstance(artifacts, _ManyArtifacts):
         at = artifacts.places.get(artifact_id)
         if at is None or (at < len(artifacts) and artifacts[at].artifact_id == artifact_id):
@@ -219,7 +218,7 @@ def _place(artifacts: Sequence[Artifact], artifact_id: str) -> int | None:
 
 
 def _with_artifact(task: Task, artifact: Artifact, at: int | None) -> Task:
-    """It takes that place, or the last."""
+    """Put the artifact at ``at``, or at the end if that is None."""
     old: Sequence[Artifact] = task.artifacts
     if len(old) < MANY:
         return replace(task, artifacts=(*old, artifact) if at is None else (*old[:at], artifact, *old[at + 1 :]))
@@ -227,12 +226,12 @@ def _with_artifact(task: Task, artifact: Artifact, at: int | None) -> Task:
 
 
 def _put(task: Task, artifact: Artifact) -> Task:
-    """Replace the artifact of the same id, or add it at the end."""
+    """Replace the artifact with the same id, or add it at the end."""
     return _with_artifact(task, artifact, _place(task.artifacts, artifact.artifact_id))
 
 
 def _grow(task: Task, more: Artifact) -> Task:
-    """Append the parts of ``more``; adjoining text becomes one part, so that text stays linear in size."""
+    """Append the parts of ``more``. Adjacent texts become one part, so that text stays linear in size."""
     at = _place(task.artifacts, more.artifact_id)
     if at is None:
         return _with_artifact(task, more, None)
@@ -252,7 +251,7 @@ def _grow(task: Task, more: Artifact) -> Task:
 
 
 def _joined(last: TextPart, part: TextPart) -> TextPart:
-    """One text of two; what follows a text that was cut is left out with the rest of it."""
+    """Join two texts. After a text that was cut, the second is only counted."""
     if last.left_out:
         return replace(last, left_out=last.left_out + len(part.text) + part.left_out)
     return replace(last, text=last.text + part.text, left_out=part.left_out)
@@ -263,9 +262,9 @@ def _alike(last: TextPart, part: TextPart) -> bool:
 
 
 def bounded(task: Task, text_chars_max: int) -> Task:
-    """``task`` with at most so much text in its artifacts, and in its message; its parts count what was left out.
+    """Cut the text of the artifacts and of the message to ``text_chars_max`` each. Parts count the cut characters.
 
-    The history may hold twice that, the newest first: what was asked and what was answered.
+    The history may hold twice as much, for questions and answers; its newest messages come first.
     """
     left, artifacts, changed = text_chars_max, list(task.artifacts), False
     for at, artifact in enumerate(artifacts):
@@ -287,13 +286,13 @@ def bounded(task: Task, text_chars_max: int) -> Task:
 def fold_bounded(
     task: Task | None, event: TaskEvent, text_chars_max: int, chars: int | None = None
 ) -> tuple[Task, int | None]:
-    """``bounded`` after ``fold``, of a task that is ``bounded``, with ``chars`` as they are then.
+    """Apply ``fold`` and ``bounded`` to a bounded task. Return the task, and ``chars`` after the event.
 
-    ``chars`` is how much text the artifacts have at the most; None if that is not known, or some was left out. It is
-    counted along: to add up all artifacts at each event makes it dearer and dearer to follow a task of thousands.
+    ``chars`` is an upper bound of the characters in the artifacts; None if it is unknown or some text was cut. The
+    caller keeps it between events, because counting thousands of artifacts at each event would be slow.
 
-    Notes of the agent beside it (metadata of the task and its messages) are left out: they may be as large as an
-    answer. Only the cause that a hub gave for the end is kept.
+    The metadata of the task and of its messages is dropped, because it may be as large as an answer. Only the cause
+    that a hub gave for the end is kept.
     """
     task, more = fold(task, event), _more_chars(event)
     if task.metadata or task.status.message is not None or task.history:
@@ -308,16 +307,16 @@ def fold_bounded(
 def _without_notes(task: Task) -> Task:
     if task.metadata:
         task = replace(task, metadata={})
-    if (said := task.status.message) is not None and said.metadata:
-        kept = {CAUSE_KEY: told[:64]} if (told := cause_told(task)) else {}
-        task = replace(task, status=replace(task.status, message=replace(said, metadata=kept)))
+    if (message := task.status.message) is not None and message.metadata:
+        cause = {CAUSE_KEY: text[:64]} if (text := cause_told(task)) else {}
+        task = replace(task, status=replace(task.status, message=replace(message, metadata=cause)))
     if any(message.metadata for message in task.history):
         task = replace(task, history=tuple(replace(message, metadata={}) for message in task.history))
     return task
 
 
 def _more_chars(event: TaskEvent) -> int | None:
-    """How much text it adds to artifacts at the most; None if it may change all of the task."""
+    """Return the most characters that the event adds to artifacts; None if it may change the whole task."""
     match event:
         case ArtifactUpdate(artifact=artifact):
             return _chars(artifact)
@@ -329,7 +328,7 @@ def _more_chars(event: TaskEvent) -> int | None:
 
 
 def _chars(artifact: Artifact) -> int | None:
-    """Characters of its text and of the line between it and the next, None if some of it was left out."""
+    """Count the characters of the text and of the line break after it; None if some text was cut."""
     chars = 1
     for part in artifact.parts:
         if isinstance(part, TextPart):
@@ -341,20 +340,20 @@ def _chars(artifact: Artifact) -> int | None:
 
 def _bounded_message(task: Task, text_chars_max: int) -> Task:
     message = task.status.message
-    if message is None or (said := _cut(message.parts, text_chars_max)[0]) is message.parts:
+    if message is None or (cut := _cut(message.parts, text_chars_max)[0]) is message.parts:
         return task
-    return replace(task, status=replace(task.status, message=replace(message, parts=said)))
+    return replace(task, status=replace(task.status, message=replace(message, parts=cut)))
 
 
 def _cut(parts: tuple[Part, ...], left: int) -> tuple[tuple[Part, ...], int]:
-    """The parts with at most ``left`` characters of text, the very same ones if they have no more; and what is left."""
+    """Cut the parts to ``left`` characters of text, and return the rest of ``left``. Uncut parts stay the same tuple"""
     if len(parts) == 1 and isinstance(part := parts[0], TextPart) and len(part.text) <= left:
         return parts, 0 if part.left_out else left - len(part.text)
-    kept = list(parts)
+    cut = list(parts)
     for at, part in enumerate(parts):
         if not isinstance(part, TextPart):
             continue
         if len(part.text) > left:
-            kept[at] = replace(part, text=part.text[:left], left_out=part.left_out + len(part.text) - left)
+            cut[at] = replace(part, text=part.text[:left], left_out=part.left_out + len(part.text) - left)
         left = 0 if part.left_out else max(left - len(part.text), 0)
-    return (parts if all(new is old for new, old in zip(kept, parts, strict=True)) else tuple(kept)), left
+    return (parts if all(new is old for new, old in zip(cut, parts, strict=True)) else tuple(cut)), left

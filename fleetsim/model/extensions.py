@@ -35,7 +35,7 @@ WORLDSTATE_DELTA_TYPE = "application/vnd.protolabs.worldstate-delta+json"
 WORLDSTATE_DELTA_TYPES = (WORLDSTATE_DELTA_TYPE, "application/vnd.protolabs.worldstate-delta-v1+json")
 
 PAYLOAD_TYPES = frozenset({COST_TYPE, COST, CONFIDENCE_TYPE, CONFIDENCE, *WORLDSTATE_DELTA_TYPES, WORLDSTATE_DELTA})
-"""What a data part names itself when it is a payload that ``read_extras`` reads."""
+"""Media types of the data parts that ``read_extras`` reads."""
 
 TOKENS_MAX = 10**12
 COST_USD_MAX = 1e6
@@ -48,7 +48,7 @@ TEXT_MAX = 2_000
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """Tokens a task used."""
+    """The tokens that a task used."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -57,7 +57,7 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """cost-v1: what a task used and, if the agent knows, what it cost in US dollars."""
+    """cost-v1: the tokens of a task and, if the agent knows it, the cost in US dollars."""
 
     usage: Usage
     duration_ms: int | None = None
@@ -84,7 +84,7 @@ class EffectDelta(Struct, frozen=True, kw_only=True):
 
 
 class DeclaredEffect(Struct, frozen=True, kw_only=True):
-    """effect-domain-v1: a change that a skill promises. ``delta``: by how much; ``confidence``: how surely, 0 to 1."""
+    """effect-domain-v1: a change that a skill promises. ``delta`` is its size, ``confidence`` its certainty, 0 to 1."""
 
     domain: str
     path: str
@@ -107,11 +107,10 @@ class Extras(Struct, frozen=True, kw_only=True):
 
 
 def read_extras(task: Task) -> Extras:
-    """Collect the payloads of a task's artifacts; malformed ones are left out.
+    """Collect the payloads of a task's artifacts; malformed ones are skipped.
 
-    ``deltas_left_out`` counts those beyond ``DELTAS_MAX``, which are not kept.
-
-    A payload is a task's total: the last of a kind counts, and reading twice changes nothing.
+    ``deltas_left_out`` counts the deltas beyond ``DELTAS_MAX``, which are dropped. A payload describes the whole task,
+    so the last one of a kind counts.
     """
     cost: Cost | None = None
     confidence: Confidence | None = None
@@ -127,12 +126,12 @@ def read_extras(task: Task) -> Extras:
             beyond += max(0, len(listed) - DELTAS_MAX) if isinstance(listed, list) else 0
             for at, delta in enumerate(_deltas(data)):
                 deltas[f"{artifact_id}/{at}/{delta}"] = delta
-    kept = tuple(deltas.values())[:DELTAS_MAX]
-    return Extras(cost=cost, confidence=confidence, deltas=kept, deltas_left_out=beyond + len(deltas) - len(kept))
+    first = tuple(deltas.values())[:DELTAS_MAX]
+    return Extras(cost=cost, confidence=confidence, deltas=first, deltas_left_out=beyond + len(deltas) - len(first))
 
 
 def is_payload(part: Part) -> bool:
-    """Whether a part is an extension's payload, and no data of the user's."""
+    """Whether a part is the payload of an extension, and not the user's data."""
     return isinstance(part, DataPart) and isinstance(part.data, Mapping) and _type_of(part) in PAYLOAD_TYPES
 
 
@@ -212,8 +211,8 @@ def _confidence(data: Mapping[str, Any]) -> Confidence | None:
 
 def _deltas(data: Mapping[str, Any]) -> Iterator[EffectDelta]:
     """Both shapes in use: ``{deltas: [...]}`` and one flat delta."""
-    found = data.get("deltas", [data])
-    for item in found[:DELTAS_MAX] if isinstance(found, list) else []:
+    listed = data.get("deltas", [data])
+    for item in listed[:DELTAS_MAX] if isinstance(listed, list) else []:
         if not isinstance(item, Mapping):
             continue
         domain, path, op = item.get("domain"), item.get("path"), item.get("op")
@@ -224,7 +223,7 @@ def _deltas(data: Mapping[str, Any]) -> Iterator[EffectDelta]:
 
 
 def declared(card: AgentCard, uri: str, skill: str) -> Mapping[str, Any] | None:
-    """What the card declares for one skill under an extension's ``params.skills``."""
+    """Return the card's declaration for one skill under an extension's ``params.skills``."""
     extension = card.extension(uri)
     skills = extension.params.get("skills") if extension else None
     entry = skills.get(skill) if isinstance(skills, Mapping) else None
@@ -232,16 +231,16 @@ def declared(card: AgentCard, uri: str, skill: str) -> Mapping[str, Any] | None:
 
 
 def declared_effects(card: AgentCard | None, skill: str) -> tuple[DeclaredEffect, ...] | None:
-    """The first effects that the card declares for one skill; None if it declares no list of them."""
+    """Return the first ``EFFECTS_MAX`` effects that the card declares for one skill; None if it has no list of them."""
     entry = declared(card, EFFECT_DOMAIN, skill) if card else None
     listed = entry.get("effects") if entry else None
     if not isinstance(listed, list):
         return None
-    found = []
+    effects = []
     for item in listed[:EFFECTS_MAX]:
         match item:
             case {"domain": str(domain), "path": str(path)}:
-                found.append(
+                effects.append(
                     DeclaredEffect(
                         domain=domain[:EFFECT_CHARS_MAX],
                         path=path[:EFFECT_CHARS_MAX],
@@ -249,7 +248,7 @@ def declared_effects(card: AgentCard | None, skill: str) -> tuple[DeclaredEffect
                         confidence=_number(item.get("confidence"), 0, 1),
                     )
                 )
-    return tuple(found)
+    return tuple(effects)
 
 
 # ------------------------------------------------------------------ declarations of a card about a skill
@@ -260,7 +259,7 @@ SKILLS_READ_MAX = 500
 
 
 class HitlMode(StrEnum):
-    """How much a skill involves a person (hitl-mode-v1), the least strict first."""
+    """The part of a person in a skill (hitl-mode-v1), the least strict mode first."""
 
     AUTONOMOUS = "autonomous"
     NOTIFICATION = "notification"
@@ -274,7 +273,7 @@ PERSON_ONLY = frozenset({HitlMode.GATED, HitlMode.COMPOUND})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitlRule:
-    """The human part of one skill, as its card declares it; ``veto_window_s`` in seconds."""
+    """The card's rule about people for one skill; ``veto_window_s`` in seconds."""
 
     mode: HitlMode
     veto_window_s: float = VETO_WINDOW_S
@@ -299,9 +298,9 @@ class PromisedEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillPolicy:
-    """One skill as its agent's card described it when the work was dispatched; later cards change new work only.
+    """The card's declarations for one skill at the time of dispatch. A later card affects only new work.
 
-    ``effects`` is None without a declaration. ``any_skill``: the agent chooses the skill itself, so the declarations of
+    ``effects`` is None without a declaration. With ``any_skill`` the agent chooses the skill, so the declarations of
     all its skills count together.
     """
 
@@ -311,30 +310,30 @@ class SkillPolicy:
 
 
 def read_declared(card: AgentCard | None, skill: str | None) -> SkillPolicy:
-    """The declarations of a card about a skill, bounded; malformed ones are ignored.
+    """Read a card's declarations for a skill, with limits; malformed ones are ignored.
 
-    Without a skill the strictest rule of the card's skills counts, and every effect one of them promises.
+    Without a skill the strictest rule of the card's skills counts, and the promised effects of all of them.
     """
     if skill is not None:
-        found = declared_effects(card, skill)
-        return SkillPolicy(hitl=read_hitl(card, skill), effects=None if found is None else _promised(found))
+        one = declared_effects(card, skill)
+        return SkillPolicy(hitl=read_hitl(card, skill), effects=None if one is None else _promised(one))
     rules = [rule for name in _declared_skills(card, HITL_MODE) if (rule := read_hitl(card, name)) is not None]
     declaring = [
-        found for name in _declared_skills(card, EFFECT_DOMAIN) if (found := declared_effects(card, name)) is not None
+        one for name in _declared_skills(card, EFFECT_DOMAIN) if (one := declared_effects(card, name)) is not None
     ]
     effects = _promised(chain.from_iterable(declaring))[:EFFECTS_MAX] if declaring else None
     return SkillPolicy(hitl=_strictest(rules), effects=effects, any_skill=True)
 
 
 def _declared_skills(card: AgentCard | None, uri: str) -> list[str]:
-    """The skills that an extension has a declaration about, listed on the card or not."""
+    """Return the skills in an extension's declarations, whether the card lists them or not."""
     extension = card.extension(uri) if card else None
     skills = extension.params.get("skills") if extension else None
     return list(skills)[:SKILLS_READ_MAX] if isinstance(skills, Mapping) else []
 
 
 def _strictest(rules: Sequence[HitlRule]) -> HitlRule | None:
-    """The strictest mode, the longest window of that mode, and the operator if any rule asks for one."""
+    """Combine rules: the strictest mode, the longest window of that mode, and the operator if any rule asks for one."""
     if not rules:
         return None
     strictness = list(HitlMode).index
@@ -347,7 +346,7 @@ def _strictest(rules: Sequence[HitlRule]) -> HitlRule | None:
 
 
 def read_hitl(card: AgentCard | None, skill: str) -> HitlRule | None:
-    """The hitl-mode-v1 rule for a skill, or None; unknown modes and invalid numbers are ignored."""
+    """Return the hitl-mode-v1 rule for a skill, or None; unknown modes and invalid numbers are ignored."""
     entry = declared(card, HITL_MODE, skill) if card else None
     mode = entry.get("mode") if entry is not None else None
     if entry is None or not isinstance(mode, str) or mode not in set(HitlMode):
@@ -361,58 +360,58 @@ def read_hitl(card: AgentCard | None, skill: str) -> HitlRule | None:
     )
 
 
-def _promised(found: Iterable[DeclaredEffect]) -> tuple[PromisedEffect, ...]:
-    return tuple(sorted({PromisedEffect(one.domain, one.path) for one in found}))
+def _promised(declarations: Iterable[DeclaredEffect]) -> tuple[PromisedEffect, ...]:
+    return tuple(sorted({PromisedEffect(one.domain, one.path) for one in declarations}))
 
 
-# ------------------------------------------------------------------ hubs behind hubs: no work in a circle
+# ------------------------------------------------------------------ hubs that call hubs, without a circle
 
 HUBS_MAX = 4
-"""The most hubs that a request may come through; the next one refuses it."""
+"""The most hubs that a request may pass; the next one refuses it."""
 
 HUBS_HEADER = "X-Fleetsim-Hubs"
 HUBS_KEY = "fleetsim.hubs"
-"""In a message's metadata, for agents between hubs that pass metadata on and not headers."""
+"""Metadata key of a message, for agents between hubs that forward metadata but not headers."""
 
 CAUSE_KEY = "fleetsim.cause"
-"""In the metadata of a final status: why a hub ended the task so, if the request itself is wrong."""
+"""Metadata key of a final status: the cause, set by a hub if the request itself is wrong."""
 
 HUB_EXTENSION = "urn:fleetsim:hub-v1"
-"""On the card of a hub; its parameter ``hub`` is the hub's id."""
+"""Extension on the card of a hub; its parameter ``hub`` is the hub's id."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def hubs_of(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """The ids of the hubs that the metadata names, in order. Raises ValueError for anything else than ids."""
+    """Return the ids of the hubs in the metadata, in order. Raises ValueError if the value is not a list of ids."""
     return _ids(metadata.get(HUBS_KEY, ()), HUBS_KEY)
 
 
 def hubs_in(header: str | None) -> tuple[str, ...]:
-    """The same by the header. Raises ValueError."""
+    """Return the ids of the hubs in the header, in order. Raises ValueError if it is not a list of ids."""
     return _ids([] if not header else [one.strip() for one in header.split(",")], HUBS_HEADER)
 
 
-def _ids(told: object, where: str) -> tuple[str, ...]:
-    if not isinstance(told, list | tuple) or not all(isinstance(one, str) and _ID.fullmatch(one) for one in told):
+def _ids(ids: object, where: str) -> tuple[str, ...]:
+    if not isinstance(ids, list | tuple) or not all(isinstance(one, str) and _ID.fullmatch(one) for one in ids):
         raise ValueError(f"{where} is a list of hubs' ids")
-    return tuple(told)
+    return tuple(ids)
 
 
 def hub_extension(hub_id: str) -> AgentExtension:
-    """What the card of a hub says about it."""
+    """Return the extension that marks the card of a hub."""
     return AgentExtension(uri=HUB_EXTENSION, params={"hub": hub_id})
 
 
 def hub_of(card: AgentCard | None) -> str:
-    """The id of the hub whose card this is; empty for any other agent."""
+    """Return the id of the hub with this card; empty for any other agent."""
     extensions = card.capabilities.extensions if card is not None else ()
-    found = next((one.params.get("hub") for one in extensions if one.uri == HUB_EXTENSION and one.params), "")
-    return found if isinstance(found, str) else ""
+    hub_id = next((one.params.get("hub") for one in extensions if one.uri == HUB_EXTENSION and one.params), "")
+    return hub_id if isinstance(hub_id, str) else ""
 
 
 def cause_told(task: Task | None) -> str:
-    """The cause that a hub gave for the end of a task; empty if it gave none."""
+    """Return the cause that a hub gave for the end of a task; empty if it gave none."""
     message = task.status.message if task is not None else None
-    told = message.metadata.get(CAUSE_KEY, "") if message is not None else ""
-    return told if isinstance(told, str) else ""
+    cause = message.metadata.get(CAUSE_KEY, "") if message is not None else ""
+    return cause if isinstance(cause, str) else ""

@@ -1,7 +1,7 @@
-"""How much one message or outcome may hold, and the limits on the wire that follow from it.
+"""The limits of a message or outcome, and the limits on the wire that follow from them.
 
-Two numbers are chosen; the rest is arithmetic, so that whatever keeps to the two fits through every door:
-the API's body, an agent's answer, an event of a stream, a webhook, a row of the ledger.
+``TEXT_CHARS_MAX`` and ``PARTS_BYTES_MAX`` are chosen; the others are computed. A message within these two limits
+therefore fits into a body of the API, a reply, an event of a stream, a webhook and a row of the ledger.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ KIB = 1024
 MIB = 1024 * KIB
 
 TEXT_CHARS_MAX = MIB
-"""Characters of one prompt, answer, question or outcome. Input past it is refused; an agent's text says so."""
+"""Characters of one prompt, answer, question or outcome. Longer input is refused; an agent's longer text is cut."""
 
 PARTS_BYTES_MAX = 8 * MIB
 """Decoded bytes of all files, and bytes of all data as ASCII JSON, of one message or outcome."""
 
 PREFIX_CHARS_MIN = 4
-"""So much of an id is wanted at least, as git does: less would name something else tomorrow."""
+"""The shortest prefix of an id, as in git: a shorter one would soon match another id."""
 
 EXCERPT_CHARS_MAX = 4_000
-"""Characters of a text in an event or in a listing, where ``truncated`` and ``textChars`` say what is missing."""
+"""Characters of a text in an event or a list; ``truncated`` and ``textChars`` tell how much was cut."""
 
 CHARACTER_BYTES_WORST = 12
 """A character beyond U+FFFF as JSON escapes a surrogate pair: ``\\ud83d\\ude00``."""
 
 ENVELOPE_BYTES = 256 * KIB
-"""What may be around text and parts: ids, states, metadata, names."""
+"""Bytes for all but text and parts: ids, states, metadata, names."""
 
 
 def wire_bytes(text_chars: int, parts_bytes: int = PARTS_BYTES_MAX) -> int:
-    """Bytes of a JSON document with so much text, escaped as badly as can be, and so much base64 or data."""
+    """Return the most bytes of a JSON document with this text, escaped at worst, and these parts as base64 or data."""
     return CHARACTER_BYTES_WORST * text_chars + -(-parts_bytes // 3) * 4 + ENVELOPE_BYTES
 
 
@@ -42,23 +42,23 @@ WIRE_BYTES_MAX = wire_bytes(TEXT_CHARS_MAX)
 """Bytes of one API body, agent's answer, event of a stream or webhook."""
 
 VALUES_MAX = 100_000
-"""Values in one such document, counted before the first of them is built: what it may cost as objects in memory."""
+"""Values in one document, counted before it is parsed. The limit bounds the memory of the parsed objects."""
 
 CONTAINERS_MAX = 25_000
-"""Arrays and objects among them: one costs as much time as twenty numbers."""
+"""Arrays and objects in one document: each takes as much time as twenty numbers."""
 
 DEPTH_MAX = 64
 """Deepest nesting of arrays and objects read from a peer."""
 
 LARGE_JSON_BYTES = 64 * KIB
-"""A larger document is parsed only when its sender has paid for earlier work; a smaller one takes a millisecond."""
+"""A larger document waits until its sender's earlier work is paid for; a smaller one takes at most a millisecond."""
 
 ROW_BYTES_MAX = 4 * WIRE_BYTES_MAX
 """Bytes of one row on disk: the request, and the task with its artifacts, message and history."""
 
 
 class TooMuch(LimitReached):
-    """What was to be sent is more than a limit allows; nothing was accepted or sent."""
+    """The input exceeds a limit; it was not accepted or sent."""
 
     blame = Blame.CALLER
 
@@ -79,15 +79,15 @@ def check_text(text: str, what: str, text_chars_max: int = TEXT_CHARS_MAX) -> No
 def shown_text(
     text: str, *, name: str = "text", chars: int = 0, chars_max: int = EXCERPT_CHARS_MAX
 ) -> Mapping[str, Any]:
-    """``text`` under ``name``, at most ``chars_max`` of it, and whether and of how many characters it is a part.
+    """Return the first ``chars_max`` characters of ``text`` as ``name``, with ``truncated`` and ``textChars``.
 
-    ``chars`` is how many there were before anything was left out, if that is known to be more.
+    ``chars`` is the length before an earlier cut, if it is larger.
     """
     whole = max(chars, len(text))
     return {name: text[:chars_max], "truncated": whole > min(len(text), chars_max), "textChars": whole}
 
 
 def excerpt(text: str, *, name: str = "text", chars: int = 0) -> Mapping[str, Any]:
-    """As ``shown_text`` for an event, where a text that is whole stands by itself."""
+    """Return ``shown_text`` for an event; without ``truncated`` and ``textChars`` if the text is whole."""
     shown = shown_text(text, name=name, chars=chars)
     return shown if shown["truncated"] else {name: text}

@@ -1,6 +1,6 @@
-"""Files and data beside a text: what a message or a task holds of them, how large they are, how many are kept.
+"""Files and data of a message or task: their size, and how many are kept.
 
-Content is measured and bounded here and never fetched or written: a file given by address stays an address.
+Content is measured and limited here. It is never fetched or written: a file with an address keeps the address.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fleetsim.model.task import DataPart, FilePart, JsonObject, Part, Task, Text
 from fleetsim.model.text import one_line
 
 PARTS_MAX = 256
-"""How many files and data of one message or task are taken."""
+"""The most files and data of one message or task."""
 
 LISTED_MAX = 32
-"""How many parts an event or a row of a list names; beside them stands how many there are."""
+"""The most parts in an event or a row of a list; their total stands next to them."""
 
 _SHOWN_MAX = 200
 
@@ -31,15 +31,15 @@ _NAME_CHARS_MAX = 1_024
 
 
 class TooManyParts(TooMuch):
-    """A message carries more files and data than ``parts_max`` or ``parts_bytes_max`` allows."""
+    """A message has more files and data than ``parts_max`` or ``parts_bytes_max`` allows."""
 
 
 class ListedPart(Struct, frozen=True, kw_only=True):
-    """One file or piece of data, with its content unless that is too much (``truncated``) or only listed.
+    """One file or piece of data. Its content is missing if it is too large (``truncated``) or in a list.
 
-    ``kind`` is ``file`` or ``data``. ``index`` counts from 1 over both. A file has ``raw`` (base64 as on the wire)
-    or ``uri``, which nobody fetches unasked; ``size_bytes`` is the decoded size, None for a file given by address.
-    ``artifact_id`` is empty for a part of the agent's last message.
+    ``kind`` is ``file`` or ``data``. ``index`` counts files and data together, from 1. A file has ``raw`` (base64 as
+    on the wire) or ``uri``, which fleetsim does not fetch on its own. ``size_bytes`` is the decoded size; None for a
+    file with an address. ``artifact_id`` is empty for a part of the agent's last message.
     """
 
     index: int
@@ -56,20 +56,20 @@ class ListedPart(Struct, frozen=True, kw_only=True):
     truncated: bool = False
 
     def __str__(self) -> str:
-        """``file 1: report.pdf, application/pdf, 48,211 bytes``, harmless on one line."""
-        said = [self.name or self.artifact_name or "", self.media_type or ""]
-        said = [one_line(text, 100) for text in said if text]
+        """One neutralised line, such as ``file 1: report.pdf, application/pdf, 48,211 bytes``."""
+        words = [self.name or self.artifact_name or "", self.media_type or ""]
+        words = [one_line(text, 100) for text in words if text]
         if self.size_bytes is not None:
-            said.append(f"{self.size_bytes:,} bytes")
+            words.append(f"{self.size_bytes:,} bytes")
         if self.uri is not None:
-            said.append(f"at {one_line(self.uri, 300)}")
+            words.append(f"at {one_line(self.uri, 300)}")
         if self.truncated:
-            said.append("too large to be kept")
-        return f"{self.kind} {self.index}: {', '.join(said)}"
+            words.append("too large to be kept")
+        return f"{self.kind} {self.index}: {', '.join(words)}"
 
     @property
     def part(self) -> FilePart | DataPart:
-        """The part as it came; without content if that was not kept."""
+        """The part as received; without content if that was not kept."""
         if self.kind == "data":
             return DataPart(data=self.data, media_type=self.media_type, metadata=self.metadata)
         return FilePart(
@@ -78,7 +78,7 @@ class ListedPart(Struct, frozen=True, kw_only=True):
 
 
 def content_of(raw: str) -> bytes:
-    """The bytes of base64 text: either alphabet, padded or not, broken into lines or not. Raises ValueError."""
+    """Decode base64 of either alphabet, with or without padding and line breaks. Raises ValueError."""
     packed = "".join(raw.split()).replace("-", "+").replace("_", "/").rstrip("=")
     try:
         return base64.b64decode(packed + "=" * (-len(packed) % 4), validate=True)
@@ -87,9 +87,9 @@ def content_of(raw: str) -> bytes:
 
 
 def size_of(part: Part) -> int:
-    """The decoded bytes of a file's content, the bytes of text and data as ASCII JSON; an address has none.
+    """Return the decoded bytes of a file, or the bytes of text and data as ASCII JSON. A file with an address has 0.
 
-    Raises ConfigError for data that JSON has no form for.
+    Raises ConfigError for data that JSON cannot represent.
     """
     match part:
         case TextPart(text=text):
@@ -101,12 +101,12 @@ def size_of(part: Part) -> int:
 
 
 def require_parts(parts: Iterable[Part], metadata: JsonObject) -> None:
-    """Refuse what one message may not carry, before anything is accepted or sent.
+    """Check the parts and metadata of a message before it is accepted or sent.
 
     Raises:
         TooManyParts: more than ``PARTS_MAX`` parts, or more than ``PARTS_BYTES_MAX`` bytes of files, data and
             metadata, decoded, together.
-        ConfigError: data or metadata that JSON has no form for.
+        ConfigError: JSON cannot represent the data or metadata.
     """
     parts = tuple(parts)
     if len(parts) > PARTS_MAX:
@@ -120,7 +120,7 @@ def require_parts(parts: Iterable[Part], metadata: JsonObject) -> None:
 
 
 def _weight(part: Part) -> int:
-    """What a part counts against ``PARTS_BYTES_MAX``: its content, and what an agent may say about it at any length."""
+    """Return the bytes that count against ``PARTS_BYTES_MAX``: the content, names, media type and metadata."""
     about: list[Any] = [part.media_type, dict(part.metadata)] if part.media_type or part.metadata else []
     if isinstance(part, FilePart):
         about += [text for text in (part.filename, part.uri) if text]
@@ -141,16 +141,16 @@ def _plain(value: Any) -> Any:
 
 
 def answer_parts(task: Task) -> tuple[tuple[ListedPart, ...], int]:
-    """The files and data an agent answered with, in order, and how many there are in all.
+    """Return the files and data of an agent's answer, in order, and their total.
 
-    They are the parts of its artifacts, then those of its last message. Payloads of extensions are left out:
-    cost, confidence and effects are read, not downloaded. At most ``PARTS_MAX`` are listed, and in order as many
-    keep their content as fit in ``PARTS_BYTES_MAX``; the others are ``truncated``.
+    They are the parts of the artifacts, then those of the last message. Payloads of extensions (cost, confidence,
+    effects) are skipped. At most ``PARTS_MAX`` are listed. Content is kept in order while it fits into
+    ``PARTS_BYTES_MAX``; the other parts are ``truncated``.
     """
-    found = list(_answered(task))
+    answered = list(_answered(task))
     listed: list[ListedPart] = []
     left = PARTS_BYTES_MAX
-    for artifact_id, artifact_name, part in found[:PARTS_MAX]:
+    for artifact_id, artifact_name, part in answered[:PARTS_MAX]:
         weight = _weight(part)
         one = listed_part(part, len(listed) + 1, artifact_id=artifact_id, artifact_name=artifact_name)
         if weight > left:
@@ -158,33 +158,33 @@ def answer_parts(task: Task) -> tuple[tuple[ListedPart, ...], int]:
         else:
             left -= weight
             listed.append(one)
-    return tuple(listed), len(found)
+    return tuple(listed), len(answered)
 
 
 def _answered(task: Task) -> Iterator[tuple[str, str | None, FilePart | DataPart]]:
-    """(artifact id, artifact name, part), the parts of messages without an artifact."""
+    """Yield (artifact id, artifact name, part). Parts of messages have no artifact."""
     for artifact in task.artifacts:
         for part in artifact.parts:
             if not isinstance(part, TextPart) and not is_payload(part):
                 yield artifact.artifact_id, artifact.name, part
-    said = task.status.message
-    if said is None and not task.artifacts and task.terminal:
-        said = next(said_since(task.history), None)
-    for part in said.parts if said is not None else ():
+    message = task.status.message
+    if message is None and not task.artifacts and task.terminal:
+        message = next(said_since(task.history), None)
+    for part in message.parts if message is not None else ():
         if not isinstance(part, TextPart) and not is_payload(part):
             yield "", None, part
 
 
 def listed_parts(parts: Iterable[Part]) -> tuple[ListedPart, ...]:
-    """The files and data of a message we send."""
-    found = [part for part in parts if not isinstance(part, TextPart)]
-    return tuple(listed_part(part, at) for at, part in enumerate(found, 1))
+    """Return the files and data of a message that we send."""
+    others = [part for part in parts if not isinstance(part, TextPart)]
+    return tuple(listed_part(part, at) for at, part in enumerate(others, 1))
 
 
 def listed_part(
     part: FilePart | DataPart, index: int, *, artifact_id: str = "", artifact_name: str | None = None
 ) -> ListedPart:
-    """A part as it is listed, content included."""
+    """Return a part with its content as a ``ListedPart``."""
     file = part if isinstance(part, FilePart) else None
     return ListedPart(
         index=index,
@@ -206,7 +206,7 @@ def _short(name: str | None) -> str | None:
 
 
 def without_content(part: ListedPart, *, truncated: bool | None = None) -> ListedPart:
-    """The same part, listed only."""
+    """Return a copy of the part without content."""
     return ListedPart(
         index=part.index,
         kind=part.kind,
@@ -221,7 +221,7 @@ def without_content(part: ListedPart, *, truncated: bool | None = None) -> Liste
 
 
 def noted(parts: Sequence[ListedPart]) -> tuple[ListedPart, ...]:
-    """The first of them as events and lists tell of them: without content, names cut to what a list can show."""
+    """Return the first ``LISTED_MAX`` parts for events and lists: without content, with shortened names."""
     return tuple(
         ListedPart(
             index=part.index,

@@ -1,8 +1,8 @@
-"""JSON Schemas that agents send with their questions: whether a value fits, told in sentences.
+"""Check a value against a JSON Schema that an agent sent with its question. The keywords are those of 2020-12.
 
-A schema is an agent's, so it is hostile: nothing is fetched (a ``$ref`` must be local), no ``pattern`` is run, and
-the work is bounded. What is not understood, not local or too much asks for nothing: the agent judges the answer in
-any case, and its schema must not keep a person from giving one. Keywords are those of JSON Schema 2020-12.
+A schema comes from an agent, so it may be hostile: the check does not fetch a ``$ref``, does not run a ``pattern``,
+and limits its work. It accepts a value where it does not understand the schema, or where the schema needs too much
+work. The agent judges the answer in any case, and its schema must not prevent a person from answering.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeGuard
 from fleetsim.model.text import one_line
 
 STEPS_MAX = 20_000
-"""Schemas held against values, in one check; past it nothing more is asked for."""
+"""The most comparisons in one check. A schema that needs more accepts every value."""
 
 DEPTH_MAX = 64
 PROBLEMS_MAX = 5
@@ -34,20 +34,20 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 class _TooMuch(Exception):
-    """The schema asks for more work than is done for it."""
+    """The schema needs more work than the limits allow."""
 
 
 def problems(value: Any, schema: Schema) -> tuple[str, ...]:
-    """Why ``value`` does not fit ``schema``, the first few reasons in words; empty if it does, or nobody can say."""
-    found: list[str] = []
+    """Return up to ``PROBLEMS_MAX`` reasons why ``value`` does not fit; empty if it fits or cannot be checked."""
+    reasons: list[str] = []
     try:
         for why in _Check(schema).holds(value, schema, "", 0):
-            found.append(why)
-            if len(found) == PROBLEMS_MAX:
+            reasons.append(why)
+            if len(reasons) == PROBLEMS_MAX:
                 break
     except (_TooMuch, RecursionError, ArithmeticError):
         return ()
-    return tuple(found)
+    return tuple(reasons)
 
 
 class _Check:
@@ -58,19 +58,19 @@ class _Check:
         self._steps = 0
 
     def holds(self, value: Any, schema: Any, at: str, depth: int) -> Iterator[str]:
-        """What is wrong with ``value``, which stands at ``at``. Raises _TooMuch."""
+        """Yield the problems of ``value`` at the place ``at``. Raises _TooMuch."""
         self._steps += 1
         if self._steps > STEPS_MAX or depth > DEPTH_MAX:
             raise _TooMuch
         if schema is False:
-            yield _said(at, "is not wanted")
+            yield _sentence(at, "is not allowed")
         if not isinstance(schema, Mapping):
             return
         if isinstance(reference := schema.get("$ref"), str):
             yield from self.holds(value, self._local(reference), at, depth + 1)
         kinds = _known_types(schema.get("type"))
         if kinds and not any(_TYPES[kind][1](value) for kind in kinds):
-            yield _said(at, f"must be {' or '.join(_TYPES[kind][0] for kind in kinds)}")
+            yield _sentence(at, f"must be {' or '.join(_TYPES[kind][0] for kind in kinds)}")
             return
         yield from self._choices(value, schema, at, depth)
         if isinstance(value, Mapping):
@@ -85,20 +85,20 @@ class _Check:
     def _choices(self, value: Any, schema: Schema, at: str, depth: int) -> Iterator[str]:
         allowed = schema.get("enum")
         if _is_list(allowed) and not any(self._same(value, one) for one in allowed):
-            yield _said(at, f"must be one of {', '.join(_shown(one) for one in allowed[:10])}")
+            yield _sentence(at, f"must be one of {', '.join(_shown(one) for one in allowed[:10])}")
         if "const" in schema and not self._same(value, schema["const"]):
-            yield _said(at, f"must be {_shown(schema['const'])}")
+            yield _sentence(at, f"must be {_shown(schema['const'])}")
         for one in _schemas(schema.get("allOf")):
             yield from self.holds(value, one, at, depth + 1)
         any_of = _schemas(schema.get("anyOf"))
         if any_of and not any(self._fits(value, one, at, depth) for one in any_of):
-            yield _said(at, "fits none of the forms it may have")
+            yield _sentence(at, "fits none of the forms it may have")
         if one_of := _schemas(schema.get("oneOf")):
             fitting = sum(self._fits(value, one, at, depth) for one in one_of)
             if fitting != 1:
-                yield _said(at, "fits none of the forms it may have" if not fitting else "fits more than one form")
+                yield _sentence(at, "fits none of the forms it may have" if not fitting else "fits more than one form")
         if "not" in schema and self._fits(value, schema["not"], at, depth):
-            yield _said(at, "has a form it may not have")
+            yield _sentence(at, "has a form it may not have")
 
     def _fits(self, value: Any, schema: Any, at: str, depth: int) -> bool:
         return next(self.holds(value, schema, at, depth + 1), None) is None
@@ -108,11 +108,11 @@ class _Check:
         for name in needed if _is_list(needed) else ():
             self._step()
             if isinstance(name, str) and name not in value:
-                yield _said(_under(at, name), "is missing")
+                yield _sentence(_under(at, name), "is missing")
         yield from _sizes(len(value), schema, "Properties", "members", at)
         known = schema.get("properties")
         known = known if isinstance(known, Mapping) else {}
-        # Whether a member fits patternProperties is not known: no pattern is run.
+        # No pattern is run, so a member may fit patternProperties or not.
         others = schema.get("additionalProperties", True) if "patternProperties" not in schema else True
         for name, member in value.items():
             yield from self.holds(member, known.get(name, others), _under(at, name), depth + 1)
@@ -121,33 +121,33 @@ class _Check:
         yield from _sizes(len(value), schema, "Items", "items", at)
         first = _schemas(schema.get("prefixItems"))
         rest = schema.get("items", True)
-        if _is_list(rest):  # the older form
+        if _is_list(rest):  # the form before 2020-12
             first, rest = _schemas(rest), schema.get("additionalItems", True)
         for number, item in enumerate(value):
             wanted = first[number] if number < len(first) else rest
             yield from self.holds(item, wanted, f"{at}[{number}]", depth + 1)
         unique = schema.get("uniqueItems") is True
         if unique and any(self._same(one, value[other]) for at_, one in enumerate(value) for other in range(at_)):
-            yield _said(at, "holds one item twice")
+            yield _sentence(at, "holds one item twice")
 
     def _local(self, reference: str) -> Any:
-        """What a reference into the document names; True, which asks for nothing, for any other."""
+        """Return the target of a reference into the document; True, which accepts any value, for other references."""
         if reference != "#" and not reference.startswith("#/"):
             return True
-        found: Any = self._document
+        target: Any = self._document
         for step in reference.split("/")[1:]:
             self._step()
             step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, Mapping) and step in found:
-                found = found[step]
-            elif _is_list(found) and step.isdecimal() and len(step) < 6 and int(step) < len(found):
-                found = found[int(step)]
+            if isinstance(target, Mapping) and step in target:
+                target = target[step]
+            elif _is_list(target) and step.isdecimal() and len(step) < 6 and int(step) < len(target):
+                target = target[int(step)]
             else:
                 return True
-        return found
+        return target
 
     def _same(self, one: Any, other: Any) -> bool:
-        """Equality as JSON has it: 1 is 1.0 and not true."""
+        """Equality in JSON: 1 equals 1.0 and not true."""
         self._step()
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             return one.keys() == other.keys() and all(self._same(one[name], other[name]) for name in one)
@@ -166,9 +166,9 @@ class _Check:
 def _sizes(size: int, schema: Schema, what: str, unit: str, at: str) -> Iterator[str]:
     least, most = schema.get(f"min{what}"), schema.get(f"max{what}")
     if _is_number(least) and size < least:
-        yield _said(at, f"must have at least {least:g} {unit}")
+        yield _sentence(at, f"must have at least {least:g} {unit}")
     if _is_number(most) and size > most:
-        yield _said(at, f"may have at most {most:g} {unit}")
+        yield _sentence(at, f"may have at most {most:g} {unit}")
 
 
 _BOUNDS: tuple[tuple[str, Callable[[float, float], bool], str], ...] = (
@@ -183,16 +183,16 @@ def _number(value: float, schema: Schema, at: str) -> Iterator[str]:
     for keyword, right, words in _BOUNDS:
         limit = schema.get(keyword)
         if _is_number(limit) and not right(value, limit):
-            yield _said(at, f"{words} {limit:g}")
+            yield _sentence(at, f"{words} {limit:g}")
     unit = schema.get("multipleOf")
     if _is_number(unit) and unit > 0:
         parts = value / unit
         if not math.isclose(parts, round(parts), rel_tol=1e-9, abs_tol=1e-9):
-            yield _said(at, f"must be a multiple of {unit:g}")
+            yield _sentence(at, f"must be a multiple of {unit:g}")
 
 
 def _known_types(named: Any) -> list[str]:
-    """The types a schema names; none if it names one that nobody knows."""
+    """Return the types that a schema names; none if one of them is unknown."""
     kinds = [named] if isinstance(named, str) else list(named) if _is_list(named) else []
     return kinds if all(isinstance(kind, str) and kind in _TYPES for kind in kinds) else []
 
@@ -213,7 +213,7 @@ def _under(at: str, name: str) -> str:
     return f"{at}.{name}" if at else str(name)
 
 
-def _said(at: str, what: str) -> str:
+def _sentence(at: str, what: str) -> str:
     return f"{one_line(at, 100) or 'the answer'} {what}"
 
 

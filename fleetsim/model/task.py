@@ -1,7 +1,7 @@
-"""A2A tasks as frozen values, and the one table of moves between their states.
+"""A2A tasks as frozen values, and the table of moves between their states.
 
-Nouns follow A2A 1.0 section 4.1 in snake case. The caller sees samples of a task, the agent owns it:
-``event.fold`` has the caller's rule and ``advance`` the agent's, and both read the same ``TERMINAL``.
+Names follow A2A 1.0 section 4.1 in snake case. The agent owns a task, and its moves follow ``advance``. The caller
+sees only some of its states, so ``event.fold`` accepts every move except one out of a ``TERMINAL`` state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 from fleetsim.model.errors import InvalidMove
 
 JsonObject: TypeAlias = Mapping[str, Any]
-"""A decoded JSON object. Treat it as read-only: values go from package to package."""
+"""A decoded JSON object. Treat it as read-only, because packages share it."""
 
 
 class TaskState(StrEnum):
@@ -36,13 +36,13 @@ class TaskState(StrEnum):
 
 
 TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED})
-"""States that never change again."""
+"""The final states."""
 
 UNSUCCESSFUL = TERMINAL - {TaskState.COMPLETED}
-"""Ends in which the goal was not met: what the agent says with them is the reason, not the answer."""
+"""Final states of a task that did not meet its goal. The agent's text is then the reason, not the answer."""
 
 INTERRUPTED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
-"""States in which the agent waits for somebody."""
+"""States in which the agent waits for a person."""
 
 _OPEN = frozenset({TaskState.SUBMITTED, TaskState.WORKING}) | INTERRUPTED
 
@@ -54,14 +54,13 @@ MOVES: Mapping[TaskState, frozenset[TaskState]] = {
     **{state: frozenset() for state in TERMINAL},
     TaskState.UNKNOWN: frozenset(TaskState) - {TaskState.UNKNOWN},
 }
-"""Every move an agent may make with its own task."""
+"""The moves that an agent may make with its own task."""
 
 
 def advance(old: TaskState, new: TaskState) -> TaskState:
-    """Return ``new`` if an agent may move its task there.
+    """Return ``new`` if an agent may move its task from ``old`` to it.
 
-    Raises:
-        InvalidMove: the table does not allow it; a terminal state allows nothing.
+    Raises InvalidMove if ``MOVES`` does not allow it; a terminal state allows no move.
     """
     if new not in MOVES[old]:
         raise InvalidMove(f"a task cannot go from {old} to {new}")
@@ -69,14 +68,14 @@ def advance(old: TaskState, new: TaskState) -> TaskState:
 
 
 class Role(StrEnum):
-    """Who wrote a message (A2A 1.0 section 4.1.5)."""
+    """The author of a message (A2A 1.0 section 4.1.5)."""
 
     USER = "user"
     AGENT = "agent"
 
 
 class TextPart(Struct, frozen=True, kw_only=True):
-    """Plain text. ``left_out`` counts the characters that followed and were not kept (``event.bounded``)."""
+    """Plain text. ``left_out`` counts the characters after it that were cut (``event.bounded``)."""
 
     text: str
     media_type: str | None = None
@@ -85,7 +84,7 @@ class TextPart(Struct, frozen=True, kw_only=True):
 
 
 class DataPart(Struct, frozen=True, kw_only=True):
-    """Structured JSON. Extension payloads name themselves in ``media_type``."""
+    """Any JSON value. The payload of an extension has the extension's ``media_type``."""
 
     data: Any
     media_type: str | None = None
@@ -106,8 +105,8 @@ if TYPE_CHECKING:
     Part: TypeAlias = TextPart | DataPart | FilePart
 else:
 
-    class Part(ABC):  # noqa: B024 - nothing is to be implemented
-        """A class and not a union: msgspec reads a union only by a tag, and JSON that we have written has none."""
+    class Part(ABC):  # noqa: B024 - it has no methods to implement
+        """A class and not a union: msgspec reads a union only by a tag, and our JSON has none."""
 
     for _kind in (TextPart, DataPart, FilePart):
         Part.register(_kind)
@@ -127,7 +126,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """All text parts, joined with nothing."""
+        """The text parts, joined without a separator."""
         return join_text(self.parts)
 
 
@@ -143,12 +142,12 @@ class Artifact(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """All text parts, joined with nothing."""
+        """The text parts, joined without a separator."""
         return join_text(self.parts)
 
 
 class TaskStatus(Struct, frozen=True, kw_only=True):
-    """State, the message that came with it, and the agent's own time stamp (a hint only)."""
+    """The state, its message, and the agent's own timestamp, which may be wrong."""
 
     state: TaskState
     message: Message | None = None
@@ -156,7 +155,7 @@ class TaskStatus(Struct, frozen=True, kw_only=True):
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """One piece of work at one agent, as last seen (A2A 1.0 section 4.1.1)."""
+    """One piece of work at one agent, as last received (A2A 1.0 section 4.1.1)."""
 
     task_id: str
     context_id: str
@@ -172,25 +171,25 @@ class Task(Struct, frozen=True, kw_only=True):
 
     @property
     def terminal(self) -> bool:
-        """Whether the task can no longer change."""
+        """Whether the state is final."""
         return self.status.state in TERMINAL
 
     @property
     def text(self) -> str:
-        """The text of all artifacts, one artifact a line; empty if there is none."""
+        """The text of all artifacts, separated by line breaks; empty if there is none."""
         return "\n".join(text for a in self.artifacts if (text := a.text))
 
 
 def join_text(parts: tuple[Part, ...]) -> str:
-    """The text of the text parts, joined with nothing between."""
-    if len(parts) == 1:  # as most have: a task may hold thousands of artifacts of one
+    """Join the text parts without a separator."""
+    if len(parts) == 1:  # the usual case; a task may hold thousands of artifacts with one part each
         part = parts[0]
         return part.text if isinstance(part, TextPart) else ""
     return "".join([p.text for p in parts if isinstance(p, TextPart)])
 
 
 def left_out(parts: tuple[Part, ...]) -> int:
-    """How many characters of the text parts were not kept."""
+    """Count the characters that were cut from the text parts."""
     count = 0
     for part in parts:
         if isinstance(part, TextPart):
@@ -199,22 +198,22 @@ def left_out(parts: tuple[Part, ...]) -> int:
 
 
 def said_since(history: Sequence[Message]) -> Iterator[Message]:
-    """The agent's messages since the last message of the user, the newest first."""
+    """Yield the agent's messages since the user's last message, the newest first."""
     return takewhile(lambda message: message.role is Role.AGENT, reversed(history))
 
 
 def with_text(text: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """What a message says: text first; none stands for itself only where nothing else does."""
+    """Return the parts of a message: the text first. An empty text becomes a part only if there are no other parts."""
     return (TextPart(text=text), *parts) if text or not parts else parts
 
 
 def elsewhere(
     task_id: str | None, context_id: str | None, *, asked_task: str | None, asked_context: str | None
 ) -> tuple[str, ...]:
-    """In words, where an agent went on in another task or context than the one that was asked for."""
-    told = []
+    """Return a warning for each of task and context if the agent used another one than the request named."""
+    warnings = []
     if asked_task and task_id and task_id != asked_task:
-        told.append(f"the agent started another task, {task_id}, than {asked_task} that was asked for")
+        warnings.append(f"the agent started another task, {task_id}, instead of {asked_task}")
     if asked_context and context_id and context_id != asked_context:
-        told.append(f"the agent went on in another context, {context_id}, than {asked_context} that was asked for")
-    return tuple(told)
+        warnings.append(f"the agent continued in another context, {context_id}, instead of {asked_context}")
+    return tuple(warnings)

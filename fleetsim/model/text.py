@@ -1,4 +1,4 @@
-"""Make text from outside harmless before a person or a terminal sees it."""
+"""Make untrusted text harmless before a person or a terminal sees it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from html import escape as _html_escape
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 (but tab and newline), DEL, C1
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
-    "\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2"  # format characters of one script each: some unseen, all
-    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # change what is around
+    "\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2"  # format characters of one script each
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -19,11 +19,11 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def neutralise(text: str, *, limit: int = 65_536, lines: bool = True) -> str:
-    """Return ``text`` with nothing in it that a terminal, a log or a reader could be fooled by.
+    """Return ``text`` without characters that could deceive a terminal, a log or a reader.
 
-    Control, bidirectional, zero-width and tag characters become U+FFFD; more than four combining marks
-    in a row are dropped; at most ``limit`` characters are kept. With ``lines=False`` newlines and tabs
-    become spaces, so that the text stays one log line. Applying it twice changes nothing.
+    Control, bidirectional, zero-width and tag characters become U+FFFD. After four combining marks in a row the
+    others are dropped. At most ``limit`` characters are kept. With ``lines=False`` newlines and tabs become spaces, so
+    that the text is one log line. A second call returns the same text.
     """
     cut = len(text) > limit
     text = text[:limit].replace("\r\n", "\n").replace("\r", "\n")
@@ -36,7 +36,7 @@ def neutralise(text: str, *, limit: int = 65_536, lines: bool = True) -> str:
 
 
 def escape(json_text: str) -> str:
-    """JSON that prints harmlessly and still says the same: what could fool a terminal is written ``\\uXXXX``."""
+    """Return equal JSON that is safe to print: characters that could deceive a terminal become ``\\uXXXX``."""
 
     def escaped(match: re.Match[str]) -> str:
         units = match[0].encode("utf-16-be", "surrogatepass").hex()
@@ -46,39 +46,39 @@ def escape(json_text: str) -> str:
 
 
 def html_text(text: str) -> str:
-    """Neutralised, and escaped for HTML and its quoted attributes."""
+    """Neutralise, and escape for HTML and its quoted attributes."""
     return _html_escape(neutralise(text))
 
 
 def xml_text(text: str) -> str:
-    """Neutralised, whole, and without what XML 1.0 has no way to write; escaping is the writer's."""
+    """Neutralise without a limit, and replace characters that XML 1.0 cannot represent. The XML writer escapes."""
     return _NOT_XML.sub(REPLACEMENT, neutralise(text, limit=len(text) + 1))
 
 
 def _fewer_marks(text: str) -> str:
-    kept: list[str] = []
+    characters: list[str] = []
     run = 0
     for character in text:
         run = run + 1 if unicodedata.combining(character) or unicodedata.category(character) == "Mn" else 0
         if run <= _MARKS_MAX:
-            kept.append(character)
-    return "".join(kept)
+            characters.append(character)
+    return "".join(characters)
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Neutralised, on one line, at most ``limit`` characters."""
+    """Neutralise to one line of at most ``limit`` characters."""
     return neutralise(text, limit=limit, lines=False)
 
 
 def hanging(text: str) -> str:
-    """Neutralised and whole; only its first line begins at the margin, so that no other passes for one of ours."""
+    """Neutralise without a limit, and indent all lines but the first, so that none can pass for our own line."""
     return neutralise(text, limit=len(text) + 1).replace("\n", "\n  | ")
 
 
 def placeholder(skill: str | None, agent: str) -> str:
-    """What a screen shows where a completed task left no text (the seed's cascade: artifacts, message, placeholder).
+    """Return the text that a screen shows for a completed task without text (seed: artifacts, message, placeholder).
 
-    For people only: an answer that is empty stays empty wherever a program reads it.
+    It is for people only: a program receives the empty answer.
     """
     done = f'Skill "{one_line(skill)}" completed' if skill else "Completed"
     return f"{done} by {one_line(agent)}"

@@ -1,7 +1,6 @@
-"""A place in a trace, as the header ``traceparent`` says it (W3C Trace Context, version 00). Pure.
+"""A span of a trace, as in the header ``traceparent`` (W3C Trace Context, version 00).
 
-What comes from outside is believed only where it is well formed. Ids that must be the same before and after a restart
-are made of ids that the ledger has.
+A malformed header is ignored. Ids that must be equal before and after a restart are derived from ids in the ledger.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _CHARS_MAX = 256
 
 
 class TracePlace(Struct, frozen=True):
-    """A span of a trace; ``sampled`` says whether whoever made it recorded it. Ids are lower-case hexadecimal."""
+    """A span of a trace; ``sampled`` tells whether its maker recorded it. Ids are lower-case hexadecimal."""
 
     trace_id: str
     span_id: str
@@ -28,7 +27,7 @@ class TracePlace(Struct, frozen=True):
 
 
 def read_traceparent(text: str) -> TracePlace | None:
-    """The place that a header names; None for none, and for what is none (section 3.2.2)."""
+    """Read a ``traceparent`` header; None if it is empty or malformed (section 3.2.2)."""
     match = _FORM.fullmatch(text) if len(text) <= _CHARS_MAX else None
     if match is None or (match[1] == "00" and match[5] is not None):
         return None
@@ -36,10 +35,10 @@ def read_traceparent(text: str) -> TracePlace | None:
 
 
 def trace_id_of(name: str) -> str:
-    """The id of the trace that begins with what has this name."""
+    """Derive the id of a trace from the name of the work that starts it."""
     return blake2b(name.encode(), digest_size=16, person=b"fleetsim-trace").hexdigest()
 
 
 def span_id_of(name: str) -> str:
-    """The id of the one span of what has this name."""
+    """Derive the id of a span from the name of its work."""
     return blake2b(name.encode(), digest_size=8, person=b"fleetsim-span").hexdigest()

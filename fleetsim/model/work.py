@@ -1,4 +1,4 @@
-"""What someone wants done, what became of it, and what a person is asked meanwhile."""
+"""Requests, their outcomes, and the questions and answers between them."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from fleetsim.model.parts import ListedPart, noted
 from fleetsim.model.task import TERMINAL, JsonObject, Part, TaskState
 
 ALL = "all"
-"""The target that means every agent with the skill; no agent may have this name."""
+"""The target for every agent with the skill; no agent may have this name."""
 
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
-"""The ids that people and callers give: of ceremonies and requests. Matched in full, never searched (T-35)."""
+"""The ids of ceremonies and requests that people and callers choose. Use ``fullmatch``, never ``search`` (T-35)."""
 
 ID_RULE = "1 to 128 ASCII letters, digits, dots, dashes or underscores, the first no dot or dash"
 
 
 ID_INVALID = "Invalid ceremony id (alphanumeric, dots, dashes only)"
-"""As Workstacean says it of a ceremony's id; what its pattern takes beside is in the rule."""
+"""Workstacean's message for a wrong id of a ceremony. Its pattern also takes underscores, as ``ID_RULE`` says."""
 
 
 def ceremony_id(text: str) -> str:
-    """The id as it was given. Raises ConfigError, in the words of Workstacean, if it can be no ceremony's."""
+    """Return a valid id of a ceremony. Raises ConfigError with Workstacean's message if it is invalid."""
     if not ID.fullmatch(text):
         raise ConfigError(ID_INVALID, hint=ID_RULE)
     return text
 
 
 def plain_id(text: str) -> str:
-    """The id as it was given. Raises ValueError with the rule, for a validator to pass on."""
+    """Return a valid id. Raises ValueError with the rule, for a validator."""
     if not ID.fullmatch(text):
         raise ValueError(f"must be {ID_RULE}")
     return text
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """Where a request came from (Workstacean's ``source``)."""
+    """The origin of a request (Workstacean's ``source``)."""
 
     interface: str = "api"
     channel_id: str | None = None
@@ -52,15 +52,15 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class SkillRequest(Struct, frozen=True, kw_only=True):
-    """What someone wants done (``agent.skill.request``).
+    """One request for work (``agent.skill.request``).
 
-    ``targets`` are agent names; empty means any agent with the skill, ``("all",)`` every one with it. A
-    request that reaches the tracker has exactly one. ``system_actor`` names who asked. ``timeout_s``
-    limits the whole of it, None meaning the configured limit. ``task_id`` makes it a follow-up: one more
-    message on a task the agent has already. ``first_turn`` leaves the context to the agent, as the first turn
-    of a conversation does; any other request without a ``context_id`` is in one of its own. ``parts`` are
-    files and data to go with ``text``; ``metadata`` goes with the message, below what we say there ourselves.
-    ``traceparent`` is the place in a trace of whoever asked (``model.trace``), empty if none was named.
+    ``targets`` are agent names; empty means any agent with the skill, ``("all",)`` every agent with it. A request that
+    reaches the tracker has exactly one. ``system_actor`` names the caller. ``timeout_s`` limits the time from
+    acceptance to outcome; None means the configured limit. ``task_id`` makes it a follow-up: another message on a task
+    that the agent already has. With ``first_turn`` the agent chooses the context, as in the first turn of a
+    conversation; any other request without a ``context_id`` gets a new one. ``parts`` are files and data beside
+    ``text``. ``metadata`` goes into the message; keys that the hub sets itself win. ``traceparent`` is the caller's
+    span (``model.trace``); empty without one.
     """
 
     correlation_id: str
@@ -81,20 +81,20 @@ class SkillRequest(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_SKILL = "chat"
-"""The skill of a request without one, in topics, health and cooldowns (Workstacean's default), unless the agent's card
-has a skill that fits better (``skill_hint``)."""
+"""The skill of a request that names none, in topics, health and cooldowns (Workstacean's default). ``skill_hint`` may
+choose another one from the agent's card."""
 
 HINT_CHARS_MAX = 200
-"""A longer skill id of a card is not sent back to it; the API takes no longer one either."""
+"""A longer skill id of a card is not sent to its agent. The API has the same limit."""
 
 
 def skill_hint(card: AgentCard | None, named: str | None = None, *, continues: bool = False) -> str | None:
-    """The ``skillHint`` a message goes out with; None: none, and the agent chooses.
+    """Return the ``skillHint`` of a message; None lets the agent choose.
 
-    The skill that is ``named``; else ``chat``, if the card has it; else the card's only skill, unless that declares
-    effects (effect-domain-v1): what changes the world is asked for by name. A hint that an agent does not know is
-    refused by careful ones, so there is no other guess. A message that ``continues`` a task says no more than
-    its sender did: the task has its skill.
+    It is the skill that is ``named``, then ``chat`` if the card has it, then the card's only skill. A skill that
+    declares effects (effect-domain-v1) is never guessed, because it changes the world. Careful agents refuse unknown
+    hints, so there is no other guess. A message that ``continues`` a task has a hint only if its sender named one:
+    the task already has its skill.
     """
     if named or continues or card is None:
         return named or None
@@ -109,7 +109,7 @@ def skill_hint(card: AgentCard | None, named: str | None = None, *, continues: b
 
 
 class OutcomeKind(StrEnum):
-    """How a request ended: an agent's terminal state, or one of the caller's own findings."""
+    """The end of a request: an agent's terminal state, or a conclusion of the caller."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -128,47 +128,53 @@ KIND_OF_STATE: Mapping[TaskState, OutcomeKind] = {
 
 
 class Cause(StrEnum):
-    """What brought a request to its end; with the kind it says whose doing that was (``BLAME``)."""
+    """The reason for the end of a request. Kind and cause together give the blame (``BLAME``)."""
 
     meaning: str
-    """In a person's words."""
+    """The cause in a sentence for people."""
 
     def __new__(cls, value: str, meaning: str) -> Cause:
         cause = str.__new__(cls, value)
         cause._value_, cause.meaning = value, meaning
         return cause
 
-    AGENT_SAID = "agent_said", "the agent ended the task so"
-    SUCCESS_DENIED = "success_denied", "the agent said completed, and its own payload says `success: false`"
-    INTERNAL_ERROR = "internal_error", "the agent answered the send with an internal error"
-    REFUSED = "refused", "the agent refused the send, or an answer, with an error"
+    AGENT_SAID = "agent_said", "the agent ended the task in this state"
+    SUCCESS_DENIED = "success_denied", "the agent reported completed, but its payload has `success: false`"
+    INTERNAL_ERROR = "internal_error", "the agent replied to the request with an internal error"
+    REFUSED = "refused", "the agent refused the request, or an answer, with an error"
     REQUEST_WRONG = (
         "request_wrong",
-        "the agent says that the request itself is wrong: its parameters, size, media type or task",
+        "the agent reports that the request itself is wrong: its parameters, size, media type or task",
     )
-    CANCELED_UNASKED = "canceled_unasked", "the agent canceled, and nobody had asked for it"
-    CANCELED_BY_PERSON = "canceled_by_person", "somebody had asked for it to be canceled"
-    REJECTED_BY_PERSON = "rejected_by_person", "somebody rejected the agent's question"
+    CANCELED_UNASKED = "canceled_unasked", "the agent canceled without being asked to"
+    CANCELED_BY_PERSON = "canceled_by_person", "a person asked to cancel the task"
+    REJECTED_BY_PERSON = "rejected_by_person", "a person rejected the agent's question"
     CANCEL_UNCONFIRMED = (
         "cancel_unconfirmed",
-        "somebody asked for it to be canceled, and the agent did not confirm it in time",
+        "a person asked to cancel the task, and the agent did not confirm it in time",
     )
-    UNANSWERED = "unanswered", "nobody answered the agent's question in time"
+    UNANSWERED = "unanswered", "no person answered the agent's question in time"
     TASK_DEADLINE = "task_deadline", "the configured time limit passed"
-    CALLER_DEADLINE = "caller_deadline", "the caller's own time limit passed, which is shorter than the configured one"
-    NEVER_SENT = "never_sent", "the time limit passed before it could be sent"
-    UNREACHABLE = "unreachable", "no connection, or the agent was being left alone after failed ones"
-    CREDENTIAL_REFUSED = "credential_refused", "the agent refused our credential, or wants one and none is configured"
+    CALLER_DEADLINE = (
+        "caller_deadline",
+        "the caller's own time limit passed, which is shorter than the configured limit",
+    )
+    NEVER_SENT = "never_sent", "the time limit passed before the request could be sent"
+    UNREACHABLE = "unreachable", "no connection, or the hub paused after failed connections"
+    CREDENTIAL_REFUSED = (
+        "credential_refused",
+        "the agent refused our credential, or requires one and none is configured",
+    )
     MISCONFIGURED = (
         "misconfigured",
-        "the hub could not send it, or ask about it: address policy, configuration, storage",
+        "the hub could not send the request, or read the task: address policy, configuration, storage",
     )
-    REPLY_LOST = "reply_lost", "no reply arrived, and the task was never found: it may have run"
+    REPLY_LOST = "reply_lost", "no reply arrived, and the hub did not find the task: it may have run"
     TASK_GONE = "task_gone", "the agent no longer knows the task"
     CANNOT_FOLLOW = "cannot_follow", "the agent offers no way to follow a task"
-    PROTOCOL = "protocol", "what the agent sent is not the protocol"
-    LIMIT_REACHED = "limit_reached", "what the agent sent is more than a limit allows"
-    RECORD_LOST = "record_lost", "the record of it was damaged"
+    PROTOCOL = "protocol", "the agent's reply breaks the protocol"
+    LIMIT_REACHED = "limit_reached", "the agent's reply exceeds a limit"
+    RECORD_LOST = "record_lost", "the record of the request was damaged"
 
 
 BLAME: Mapping[tuple[OutcomeKind, Cause], Blame] = {
@@ -216,11 +222,11 @@ BLAME: Mapping[tuple[OutcomeKind, Cause], Blame] = {
     (OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL): Blame.AGENT,
     (OutcomeKind.PROTOCOL_ERROR, Cause.LIMIT_REACHED): Blame.AGENT,
 }
-"""The one table of who answers for what. Total over what the caller can produce (tests/house)."""
+"""The blame for each kind and cause that the caller can produce; tests/house checks that none is missing."""
 
 
 class UpdateSource(StrEnum):
-    """Which channel brought a signal."""
+    """The channel of a signal."""
 
     REPLY = "reply"
     STREAM = "stream"
@@ -232,16 +238,15 @@ class UpdateSource(StrEnum):
 class Outcome(Struct, frozen=True, kw_only=True):
     """The one result of one accepted request (``autonomous.outcome.{systemActor}.{skill}``).
 
-    It names the agent that did the work and the ``system_actor`` that asked. ``success`` means the goal
-    was met. ``warnings`` are what whoever asked should know besides: that the agent went on in another task
-    than the one asked for. ``cause`` with ``kind`` gave the blame; None in ledgers of versions that had none,
-    whose blame stays as recorded. ``duration_ms`` runs from dispatch to end; ``agent_ms`` is what of it the agent had,
-    without the time people took and the time before the request left (None: not measured). Cost is in US
-    dollars; ``cost_estimated``: the agent named tokens and no cost, and the rates in force priced them.
-    ``text_chars`` is how much the agent said as far as it was counted; ``truncated`` that ``text`` is only its
-    beginning. ``parts`` are the files and data the agent answered with, of ``parts_total`` it sent
-    (``model.parts.answer_parts``). ``chunks`` is in how many pieces a stream brought what it said (None: no stream
-    brought all of it, or nobody counted).
+    ``agent`` did the work, ``system_actor`` asked for it. ``success`` means that the goal was met. ``warnings`` are for
+    the caller, for example that the agent used another task than the request named. ``cause`` and ``kind`` gave the
+    blame; ``cause`` is None in ledgers of old versions, which recorded only the blame. ``duration_ms`` runs from
+    dispatch to end. ``agent_ms`` is the agent's share of it, without the time of people and the time before the request
+    was sent; None if it was not measured. Cost is in US dollars; with ``cost_estimated`` the agent named only tokens,
+    and the configured rates priced them. ``text_chars`` is the length of the agent's text; ``truncated`` tells that
+    ``text`` is only its beginning. ``parts`` are the first files and data of the answer, ``parts_total`` is their
+    number (``model.parts.answer_parts``). ``chunks`` counts the pieces of a stream that carried the whole text; None
+    without such a stream.
     """
 
     correlation_id: str
@@ -278,11 +283,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> bool:
-        """Whether it is the agent's: a success, or a failure blamed on it. Everything else is counted beside."""
+        """Whether it counts for the agent: a success, or a failure that is the agent's fault."""
         return self.success or self.blame is Blame.AGENT
 
     def excerpt(self, chars_max: int) -> Outcome:
-        """The outcome as events carry it: the first characters of its text, parts without content, no effects."""
+        """Return the outcome for an event: the first ``chars_max`` characters, parts without content, no effects."""
         text, chars = self.text[:chars_max], max(self.text_chars, len(self.text))
         parts = noted(self.parts)
         return replace(self, text=text, text_chars=chars, truncated=chars > len(text), parts=parts, effects=())
@@ -294,21 +299,21 @@ WHOSE: Mapping[Blame, str] = {
     Blame.NETWORK: "by the network",
     Blame.NOBODY: "by nobody known",
 }
-"""Whose doing an outcome was that is not the agent's, in a person's words."""
+"""Words for people, for the blame of outcomes that do not count for the agent."""
 
 
 class QuestionKind(StrEnum):
-    """What the agent waits for."""
+    """The state in which the agent waits."""
 
     INPUT = "input-required"
     AUTH = "auth-required"
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """An agent waits for somebody. ``question_id`` is a digest of (agent, task, words, data, ``asked_at``).
+    """A question of an agent. ``question_id`` is a digest of (agent, task, text, data, ``asked_at``).
 
-    ``text_chars`` and ``truncated`` are as an outcome's. ``parts`` are the data and files it is asked with, of
-    ``parts_total``: data with its content, files listed (``model.asking``).
+    ``text_chars``, ``truncated`` and ``parts_total`` are those of an outcome. ``parts`` holds data with its content and
+    files without (``model.asking``).
     """
 
     question_id: str
@@ -330,14 +335,14 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Decision(StrEnum):
-    """What a person does with a question: answer it, or reject it, which cancels the task."""
+    """A person answers a question, or rejects it, which cancels the task."""
 
     ANSWER = "answer"
     REJECT = "reject"
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """A reply to one question; it lands at most once. ``parts`` and ``metadata`` go with it as with a request."""
+    """An answer to one question; it is sent at most once. ``parts`` and ``metadata`` are those of a request."""
 
     question_id: str
     text: str

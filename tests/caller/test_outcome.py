@@ -96,7 +96,7 @@ def test_an_end_without_words_is_given_some(
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"), [("", "the agent said completed, and its own payload says success: false"), ("told", "told")]
+    ("given", "reason"), [("", "the agent reported completed, but its payload has success: false"), ("told", "told")]
 )
 def test_a_completed_task_that_denies_its_success_says_so_unless_there_is_a_better_reason(
     given: str, reason: str

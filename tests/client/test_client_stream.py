@@ -87,7 +87,7 @@ async def test_a_stream_that_just_stops_has_not_ended(runtime: Runtime, network:
 
 
 @pytest.mark.parametrize(
-    ("frames", "words"), [([], "without a word"), ([b"data: quota is used up"], "quota is used up")]
+    ("frames", "words"), [([], "without an event"), ([b"data: quota is used up"], "quota is used up")]
 )
 async def test_a_stream_without_an_event_is_an_error_that_quotes_its_last_words(
     runtime: Runtime, network: MemoryNetwork, frames: list[bytes], words: str

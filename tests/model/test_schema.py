@@ -41,7 +41,7 @@ FORM = {
         ({"amount": 5, "why": "rent", "tags": ["x", "x"]}, ("tags holds one item twice",)),
         ({"amount": 5, "why": "rent", "tags": ["x", "y", "z"]}, ("tags may have at most 2 items",)),
         ({"amount": 5, "why": "rent", "kind": True}, ("kind must be one of “a”, 1, None",)),
-        ({"amount": 5, "why": "rent", "extra": 1}, ("extra is not wanted",)),
+        ({"amount": 5, "why": "rent", "extra": 1}, ("extra is not allowed",)),
     ],
 )
 def test_a_value_fits_or_is_told_why_not(value: Any, said: tuple[str, ...]) -> None:

@@ -157,7 +157,7 @@ def outcome_of(
     text, chars = text_of(task) if task else ("", 0)
     parts, parts_total = answer_parts(task) if task else ((), 0)
     if end is OutcomeKind.COMPLETED and not success:
-        reason = reason or "the agent said completed, and its own payload says success: false"
+        reason = reason or "the agent reported completed, but its payload has success: false"
     elif not success and not reason:
         as_asked = end is OutcomeKind.CANCELED and record.cancel_wanted
         default = "canceled as asked" if as_asked else f"the agent said {end.value} without a reason"
