@@ -1,4 +1,1 @@
-"""What the hub's HTTP API takes, as values: read by the hub, and checked by its client before it is sent.
-
-Knows neither of the two.
-"""
+"""The bodies of the hub's HTTP API. The hub reads them, and its client checks them before it sends them."""

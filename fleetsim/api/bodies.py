@@ -1,4 +1,4 @@
-"""What the hub's API takes: one strict model per body, and what is said of a body that does not fit."""
+"""The bodies that the hub's API accepts: one strict model for each, and the errors of a body that does not fit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WEEK_MS = 7 * 86_400_000
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
 _Context: TypeAlias = Annotated[Annotated[str, Field(max_length=200)] | None, AfterValidator(lambda text: text or None)]
-"""An agent may name no conversation: an empty text is the same as none."""
+"""Agents may send an empty text for no conversation."""
 _Id: TypeAlias = Annotated[str, Pattern(ID.pattern, ID_RULE)]
 _Person: TypeAlias = Annotated[
     str, Pattern(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}", "1 to 64 letters, digits or _.:@-, the first no mark")
@@ -47,19 +47,19 @@ _Interface: TypeAlias = Annotated[
 
 
 class BodyInvalid(ConfigError):
-    """A body that the hub does not take: which fields are wrong, never their values (T-41)."""
+    """The hub does not accept a body. The message names the wrong fields and never their values (T-41)."""
 
 
 class _Unfit(ValueError):
-    """What is wrong with a whole body, in the words of Workstacean."""
+    """The whole body is wrong; the message is Workstacean's."""
 
-    def __init__(self, said: str, *, hint: str | None = None) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
         self.hint = hint
 
 
 def read(model: type[M], value: Any, *inside: str) -> M:
-    """``value`` as ``model``; ``inside`` is where it stands, for the message. Raises BodyInvalid."""
+    """Read ``value`` as ``model``. ``inside`` is its place, for the message. Raises BodyInvalid."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -80,21 +80,21 @@ class _Body(BaseModel):
 
 
 class VetoBody(_Body):
-    """Stop work within its window."""
+    """Stop work within its veto window."""
 
     by: _Person = "operator"
-    """Who says so."""
+    """The name of the person."""
 
 
 class EmptyBody(_Body):
-    """Nothing."""
+    """An empty body."""
 
 
 class RunCeremonyBody(_Body):
     """Fire a ceremony."""
 
     dry_run: bool = False
-    """Only say what would be sent, and to whom."""
+    """Only report the requests that would be sent, and their agents."""
 
 
 class TextPartBody(_Body):
@@ -103,29 +103,29 @@ class TextPartBody(_Body):
     kind: Literal["text"]
     """Whether this is text, a file or data."""
     text: str
-    """Of text: the text. Of a file: its content, if that is text, in place of bytes; it is sent as UTF-8."""
+    """The text, or the content of a text file in place of bytes; it is sent as UTF-8."""
 
     def part(self) -> Part:
         return TextPart(text=self.text)
 
 
 class FilePartBody(_Body):
-    """A file, by its content or by its address."""
+    """A file, with its content or its address."""
 
     kind: Literal["file"]
     """Whether this is text, a file or data."""
     content: Annotated[str | None, Field(alias="bytes")] = None
     """The content as base64, padded, on one line."""
     text: str | None = None
-    """Of text: the text. Of a file: its content, if that is text, in place of bytes; it is sent as UTF-8."""
+    """The text, or the content of a text file in place of bytes; it is sent as UTF-8."""
     uri: Annotated[str, Field(min_length=1, max_length=8_192)] | None = None
-    """Its address instead, which the agent may fetch; the hub never does."""
+    """The address of the file in place of its content. The agent may fetch it; the hub never does."""
     name: Annotated[str, Field(max_length=1_024)] | None = None
-    """What the file is called."""
+    """The name of the file."""
     mime_type: _Name | None = None
     """Its media type."""
     metadata: dict[str, Any] = {}
-    """Goes with the part."""
+    """The metadata of the part."""
 
     @field_validator("content")
     @classmethod
@@ -139,7 +139,7 @@ class FilePartBody(_Body):
     @model_validator(mode="after")
     def _has_one_content(self) -> Self:
         if [self.content, self.text, self.uri].count(None) != 2:
-            raise ValueError("a file has bytes, a text or a uri, and one of them")
+            raise ValueError("a file has exactly one of bytes, text and uri")
         return self
 
     def part(self) -> Part:
@@ -157,7 +157,7 @@ class DataPartBody(_Body):
     mime_type: _Name | None = None
     """Its media type."""
     metadata: dict[str, Any] = {}
-    """Goes with the part."""
+    """The metadata of the part."""
 
     def part(self) -> Part:
         return DataPart(data=self.data, media_type=self.mime_type, metadata=self.metadata)
@@ -171,36 +171,36 @@ class RequestBody(_Body):
     """Ask for work."""
 
     text: str = ""
-    """What the agent is told; must not be blank, unless there are parts."""
+    """The text for the agent; must not be blank, unless there are parts."""
     parts: Parts = []
-    """Files and data to go with the text, or instead of it."""
+    """Files and data beside the text, or in place of it."""
     metadata: dict[str, Any] = {}
-    """Goes with the message; what the hub says there itself (skillHint, correlationId, parentId, a2a.trace) wins."""
+    """The metadata of the message. Keys that the hub sets win (skillHint, correlationId, parentId, a2a.trace)."""
     skill: _Name | None = None
-    """What is asked for; without it the agents say who takes it."""
+    """The skill; without one the hub chooses it from the agents' cards."""
     targets: Annotated[list[_Name], Field(max_length=64)] = []
     """Names of agents, or all; empty means any agent with the skill."""
     correlation_id: _Id | None = None
-    """The request's id, if it is to have a certain one."""
+    """The id of the request; without one the hub makes it."""
     parent_id: _Id | None = None
-    """The id of what this request is a step of, told to the agent; with several targets it is each one's own."""
+    """The id of the work that this request is a step of, sent to the agent. With several targets each gets its own."""
     context_id: _Context = None
-    """The conversation it belongs to."""
+    """The conversation of the request."""
     task_id: _Name | None = None
-    """Makes it one more message on a task of the one target's."""
+    """Sends another message on this task of the one target."""
     conversation: bool = False
-    """Lets the agent make the context, as for the first turn of a conversation."""
+    """Lets the agent choose the context, as in the first turn of a conversation."""
     system_actor: _Actor = "user"
-    """Who asks."""
+    """The caller."""
     dispatcher_agent: _Name | None = None
-    """The agent that dispatches this; a question goes to it before it goes to a person."""
+    """The agent that dispatches this request; it receives questions before a person does."""
     interface: _Interface = "api"
-    """By which way it came."""
+    """The channel that the request came from."""
     timeout_ms: Annotated[int, Field(gt=0, le=WEEK_MS)] | None = None
-    """How long the work may take, from acceptance to outcome, in milliseconds."""
+    """The time limit from acceptance to outcome, in milliseconds."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _has_content(self) -> Self:
         if not self.text.strip() and not self.parts:
             raise ValueError("text: must not be blank, unless there are parts")
         return self
@@ -208,11 +208,11 @@ class RequestBody(_Body):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.task_id is not None and (len(self.targets) != 1 or self.targets == ["all"]):
-            raise ValueError("taskId: a task is one agent's; name that agent as the one target")
+            raise ValueError("taskId: a task belongs to one agent; name that agent as the only target")
         return self
 
     def request(self, fresh_id: str) -> SkillRequest:
-        """The request, under the id it came with or ``fresh_id``."""
+        """Return the request, with the id of the body or else ``fresh_id``."""
         return SkillRequest(
             correlation_id=self.correlation_id or fresh_id,
             text=self.text,
@@ -233,19 +233,19 @@ class RequestBody(_Body):
 
 def _one_agent(name: str) -> str:
     if name == ALL:
-        raise ValueError("is one agent, by its name")
+        raise ValueError("must be the name of one agent")
     return name
 
 
-def _require(value: Any, keys: tuple[str, ...], said: str) -> Any:
-    """The value, for a model to read. Raises _Unfit in Workstacean's words where one of the keys has nothing.
+def _require(value: Any, keys: tuple[str, ...], names: str) -> Any:
+    """Return the value for a model to read. Raises _Unfit with Workstacean's message if one of the keys is empty.
 
-    Parts may stand in place of the message.
+    Parts may replace the message.
     """
     if isinstance(value, dict):
         present = {**value, "message": value.get("message") or value.get("parts")}
         if not all(present.get(key) for key in keys):
-            raise _Unfit(f"{said} are required")
+            raise _Unfit(f"{names} are required")
     return value
 
 
@@ -256,25 +256,25 @@ class ChatBody(_Body):
     """One turn of a conversation with an agent, as Workstacean's chat_with_agent sends it."""
 
     agent: _Agent
-    """Who is spoken to."""
+    """The agent's name."""
     message: str = ""
     """The text for the agent; must not be blank, unless there are parts."""
     parts: Parts = []
-    """Files and data to go with the message, or instead of it."""
+    """Files and data beside the message, or in place of it."""
     context_id: _Context = None
-    """The conversation, as an answer before named it; the agent makes one without."""
+    """The conversation, from an earlier answer; without one the agent starts a new one."""
     task_id: _Name | None = None
-    """The task, as an answer before named it: what is said goes on with it, and answers what it asks."""
+    """The task, from an earlier answer. The message continues it, and answers its question."""
     skill: _Name | None = None
-    """What is asked for; without it the agent says who takes it."""
+    """The skill; without one the hub chooses it from the agent's card."""
     done: bool = False
-    """Whether it is the last turn: then the answer names no context and no task to go on with."""
+    """Whether this is the last turn; then the answer names no context and no task."""
     dispatcher_agent: _Name | None = None
-    """The agent that this is for; a question goes to it before it goes to a person."""
+    """The agent that asks for this; it receives questions before a person does."""
     return_immediately: bool = False
-    """Not to wait for the answer, which pollUrl has later."""
+    """Return without the answer, which pollUrl has later."""
     wait_ms: Annotated[int, Field(ge=0, le=60_000)] = 25_000
-    """How long to wait for the answer before pollUrl is given, in milliseconds. Tools give up after 30 s."""
+    """The time to wait for the answer before the hub returns pollUrl, in milliseconds. Tools time out after 30 s."""
 
     @model_validator(mode="before")
     @classmethod
@@ -282,7 +282,7 @@ class ChatBody(_Body):
         return _require(value, ("agent", "message"), "agent and message")
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _has_content(self) -> Self:
         if not self.message.strip() and not self.parts:
             raise ValueError("message: must not be blank, unless there are parts")
         return self
@@ -302,20 +302,20 @@ class ChatBody(_Body):
 
 
 class DelegateBody(_Body):
-    """Work for an agent that nobody waits for, as Workstacean's delegate_task sends it."""
+    """Work for an agent without waiting for its answer, as Workstacean's delegate_task sends it."""
 
     agent: _Agent
-    """Who is to do it."""
+    """The agent's name."""
     skill: _Name
-    """What is asked for."""
+    """The skill."""
     message: str = ""
     """The text for the agent; must not be blank, unless there are parts."""
     parts: Parts = []
-    """Files and data to go with the message, or instead of it."""
+    """Files and data beside the message, or in place of it."""
     project_slug: _Name | None = None
-    """Told to the agent as projectSlug."""
+    """Sent to the agent as projectSlug."""
     dispatcher_agent: _Name | None = None
-    """The agent that this is for; a question goes to it before it goes to a person."""
+    """The agent that asks for this; it receives questions before a person does."""
 
     @model_validator(mode="before")
     @classmethod
@@ -323,7 +323,7 @@ class DelegateBody(_Body):
         return _require(value, ("agent", "skill", "message"), "agent, skill, and message")
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _has_content(self) -> Self:
         if not self.message.strip() and not self.parts:
             raise ValueError("message: must not be blank, unless there are parts")
         return self
@@ -341,25 +341,25 @@ class DelegateBody(_Body):
 
 
 class DecisionBody(_Body):
-    """What a person decided about a request that waits, as Workstacean's hitl_response."""
+    """A person's decision about a request that waits, as Workstacean's hitl_response."""
 
     type: Literal["hitl_response"] = "hitl_response"
-    """What it is."""
+    """The type of the message."""
     correlation_id: _Id
     """The request that waits."""
     decision: Literal["approve", "reject", "modify"]
-    """What the agent is told, with feedback in its place if there is any; reject cancels the task."""
+    """The text for the agent, unless there is feedback; reject cancels the task."""
     feedback: str = ""
-    """An answer in words; modify needs it, or parts."""
+    """The answer as text; modify needs it, or parts."""
     parts: Parts = []
-    """Files and data to go with the feedback, or instead of it."""
+    """Files and data beside the feedback, or in place of it."""
     decided_by: _Person = "operator"
-    """Who says so."""
+    """The name of the person."""
 
     @model_validator(mode="after")
-    def _says_how(self) -> Self:
+    def _has_an_answer(self) -> Self:
         if self.decision == "modify" and not self.feedback.strip() and not self.parts:
-            raise ValueError("feedback: modify says how")
+            raise ValueError("feedback: modify needs it, or parts")
         return self
 
     def answer(self, question_id: str) -> Answer:
@@ -374,36 +374,36 @@ class DecisionBody(_Body):
 
 
 class PublishBody(_Body):
-    """A message for Workstacean's bus, of which two kinds of topic mean something here."""
+    """A message for Workstacean's bus. The hub supports two kinds of topic."""
 
     topic: Annotated[str, Field(min_length=1, max_length=300)]
     """message.inbound.* asks for work, ceremony.{id}.execute fires a ceremony."""
     payload: dict[str, Any] = {}
-    """Of message.inbound: content, parts, skill or skillHint, targets or agentId."""
+    """For message.inbound: content, parts, skill or skillHint, targets or agentId."""
     correlation_id: _Id | None = None
-    """The request's id, if it is to have a certain one."""
+    """The id of the request; without one the hub makes it."""
 
 
 class InboundPayload(BaseModel):
-    """What is read of the payload of a message that came in; channels put more into it."""
+    """The payload of a received message. Channels add other keys, which are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
     content: str = ""
     """The text for the agent; must not be blank, unless there are parts."""
     parts: Parts = []
-    """Files and data to go with the content, or instead of it."""
+    """Files and data beside the content, or in place of it."""
     skill: _Name | None = None
-    """What is asked for."""
+    """The skill."""
     skill_hint: _Name | None = None
-    """The same, if skill is not there."""
+    """The skill, if the key skill is missing."""
     targets: Annotated[list[_Name], Field(max_length=64)] = []
     """Names of agents, or all."""
     agent_id: _Name | None = None
-    """One agent, if there are no targets."""
+    """The only target, if the key targets is missing."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _has_content(self) -> Self:
         if not self.content.strip() and not self.parts:
             raise ValueError("content: must not be blank, unless there are parts")
         return self
@@ -413,18 +413,18 @@ _In: TypeAlias = Annotated[int | str | None, Field(alias="in")]
 
 
 class CreateCeremonyBody(CeremonyFile):
-    """A new ceremony, by the keys of its file."""
+    """A new ceremony, with the keys of its file."""
 
     model_config = ConfigDict(
         json_schema_extra={"anyOf": [{"required": ["schedule"]}, {"required": ["at"]}, {"required": ["in"]}]}
     )
 
     targets: Annotated[list[_Name], Field(min_length=1, max_length=TARGETS_MAX)] = Field(default_factory=lambda: [ALL])
-    """One request per agent; [all], as without it, is every agent with the skill."""
+    """One request per agent; [all], the default, is every agent with the skill."""
     created_by: Annotated[str, Field(min_length=1, max_length=128)] = "system"
-    """Whose it is; only the hub's own key may say so, an agent's own are its own."""
+    """The owner. Only the hub's own key may set it; an agent owns the ceremonies that it creates."""
     in_: _In = None
-    """How long from now it fires, once: seconds, or a number with s, m, h or d."""
+    """The delay until it fires once: seconds, or a number with s, m, h or d."""
 
     @model_validator(mode="before")
     @classmethod
@@ -432,7 +432,7 @@ class CreateCeremonyBody(CeremonyFile):
         if isinstance(value, dict):
             when = any(value.get(key) is not None for key in ("schedule", "at", "in"))
             if not when or not all(value.get(key) for key in ("id", "name", "skill")):
-                hint = "in place of schedule, at or in says when it fires once"
+                hint = "in place of schedule, give at or in for a ceremony that fires once"
                 raise _Unfit("id, name, schedule, and skill are required", hint=hint)
             if isinstance(value["id"], str) and not ID.fullmatch(value["id"]):
                 raise _Unfit(ID_INVALID, hint=ID_RULE)
@@ -440,7 +440,7 @@ class CreateCeremonyBody(CeremonyFile):
 
 
 def _changes_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The fields of a model, each of which may be left out, or be null."""
+    """Return the fields of a model, each optional and nullable."""
     fields: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         kind = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
@@ -451,9 +451,9 @@ def _changes_of(model: type[BaseModel]) -> dict[str, Any]:
 UpdateCeremonyBody: type[BaseModel] = create_model(
     "UpdateCeremonyBody",
     __base__=_Body,
-    __doc__="What is to be other in a ceremony; null takes a key out, and `createdBy` is left as it is.",
+    __doc__="Changes of a ceremony; null removes a key. `createdBy` cannot be changed.",
     **_changes_of(CeremonyFile),
-    in_=(_In, Field(default=None, alias="in", description="How long from now it fires, once.")),
+    in_=(_In, Field(default=None, alias="in", description="The delay until it fires once.")),
 )
 
 
@@ -461,13 +461,13 @@ class AnswerBody(_Body):
     """Answer a question, or reject it, which cancels the task."""
 
     text: str = ""
-    """The answer in words."""
+    """The answer as text."""
     parts: Parts = []
-    """Files and data to go with the text, or instead of it."""
+    """Files and data beside the text, or in place of it."""
     decision: Literal["answer", "reject"] = "answer"
-    """Whether it is an answer; reject needs no text."""
+    """Whether to answer or to reject; reject needs no text."""
     by: _Person = "operator"
-    """Who says so."""
+    """The name of the person."""
 
     def answer(self, question_id: str) -> Answer:
         return Answer(

@@ -1,6 +1,6 @@
-"""Files and data as the API, the events and the command line write them, and read back from there. Pure.
+"""Files and data as rows of the API, the events and the command line; both directions.
 
-``api.bodies`` reads what ``body_part`` writes.
+``api.bodies`` reads the output of ``body_part``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 
 
 def body_part(part: Part) -> dict[str, Any]:
-    """A part in a request's or an answer's body."""
+    """Return a part for the body of a request or answer."""
     match part:
         case TextPart(text=text):
             return {"kind": "text", "text": text}
@@ -26,7 +26,7 @@ def body_part(part: Part) -> dict[str, Any]:
 
 
 def part_row(part: ListedPart) -> dict[str, Any]:
-    """One part with its content: a file's in ``bytes`` (base64) or at ``uri``, data in ``data``."""
+    """Return one part with its content: ``bytes`` (base64) or ``uri`` of a file, ``data`` of data."""
     row: dict[str, Any] = {
         "index": part.index,
         "kind": part.kind,
@@ -51,7 +51,7 @@ def part_row(part: ListedPart) -> dict[str, Any]:
 
 
 def part_notes(parts: Sequence[ListedPart]) -> list[dict[str, Any]]:
-    """The first of them, as events and lists carry them; what is not known is left out."""
+    """Return the first parts for events and lists, without content and without unknown members."""
     return [
         {
             name: value
@@ -71,7 +71,7 @@ def part_notes(parts: Sequence[ListedPart]) -> list[dict[str, Any]]:
 
 
 def read_part_row(row: Mapping[str, Any]) -> ListedPart:
-    """A part from its row. Raises WireError."""
+    """Read a part from its row. Raises WireError."""
     try:
         return ListedPart(
             index=int(row["index"]),
@@ -88,4 +88,4 @@ def read_part_row(row: Mapping[str, Any]) -> ListedPart:
             truncated=bool(row.get("truncated")),
         )
     except (KeyError, TypeError, ValueError):
-        raise WireError("a file or data is not listed as a hub lists it") from None
+        raise WireError("the row of a file or data is malformed") from None

@@ -1,4 +1,4 @@
-"""How a hub proves to be the one that announced itself, before it is told a key."""
+"""The proof of a hub's identity, before a client sends it a key."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import hmac
 import re
 
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{16,128}")
-"""What a hub may be asked to prove itself with."""
+"""The form of a challenge."""
 
 
 def prove(proof: str, url: str, challenge: str) -> str:
-    """What the hub at ``url`` that has the secret ``proof`` answers to a challenge.
+    """Return the answer of the hub at ``url`` with the secret ``proof`` to a challenge.
 
-    The address is part of it: a stranger who passes the challenge on to the hub gets a proof for another address.
+    The address is part of the answer: a stranger who forwards the challenge to the hub gets an answer for another
+    address.
     """
     return hmac.new(proof.encode(), f"fleetsim hub\n{url}\n{challenge}".encode(), hashlib.sha256).hexdigest()

@@ -68,7 +68,7 @@ def test_a_row_may_lack_all_but_its_number_and_kind() -> None:
     "row", [{}, {"index": 0}, {"kind": "file"}, {"index": "x", "kind": "file"}, {"index": None, "kind": "f"}]
 )
 def test_a_row_that_no_hub_wrote_is_said_to_be_none(row: dict[str, Any]) -> None:
-    with pytest.raises(WireError, match="not listed as a hub lists it"):
+    with pytest.raises(WireError):
         read_part_row(row)
 
 
