@@ -183,7 +183,7 @@ class RequestBody(_Body):
     correlation_id: _Id | None = None
     """The id of the request; without one the hub makes it."""
     parent_id: _Id | None = None
-    """The id of the work that this request is a step of, sent to the agent. With several targets each gets its own."""
+    """The id of the work that this request is a step of, sent to the agent. With several targets the hub sets it."""
     context_id: _Context = None
     """The conversation of the request."""
     task_id: _Name | None = None
