@@ -308,8 +308,9 @@ def _without_notes(task: Task) -> Task:
     if task.metadata:
         task = replace(task, metadata={})
     if (message := task.status.message) is not None and message.metadata:
-        cause = {CAUSE_KEY: text[:64]} if (text := cause_told(task)) else {}
-        task = replace(task, status=replace(task.status, message=replace(message, metadata=cause)))
+        cause = cause_told(task)
+        message = replace(message, metadata={CAUSE_KEY: cause[:64]} if cause else {})
+        task = replace(task, status=replace(task.status, message=message))
     if any(message.metadata for message in task.history):
         task = replace(task, history=tuple(replace(message, metadata={}) for message in task.history))
     return task
