@@ -26,8 +26,7 @@ from fleetsim.caller.track import Rules
 from fleetsim.caller.webhooks import EarlyLimits
 from fleetsim.check.requirement import NEEDS, ONCE
 from fleetsim.check.sections import REQUIREMENTS
-from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.main import VERBS, LazyGroup, cli
+from fleetsim.cli.main import VERBS, Exit, LazyGroup, cli
 from fleetsim.cli.parts import REMOTE_BYTES_MAX
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.schemas import (

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import with_scheme
 from fleetsim.client import AgentClient, ClientLimits, Credential
 from fleetsim.client.follow import AskedAgent

@@ -13,11 +13,9 @@ import click
 
 from fleetsim.ceremony.file import parse_moment, zone_of
 from fleetsim.cli import render
-from fleetsim.cli.ceremony_files import check, chosen, fires_of, now, shown, with_ceremonies
-from fleetsim.cli.ceremony_play import play
-from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.ceremony_files import check, chosen, fires_of, now, play, shown, with_ceremonies
 from fleetsim.cli.hub_client import at_hub, connect
-from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import timeout_option, within
 from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import ConfigError, TimedOut

@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from fleetsim.check.requirement import PROFILES
-from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import pin_options, timeout_option
 from fleetsim.cli.render import emit_json, lines
 from fleetsim.wire.dialect import DIALECTS

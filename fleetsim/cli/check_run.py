@@ -20,12 +20,11 @@ from fleetsim.check.report import BASELINE_BYTES_MAX, Report, read_baseline, sta
 from fleetsim.check.requirement import ONCE, Requirement
 from fleetsim.check.runner import run_check
 from fleetsim.cli.ask import agent_entry, is_url
-from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import Typed, report_files, with_scheme
 from fleetsim.cli.render import emit_json, line, lines
 from fleetsim.cli.terminal import Progress
-from fleetsim.client.credential import Credential
+from fleetsim.client.http import Credential
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime

@@ -1,24 +1,39 @@
-"""The dashboard over a hub in this process."""
+"""The dashboard over a hub in this process, over a recording, and over a scenario that another process plays."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import os
+import shlex
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
 
 from fleetsim.caller.event_log import KEEP_MAX
-from fleetsim.cli.logs import LOG_FORMAT
+from fleetsim.cli.main import CommonOptions, Exit
+from fleetsim.cli.render import LOG_FORMAT
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.hub.hub import Hub
 from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.errors import ConfigError, UnknownTarget, WireError
 from fleetsim.model.task import DataPart
+from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Decision
+from fleetsim.runtime.workers import Workers
+from fleetsim.sim.quantities import in_words
+from fleetsim.sim.recording import RecordingReader
 from fleetsim.wire.json import parse_untrusted
 
 LOG_BYTES_MAX = 10 * 1024 * 1024
@@ -133,3 +148,186 @@ def logging_to(path: Path) -> Iterator[None]:
     finally:
         root.handlers[:] = before
         handler.close()
+
+
+if TYPE_CHECKING:
+    from fleetsim.dashboard.playback import Playback
+
+SPEED_MAX = 1e6
+
+
+class _Speed(click.ParamType):  # type: ignore[type-arg]  # which click 8.1 does not take
+    """``x60``, ``60`` or ``max``."""
+
+    name = "xN|max"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).lower()
+        if text == "max":
+            return math.inf
+        try:
+            speed = float(text.removeprefix("x"))
+        except ValueError:
+            speed = 0.0
+        if not 0 < speed <= SPEED_MAX:
+            self.fail("must be x1, x60 or any other number of times, or max", param, ctx)
+        return speed
+
+
+@click.command()
+@click.option(
+    "--replay", type=click.Path(path_type=Path), required=True, help="The recording, of a scenario's run or of a hub."
+)
+@click.option("--speed", type=_Speed(), default=60.0, metavar="xN|max", help="How many times as fast as it was [x60].")
+@click.pass_obj
+def dashboard(common: CommonOptions, replay: Path, speed: float) -> int:
+    """Play a recording on the dashboard: the same screens at the same moments, at any speed.
+
+    \b
+    fleetsim sim agent-restart --record run.jsonl   makes one, of a scenario's run
+    fleetsim record --out day.jsonl                 makes one, of the running hub
+    fleetsim dashboard --replay run.jsonl --speed x600
+
+    Keys: space stops and goes on, + and - change the speed, [ and ] go back and on, J jumps to a moment (14:00,
+    2h30m, start, end), 6 opens the scenario, 1 to 5 the hub's screens, ? has all. A file that is still being
+    written is followed. `fleetsim up` and `fleetsim demo` draw the same screens over a hub that runs.
+
+    Exit codes: 0 at the end, 2 if the file is not a recording; the message names the line.
+    """
+    with RecordingReader(replay) as reader:
+        asyncio.run(play(common, reader, speed=speed))
+    return Exit.OK
+
+
+async def play(
+    common: CommonOptions,
+    reader: RecordingReader,
+    *,
+    speed: float,
+    writer: Callable[[], Awaitable[object]] | None = None,
+) -> Playback:
+    """Draw it until the person quits; what is returned says how far it came.
+
+    ``writer`` ends when nobody writes the recording any more.
+
+    Raises:
+        ConfigError: there is no terminal, or a line is wrong.
+    """
+    from fleetsim.dashboard.app import FleetApp
+    from fleetsim.dashboard.controls import Controls
+    from fleetsim.dashboard.playback import Playback
+    from fleetsim.runtime.real import SystemClock
+
+    clock = SystemClock()
+    played = Playback(reader, clock, speed=speed)
+    if not has_terminal():
+        report = f"`fleetsim sim --replay {shlex.quote(str(reader.path))}` prints a report"
+        raise ConfigError("the dashboard needs a terminal", hint=report)
+    app = FleetApp(played, Controls(), clock=clock, title=played.name, ascii=common.ascii, read_only=True)
+
+    async def written() -> None:
+        if writer is not None:
+            played.written = True
+            await writer()
+            played.written = False
+
+    async with Workers("playback") as workers:
+        workers.start(written(), name="writer")
+        await app.run_async()
+    if played.error is not None:
+        raise played.error
+    return played
+
+
+LOOK_EVERY_S = 0.05
+STOP_S = 10.0
+"""How long the process has to end by itself."""
+SAID_LINES_MAX = 20
+PLAYED = frozenset({Exit.OK, Exit.FAILED, Exit.VIOLATED})
+
+
+def watched(common: CommonOptions, ctx: click.Context, scenario: str, record: Path) -> Exit | None:
+    """Play it into ``record`` and show it; None once it was played to its end.
+
+    Otherwise the exit code: the person left early, or the scenario could not be played. Both print a message.
+    """
+    if not has_terminal():
+        raise ConfigError("--watch needs a terminal", hint="without it the run is played and reported on")
+    try:
+        record.unlink(missing_ok=True)  # what an earlier run left is not this one's
+    except OSError as error:
+        raise ConfigError(f"{record}: {error.strerror}") from None
+    command = (sys.executable, "-m", "fleetsim", "--quiet", "sim", "run", *_options(ctx), "--record", str(record))
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        code, at_s = asyncio.run(_watch(common, (*command, "--", scenario), record, said))
+        if code in PLAYED:
+            return None
+        if code is None:
+            common.warn(f"stopped, {in_words(at_s)} into the run; what was recorded until then is in {record}")
+            common.note(f"  next: fleetsim dashboard --replay {shlex.quote(str(record))}")
+            return Exit.INTERRUPTED
+        said.seek(0)
+        common.warn(*(one_line(line.rstrip("\n"), 500) for line in said.readlines()[-SAID_LINES_MAX:]))
+        return Exit(code) if code in set(Exit) else Exit.FAILED
+
+
+def _options(ctx: click.Context) -> list[str]:
+    """The options of this call that are about how the scenario is played."""
+    ours = {"watch", "record", "reports", "verbose"}
+    words: list[str] = []
+    for option in ctx.command.params:
+        name = option.name or ""
+        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if isinstance(option, click.Option) and given and name not in ours:
+            words += [option.opts[0]] if option.is_flag else [option.opts[0], str(ctx.params[name])]
+    return words
+
+
+async def _watch(
+    common: CommonOptions, command: Sequence[str], record: Path, said: IO[str]
+) -> tuple[int | None, float]:
+    """The exit code of the player, None if it was stopped, and the second of the run on the screen."""
+    player = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=said)
+    at_s, over = 0.0, True
+    running = asyncio.current_task()
+    assert running is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):  # they end it as the person's leaving does
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    try:
+        if await _begun(player, record):
+            with RecordingReader(record) as reader:
+                shown = await play(common, reader, speed=math.inf, writer=player.wait)
+                at_s, over = shown.at_s, shown.ended
+        if over:
+            await player.wait()
+        return player.returncode, at_s
+    except asyncio.CancelledError:
+        return None, at_s
+    finally:
+        if player.returncode is None:
+            await _stop(player)
+
+
+async def _begun(player: Process, record: Path) -> bool:
+    """Wait for the first line; whether there is one."""
+    while True:
+        over = player.returncode is not None
+        with suppress(ConfigError), RecordingReader(record) as reader:
+            if reader.read() is not None:
+                return True
+        if over:
+            return False
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _stop(player: Process) -> None:
+    """As Ctrl-C would: it closes its recording and goes; a moment later it is gone in any case."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            player.send_signal(number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await player.wait()
+                return

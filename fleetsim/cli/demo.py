@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 import fleetsim
-from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.main import CommonOptions, Exit
 
 if TYPE_CHECKING:
     from fleetsim.hub.hub import Hub

@@ -8,10 +8,8 @@ from typing import Any
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.channel import failing
-from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.hub_client import at_hub
-from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.hub_client import at_hub, failing
+from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.text import one_line

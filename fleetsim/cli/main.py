@@ -11,14 +11,24 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleetsim import __version__
-from fleetsim.cli.exit_codes import Exit, code_for, exit_for
-from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.errors import (
+    AuthRefused,
+    ConfigError,
+    FleetsimError,
+    HttpRefused,
+    TimedOut,
+    TransportError,
+    UnfitAnswer,
+    UnknownTarget,
+)
+from fleetsim.model.limits import TooMuch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,17 +37,17 @@ VERBS: dict[str, tuple[str, str]] = {
     "demo": ("fleetsim.cli.demo:demo", "Watch a small fleet at work, on this machine, in one command."),
     "init": ("fleetsim.cli.init:init", "Write agents.yaml and a first ceremony from your agents' cards."),
     "up": ("fleetsim.cli.up:up", "Run the hub for your agents.yaml, with the dashboard."),
-    "dashboard": ("fleetsim.cli.replay:dashboard", "Play a recording of a run or a hub on the dashboard."),
+    "dashboard": ("fleetsim.cli.dashboard:dashboard", "Play a recording of a run or a hub on the dashboard."),
     "send": ("fleetsim.cli.send:send", "Ask one agent to do something."),
-    "chat": ("fleetsim.cli.chat:chat", "Talk with one agent, turn by turn."),
+    "chat": ("fleetsim.cli.send:chat", "Talk with one agent, turn by turn."),
     "task": ("fleetsim.cli.task:task", "Look at requests in flight, or cancel one."),
     "inbox": ("fleetsim.cli.inbox:inbox", "Read and answer what agents ask."),
     "ceremony": ("fleetsim.cli.ceremony:ceremony", "Write, list, pause and fire ceremonies."),
-    "channel": ("fleetsim.cli.channel:channel", "List and test the channels that notify people."),
+    "channel": ("fleetsim.cli.hub_client:channel", "List and test the channels that notify people."),
     "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),
-    "card": ("fleetsim.cli.card:card", "Read an agent's card and say how it would be called."),
+    "card": ("fleetsim.cli.init:card", "Read an agent's card and say how it would be called."),
     "mcp": ("fleetsim.cli.mcp:mcp", "Give an agent the fleet as MCP tools."),
-    "events": ("fleetsim.cli.events:events", "Follow what the hub says happens."),
+    "events": ("fleetsim.cli.hub_client:events", "Follow what the hub says happens."),
     "record": ("fleetsim.cli.record:record", "Keep what the hub says in a file, to be played later."),
     "agent": ("fleetsim.cli.agent:agent", "Run the reference agent."),
     "check": ("fleetsim.cli.check:check", "Hold an agent to the checklist."),
@@ -182,7 +192,7 @@ def _log_to_stderr(*, debug: bool, quiet: bool, serves: bool) -> None:
     """A verb that serves logs to stderr. Any other writes there for a person alone, unless --debug is given."""
     import logging
 
-    from fleetsim.cli.logs import LOG_FORMAT
+    from fleetsim.cli.render import LOG_FORMAT
 
     level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
     LOG_FORMAT.hide_environment(os.environ)
@@ -218,7 +228,7 @@ def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except Exception as error:  # noqa: BLE001 - the last one who can tell a person
-        from fleetsim.cli.logs import LOG_FORMAT
+        from fleetsim.cli.render import LOG_FORMAT
         from fleetsim.model.text import neutralise
 
         if "--debug" in (argv if argv is not None else sys.argv):
@@ -244,3 +254,52 @@ def _report(error: FleetsimError, argv: list[str]) -> None:
     click.echo(f"error: {hanging(str(error))}", err=True)
     if error.hint:
         click.echo(f"  next: {hanging(error.hint)}", err=True)
+
+
+class Exit(IntEnum):
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    AUTH = 4
+    TIMEOUT = 5
+    NOTHING_RAN = 6
+    WAITING = 7
+    VIOLATED = 8
+    INTERRUPTED = 130
+
+
+class NoAnswer(FleetsimError):
+    """A turn through the hub came to no end of the agent's own; ``exit_code`` says which way."""
+
+    def __init__(self, reason: str, exit_code: Exit, correlation_id: str) -> None:
+        super().__init__(reason, hint=f"fleetsim task get {correlation_id}")
+        self.exit_code = exit_code
+
+
+NOBODY_THERE = frozenset({404, 410, 502, 504})
+"""HTTP statuses that mean that nothing is at the address; any other status is from a server that is there."""
+
+
+def exit_for(error: FleetsimError) -> Exit:
+    match error:
+        case NoAnswer():
+            return error.exit_code
+        case ConfigError() | UnknownTarget() | TooMuch() | UnfitAnswer():
+            return Exit.USAGE
+        case AuthRefused():
+            return Exit.AUTH
+        case TimedOut():
+            return Exit.TIMEOUT
+        case TransportError():
+            return Exit.UNREACHABLE
+        case HttpRefused(status=status) if status in NOBODY_THERE:
+            return Exit.UNREACHABLE
+        case _:
+            return Exit.FAILED
+
+
+def code_for(error: FleetsimError) -> str:
+    """A stable name for scripts, e.g. ``FLEETSIM_ERR_CONFIG_ERROR``."""
+    words = "".join(f"_{c}" if c.isupper() else c for c in type(error).__name__).upper()
+    return f"FLEETSIM_ERR{words}"

@@ -63,6 +63,16 @@ def timeout_option(what: str, *, default: float | None = 300.0) -> Decorator:
     )
 
 
+def read_span(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """The callback of an option such as ``8h``, in seconds. Raises BadParameter."""
+    from fleetsim.sim.quantities import seconds_of  # not for the verbs without such an option
+
+    try:
+        return None if text is None else seconds_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @asynccontextmanager
 async def within(timeout_s: float | None, late: Callable[[], FleetsimError]) -> AsyncIterator[None]:
     """Cancel the block after ``timeout_s``, and raise the error that ``late`` makes."""

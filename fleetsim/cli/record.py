@@ -22,15 +22,15 @@ import click
 
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.event_wire import from_iso
-from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.hub_client import connect, find_hub
-from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.main import CommonOptions, Exit
+from fleetsim.cli.options import read_span
 from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError, FleetsimError, HttpRefused, TransportError, WireError
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
-from fleetsim.sim.quantities import in_words, seconds_of
+from fleetsim.sim.quantities import in_words
 from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.recording import FORMAT, event_of
 
@@ -43,16 +43,9 @@ WAITING_MAX = 10_000
 _DROPPED = "events.dropped"
 
 
-def _span(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    try:
-        return None if text is None else seconds_of(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-
-
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), help="The file, which must not be there yet [hub-TIME.jsonl].")
-@click.option("--for", "for_s", callback=_span, metavar="SPAN", help="How long, such as 10m or 8h [until Ctrl-C].")
+@click.option("--for", "for_s", callback=read_span, metavar="SPAN", help="How long, such as 10m or 8h [until Ctrl-C].")
 @click.pass_obj
 def record(common: CommonOptions, out: Path | None, for_s: float | None) -> int:
     """Record the events of the running hub in a file, until Ctrl-C or for a while.

@@ -1,16 +1,28 @@
-"""``fleetsim sim``: plays a scenario of a whole fleet in seconds, and reports."""
+"""``fleetsim sim``: plays a scenario of a whole fleet in seconds, fits one to a fleet, and compares two fleets.
+
+Playing is in ``sim_play``, which ``--help`` does not load.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.main import CommonOptions
-from fleetsim.cli.sim_twin import diff, init
+from fleetsim.cli.main import CommonOptions, Exit
+from fleetsim.cli.options import read_span, with_scheme
+from fleetsim.cli.terminal import rewrite
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
 
 
 class ScenarioGroup(click.Group):
@@ -53,10 +65,6 @@ def sim() -> None:
     Exit codes: 0 as expected, 1 an expectation is broken or a ceremony is wrong, 2 the scenario is wrong, 8 an
     invariant is broken: a defect of fleetsim, please report it.
     """
-
-
-sim.add_command(init)
-sim.add_command(diff)
 
 
 @sim.command("list")
@@ -124,3 +132,344 @@ def run(common: CommonOptions, /, **options: Any) -> int:
     from fleetsim.cli.sim_play import RunOptions, run_scenario  # what it takes is loaded where it is asked for
 
     return run_scenario(common, RunOptions(**options))
+
+
+if TYPE_CHECKING:
+    from fleetsim.client.hub_client import HubClient
+    from fleetsim.sim.comparison import Comparison
+    from fleetsim.sim.observed import Observed
+    from fleetsim.sim.twin import Twin
+
+LEDGER_MAGIC = b"SQLite format 3\x00"
+PAGE = 1_000
+SETTINGS = (
+    "poll_interval_s",
+    "task_limit_s",
+    "question_ttl_s",
+    "question_expiry",
+    "connect_s",
+    "call_s",
+    "retry_waits_s",
+    "calls_max",
+    "calls_per_agent_max",
+    "breaker_failures",
+    "breaker_pause_s",
+    "cooldowns_s",
+    "skill_limits_s",
+)
+"""The keys of `fleet:` in agents.yaml that change how requests end, and that name no address."""
+
+
+@sim.command()
+@click.option(
+    "--from-hub",
+    "hub",
+    is_flag=False,
+    flag_value="",
+    metavar="[URL]",
+    help="Ask a running hub: this machine's, or the one at URL with the key in WORKSTACEAN_API_KEY.",
+)
+@click.option(
+    "--from-ledger", "ledger", type=click.Path(path_type=Path), metavar="FILE", help="Read a hub's ledger.db."
+)
+@click.option(
+    "--from-recording", "recording", type=click.Path(path_type=Path), metavar="FILE", help="Read a run.jsonl."
+)
+@click.option(
+    "--since", default="7d", show_default=True, callback=read_span, metavar="SPAN", help="How far back to look."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("twin.yaml"),
+    show_default=True,
+    metavar="FILE",
+    help="Where the scenario is written.",
+)
+@click.option("--ceremonies", type=click.Path(path_type=Path), help="Their folder [default: beside agents.yaml].")
+@click.option("--force", is_flag=True, help="Write over FILE.")
+@click.option("--no-check", is_flag=True, help="Do not play it to see how well it fits.")
+@click.pass_obj
+def init(
+    common: CommonOptions,
+    hub: str | None,
+    ledger: Path | None,
+    recording: Path | None,
+    since: float,
+    out: Path,
+    ceremonies: Path | None,
+    force: bool,
+    no_check: bool,
+) -> int:
+    """Write a scenario whose agents behave as yours were seen to: a twin of the fleet.
+
+    Latency, pieces, cost, success and questions of each skill, how requests come in and how people answer are fitted to
+    what a hub's ledger or journal holds. Ceremonies and settings are taken from beside agents.yaml; a wrong ceremony
+    file is named and left out. Then the twin is played once. The first line says whether it fits; a table shows each
+    figure beside the recorded one with the interval in which chance alone may have put that one (95 %, bootstrap).
+    Volume (requests an hour) and arrivals (gap_p50) are figures too, and a recorded skill that was not played is named.
+
+    \b
+    fleetsim sim init --from-hub
+    fleetsim sim init --from-ledger ~/.local/state/fleetsim/ledger.db --since 2d --out july.yaml
+    fleetsim sim july.yaml                 play it
+    fleetsim sim diff july.yaml slower.yaml   compare with an edited copy
+    """
+    from fleetsim.caller.ceremonies.folder import FolderContents, contents_of
+    from fleetsim.caller.fleet import FleetSettings
+    from fleetsim.sim.quantities import in_words
+    from fleetsim.sim.scenario import ceremonies_of, folder_files, parse_scenario
+    from fleetsim.sim.twin import twin_of, twin_text
+
+    if sum(place is not None for place in (hub, ledger, recording)) != 1:
+        raise click.UsageError("Say where to look: --from-hub, --from-ledger FILE or --from-recording FILE.")
+    if os.path.lexists(out) and not force:
+        raise ConfigError(f"{out} already exists and was not changed", hint="--out OTHER, or --force to write over it")
+    folder = _ceremonies(common, ceremonies)
+    found = FolderContents() if folder is None else contents_of(folder_files(folder), folder)
+    seen = _seen(common, hub, ledger, recording, since)
+    settings = _settings(common)
+    twin = twin_of(
+        seen,
+        ceremonies=tuple(found.ceremonies.values()),
+        poll_interval_s=FleetSettings(**settings).poll_interval_s,
+    )
+    relative = None if folder is None else os.path.relpath(folder, out.resolve().parent)
+    text, left_out = twin_text(twin, seen, name="twin", ceremonies=relative, settings=settings)
+    wanted, written = parse_scenario(text, str(out))
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{out}: {error.strerror}") from None
+    _warn_of(common, twin, left_out)
+    for problem in found.problems:
+        common.note(*(f"not in force: {line}" for line in problem.error.splitlines()))
+    comparison = None
+    if not no_check:
+        common.note(f"{out} is written; playing it to see how well it fits ({in_words(wanted.duration)} of the fleet)")
+        comparison = _compare(seen, _played(common, wanted, ceremonies_of(wanted, written, out.parent), out))
+    if common.as_json:
+        facts = {"written": str(out), "requests": len(seen.outcomes), "agents": list(wanted.fleet)}
+        fit = None if comparison is None else {"verdict": comparison.verdict.value, **comparison.as_json()}
+        render.emit_json({**facts, "fit": fit})
+        return Exit.OK
+    render.line(str(out))
+    if comparison is not None:
+        _show_fit(comparison)
+    common.note(f"  next: fleetsim sim {out}")
+    return Exit.OK
+
+
+def _seen(
+    common: CommonOptions, hub: str | None, ledger: Path | None, recording: Path | None, since_s: float
+) -> Observed:
+    """Observations from the one source that was named."""
+    from fleetsim.sim.observed import of_recording
+
+    if recording is not None:
+        return of_recording(recording)
+    return asyncio.run(_of_hub(common, hub, since_s) if ledger is None else _of_ledger(ledger, since_s))
+
+
+def _warn_of(common: CommonOptions, twin: Twin, left_out: Sequence[str]) -> None:
+    """Notes what the twin leaves out, and which fits have too few tasks."""
+    for what in left_out:
+        common.note(f"left out, since a scenario has no such name: {what}")
+    few = [f"{a}/{s} ({fit.tasks})" for a, agent in twin.agents.items() for s, fit in agent.skills.items() if fit.few]
+    if few:
+        common.note(f"few tasks, so that shares and times are guesses: {', '.join(few)}")
+
+
+def _ceremonies(common: CommonOptions, given: Path | None) -> Path | None:
+    """The folder of ceremonies: that given, else what `fleetsim up` takes if it has any."""
+    if given is not None:
+        if not given.is_dir():
+            raise ConfigError(f"there is no folder {given}")
+        return given.resolve()
+    folder = common.agents_yaml.parent / "ceremonies"
+    named = folder.is_dir() and any(path.suffix in {".yaml", ".yml"} for path in folder.iterdir())
+    return folder.resolve() if named else None
+
+
+def _settings(common: CommonOptions) -> dict[str, Any]:
+    """The settings of agents.yaml that a scenario may have, if they are not the defaults."""
+    from fleetsim.caller.config import parse_fleet
+    from fleetsim.caller.fleet import FleetSettings
+
+    if not common.agents_yaml.exists():
+        return {}
+    found = parse_fleet(common.agents_yaml.read_bytes(), source=str(common.agents_yaml), env=os.environ).settings
+    plain, names = FleetSettings(), {member.name for member in fields(FleetSettings)}
+    return {
+        key: dict(value) if isinstance(value, Mapping) else value
+        for key in SETTINGS
+        if key in names and (value := getattr(found, key)) != getattr(plain, key)
+    }
+
+
+# ------------------------------------------------------------------ sources
+
+
+async def _of_ledger(path: Path, since_s: float) -> Observed:
+    from fleetsim.runtime.real import SystemClock
+    from fleetsim.sim.observed import of_ledger
+
+    return await of_ledger(path, since=SystemClock().now() - timedelta(seconds=since_s))
+
+
+async def _of_hub(common: CommonOptions, url: str | None, since_s: float) -> Observed:
+    from fleetsim.cli.hub_client import connect
+    from fleetsim.client.hub_client import HubClient
+    from fleetsim.runtime.real import SystemClock
+
+    since = SystemClock().now() - timedelta(seconds=since_s)
+    if url:
+        async with HubClient(with_scheme(url)) as hub:
+            return await _from_journal(hub, since)
+    async with connect(common) as hub:
+        return await _from_journal(hub, since)
+
+
+async def _from_journal(hub: HubClient, since: datetime) -> Observed:
+    from fleetsim.caller.event_wire import from_wire
+    from fleetsim.sim.observed import of_run
+    from fleetsim.sim.run import ObservedAgent, Run
+
+    cards = {
+        row["name"]: ObservedAgent(
+            dialect=row["dialect"], streaming=bool(row["streaming"]), push=bool(row["pushNotifications"])
+        )
+        for row in await hub.get("/agents")
+        if row["dialect"]
+    }
+    events, after = [], 0
+    while page := await hub.get("/journal", after=after, limit=PAGE):
+        events += [event for event in map(from_wire, page) if event is not None]
+        if page[-1]["seq"] <= after:
+            break
+        after = page[-1]["seq"]
+    return of_run(Run.of_events(events), hub.url, since=since, cards=cards)
+
+
+# ------------------------------------------------------------------ playing
+
+
+def _played(common: CommonOptions, scenario: Any, ceremonies: Mapping[str, bytes], source: Path | str) -> Observed:
+    """Plays a scenario. Returns observations from it."""
+    from dataclasses import replace
+
+    from fleetsim.cli.sim_play import progress_of
+    from fleetsim.sim.clocks import VIRTUAL
+    from fleetsim.sim.live import played
+    from fleetsim.sim.observed import of_recording
+
+    drawn = sys.stderr.isatty() and not common.quiet
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "run.jsonl"
+        try:
+            progress = progress_of(scenario, VIRTUAL) if drawn else lambda at_s, lines: None
+            played(scenario, ceremonies, source=str(source), record=record, progress=progress)
+        finally:
+            if drawn:
+                rewrite("")
+        return replace(of_recording(record), source=str(source))
+
+
+def _compare(a: Observed, b: Observed) -> Comparison:
+    from fleetsim.sim.comparison import compare
+
+    return compare(a, b)
+
+
+HEADS = ("AGENT/SKILL", "FIGURE", "TASKS")
+
+
+def _show_fit(comparison: Comparison) -> None:
+    from fleetsim.sim.comparison import VOLUME, rows, verdict_of
+
+    told = [verdict_of(difference) for difference in comparison.differences]
+    render.line(
+        f"the twin {comparison.verdict}: {told.count('within')} of {len(told)} figures are within chance of the "
+        f"recorded ones, {told.count('near')} more within 15 %, {told.count('off')} further off"
+    )
+    volumes = {(d.agent, d.skill): d.tasks[0] for d in comparison.differences if d.measure is VOLUME}
+    for agent, skill in comparison.only_a:
+        count = f"{volumes[agent, skill]:,} of {sum(volumes.values()):,} recorded requests"
+        render.line(f"not played: {one_line(agent, 40)}/{one_line(skill, 40)}, {count}")
+    render.table(
+        (*HEADS, "RECORDED", "SIMULATED", "ERROR", "CHANCE (95 %)", "FIT"),
+        list(rows(comparison, fit=True)),
+        right=frozenset({2, 3, 4, 5}),
+    )
+
+
+# ------------------------------------------------------------------ two sides
+
+
+@sim.command()
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--since", default="7d", show_default=True, callback=read_span, metavar="SPAN", help="Of ledgers, so far back."
+)
+@click.option("--seed", type=click.IntRange(min=0), help="The seed of both scenarios [each its own].")
+@click.option(
+    "--fail-over",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="PERCENT",
+    help="Exit 1 only for a difference of more than this.",
+)
+@click.pass_obj
+def diff(common: CommonOptions, a: str, b: str, since: float, seed: int | None, fail_over: float) -> int:
+    """Compare two times of a fleet: each figure of each skill, and whether chance explains the difference.
+
+    A and B are each a scenario (a file, or a name of `fleetsim sim list`), which is played; a recording (`--record
+    run.jsonl`); or a hub's ledger (ledger.db). A figure is marked if its difference is more than chance
+    explains among all compared figures (bootstrap, 95 % for all together).
+
+    \b
+    fleetsim sim diff twin.yaml slower.yaml
+    fleetsim sim diff twin.yaml ~/.local/state/fleetsim/ledger.db --since 1d --fail-over 20
+
+    Exit codes: 0 no difference, 1 a figure differs or one side has skills that the other has not.
+    """
+    from fleetsim.sim.comparison import rows
+
+    comparison = _compare(*(_side(common, side, since, seed) for side in (a, b)))
+    if common.as_json:
+        render.emit_json(comparison.as_json())
+    else:
+        if comparison.differences:
+            heads = (*HEADS, "A", "B", "DIFFERENCE", "A BY CHANCE (95 %)", "")
+            render.table(heads, list(rows(comparison, fit=False)), right=frozenset({2, 3, 4, 5}))
+        for side, only in ((a, comparison.only_a), (b, comparison.only_b)):
+            for agent, skill in only:
+                render.line(f"only in {side}: {agent}/{skill}")
+        count = sum(difference.significant for difference in comparison.differences)
+        render.line(f"{count} of {len(comparison.differences)} figures differ by more than chance")
+    apart = comparison.beyond(fail_over / 100) or comparison.only_a or comparison.only_b
+    return Exit.FAILED if apart else Exit.OK
+
+
+def _side(common: CommonOptions, side: str, since_s: float, seed: int | None) -> Observed:
+    """Observations from a ledger or a recording, by the first bytes of the file, or from playing a scenario.
+
+    Raises:
+        ConfigError: it is none of these, or nothing was seen.
+    """
+    from fleetsim.sim.observed import of_recording
+    from fleetsim.sim.scenario import ceremonies_of, parse_scenario, read_scenario, with_seed
+
+    source, text, folder = read_scenario(side)
+    if text.startswith(LEDGER_MAGIC):
+        seen = asyncio.run(_of_ledger(Path(side), since_s))
+    elif text.lstrip().startswith(b"{") and b'"kind"' in text[:200]:
+        seen = of_recording(Path(side))
+    else:
+        scenario, written = parse_scenario(text, source)
+        scenario = scenario if seed is None else with_seed(scenario, seed)
+        seen = _played(common, scenario, ceremonies_of(scenario, written, folder), source)
+    if not seen.outcomes:
+        raise ConfigError(f"{side}: no request ended in it", hint="of a ledger, look further back with --since 30d")
+    return seen

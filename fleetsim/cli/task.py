@@ -23,9 +23,8 @@ from fleetsim.cli.ask import (
 from fleetsim.cli.ask import (
     exit_status as status_of,
 )
-from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.hub_client import at_hub
-from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option
 from fleetsim.cli.parts import SavedParts, list_parts, report_unsaved, save_parts
 from fleetsim.client.hub_client import HubClient

@@ -80,7 +80,7 @@ async def _up(
     from fleetsim.caller.config import FleetFile, load_fleet
     from fleetsim.caller.ledger.sqlite import open_ledger
     from fleetsim.cli import dashboard
-    from fleetsim.cli.logs import LOG_FORMAT
+    from fleetsim.cli.render import LOG_FORMAT
     from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
     from fleetsim.hub.keys import AgentKeys
     from fleetsim.hub.server import running_hub

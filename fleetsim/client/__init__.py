@@ -10,9 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fleetsim.client.agent_client import AgentClient
-from fleetsim.client.credential import Credential
 from fleetsim.client.follow import Following
-from fleetsim.client.http import ClientLimits
+from fleetsim.client.http import ClientLimits, Credential
 from fleetsim.client.results import ChatResponse, SentTask
 from fleetsim.client.stream import EventStream
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from fleetsim.client.blocking import blocking
-from fleetsim.client.credential import Credential
 from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMessage, Retrying
-from fleetsim.client.http import AgentHttp, AgentUrl, ClientLimits, FoundCard
+from fleetsim.client.http import AgentHttp, AgentUrl, ClientLimits, Credential, FoundCard
 from fleetsim.client.results import SentTask
 from fleetsim.client.stream import EventStream
 from fleetsim.model.call import (

@@ -1,4 +1,4 @@
-"""HTTP with an agent: its address and limits, redirects, the meaning of a response; calls, and the card.
+"""HTTP with an agent: its address, credential and limits, redirects, the meaning of a response; calls, and the card.
 
 The status comes first, then the body: peers refuse with a status alone, with a JSON-RPC error under any
 status, or with a page of HTML, and the three must not be taken for each other (interop.md section 7).
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import html
 import math
+import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
 from msgspec import structs
 
-from fleetsim.client.credential import Credential
 from fleetsim.client.stream import AnswerRequest, EventStream, read_event
 from fleetsim.model.call import Call, SendMessage, SubscribeToTask
 from fleetsim.model.card import AgentCard
@@ -515,3 +515,48 @@ class AgentHttp:
 
 def _path(url: str) -> str:
     return "/" + url.split("/", 3)[3]
+
+
+Scheme: TypeAlias = Literal["apiKey", "bearer"]
+
+API_KEY_HEADER = "x-api-key"
+
+_SECRET = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,8190}[\x21-\x7e])?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """An API key or bearer token, by the name of the environment variable that holds it.
+
+    ``secret`` holds the text itself instead, for scripts and tests; it is never shown.
+    """
+
+    scheme: Scheme
+    env: str = ""
+    header: str = API_KEY_HEADER
+    secret: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, scheme: Scheme, secret: str) -> Credential:
+        """A credential from the text itself."""
+        return cls(scheme=scheme, secret=secret)
+
+    @property
+    def source(self) -> str:
+        """Where the secret comes from, in words for a message."""
+        return "the secret given" if self.secret is not None else f"the environment variable {self.env}"
+
+    def headers(self) -> Mapping[str, str]:
+        """The request header that carries it.
+
+        Raises:
+            ConfigError: the variable is unset, empty, or holds what no header can carry.
+        """
+        secret = self.secret if self.secret is not None else os.environ.get(self.env, "").strip()
+        if not secret:
+            raise ConfigError(f"{one_line(self.source, 160)} is not set", hint=f"export {one_line(self.env, 120)}=…")
+        if not _SECRET.fullmatch(secret):
+            raise ConfigError(f"{one_line(self.source, 160)} holds characters that no header can carry")
+        if self.scheme == "bearer":
+            return {"authorization": f"Bearer {secret}"}
+        return {self.header.lower(): secret}

@@ -24,7 +24,7 @@ import pytest
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.event_wire import from_wire
 from fleetsim.caller.webhooks import CallbackTokens
-from fleetsim.cli.logs import HIDDEN
+from fleetsim.cli.render import HIDDEN
 from fleetsim.client import AgentClient, Credential
 from fleetsim.dashboard.screenshot import take
 from fleetsim.hub.state import API_KEY_FILE, CALLBACK_KEYS_FILE, HUB_FILE, LEDGER_FILE, HubAddress, StateDir

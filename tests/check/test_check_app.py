@@ -17,8 +17,7 @@ from fleetsim.check.evidence import Verdict
 from fleetsim.check.listener import socket_listener
 from fleetsim.check.report import Report
 from fleetsim.check.runner import select
-from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.main import cli, run
+from fleetsim.cli.main import Exit, cli, run
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.real import running_runtime
 

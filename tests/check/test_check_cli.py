@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.main import cli, run
+from fleetsim.cli.main import Exit, cli, run
 
 pytestmark = pytest.mark.sockets
 

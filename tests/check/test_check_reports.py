@@ -11,7 +11,7 @@ from fleetsim.check.report import Finding, Report, read_baseline, stale, write_b
 from fleetsim.check.requirement import Requirement
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.cli.check_run import exit_code
-from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.main import Exit
 from fleetsim.model.errors import ConfigError
 
 NASTY = "<script>alert(1)</script> `|* \x1b[31m \x00 ]]> & \u202e"

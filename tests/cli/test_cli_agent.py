@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.main import cli, run
+from fleetsim.cli.main import Exit, cli, run
 
 
 def called(*words: str) -> int:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.cli import dashboard
-from fleetsim.cli.logs import HIDDEN, SafeFormatter
+from fleetsim.cli.render import HIDDEN, SafeFormatter
 from fleetsim.model.text import escape, neutralise
 from fleetsim.runtime.webhook import write_secret
 

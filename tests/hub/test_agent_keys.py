@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.fleet_events import ConfigRejected
-from fleetsim.cli.logs import HIDDEN, SafeFormatter
+from fleetsim.cli.render import HIDDEN, SafeFormatter
 from fleetsim.hub.keys import ADMIN, RESERVED, AgentKeys, Keyring, Principal
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.testbed.runtime import MemoryFiles
