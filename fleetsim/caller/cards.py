@@ -1,4 +1,4 @@
-"""The card broker: one client per agent, its card fetched, kept fresh and believed with care.
+"""The card broker: one client per agent, and its card, fetched, refreshed and checked.
 
 Workstacean's SkillBrokerPlugin, without its faults: a failed first fetch is tried again until it works,
 skills of agents.yaml are never pruned, the last good card stays in use while a newer one cannot be had,
@@ -45,7 +45,7 @@ FIRST_READ_S_MAX = 10.0
 where an entry's ``timeoutMs`` gives its agent minutes."""
 
 FORMER_KEPT_S = 60.0
-"""How long a place where an agent was is kept once no work is there."""
+"""How long the earlier address of an agent is kept after its last work there."""
 
 REFRESH_JITTER = 0.1
 
@@ -156,10 +156,10 @@ class CardBroker:
         return tuple([state.view for state in self._states.values()])
 
     def client(self, agent: str, url: str = "") -> AgentClient:
-        """Who calls an agent, for work that is at the origin of ``url`` if one is given.
+        """The client of an agent, for work at the origin of ``url`` if one is given.
 
-        That is the agent's one client while it is there; else one that calls only that origin and has no
-        credential. Raises UnknownTarget.
+        That is the agent's one client while the agent is there; else a client without credential that calls only that
+        origin. Raises UnknownTarget.
         """
         return self._former_at(agent, url).client if self.former(agent, url) else self._state(agent).client
 
@@ -168,17 +168,9 @@ class CardBroker:
         return self._former_at(agent, url).entry if self.former(agent, url) else self._state(agent).view.entry
 
     def former(self, agent: str, url: str) -> bool:
-        """Whether work at the origin of ``url`` is at a place where the agent is not any more, or of nobody's now."""
+        """Whether the agent is not at the origin of ``url`` any more, or not in the fleet."""
         state = self._states.get(agent)
         return bool(url) and (state is None or origin_of(url) != origin_of(state.view.entry.url))
-
-    def card(self, agent: str) -> AgentCard | None:
-        """The card in use, None if there never was one. Raises UnknownTarget."""
-        return self._state(agent).view.card
-
-    def choice(self, agent: str) -> Choice | None:
-        """How the agent is called, None before the first card. Raises UnknownTarget."""
-        return self._state(agent).view.choice
 
     def offers(self) -> Mapping[str, Collection[str]]:
         """The skills of each enabled agent now, for the registry; the same object until they change."""
@@ -204,8 +196,8 @@ class CardBroker:
     def reading(self, skill: str | None, targets: Sequence[str]) -> bool:
         """Whether a card is being read for the first time that may change who such a request goes to, or how.
 
-        What agents.yaml and cards of earlier runs list is known before: not how an agent without a card is called, nor
-        what needs a person's word there, nor whether a skill has come since.
+        A request does not wait for a card of an earlier run that lists the skill. It waits where the dialect, the
+        part of a person or a new skill may still be unknown.
         """
         if not self._unread or not (skill or targets):
             return False
@@ -267,7 +259,7 @@ class CardBroker:
             state.wake.set()
 
     def uncallable(self, agent: str, url: str) -> str:
-        """Why work of an agent at ``url`` cannot be gone on with after a restart; empty if it can."""
+        """Why work of an agent at ``url`` cannot continue after a restart; empty if it can."""
         if agent not in self._states:
             return f"agents.yaml has no agent “{agent}” any more"
         auth = self.entry(agent, url).auth
@@ -354,7 +346,7 @@ class CardBroker:
         return state
 
     def _dismiss(self, state: _AgentState, *, moved_to: str = "") -> None:
-        """An entry that is in force no more; where it was is kept if the agent is not there any more."""
+        """Retire an entry. Its address stays callable if the agent has left it."""
         if state.worker is not None:
             state.worker.cancel()
         self._replaced.append((self._runtime.clock.monotonic(), state.client))
@@ -363,7 +355,7 @@ class CardBroker:
             self._leave(entry)
 
     async def release(self, in_use: Iterable[tuple[str, str]]) -> None:
-        """Let go of places where agents were and no work is any more, and close the clients of entries before.
+        """Forget earlier addresses without open work, and close the clients of earlier entries.
 
         ``in_use`` are (agent, url) of open work.
         """
@@ -373,7 +365,7 @@ class CardBroker:
             if key in used:
                 left.unused_since = None
             elif left.unused_since is None:
-                left.unused_since = now  # a last word, that it may stop, can still be on its way
+                left.unused_since = now  # a last cancel may still be under way
             elif now - left.unused_since >= FORMER_KEPT_S:
                 del self._former[key]
                 self._replaced.append((left.unused_since, left.client))
@@ -483,7 +475,7 @@ class CardBroker:
     # ------------------------------------------------------------------ parts
 
     def _see(self, state: _AgentState, view: AgentView) -> None:
-        """Replace the state of an agent, and drop the tables that were made of the old one."""
+        """Replace the view of an agent, and drop the tables that were made of the old one."""
         if state.view.skills != view.skills:
             self._offers = None
         if state.view.reachable is not view.reachable:
@@ -496,14 +488,14 @@ class CardBroker:
         self.hub_ids = {name: hub for name, state in self._states.items() if (hub := hub_of(state.view.card))}
 
     def _in_force(self, state: _AgentState) -> bool:
-        """Whether agents.yaml still has this entry: the answer to a question asked under another is not news."""
+        """Whether agents.yaml still has this entry: a card that was fetched for an earlier entry is ignored."""
         return self._states.get(state.view.entry.name) is state
 
     def _state(self, agent: str) -> _AgentState:
         try:
             return self._states[agent]
         except KeyError:
-            raise UnknownTarget(f"there is no agent “{one_line(agent, 64)}”") from None
+            raise UnknownTarget(f"unknown agent “{one_line(agent, 64)}”") from None
 
     def _former_at(self, agent: str, url: str) -> _Former:
         """The earlier address of an agent, where some of its work still is."""
@@ -515,7 +507,7 @@ class CardBroker:
         return self._former[key]
 
     def _leave(self, entry: AgentEntry) -> None:
-        """From now on the origin of this entry is called without credential and headers: they are no longer its."""
+        """From now on call the origin of this entry without its credential and headers."""
         key = (entry.name, origin_of(entry.url))
         if key not in self._former:
             bare = replace(entry, auth=None, headers={})

@@ -199,7 +199,7 @@ def parse_fleet(
         entries.append(_entry(agent, without_credential=at in unset))
     for key, channel in file.channels.items():
         problems += problems_of(written, ("channels", key), channel, env)
-    problems += _bad_telling(written, file)
+    problems += _bad_notices(written, file)
     problems += _bad_address(written, ("fleet", "base_url"), file.fleet.base_url)
     problems += _bad_address(written, ("fleet", "internal_base_url"), file.fleet.internal_base_url)
     if problems:
@@ -310,14 +310,14 @@ def _unset_credentials(
 
 
 def _without_effect(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
-    """What Workstacean took and did nothing with, and somebody may rely on."""
+    """Values that Workstacean accepted without effect, and that a user may rely on."""
     for at, agent in enumerate(file.agents):
         if agent.auth is not None and agent.auth.scheme == "hmac":
             message = f"the scheme hmac sends nothing, as in Workstacean: {agent.name} is called without a credential"
             yield written.error(("agents", at, "auth", "scheme"), message)
 
 
-def _bad_telling(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
+def _bad_notices(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
     """Settings that name a missing channel, and mistakes in a link."""
     named: list[tuple[Path, str]] = [
         *((("fleet", "question_channels", at), name) for at, name in enumerate(file.fleet.question_channels)),
@@ -326,7 +326,7 @@ def _bad_telling(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigErro
     for path, channel in named:
         if channel not in file.channels:
             near = did_you_mean(channel, file.channels)
-            yield written.error(path, f"there is no channel “{one_line(channel, 64)}”{near}")
+            yield written.error(path, f"unknown channel “{one_line(channel, 64)}”{near}")
     link = file.fleet.question_link
     if link and (problem := link_problem(link)):
         yield written.error(("fleet", "question_link"), problem)

@@ -46,11 +46,11 @@ class AgentRoute(Struct, frozen=True, kw_only=True):
 
 
 class TaskBusy(NotAccepting):
-    """A follow-up on a task that an open request has, and that asks for nothing now."""
+    """A follow-up on a task of an open request without an open question."""
 
 
 class TargetResolver(Protocol):
-    """Says which agents a skill and targets mean."""
+    """Resolves a skill and targets to agents."""
 
     def __call__(self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str], /) -> tuple[str, ...]:
         """The names of the agents, none of them one to avoid. Raises UnknownTarget."""
@@ -58,7 +58,7 @@ class TargetResolver(Protocol):
 
 
 class RouteFinder(Protocol):
-    """Says how an agent is to be called."""
+    """Finds the route to an agent."""
 
     def __call__(self, agent: str, request: SkillRequest, /) -> AgentRoute:
         """The route for a request, now."""
@@ -66,7 +66,7 @@ class RouteFinder(Protocol):
 
 
 class TokenEpoch(Protocol):
-    """Says which of the hub's keys sign tokens."""
+    """Names the hub's key that signs tokens."""
 
     def __call__(self) -> int:
         """The number of the key that is current."""
@@ -106,17 +106,17 @@ class Dispatcher:
     async def submit(self, request: SkillRequest) -> tuple[str, ...]:
         """Accept a request, durably, and return one correlation id per target.
 
-        While cards are read for the first time, it waits for those that may change what becomes of it.
+        The request waits for cards that are being read for the first time, if they may change its route.
         A follow-up (``task_id``) on a task whose open request waits for an answer is that answer: the id
         returned is the open request's, which goes on. On any other task it is a request of its own.
 
         Raises:
             UnknownTarget: no such agent or skill, or the skill is cooling down.
-            TaskBusy: an open request has the task, and it asks for nothing.
+            TaskBusy: an open request has the task, without an open question.
             QuestionNotOpenYet: an open request has the task, and its question is being recorded.
             TooMuchText: the text is longer than ``text_chars_max``.
             TooManyParts: its files, data and metadata are more than one message may carry.
-            NotAccepting: the ledger cannot record it, or the hub is closing; nothing was sent.
+            NotAccepting: the ledger cannot record it, or the hub is closing; no agent was called.
         """
         await self._cards.until_read(request.skill, request.targets)
         if request.task_id is not None:
@@ -148,7 +148,7 @@ class Dispatcher:
         return request.correlation_id
 
     async def _answer(self, request: SkillRequest, holder: str) -> str:
-        """The open request has the task: what it waits for is this text."""
+        """Answer the question of the open request that has the task."""
         track = self._tracker.track(holder)
         if track is None or track.asking.question is None:
             raise self._busy(request, holder)
@@ -177,7 +177,7 @@ class Dispatcher:
         return await self._record(records, run)
 
     def _targets(self, request: SkillRequest) -> tuple[str, ...]:
-        """The agents a request goes to, if anything is accepted at all."""
+        """The agents that a request goes to. Raises the errors of ``submit``."""
         if not self.accepting:
             raise self._dropped(request, "closing", NotAccepting("the hub is closing and takes no new work"))
         try:
@@ -251,8 +251,8 @@ class Dispatcher:
         return True
 
     async def _accepted(self, records: Sequence[RequestRecord], run: RunRecord | None) -> bool:
-        """Ask the ledger. The skills cool down from before it is asked, so that of two at once one is refused; what
-        is not accepted cools nothing down."""
+        """Record in the ledger. The skills cool down from before the write, so that one of two concurrent requests is
+        refused; a failed write ends that cooldown."""
         now = self._runtime.clock.monotonic()
         cooling = {(r.agent, r.skill): now for r in records if r.skill in self.cooldowns_s}
         before = {key: self._last[key] for key in cooling if key in self._last}

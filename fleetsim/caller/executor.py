@@ -155,7 +155,7 @@ class Executor:
         return self._limiter.call(agent, breaks=breaks, first=first, former=former, for_s=limits.total_s)
 
     async def as_asked_for(self, record: RequestRecord) -> RequestRecord:
-        """A follow-up on a task that nobody here has seen, in the form that the task asks for.
+        """A follow-up on a task that this hub has not seen, in the form that the task asks for.
 
         If the task cannot be read, the message goes out unchanged: the agent may still take it.
         """
@@ -185,10 +185,9 @@ class Executor:
 
     @asynccontextmanager
     async def _opened(self, record: RequestRecord, call: Call) -> AsyncIterator[AsyncIterator[TaskEvent]]:
-        client, trace, account = self._client(record), self._trace(record), self.meter.account(record.agent)
-        with self._without_credential(record), self._observed(record, call.operation) as more:
-            headers, choice = {**trace, **more}, _as_dispatched(record)
-            async with client.events(call, headers=headers, choice=choice, turns=account) as events:
+        client, account = self._client(record), self.meter.account(record.agent)
+        with self._calling(record, call.operation) as headers:
+            async with client.events(call, headers=headers, choice=_as_dispatched(record), turns=account) as events:
                 yield events
 
     async def poll(self, record: RequestRecord) -> Task:
@@ -213,7 +212,7 @@ class Executor:
             page = await self._call(record, ListTasks(context_id=context, page_size=2))
             tasks = page.tasks if isinstance(page, TaskPage) else ()
             if len(tasks) != 1:
-                return None  # a list shows tasks without what they made: the one it names is read whole
+                return None  # a list shows tasks without artifacts: the one task is read whole
             return _task(await self._call(record, GetTask(task_id=tasks[0].task_id)))
 
     async def resume(self, record: RequestRecord, answer: Answer) -> Task | Message:
@@ -248,10 +247,8 @@ class Executor:
 
         An agent that was replaced by one of another version meanwhile is called as its new card says.
         """
-        client, then = self._client(record), _as_dispatched(record)
-        trace, account = self._trace(record), self.meter.account(record.agent)
-        with self._without_credential(record), self._observed(record, call.operation) as more:
-            headers = {**trace, **more}
+        client, then, account = self._client(record), _as_dispatched(record), self.meter.account(record.agent)
+        with self._calling(record, call.operation) as headers:
             try:
                 return await client.call(call, headers=headers, choice=then, turns=account)
             except (MethodNotFound, VersionNotSupported):
@@ -266,20 +263,24 @@ class Executor:
     def _client(self, record: RequestRecord) -> AgentClient:
         return self._clients.client(record.agent, record.sent_to)
 
-    def _former(self, record: RequestRecord) -> bool:
-        return self._clients.former(record.agent, record.sent_to)
-
     @contextmanager
-    def _without_credential(self, record: RequestRecord) -> Iterator[None]:
-        """A refusal from an earlier address of an agent says nothing about its key: none is sent there.
+    def _calling(self, record: RequestRecord, operation: Operation) -> Iterator[Mapping[str, str]]:
+        """Observe one call, and yield its headers.
 
         Raises:
-            ConfigError: instead of AuthRefused.
+            ConfigError: instead of AuthRefused from an earlier address of the agent. No credential is sent there, so
+                the refusal does not concern the agent's key.
         """
+        headers = {"X-Correlation-Id": record.request.correlation_id}
+        if record.request.parent_id:
+            headers["X-Parent-Id"] = record.request.parent_id
+        if hubs := self._hubs(record):
+            headers[HUBS_HEADER] = ",".join(hubs)
         try:
-            yield
+            with self._observed(record, operation) as more:
+                yield {**headers, **more}
         except AuthRefused as error:
-            if not self._former(record):
+            if not self._clients.former(record.agent, record.sent_to):
                 raise
             where = self._client(record).where
             raise ConfigError(
@@ -320,14 +321,6 @@ class Executor:
         secret = write_secret(self._tokens.signing_secret(record.agent, cid, epoch=epoch))
         return replace(config, scheme=SCHEME, credentials=secret)
 
-    def _trace(self, record: RequestRecord) -> Mapping[str, str]:
-        headers = {"X-Correlation-Id": record.request.correlation_id}
-        if record.request.parent_id:
-            headers["X-Parent-Id"] = record.request.parent_id
-        if hubs := self._hubs(record):
-            headers[HUBS_HEADER] = ",".join(hubs)
-        return headers
-
     def _metadata(self, record: RequestRecord) -> Mapping[str, Any]:
         """The metadata of every message.
 
@@ -336,26 +329,26 @@ class Executor:
         """
         request = record.request
         hint = record.skill if record.hint is None else record.hint
-        ours: dict[str, Any] = {"skillHint": hint} if hint else {}
-        ours["correlationId"] = request.correlation_id
+        trace = {"traceId": request.correlation_id, "extension": TRACE}
+        ours: dict[str, Any] = {"correlationId": request.correlation_id, "a2a.trace": trace}
+        if hint:
+            ours["skillHint"] = trace["skill"] = hint
         if request.parent_id:
             ours["parentId"] = request.parent_id
-        named = {"skill": hint} if hint else {}
-        ours["a2a.trace"] = {"traceId": request.correlation_id, **named, "extension": TRACE}
         if hubs := self._hubs(record):
             ours[HUBS_KEY] = list(hubs)
         return {**request.metadata, **ours}
 
 
 def _fresh_context(request: SkillRequest) -> str | None:
-    """The context made for a request of its own. A task that the agent has is in a context of the agent's, and
-    the first turn of a conversation leaves the making to it."""
+    """The new context of a request. A follow-up stays in its task's context, and the agent makes the context of a
+    conversation on the first turn."""
     alone = request.context_id is None and request.task_id is None and not request.first_turn
     return request.correlation_id if alone else None
 
 
 def _known_id(record: RequestRecord) -> str | None:
-    """The id of the task before the agent has told it: a follow-up's, and our own where the caller names it."""
+    """The id of the task before the agent's reply: a follow-up's, or our own if the caller names the task."""
     ours = record.dialect is not None and dialect(record.dialect).caller_names_task
     return record.request.task_id or (record.request.correlation_id if ours else None)
 

@@ -1,4 +1,4 @@
-"""The configured fleet as values: its agents and the hub's settings. Where they come from is ``config``'s.
+"""The configured fleet as values: its agents and the hub's settings. ``config`` reads them from agents.yaml.
 
 Names end in their unit; defaults are those of docs/reference/limits.md.
 """
@@ -24,7 +24,7 @@ PushMode: TypeAlias = Literal["auto", "inline", "set", "off"]
 """How webhooks are registered: inside the send, by a call of its own, as the card and dialect suggest, or not."""
 
 Expiry: TypeAlias = Literal["cancel", "leave"]
-"""What the hub does with the agent's task after its question expired."""
+"""The fate of an agent's task after its question expired."""
 
 if TYPE_CHECKING:
     Wire: TypeAlias = str
@@ -103,7 +103,7 @@ class AgentEntry:
 
 
 def _as_written(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    """How agents.yaml has the rates: those of some models, beside the built-in ones."""
+    """The rates in agents.yaml: those of some models, beside the built-in ones."""
 
     def table(mine: Mapping[str, Rate]) -> Rates:
         return Rates(by_model={**BUILT_IN, **mine})
@@ -212,7 +212,7 @@ class FleetChange:
 
 
 def difference(before: FleetConfig, now: FleetConfig) -> FleetChange:
-    """What became different. Pure."""
+    """The differences of two versions. Pure."""
     old, new = ({entry.name: entry for entry in config.agents} for config in (before, now))
     both = [name for name in new if name in old]
     differing = [

@@ -30,7 +30,6 @@ from fleetsim.caller.outcome_stats import (
     SkillOutcomes,
     grouped,
 )
-from fleetsim.caller.registry import weight
 from fleetsim.model.work import Cause, Outcome
 from fleetsim.runtime.explain import DECLARED
 
@@ -232,6 +231,8 @@ class FleetHealth:
     def weights(self) -> Mapping[str, float]:
         """The weights by which the registry distributes work, of all outcomes since the last ``prune``.
 
+        The weight of an agent is its success rate, divided by 1 plus the cost of a success in US dollars.
+
         It is read for each request, so only agents with new outcomes are weighed again. An agent without an outcome
         that it answers for is not in it.
         """
@@ -240,7 +241,7 @@ class FleetHealth:
             if group is None or (rate := group.rate()) is None:
                 self._weights.pop(agent, None)
             else:
-                self._weights[agent] = weight(rate, group.cost_per_success())
+                self._weights[agent] = rate / (1.0 + group.cost_per_success())
         self._unweighed.clear()
         return self._weights
 

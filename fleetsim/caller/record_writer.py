@@ -1,7 +1,8 @@
-"""Writes down what the tracker must remember: the newest record of each request, its questions and its outcome.
+"""Writes the tracker's state to the ledger: the newest record of each request, its questions and its outcome.
 
-Storage that refuses for now is asked again until it takes it (reliability F-31); storage that failed for good
-is not, and a value that cannot be recorded is told of and left out. Knows the ledger and nothing of agents.
+A write that the storage refuses for now is repeated until it succeeds (reliability F-31). It is not repeated after the
+storage failed for good. A value that cannot be recorded is left out, and an event reports it. This module knows the
+ledger and no agents.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Protocol, TypeVar
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.fleet_events import StorageFailed
 from fleetsim.caller.ledger import Ledger, LedgerBroken, QuestionState, RequestRecord
-from fleetsim.caller.signals import Ask, QuestionRecorded, ResolveQuestion
+from fleetsim.caller.step.signals import Ask, QuestionRecorded, ResolveQuestion
 from fleetsim.caller.track import Track
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Outcome
@@ -44,8 +45,7 @@ class QuestionListener(Protocol):
 class RecordWriter:
     """``tracks`` are the requests in flight as they are at any moment, and ``recorded`` is notified of questions.
 
-    They are looked at in the moment of writing: an older belief never overwrites a newer one, however long the
-    disk took in between.
+    They are read at the moment of writing, so that an older record never overwrites a newer one, however slow the disk.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class RecordWriter:
         self._dirty.pop(correlation_id, None)
         try:
             await self._ledger.update(track.record)
-        except BaseException:  # whoever waited may have gone: it is owed all the same
+        except BaseException:  # the write is still due if its caller was cancelled
             self.save(correlation_id)
             raise
 
     def forget(self, correlation_id: str) -> None:
-        """Its outcome is recorded: nothing is left to write."""
+        """Drop the pending write of a request whose outcome is recorded."""
         self._dirty.pop(correlation_id, None)
 
     async def flush(self) -> None:
-        """Write what is left, as far as the storage takes it; for the end, when no worker runs any more."""
+        """Write the rest, as far as the storage takes it; for the end, when no worker runs any more."""
         pending, self._dirty = self._dirty, {}
         with suppress(NotAccepting):
             await self._write(pending)
@@ -122,7 +122,7 @@ class RecordWriter:
             self._saving = False
 
     async def _write(self, names: Iterable[str]) -> None:
-        """Write the newest belief of each in one transaction. Raises NotAccepting."""
+        """Write the newest record of each request in one transaction. Raises NotAccepting."""
         records = [track.record for name in names if (track := self._tracks.get(name)) is not None]
         try:
             if records:
@@ -130,7 +130,7 @@ class RecordWriter:
         except LedgerBroken:
             raise
         except Exception as error:
-            if len(records) > 1:  # what is wrong with one (or too large for the disk) must not keep back the others
+            if len(records) > 1:  # one wrong (or too large) record must not keep back the others
                 alone = (self._write([record.request.correlation_id]) for record in records)
                 refusals = [refusal for refusal in await asyncio.gather(*alone, return_exceptions=True) if refusal]
                 if refusals:
@@ -143,7 +143,7 @@ class RecordWriter:
     # ------------------------------------------------------------------ its questions
 
     def write_question(self, record: RequestRecord, effect: Ask | ResolveQuestion) -> None:
-        """Write about questions one after the other: opening one must not be overtaken by its settling."""
+        """Write changes of questions in their order: a question must not be settled before it is opened."""
         self._questions.append((record, effect))
         if not self._asking:
             self._asking = True
@@ -157,7 +157,7 @@ class RecordWriter:
                     await self._write_question(effect)
                 except LedgerBroken:
                     return
-                except Exception as error:  # noqa: BLE001 - the questions behind it must be written all the same
+                except Exception as error:  # noqa: BLE001 - the next questions must still be written
                     self._lost(record.request.correlation_id, "a question", error)
         finally:
             self._asking = False
@@ -176,8 +176,8 @@ class RecordWriter:
         """Record the outcome; whether this is the one that decided.
 
         Raises:
-            LedgerBroken: nothing is recorded any more.
-            ValueError: the value cannot be recorded; it was told of.
+            LedgerBroken: the storage failed for good.
+            ValueError: the value cannot be recorded; an event reported it.
         """
         try:
             return await self._until_recorded(lambda: self._ledger.close(outcome))
@@ -188,7 +188,7 @@ class RecordWriter:
             raise
 
     async def _until_recorded(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a write until the storage takes it: what is owed is not forgotten.
+        """Repeat a write until the storage takes it.
 
         Raises:
             LedgerBroken: it will not take it any more.
@@ -207,7 +207,7 @@ class RecordWriter:
                 await asyncio.sleep(AGAIN_S)
 
     def _lost(self, correlation_id: str, what: str, error: Exception) -> None:
-        """Tell that something could not be recorded and will not be."""
+        """Report a value that will not be recorded."""
         log.critical("%s of request %s could not be recorded", what, correlation_id, exc_info=error)
         reason = f"{what} could not be recorded: {error}"
         self._events.publish(StorageFailed(correlation_id=correlation_id, reason=reason))

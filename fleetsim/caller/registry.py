@@ -40,11 +40,11 @@ class CardReader(Protocol):
 
 
 class Registry:
-    """Resolves against whatever the fleet offers at that moment.
+    """Resolves by the fleet of the moment.
 
-    ``offers`` gives each agent's skills (YAML and card reconciled), in another object once they change; ``weights`` how
-    much work an agent deserves, where one that is missing has no history and weighs 1. ``disabled`` says why others
-    take no work; the cards of ``unread`` agents were not read yet.
+    ``offers`` gives the skills of each agent (agents.yaml and card), in another object once they change. ``weights``
+    gives each agent's share of work; an agent without history has the weight 1. ``disabled`` gives the reason why each
+    other agent takes no work. ``unread`` names the agents whose cards were not read yet.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ def resolve(
         if name not in offers and disabled is not None and name in disabled:
             raise UnknownTarget(f"agent “{name}” takes no work: {disabled[name]}")
         if name != ALL and name not in offers:
-            raise UnknownTarget(f"there is no agent “{one_line(name, 64)}”", hint=nearest_of(name, offers))
+            raise UnknownTarget(f"unknown agent “{one_line(name, 64)}”", hint=nearest_of(name, offers))
     if ALL in targets:
         return _everyone(skill, offers)
     if targets:
@@ -154,11 +154,6 @@ def judge(
         return ""
 
     return say
-
-
-def weight(success_rate: float | None, cost_per_success_usd: float) -> float:
-    """An agent's share of work: its success rate, divided by 1 plus the cost of a success; 1.0 without data."""
-    return 1.0 if success_rate is None else success_rate / (1.0 + cost_per_success_usd)
 
 
 def _everyone(skill: str | None, offers: Mapping[str, Collection[str]]) -> tuple[str, ...]:

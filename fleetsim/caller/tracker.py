@@ -20,7 +20,9 @@ from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet_events import WebhooksDegraded
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, Phase, RequestRecord
 from fleetsim.caller.record_writer import RecordWriter
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track, step
+from fleetsim.caller.step.ending import outcome_of
+from fleetsim.caller.step.signals import (
     LOOK_WITHIN_S,
     Answered,
     Ask,
@@ -51,8 +53,6 @@ from fleetsim.caller.signals import (
     TurnedAway,
     failed,
 )
-from fleetsim.caller.step import new_track, step
-from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
 from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks, PushWatch
 from fleetsim.model.asking import asked_by, check_answer, in_form

@@ -37,8 +37,8 @@ from fleetsim.caller.ledger import Ledger, RequestRecord, RunStatus
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
-from fleetsim.model.trace import TRACEPARENT, TracePlace, read_traceparent, span_id_of, trace_id_of
 from fleetsim.model.work import SkillRequest
+from fleetsim.runtime.inbound import TRACEPARENT, TracePlace, read_traceparent, span_id_of, trace_id_of
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 

@@ -60,7 +60,7 @@ class SkillRequest(Struct, frozen=True, kw_only=True):
     that the agent already has. With ``first_turn`` the agent chooses the context, as in the first turn of a
     conversation; any other request without a ``context_id`` gets a new one. ``parts`` are files and data beside
     ``text``. ``metadata`` goes into the message; keys that the hub sets itself win. ``traceparent`` is the caller's
-    span (``model.trace``); empty without one.
+    span (W3C Trace Context); empty without one.
     """
 
     correlation_id: str

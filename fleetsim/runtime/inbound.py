@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, nullcontext
+from hashlib import blake2b
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fleetsim.model.errors import FleetsimError
-from fleetsim.model.trace import TRACEPARENT, read_traceparent
 from fleetsim.runtime.body import Deadline
 
 T = TypeVar("T")
-
-_TRACEPARENT = TRACEPARENT.encode()
 
 BODY_COMPLETE = "fleetsim.whole"
 """ASGI extension of our servers: called, it says whether all of the body is there, so that nobody waits for it."""
@@ -38,13 +38,6 @@ class Refusal(FleetsimError):
 def too_large(bytes_max: int) -> Refusal:
     """The refusal of a body beyond ``bytes_max``; the rest of it is not waited for."""
     return Refusal(413, "TOO_LARGE", f"the body is larger than {bytes_max} bytes", headers={"connection": "close"})
-
-
-def traceparent_of(request: Request) -> str:
-    """The place in a trace that a caller names (W3C Trace Context section 3.2.2); empty if it names none, or two."""
-    values = [value for name, value in request.scope["headers"] if name == _TRACEPARENT]
-    place = read_traceparent(values[0].decode("latin-1")) if len(values) == 1 else None
-    return "" if place is None else str(place)
 
 
 class BodyReader:
@@ -288,3 +281,47 @@ class EventStreamResponse(Response, Generic[EventT]):
                     await pieces.send(held, more=True)
                     held = b""
             await pieces.send(held, more=False)
+
+
+# ------------------------------------------------------------------ traceparent (W3C Trace Context, 00)
+
+TRACEPARENT = "traceparent"
+_TRACEPARENT = TRACEPARENT.encode()
+_FORM = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+_CHARS_MAX = 256
+
+
+class TracePlace(Struct, frozen=True):
+    """A span of a trace; ``sampled`` tells whether its maker recorded it. Ids are lower-case hexadecimal."""
+
+    trace_id: str
+    span_id: str
+    sampled: bool
+
+    def __str__(self) -> str:
+        return f"00-{self.trace_id}-{self.span_id}-{self.sampled:02x}"
+
+
+def read_traceparent(text: str) -> TracePlace | None:
+    """Read a ``traceparent`` header; None if it is empty or malformed (section 3.2.2)."""
+    match = _FORM.fullmatch(text) if len(text) <= _CHARS_MAX else None
+    if match is None or (match[1] == "00" and match[5] is not None):
+        return None
+    return TracePlace(match[2], match[3], bool(int(match[4], 16) & 1))
+
+
+def traceparent_of(request: Request) -> str:
+    """The place in a trace that a caller names (W3C Trace Context section 3.2.2); empty if it names none, or two."""
+    values = [value for name, value in request.scope["headers"] if name == _TRACEPARENT]
+    place = read_traceparent(values[0].decode("latin-1")) if len(values) == 1 else None
+    return "" if place is None else str(place)
+
+
+def trace_id_of(name: str) -> str:
+    """Derive the id of a trace from the name of the work that starts it, the same before and after a restart."""
+    return blake2b(name.encode(), digest_size=16, person=b"fleetsim-trace").hexdigest()
+
+
+def span_id_of(name: str) -> str:
+    """Derive the id of a span from the name of its work, the same before and after a restart."""
+    return blake2b(name.encode(), digest_size=8, person=b"fleetsim-span").hexdigest()

@@ -13,7 +13,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from fleetsim.caller.ledger import Phase, RequestRecord
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track
+from fleetsim.caller.step.signals import (
     Ask,
     Begin,
     Cancel,
@@ -34,7 +35,6 @@ from fleetsim.caller.signals import (
     Subscribe,
     TurnedAway,
 )
-from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer
 from fleetsim.model.errors import (
     AuthRefused,

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from fleetsim.caller.signals import (
+from fleetsim.caller.step.signals import (
     Answered,
     Cancel,
     CancelAsked,

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import EPOCH, Level
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.signals import Begin, Close, Due, Effect, Left, Publish, Signal
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.step.machine import TRANSITIONS, stage_of
+from fleetsim.caller.step.signals import Begin, Close, Due, Effect, Left, Publish, Signal
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.extensions import COST_TYPE

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.ledger.bodies import decoder, encode
-from fleetsim.caller.signals import Answered, Left, Recovered, Replied, Resumed, ResumeFailed, SendFailed
 from fleetsim.caller.step import new_track
+from fleetsim.caller.step.signals import Answered, Left, Recovered, Replied, Resumed, ResumeFailed, SendFailed
 from fleetsim.caller.track import Now
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.task import TaskState

@@ -226,7 +226,7 @@ async def test_the_configured_address_wins_over_the_advertised_one(ground: Groun
     ground.server.url = "http://127.0.0.1:9/elsewhere"
     async with ground.broker() as broker:
         await asyncio.sleep(1)
-        choice = broker.choice("quinn")
+        choice = broker.view("quinn").choice
     assert choice is not None
     assert choice.url == URL
     updated = next(e for e in ground.events.recent() if e.topic == "agent.card.updated")
@@ -245,7 +245,7 @@ async def test_a_card_is_taken_up_again_after_a_restart_while_the_agent_is_away(
             assert broker.view("quinn").reachable is None
             await asyncio.sleep(1)
             assert broker.view("quinn").reachable is False
-            choice = broker.choice("quinn")
+            choice = broker.view("quinn").choice
             assert choice is not None
             assert choice.dialect_name == "0.3"
 
@@ -261,18 +261,18 @@ async def test_a_mounted_agent_is_called_where_its_remembered_card_was_found(
         async with ground.broker(ledger=ledger) as broker:
             await asyncio.sleep(1)
             broker.apply(FleetConfig(agents=(replace(ground.entry, tags=("blue",)),)))
-            choice = broker.choice("quinn")
+            choice = broker.view("quinn").choice
             assert choice is not None
             assert choice.url == f"{base}/rpc"
             broker.apply(FleetConfig(agents=(pinned,)))
-            assert broker.choice("quinn") is None
+            assert broker.view("quinn").choice is None
         network.down(ORIGIN)
         async with ground.broker(ledger=ledger) as broker:
             await asyncio.sleep(1)
-            assert broker.choice("quinn") == choice
+            assert broker.view("quinn").choice == choice
         ground.entry = pinned
         async with ground.broker(ledger=ledger) as broker:
-            assert broker.choice("quinn") is None
+            assert broker.view("quinn").choice is None
 
 
 async def test_a_remembered_card_of_another_address_is_not_used(ground: Ground) -> None:

@@ -117,7 +117,7 @@ async def test_a_card_that_appears_below_the_path_is_taken_within_the_hour(place
         place.server.paths = ("/a2a/.well-known/agent-card.json", *place.server.paths)
         place.server.url = f"{URL}/rpc"
         await asyncio.sleep(3_600 + 660)
-        choice = broker.choice("quinn")
+        choice = broker.view("quinn").choice
         assert choice is not None
         assert choice.url == f"{URL}/rpc", "a mounted agent is called where its card says"
 

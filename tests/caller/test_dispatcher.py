@@ -95,7 +95,7 @@ class Door:
 
     def _resolve(self, skill: str | None, targets: tuple[str, ...], _: object) -> tuple[str, ...]:
         if "nobody" in targets:
-            raise UnknownTarget("there is no agent “nobody”")
+            raise UnknownTarget("unknown agent “nobody”")
         return targets if self.agents is None else self.agents
 
     def run(self, *children: str) -> RunRecord:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.receiver import given_token
-from fleetsim.caller.signals import Replied
+from fleetsim.caller.step.signals import Replied
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.task import Task, TaskState, TaskStatus
 from fleetsim.model.work import OutcomeKind

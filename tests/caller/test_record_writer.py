@@ -17,8 +17,8 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import LedgerBroken, QuestionState, RequestRecord
 from fleetsim.caller.record_writer import RecordWriter
-from fleetsim.caller.signals import Ask, ResolveQuestion
 from fleetsim.caller.step import new_track
+from fleetsim.caller.step.signals import Ask, ResolveQuestion
 from fleetsim.caller.track import Now, Track
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Outcome, Question

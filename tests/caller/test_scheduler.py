@@ -369,7 +369,7 @@ async def test_a_target_nobody_can_serve_fails_the_run_and_the_others_still_work
         assert [r.targets[0] for r in g.desk.fired[0][2]] == ["ava"]
         (completed,) = g.said("ceremony.tick.completed")
         assert completed["status"] == "failure"
-        assert "no agent “quin”" in completed["error"]
+        assert "“quin”" in completed["error"]
 
 
 async def test_a_run_without_any_agent_is_a_failure_that_says_why() -> None:
@@ -378,7 +378,7 @@ async def test_a_run_without_any_agent_is_a_failure_that_says_why() -> None:
         async with g.scheduler():
             await asyncio.sleep(MINUTE + 40)
         assert [c["status"] for c in g.said("ceremony.tick.completed")] == ["failure", "failure"]
-        assert "no agent “quin”" in g.said("ceremony.tick.completed")[0]["error"]
+        assert "“quin”" in g.said("ceremony.tick.completed")[0]["error"]
 
 
 async def test_a_refused_dispatch_spends_the_slot_and_says_why() -> None:

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.caller.ledger import OtherWay, Phase
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track
+from fleetsim.caller.step.signals import (
     Answered,
     Ask,
     Begin,
@@ -30,7 +31,6 @@ from fleetsim.caller.signals import (
     StreamEnded,
     Subscribe,
 )
-from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now
 from fleetsim.model.errors import (
     AuthRefused,

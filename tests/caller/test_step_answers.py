@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetsim.caller.signals import (
+from fleetsim.caller.step.signals import (
     Answered,
     Cancel,
     CancelAsked,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.caller.signals import Answered, CancelAsked, PollFailed, Replied, ResumeFailed, SendFailed
 from fleetsim.caller.step.ending import cause_of
+from fleetsim.caller.step.signals import Answered, CancelAsked, PollFailed, Replied, ResumeFailed, SendFailed
 from fleetsim.model.errors import (
     AuthRefused,
     BlockedAddress,

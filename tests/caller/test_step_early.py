@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.caller.ledger import Phase, RequestRecord
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track
+from fleetsim.caller.step.signals import (
     Answered,
     LookUpTask,
     Poll,
@@ -17,7 +18,6 @@ from fleetsim.caller.signals import (
     SendFailed,
     TurnedAway,
 )
-from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now
 from fleetsim.model.errors import (
     AuthRefused,

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from fleetsim.caller.events import Event, QuestionOverdue
 from fleetsim.caller.fleet_events import CredentialRefused, WebhooksDegraded
 from fleetsim.caller.ledger import Phase
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track, step
+from fleetsim.caller.step.signals import (
     Ask,
     Cancel,
     CancelAsked,
@@ -29,7 +30,6 @@ from fleetsim.caller.signals import (
     Send,
     SendFailed,
 )
-from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules, Timer
 from fleetsim.model.errors import (
     AuthRefused,

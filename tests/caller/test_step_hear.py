@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track
+from fleetsim.caller.step.signals import (
     Begin,
     Due,
     Left,
@@ -22,7 +23,6 @@ from fleetsim.caller.signals import (
     StreamEnded,
     TurnedAway,
 )
-from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now, Rules, Timer, how_it_stands
 from fleetsim.model.errors import (
     TimedOut,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track
+from fleetsim.caller.step.signals import (
     Due,
     Found,
     LookUpTask,
@@ -29,7 +30,6 @@ from fleetsim.caller.signals import (
     Subscribe,
     TurnedAway,
 )
-from fleetsim.caller.step import new_track
 from fleetsim.caller.track import TaskUpdate
 from fleetsim.model.errors import (
     ConnectionLost,

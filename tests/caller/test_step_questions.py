@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track
+from fleetsim.caller.step.signals import (
     Answered,
     Ask,
     CancelReplied,
@@ -17,7 +18,6 @@ from fleetsim.caller.signals import (
     ResumeFailed,
     Save,
 )
-from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now, Timer
 from fleetsim.model.asking import key_of
 from fleetsim.model.errors import ConnectionLost

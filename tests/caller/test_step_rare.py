@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.caller.ledger import Phase
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track
+from fleetsim.caller.step.signals import (
     Answered,
     Ask,
     Cancel,
@@ -20,7 +21,6 @@ from fleetsim.caller.signals import (
     ResumeFailed,
     SendFailed,
 )
-from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now, Timer
 from fleetsim.model.errors import (
     FleetsimError,

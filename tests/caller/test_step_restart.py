@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.caller.ledger import Phase, RequestRecord
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track, step
+from fleetsim.caller.step.signals import (
     Answered,
     Ask,
     Cancel,
@@ -21,7 +22,6 @@ from fleetsim.caller.signals import (
     Resume,
     Send,
 )
-from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules, Timer
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Task, TaskState

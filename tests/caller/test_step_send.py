@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import Phase, RequestRecord
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track
+from fleetsim.caller.step.signals import (
     Begin,
     CancelAsked,
     Close,
@@ -21,7 +22,6 @@ from fleetsim.caller.signals import (
     SendFailed,
     StreamEnded,
 )
-from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now, Timer, how_it_stands
 from fleetsim.model.errors import (
     FleetsimError,

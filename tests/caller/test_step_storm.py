@@ -16,7 +16,8 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track, step
+from fleetsim.caller.step.signals import (
     Answered,
     Ask,
     Begin,
@@ -37,7 +38,6 @@ from fleetsim.caller.signals import (
     StreamEnded,
     Subscribe,
 )
-from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules, TaskUpdate
 from fleetsim.model.errors import ConnectionLost, TimedOut, Unreachable
 from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent

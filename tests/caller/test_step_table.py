@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.caller.ledger import OtherWay, Phase, RequestRecord
-from fleetsim.caller.signals import (
+from fleetsim.caller.step.machine import TRANSITIONS, Stage, new_track, stage_of, step
+from fleetsim.caller.step.signals import (
     Answered,
     Begin,
     CancelAsked,
@@ -33,7 +34,6 @@ from fleetsim.caller.signals import (
     StreamEnded,
     TurnedAway,
 )
-from fleetsim.caller.step.machine import TRANSITIONS, Stage, new_track, stage_of, step
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Track
 from fleetsim.model.errors import (
     ConnectionLost,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fleetsim.caller.events import Event, StreamBroken, StreamReceived
-from fleetsim.caller.signals import Ask, Poll, Publish, StreamEnded, Subscribe
+from fleetsim.caller.step.signals import Ask, Poll, Publish, StreamEnded, Subscribe
 from fleetsim.caller.track import Rules
 from fleetsim.model.errors import ConnectionLost, FleetsimError, LimitReached
 from fleetsim.model.event import ArtifactUpdate, Snapshot, TaskEvent, bounded, fold

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from fleetsim.caller.events import Event, PollingStopped
 from fleetsim.caller.ledger import Phase
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import new_track, step
+from fleetsim.caller.step.signals import (
     Answered,
     CancelAsked,
     Found,
@@ -29,7 +30,6 @@ from fleetsim.caller.signals import (
     StreamEnded,
     Subscribe,
 )
-from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules, Timer
 from fleetsim.model.errors import (
     Blame,

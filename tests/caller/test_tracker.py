@@ -16,7 +16,7 @@ from starlette.routing import Route
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.ledger import LedgerBroken, RequestRecord
-from fleetsim.caller.signals import LOOK_WITHIN_S
+from fleetsim.caller.step.signals import LOOK_WITHIN_S
 from fleetsim.caller.track import Rules, Timer
 from fleetsim.caller.tracker import POLLS_PER_S, Tracker
 from fleetsim.client import AgentClient

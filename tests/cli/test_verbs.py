@@ -411,7 +411,7 @@ async def test_what_is_wrong_with_ceremonies_is_said_at_up_in_the_list_and_when_
     shell.write("ceremonies/typo.yaml", GOOD.format(id="typo", skill="echo", targets="[scuot]"))
     shell.write("ceremonies/skill.yaml", GOOD.format(id="_skill", skill="sing", targets="[scout]"))
     empty = "ceremonies/empty.yaml:5:10: 'targets' must name at least one agent, or [all]"
-    typo = "there is no agent “scuot” (did you mean “scout”?)"
+    typo = "unknown agent “scuot” (did you mean “scout”?)"
     sing = "agent “scout” does not offer the skill “sing”"
     with shell.up() as hub:
         listed = await shell.arun("ceremony", "list")

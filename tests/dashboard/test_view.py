@@ -356,12 +356,12 @@ def test_a_ceremony_that_left_the_folder_leaves_the_screen_and_a_broken_file_is_
 
 def test_a_target_nobody_can_serve_is_noticed_once() -> None:
     j = journal()
-    doubted = {"id": "a", "targets": ["quin"], "warnings": ["there is no agent “quin”"]}
+    doubted = {"id": "a", "targets": ["quin"], "warnings": ["unknown agent “quin”"]}
     j.say("ceremony.loaded", ceremonies=[doubted], errors=[])
     j.say("ceremony.loaded", ceremonies=[doubted, {"id": "b"}], errors=[])
     seen = view(j)
-    assert [(notice.about, notice.text) for notice in seen.notices] == [("a", "there is no agent “quin”")]
-    assert [row.warnings for row in seen.ceremonies] == [("there is no agent “quin”",), ()]
+    assert [(notice.about, notice.text) for notice in seen.notices] == [("a", "unknown agent “quin”")]
+    assert [row.warnings for row in seen.ceremonies] == [("unknown agent “quin”",), ()]
     j.say("ceremony.loaded", ceremonies=[{"id": "a", "warnings": []}], errors=[])
     assert [row.warnings for row in view(j).ceremonies] == [()]
 

@@ -37,7 +37,7 @@ OTHERWISE = {
     "fleetsim/caller/events.py": "events say what happened: OutcomeDecided",
     "fleetsim/caller/fleet_events.py": "events say what happened: CeremonyFired",
     "fleetsim/sim/scenario_events.py": "events say what happened: TroubleBegan",
-    "fleetsim/caller/signals.py": "so do signals, and effects say what to do: SendFailed, Subscribe",
+    "fleetsim/caller/step/signals.py": "so do signals, and effects say what to do: SendFailed, Subscribe",
     "fleetsim/testbed/faults.py": "faults say what goes wrong: Stall",
     "fleetsim/agent/builtin.py": "each is called after the product whose quirks it has",
     "fleetsim/wire/v0_1.py": "a dialect has its version's name",

@@ -73,7 +73,7 @@ async def test_a_dry_run_says_what_would_be_sent_and_sends_nothing() -> None:
             {
                 "enabled": True,
                 "requests": [{"agent": "quinn", "skill": "echo", "text": "look around", "timeoutS": 600.0}],
-                "problems": ["there is no agent “rex” (known: quinn)"],
+                "problems": ["unknown agent “rex” (known: quinn)"],
             },
         )
         assert (await call(t, "POST", f"{PATH}/run", {"dryRun": True}, key=AVA))[0] == 404

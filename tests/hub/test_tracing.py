@@ -36,7 +36,7 @@ from fleetsim.caller.fleet_events import CeremonyCompleted, WebhookAccepted
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.tracing import Tracing, tracing_of
-from fleetsim.model.trace import read_traceparent
+from fleetsim.runtime.inbound import read_traceparent
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen, serving

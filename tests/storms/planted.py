@@ -53,7 +53,7 @@ DEFECTS = (
     Planted(
         "U2",
         "a poll starts while one is in the air",
-        "caller/step/context.py",
+        "caller/step/signals.py",
         "        if polling.began is None:\n",
         "        if True:\n",
         "tests/caller/test_step_storm.py -x",

@@ -1,4 +1,4 @@
-"""The one decision about a request in flight. See ``decide`` for how it is divided."""
+"""The one decision about a request in flight. ``machine`` shows its parts."""
 
 from fleetsim.caller.step.machine import new_track, step
 

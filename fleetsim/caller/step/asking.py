@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from fleetsim.caller.events import Excerpt, QuestionAnswered, QuestionAsked, QuestionOverdue, TaskElsewhere
 from fleetsim.caller.ledger import QuestionState
-from fleetsim.caller.signals import (
+from fleetsim.caller.step.ending import cancel, cause_of, close, give_up, settle_question
+from fleetsim.caller.step.signals import (
     Answered,
     Ask,
     Cancel,
@@ -18,9 +19,8 @@ from fleetsim.caller.signals import (
     ResolveQuestion,
     Resume,
     ResumeFailed,
+    StepContext,
 )
-from fleetsim.caller.step.context import StepContext
-from fleetsim.caller.step.ending import cancel, cause_of, close, give_up, settle_question
 from fleetsim.caller.track import Pushing, TaskUpdate, Timer
 from fleetsim.model.asking import answer_schema, asking_of, key_of, left_without_words, unmoved
 from fleetsim.model.errors import (

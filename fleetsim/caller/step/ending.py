@@ -6,8 +6,16 @@ from msgspec.structs import replace
 
 from fleetsim.caller.events import QuestionExpired, QuestionWithdrawn
 from fleetsim.caller.ledger import QuestionState, RequestRecord
-from fleetsim.caller.signals import Cancel, CancelAsked, CancelFailed, Close, Publish, ResolveQuestion
-from fleetsim.caller.step.context import StepContext, agent_seconds
+from fleetsim.caller.step.signals import (
+    Cancel,
+    CancelAsked,
+    CancelFailed,
+    Close,
+    Publish,
+    ResolveQuestion,
+    StepContext,
+    agent_seconds,
+)
 from fleetsim.caller.track import Now, Rates, Timer, Track
 from fleetsim.model.asking import text_of
 from fleetsim.model.errors import (

@@ -18,7 +18,9 @@ from fleetsim.caller.events import (
 )
 from fleetsim.caller.fleet_events import CredentialRefused, WebhookRegistered
 from fleetsim.caller.ledger import Phase
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import asking
+from fleetsim.caller.step.ending import cancel_once, close
+from fleetsim.caller.step.signals import (
     CancelReplied,
     Poll,
     PollFailed,
@@ -27,12 +29,10 @@ from fleetsim.caller.signals import (
     RegisterPush,
     ResolveQuestion,
     Resumed,
+    StepContext,
     Subscribe,
     TurnedAway,
 )
-from fleetsim.caller.step import asking
-from fleetsim.caller.step.context import StepContext
-from fleetsim.caller.step.ending import cancel_once, close
 from fleetsim.caller.track import StopReason, TaskUpdate, Timer, just_taken, shows_the_past
 from fleetsim.model.asking import key_of, text_of
 from fleetsim.model.errors import (

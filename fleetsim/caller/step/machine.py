@@ -38,7 +38,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from fleetsim.caller.ledger import Phase, RequestRecord
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import asking, ending, following, sending
+from fleetsim.caller.step.signals import (
     Answered,
     Begin,
     CancelAsked,
@@ -57,11 +58,10 @@ from fleetsim.caller.signals import (
     ResumeFailed,
     SendFailed,
     Signal,
+    StepContext,
     StreamEnded,
     TurnedAway,
 )
-from fleetsim.caller.step import asking, ending, following, sending
-from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.track import Now, Rules, Sending, TaskUpdate, Timer, Track
 from fleetsim.model.task import TERMINAL
 

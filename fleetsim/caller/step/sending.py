@@ -12,7 +12,10 @@ from msgspec.structs import replace
 from fleetsim.caller.events import Level, StreamBroken
 from fleetsim.caller.fleet_events import CredentialRefused
 from fleetsim.caller.ledger import OtherWay, Phase
-from fleetsim.caller.signals import (
+from fleetsim.caller.step import asking
+from fleetsim.caller.step.ending import cancel_once, cause_of, close, give_up
+from fleetsim.caller.step.following import TROUBLE_MAX, hear_early, recall, task_update
+from fleetsim.caller.step.signals import (
     Begin,
     Found,
     Left,
@@ -22,12 +25,9 @@ from fleetsim.caller.signals import (
     Replied,
     Send,
     SendFailed,
+    StepContext,
     StreamEnded,
 )
-from fleetsim.caller.step import asking
-from fleetsim.caller.step.context import StepContext
-from fleetsim.caller.step.ending import cancel_once, cause_of, close, give_up
-from fleetsim.caller.step.following import TROUBLE_MAX, hear_early, recall, task_update
 from fleetsim.caller.track import TaskUpdate, Timer, Track, shows_the_message
 from fleetsim.model.errors import (
     AuthRefused,

@@ -93,11 +93,11 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
         view = await broker.refresh(AGENT)
 
         def way(agent: str, request: SkillRequest) -> AgentRoute:
-            choice = broker.choice(agent)
+            choice = broker.view(agent).choice
             return AgentRoute(
                 agent=agent,
                 dialect=choice.dialect_name if choice else "0.3",
-                hint=skill_hint(broker.card(agent), request.skill),
+                hint=skill_hint(broker.view(agent).card, request.skill),
                 streaming=ways.streaming and view.capabilities.streaming,
                 push=ways.push and view.capabilities.push_notifications,
             )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetsim.model.trace import TracePlace, read_traceparent, span_id_of, trace_id_of
+from fleetsim.runtime.inbound import TracePlace, read_traceparent, span_id_of, trace_id_of
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
