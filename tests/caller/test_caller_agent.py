@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from msgspec.structs import replace
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.track import Rules
@@ -14,7 +13,6 @@ from fleetsim.model.work import Answer, OutcomeKind
 from fleetsim.runtime.failpoints import installed
 from tests.caller.fleet import fleet
 from tests.caller.ledgers import outcome
-from tests.caller.steps import record
 
 DIALECTS = ["0.3", "1.0", "0.1"]
 CHANNELS = [(False, False), (True, False), (False, True), (True, True)]
@@ -133,11 +131,6 @@ async def test_what_is_known_of_a_task_is_on_record_when_it_asks() -> None:
             assert kept.answers == answers
             await f.tracker.answer(Answer(question_id=question.question_id, text="x"))
         assert (await f.tracker.wait(cid)).kind is OutcomeKind.COMPLETED
-
-
-@pytest.mark.parametrize(("url", "sent_to"), [("http://a:1/x", "http://a:1/x"), ("", "http://a:2/rpc")])
-def test_work_stays_where_it_was_sent_and_older_records_know_the_endpoint_alone(url: str, sent_to: str) -> None:
-    assert replace(record(), url=url, rpc_url="http://a:2/rpc").sent_to == sent_to
 
 
 async def test_an_agent_that_restarts_and_forgets_ends_lost() -> None:

@@ -16,7 +16,6 @@ from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
 
-NEW_YORK = ZoneInfo("America/New_York")
 ZONES = ("UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Beirut", "America/Santiago")
 ZONES_MORE = (*ZONES, "Asia/Kathmandu", "Africa/Casablanca", "Asia/Tehran", "Pacific/Apia")
 

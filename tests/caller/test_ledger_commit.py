@@ -58,11 +58,6 @@ def test_what_says_that_the_file_is_not_whole_is_damage(error: Exception) -> Non
     assert isinstance(explain(error), LedgerDamaged)
 
 
-@pytest.mark.parametrize("error", [told(sqlite3.SQLITE_ERROR), sqlite3.Error("no code"), ValueError("x"), KeyError(1)])
-def test_any_other_error_is_itself(error: Exception) -> None:
-    assert explain(error) is error
-
-
 def test_results_come_in_order_and_an_error_undoes_its_own_operation_alone(connection: Connection) -> None:
     def fails(c: Connection) -> None:
         c.execute("INSERT INTO t VALUES (50)")

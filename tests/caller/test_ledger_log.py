@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger.sqlite import checks as wal
-from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.runtime.ports import Runtime
 
 
 def logged(folder: Path, sizes: tuple[int, ...], statement: str = "SELECT 1") -> tuple[Path, list[int]]:
@@ -169,16 +167,6 @@ def test_looking_at_a_log_leaves_no_file_open(tmp_path: Path) -> None:
         wal.inspect(log)
         assert not [fd for fd in os.listdir("/proc/self/fd") if _is_ours(fd, tmp_path)]
     assert wal.inspect(tmp_path / "no such log") == wal.WalState(0)
-
-
-async def test_a_ledger_that_was_closed_leaves_no_file_open(tmp_path: Path, runtime: Runtime) -> None:
-    async def opened_and_closed() -> set[str]:
-        async with open_ledger(tmp_path / "ledger.db", clock=runtime.clock, storage="inline") as ledger:
-            await ledger.open_requests()
-        return {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_ours(fd, tmp_path)}
-
-    for _ in range(3):
-        assert await opened_and_closed() == set()
 
 
 def _is_ours(fd: str, folder: Path) -> bool:

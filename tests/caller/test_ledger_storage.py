@@ -82,32 +82,6 @@ async def test_what_waits_for_a_commit_shares_the_next_one(ledger: Ledger) -> No
     assert await names(ledger) == [f"c-{n}" for n in range(101)]
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-async def test_an_operation_that_fails_undoes_only_itself_and_costs_no_commit(
-    ledger: Ledger, storage: ThreadedStorage, swapped: bool
-) -> None:
-    with Gate().shut() as gate:
-        first = asyncio.ensure_future(ledger.accept([record("c-0")]))
-        await gate.reached()
-        good = asyncio.ensure_future(ledger.accept([record("c-1")]))
-        fail = [
-            lambda: ledger.accept([record("c-2"), record("c-0")]),
-            lambda: storage.write(lambda c: c.execute("SELECT 1 / nothing")),
-        ]
-        order = (1, 0) if swapped else (0, 1)
-        failing = {n: asyncio.ensure_future(fail[n]()) for n in order}
-        last = asyncio.ensure_future(ledger.accept([record("c-3")]))
-        await asyncio.sleep(0)
-        gate.open.set()
-        assert await asyncio.gather(first, good, last) == [True] * 3
-        with pytest.raises(ValueError, match="in use"):
-            await failing[0]
-        with pytest.raises(sqlite3.OperationalError):
-            await failing[1]
-        assert gate.commits == 2
-    assert await names(ledger) == ["c-0", "c-1", "c-3"]
-
-
 async def test_a_read_does_not_wait_for_a_commit_in_progress(ledger: Ledger) -> None:
     await ledger.accept([record("c-0")])
     with Gate().shut() as gate:
@@ -211,24 +185,6 @@ async def test_a_full_disk_refuses_with_a_reason_and_recovers_by_itself(
     assert await ledger.close(outcome("c-0")), "what fits still goes in"
     await pages(storage, 1_000)
     assert await ledger.accept([record("c-1", text="x" * 100_000)])
-
-
-async def test_one_row_too_large_for_the_disk_does_not_take_its_neighbours_with_it(
-    ledger: Ledger, storage: ThreadedStorage
-) -> None:
-    await pages(storage, 6)
-    with Gate().shut() as gate:
-        first = asyncio.ensure_future(ledger.accept([record("c-0")]))
-        await gate.reached()
-        before = asyncio.ensure_future(ledger.accept([record("c-1")]))
-        huge = asyncio.ensure_future(ledger.accept([record("c-2", text="x" * 200_000)]))
-        after = asyncio.ensure_future(ledger.accept([record("c-3")]))
-        await asyncio.sleep(0)
-        gate.open.set()
-        assert await asyncio.gather(first, before, after) == [True, True, True]
-        with pytest.raises(NotAccepting):
-            await huge
-    assert await names(ledger) == ["c-0", "c-1", "c-3"]
 
 
 @contextmanager

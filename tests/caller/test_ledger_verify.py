@@ -16,8 +16,6 @@ from fleetsim.caller.ledger.sqlite.sums import SUMMED
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import answer, at, card, event, opener, outcome, question, record, run, webhook
 
-MIB = 1024 * 1024
-
 
 @pytest.fixture
 async def storage() -> AsyncIterator[Storage]:

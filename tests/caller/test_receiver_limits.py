@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,10 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fleetsim.caller.agent_limiter import Meter
-from fleetsim.caller.fleet_events import WebhookAccepted
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
-from fleetsim.runtime.webhook import sign
-from fleetsim.testbed.runtime import CountedWork
 from tests.caller.fleet import Fleet, fleet
 from tests.caller.test_receiver import slow, under_way, update
 
@@ -25,11 +21,9 @@ from tests.caller.test_receiver import slow, under_way, update
 class Door:
     """A receiver of its own beside a working request."""
 
-    def __init__(
-        self, f: Fleet, cid: str, task_id: str, token: str, limits: ReceiverLimits | None, step_s: float
-    ) -> None:
+    def __init__(self, f: Fleet, cid: str, task_id: str, token: str, limits: ReceiverLimits | None) -> None:
         self.f, self.cid, self.task_id, self.token = f, cid, task_id, token
-        clock, meter = f.runtime.clock, Meter(replace(f.runtime, work=CountedWork(step_s)))
+        clock, meter = f.runtime.clock, Meter(f.runtime)
         self.receiver = CallbackReceiver(
             f.tokens, f.tracker, f.events, clock, meter=meter, records=f.ledger, limits=limits
         )
@@ -41,8 +35,6 @@ class Door:
         after_s: float = 0.0,
         cut: bool = False,
         token: str = "",
-        peer: str = "",
-        signed: Mapping[str, str] | None = None,
     ) -> Response:
         """A webhook whose second half comes after so many seconds, or never."""
         data = json.dumps(update(self.task_id, "working")).encode() if body is None else body
@@ -56,27 +48,21 @@ class Door:
             return {"type": "http.request", "body": half, "more_body": more}
 
         headers = [(b"authorization", f"Bearer {token or self.token}".encode())]
-        headers += [(name.encode(), value.encode()) for name, value in (signed or {}).items()]
         scope = {
             "type": "http",
             "method": "POST",
             "path": "/",
             "headers": headers,
             "path_params": {"taskId": self.cid},
-            "client": (peer, 5) if peer else None,
+            "client": None,
         }
         return await self.receiver.receive(Request(scope, receive))
 
-    def accepted(self) -> list[WebhookAccepted]:
-        told = [event for event in self.f.events.recent() if isinstance(event, WebhookAccepted)]
-        return [event for event in told if event.state == "working"]
-
 
 @asynccontextmanager
-async def door(limits: ReceiverLimits | None = None, *, step_s: float = 0.0) -> AsyncIterator[Door]:
-    """Each stretch of work for a webhook takes ``step_s``."""
+async def door(limits: ReceiverLimits | None = None) -> AsyncIterator[Door]:
     async with fleet(slow("scout")) as f:
-        yield Door(f, *await under_way(f), limits, step_s)
+        yield Door(f, *await under_way(f), limits)
 
 
 def said(response: Response) -> tuple[int, Any]:
@@ -157,32 +143,3 @@ async def test_of_those_turned_away_so_many_wait_and_the_others_lose_their_conne
             assert {json.dumps(said(r)) for r in responses} == {
                 json.dumps((429, {"success": False, "error": "too many webhooks"}))
             }
-
-
-async def test_a_copy_of_a_signed_webhook_is_known_for_as_long_as_it_may_pass_for_timely_and_no_longer() -> None:
-    async with door() as d:
-        clock, tokens = d.f.runtime.clock, d.f.tokens
-        secret, token = tokens.signing_secret("scout", d.cid), tokens.mint("scout", d.cid, signed=True)
-        body = json.dumps(update(d.task_id, "working")).encode()
-
-        async def post(name: str, sent_at: float, body: bytes = body) -> int:
-            response = await d.post(body, token=token, signed=sign(secret, name, int(sent_at), body))
-            return response.status_code
-
-        def taken() -> int:
-            return len(d.accepted()) - before
-
-        before = 0
-        before = taken()
-        another = json.dumps(update("another", "working")).encode()
-        for _ in range(2):
-            assert await post("refused", clock.now().timestamp(), another) == 401, "only what was taken is known"
-        of_the_future = clock.now().timestamp() + 299
-        for others, wait_s in enumerate((0, 300, 297)):
-            await asyncio.sleep(wait_s)
-            assert (await post("one", of_the_future), taken()) == (200, 1 + others)
-            assert await post(f"another-{others}", clock.now().timestamp()) == 200, "what is too old is forgotten then"
-        await asyncio.sleep(10)
-        assert await post("one", of_the_future) == 401
-        for _ in range(2):
-            assert (await post("two", clock.now().timestamp()), taken()) == (200, 5)

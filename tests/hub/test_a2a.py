@@ -524,18 +524,6 @@ async def test_a_task_goes_on_over_a_restart_under_the_same_id(tmp_path: Path) -
         assert len(await t.ledger.outcomes(since=EPOCH)) == 1
 
 
-async def test_a_question_is_open_again_after_a_restart_and_takes_its_answer(tmp_path: Path) -> None:
-    async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
-        await asyncio.sleep(1)
-        agent = client(t)
-        task = await begun(agent, message("go", "ask"))
-        await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
-        await t.restart()
-        await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
-        await agent.call(message("main", None, task_id=task.task_id))
-        assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == "going with main"
-
-
 async def test_a_question_keeps_its_message_id_and_its_time_over_a_restart(tmp_path: Path) -> None:
     async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         await asyncio.sleep(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -139,20 +138,6 @@ async def test_a_prompt_at_the_limit_arrives_and_one_past_it_is_refused_by_every
         assert asked == [], "nothing was sent"
         assert [e.topic for e in t.events("dispatch.dropped.")] == ["dispatch.dropped.too_long"]
         assert await t.ledger.open_requests() == ()
-
-
-async def test_the_reference_agent_refuses_a_message_past_its_limit() -> None:
-    async with speaking() as (t, _):
-        parts = [{"text": "x" * (TEXT_CHARS_MAX + 1)}]
-        message = {"role": "ROLE_USER", "messageId": "m", "parts": parts}
-        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
-        from fleetsim.runtime.ports import Request
-
-        headers = {"content-type": "application/json", "a2a-version": "1.0"}
-        url = "http://quinn.example:8000/a2a"
-        request = Request(method="POST", url=url, headers=headers, body=json.dumps(body).encode())
-        reply = await t.runtime.transport.exchange(request)
-        assert json.loads(reply.body)["error"]["code"] == -32602
 
 
 @pytest.mark.slow

@@ -100,13 +100,6 @@ async def test_a_model_talks_with_an_agent_and_has_it_work() -> None:
         assert (failed.is_error, "the disk is full" in failed.text) == (True, True)
 
 
-async def test_null_is_taken_as_left_out() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
-        hello = {"agent": "quinn", "message": "hi", "skill": "echo", "done": None, "taskId": None}
-        assert "you said hi" in await said(t, "chat_with_agent", hello, key=AVA)
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "says"),
     [

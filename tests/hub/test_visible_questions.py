@@ -42,7 +42,7 @@ class SlowLedger(SqliteLedger):
 
 
 @asynccontextmanager
-async def slow_town() -> AsyncIterator[LocalHub]:
+async def slow_hub() -> AsyncIterator[LocalHub]:
     async with SlowLedger(InlineStorage(opener(None)), LedgerLimits()) as kept, local_hub(asker(), ledger=kept) as t:
         await asyncio.sleep(1)
         yield t
@@ -101,7 +101,7 @@ Door = Callable[[LocalHub, str], Awaitable[str]]
 
 @pytest.mark.parametrize("seen", [by_row, by_waiting, by_list, by_inbox, by_event])
 async def test_a_question_that_is_shown_takes_its_answer(seen: Door) -> None:
-    async with slow_town() as t:
+    async with slow_hub() as t:
         for number in range(6):
             (cid,) = await t.remote.submit({"text": str(number), "targets": ["quinn"], "skill": "ask"})
             await t.remote.answer(await seen(t, cid), "blue")
@@ -111,7 +111,7 @@ async def test_a_question_that_is_shown_takes_its_answer(seen: Door) -> None:
 
 
 async def test_chat_says_that_somebody_is_asked_only_when_the_decision_is_taken() -> None:
-    async with slow_town() as t:
+    async with slow_hub() as t:
         cid = (await t.remote.chat_with_agent("quinn", "go", skill="ask", wait_s=0)).correlation_id
 
         async def asks() -> bool:
@@ -123,7 +123,7 @@ async def test_chat_says_that_somebody_is_asked_only_when_the_decision_is_taken(
 
 
 async def test_a_question_that_is_not_open_yet_is_told_from_one_that_is_over() -> None:
-    async with slow_town() as t:
+    async with slow_hub() as t:
         (cid,) = await t.remote.submit({"text": "go", "targets": ["quinn"], "skill": "ask"})
 
         async def waits() -> dict[str, Any] | None:
