@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -115,18 +114,18 @@ async def demo_hub(home: Path) -> AsyncIterator[Hub]:
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir
     from fleetsim.runtime.real import running_runtime
+    from fleetsim.runtime.server import listen
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
     package = Path(fleetsim.__file__).parent
     shipped = package / "shipped" if (package / "shipped").is_dir() else package.parent  # as installed, or a checkout
     agents_log = logging.getLogger("fleetsim.agent")
     async with AsyncExitStack() as stack:
+        listener = listen("127.0.0.1", 0)  # bound first: the agents must know the hub's port
+        stack.callback(listener.close)
         runtime = await stack.enter_async_context(running_runtime())
         stack.callback(agents_log.setLevel, agents_log.level)
         urls = {}
-        for agent in demo_agents(f"127.0.0.1:{port}"):
+        for agent in demo_agents(f"127.0.0.1:{listener.getsockname()[1]}"):
             url = await stack.enter_async_context(agent.serving())
             urls[f"{agent.settings.name.upper()}_URL"] = f"{url.rstrip('/')}/a2a"
         # The hub goes first, and webhooks that are on their way to it then are nobody's loss.
@@ -135,5 +134,5 @@ async def demo_hub(home: Path) -> AsyncIterator[Hub]:
         state = StateDir(home / "state").open()
         ledger = await stack.enter_async_context(open_ledger(state.ledger_path, clock=runtime.clock))
         yield await stack.enter_async_context(
-            running_hub(config, runtime, ledger, state=state, port=port, ceremonies=shipped / "ceremonies")
+            running_hub(config, runtime, ledger, state=state, listener=listener, ceremonies=shipped / "ceremonies")
         )

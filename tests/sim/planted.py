@@ -405,6 +405,7 @@ def _plant(defect: Planted) -> None:
     for code in _functions(compile(text.replace(defect.old, defect.new), str(path), "exec", dont_inherit=True)):
         edited[code.co_qualname].append(code)
     live: dict[str, set[FunctionType]] = defaultdict(set)
+    gc.unfreeze()  # the fork server froze its heap, and frozen objects are not listed
     for function in gc.get_objects():
         if type(function) is FunctionType and function.__code__.co_filename == str(path):
             live[function.__code__.co_qualname].add(function)

@@ -62,8 +62,12 @@ DEFECTS = (
         "U3",
         "calls to different agents wait for each other",
         "caller/agent_limiter.py",
-        "        return not taken or (taken < self._per_owner and self._free > 0)\n",
-        "        return self._taken.total() < 64\n",
+        "        return not taken or (taken < self._per_owner and self._free > 0)\n\n"
+        "    def _add(self, owner: str) -> None:\n"
+        "        self._free -= bool(self._taken[owner])\n",
+        "        return taken < self._per_owner and self._free > 0\n\n"
+        "    def _add(self, owner: str) -> None:\n"
+        "        self._free -= 1\n",
         "tests/caller/test_agent_limiter.py -k hang_with_eight_calls",
     ),
     Planted(
