@@ -5,16 +5,17 @@ Calls are checked by the hub's own models before they are sent; a call loads the
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from urllib.parse import quote, urlencode
 
-from fleetsim.api.proof import prove
 from fleetsim.client.blocking import blocking
 from fleetsim.client.http import Credential, check_url
 from fleetsim.client.hub_follow import TASK_WAIT_S, AgentAtHub, HubFollowing, with_parts
@@ -41,6 +42,19 @@ from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.runtime.real import SystemResolver, real_runtime
 from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.wire.json import dump, parse_untrusted
+
+CHALLENGE = re.compile(r"[A-Za-z0-9_-]{16,128}")
+"""The form of a challenge."""
+
+
+def prove(proof: str, url: str, challenge: str) -> str:
+    """Return the answer of the hub at ``url`` with the secret ``proof`` to a challenge.
+
+    The address is part of the answer: a stranger who forwards the challenge to the hub gets an answer for another
+    address.
+    """
+    return hmac.new(proof.encode(), f"fleetsim hub\n{url}\n{challenge}".encode(), hashlib.sha256).hexdigest()
+
 
 if TYPE_CHECKING:
     from fleetsim.client.hub_tools import ToolResult

@@ -22,9 +22,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
-from fleetsim.api.proof import CHALLENGE, prove
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.health import window_start
+from fleetsim.client.hub_client import CHALLENGE, prove
 from fleetsim.hub.agents import DIRECTIONS, FOUND_MAX, SkillQuery, find_skills
 from fleetsim.hub.endpoints import ENDPOINTS, Who, document
 from fleetsim.hub.http import (

@@ -39,7 +39,7 @@ _BYTES_MAX = 64 * 1024
 class HubAddress:
     """The announcement of a running hub on this machine; ``demo``: the hub of a demo.
 
-    ``proof`` is the secret with which the hub proves that it wrote the announcement (``api.proof.prove``).
+    ``proof`` is the secret with which the hub proves that it wrote the announcement (``client.hub_client.prove``).
     """
 
     url: str

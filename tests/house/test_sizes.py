@@ -15,12 +15,12 @@ MODULE_LINES_MAX = 600
 # and the commit says what it removed, or why nothing could go.
 BUDGET = {
     "agent": 4_345,
-    "api": 592,
+    "api": 576,
     "caller": 16_629,
     "ceremony": 791,
     "check": 7_515,
     "cli": 6_980,
-    "client": 3_700,
+    "client": 3_716,
     "dashboard": 6_083,
     "hub": 4_630,
     "model": 2_895,
