@@ -15,6 +15,7 @@ from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord
 from fleetsim.caller.registry import CardReader
 from fleetsim.caller.track import follow_up
 from fleetsim.caller.tracker import Tracker
+from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, UnknownTarget
 from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.limits import TooMuchText, check_text
@@ -65,14 +66,6 @@ class RouteFinder(Protocol):
         ...
 
 
-class TokenEpoch(Protocol):
-    """Names the hub's key that signs tokens."""
-
-    def __call__(self) -> int:
-        """The number of the key that is current."""
-        ...
-
-
 class Dispatcher:
     """Accepts requests."""
 
@@ -83,22 +76,22 @@ class Dispatcher:
         events: EventLog,
         tracker: Tracker,
         *,
+        tokens: CallbackTokens,
         cards: CardReader,
         resolve: TargetResolver,
         route: RouteFinder,
         cooldowns_s: Mapping[str, float] | None = None,
-        token_epoch: TokenEpoch = lambda: 1,
         came_through: Callable[[SkillRequest], Collection[str]] = lambda _: (),
     ) -> None:
         self._runtime = runtime
         self._ledger = ledger
         self._events = events
         self._tracker = tracker
+        self._tokens = tokens
         self._cards = cards
         self._resolve = resolve
         self._route = route
         self.cooldowns_s = cooldowns_s or {}
-        self._token_epoch = token_epoch
         self._came_through = came_through
         self._last: dict[tuple[str, str], float] = {}
         self.accepting = True
@@ -229,7 +222,7 @@ class Dispatcher:
             rejoin=route.rejoin,
             push=route.push,
             register_push=route.register_push,
-            token_epoch=self._token_epoch(),
+            token_epoch=self._tokens.current,
         )
 
     def _cool_down(self, request: SkillRequest, agent: str, skill: str) -> None:

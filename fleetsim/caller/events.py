@@ -1,10 +1,10 @@
-"""What can happen to a request, its task and its questions: one class for each happening, and what all have in common.
+"""The events of a request, its task and its questions, one class each, and their common fields.
 
-The dashboard, health, the desk for questions, the journal and the HTTP API all read these events; nobody asks a
-package "what happened". Code matches classes; topics (Workstacean's where it had one) stand here and, for what happens
-to agents, ceremonies and the hub itself, in ``fleet_events``; ``event_wire`` writes and reads them. A class's docstring
-says when it is published: ``docs/reference/events.md`` is made of them. Text in an event came from an agent: it is
-data, and whoever shows it neutralises it.
+The dashboard, health, the monitor of questions, the journal and the HTTP API read these events. Code matches classes.
+Topics (Workstacean's where it had one) are in this module, and in ``fleet_events`` for agents, ceremonies and the hub
+itself; ``event_wire`` writes and reads them. The docstring of a class says when it is published, and
+``docs/reference/events.md`` is generated from it. Text in an event came from an agent: it is data, and each reader
+neutralises it before it shows it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Excerpt(Struct, frozen=True):
 
     @property
     def truncated(self) -> bool:
-        """Whether ``text`` is not all there is."""
+        """Whether ``text`` was cut."""
         return self.chars > len(self.text)
 
 
@@ -61,10 +61,10 @@ class Mark(Enum):
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One happening. ``seq`` and ``at`` are given when it is published.
+    """One event. ``seq`` and ``at`` are assigned when it is published.
 
-    ``seq`` grows by one. Once it is in the journal it is this event's alone; if the hub is killed before that, its
-    next start gives the number to another.
+    ``seq`` grows by one and is unique once the event is in the journal. If the hub is killed before that, its next
+    start assigns the number again.
     """
 
     TOPIC: ClassVar[str] = ""
@@ -93,7 +93,7 @@ ENVELOPE = Event.__struct_fields__
 
 
 class RequestAccepted(Event, frozen=True, kw_only=True):
-    """A request was accepted, durably."""
+    """A request was accepted and recorded."""
 
     TOPIC: ClassVar[str] = "agent.skill.request"
     text: Excerpt
@@ -104,7 +104,7 @@ class RequestAccepted(Event, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, request: SkillRequest, *, agent: str, skill: str) -> RequestAccepted:
-        """The event of a request that is on record."""
+        """The event of a recorded request."""
         return cls(
             correlation_id=request.correlation_id,
             parent_id=request.parent_id,
@@ -184,7 +184,7 @@ class StreamBroken(Event, frozen=True, kw_only=True):
 
 
 class PollingStopped(Event, frozen=True, kw_only=True):
-    """The agent answered so many looks at a task in the same way, which no further look can mend."""
+    """The agent gave the same unusable answer to several polls of a task; polling stops."""
 
     TOPIC: ClassVar[str] = "agent.poll.stopped"
     level: Level = Level.WARN
@@ -206,7 +206,7 @@ class StreamReceived(Event, frozen=True, kw_only=True):
 
 
 class RequestAnswered(Event, frozen=True, kw_only=True):
-    """The answer to whoever asked."""
+    """The answer to the requester."""
 
     TOPIC: ClassVar[str] = "agent.skill.response.{correlation_id}"
     level: Level = Level.DEBUG

@@ -20,6 +20,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from fleetsim.caller.agent_limiter import AgentLimiter
+from fleetsim.caller.fleet import AgentEntry
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.webhooks import CALLBACK_PATH, CallbackTokens
 from fleetsim.client import AgentClient
@@ -62,6 +63,10 @@ class Clients(Protocol):
         """The client for work that is at the origin of ``url``; "" is the agent's current address."""
         ...
 
+    def entry(self, agent: str, url: str = "") -> AgentEntry:
+        """The agent's entry, as it was when its work was sent to ``url``."""
+        ...
+
     def former(self, agent: str, url: str) -> bool:
         """Whether the agent is not at the origin of ``url`` any more, or not in the fleet."""
         ...
@@ -88,14 +93,6 @@ class VisitedHubs(Protocol):
 
     def __call__(self, record: RequestRecord, /) -> tuple[str, ...]:
         """Their ids, this hub included, where the agent is to know them."""
-        ...
-
-
-class SignedWebhooks(Protocol):
-    """Reports which agents must sign their webhooks."""
-
-    def __call__(self, agent: str, url: str, /) -> bool:
-        """Whether those of an agent whose work was sent to ``url`` must be."""
         ...
 
 
@@ -128,7 +125,6 @@ class Executor:
         *,
         tokens: CallbackTokens,
         callback_base: CallbackBase,
-        signed: SignedWebhooks | None = None,
         observed: CallObserver = lambda *_: nullcontext({}),
         hubs: VisitedHubs = lambda _: (),
     ) -> None:
@@ -137,7 +133,6 @@ class Executor:
         self.meter = limiter.meter
         self._tokens = tokens
         self._callback_base = callback_base
-        self._signed = signed
         self._observed = observed
         self._hubs = hubs
 
@@ -311,7 +306,7 @@ class Executor:
         if base is None:
             return None
         cid, epoch = record.request.correlation_id, record.token_epoch
-        signed = self._signed is not None and self._signed(record.agent, record.sent_to)
+        signed = self._clients.entry(record.agent, record.sent_to).signed
         config = PushConfig(
             url=f"{base.rstrip('/')}{CALLBACK_PATH}{quote(last, safe='')}",
             token=self._tokens.mint(record.agent, cid, epoch=epoch, signed=signed),

@@ -1,7 +1,7 @@
 """The events of a fleet and its hub, one class each: ceremonies, agents and their cards, webhooks,
 alerts, notices, configuration, the hub itself.
 
-As ``events`` has it for a request and its task, whose words these are too.
+``events`` has those of a request and its task, and the base class.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CeremonyCompleted(Event, frozen=True, kw_only=True):
 
 
 class CeremonySkipped(Event, frozen=True, kw_only=True):
-    """Slots did not fire since the run before was still going; the newest of them is named."""
+    """Slots did not fire because the run before was still under way; the event names the newest slot."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.skipped"
     level: Level = Level.WARN
@@ -74,7 +74,7 @@ class CeremonySkipped(Event, frozen=True, kw_only=True):
 
 
 class CeremonyMissed(Event, frozen=True, kw_only=True):
-    """Slots did not fire since nobody was there in time: the hub was down, or the clock jumped."""
+    """Slots did not fire because the hub was down or the clock jumped."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.missed"
     level: Level = Level.WARN
@@ -171,7 +171,7 @@ class WebhookAccepted(Event, frozen=True, kw_only=True):
 
 
 class WebhookRejected(Event, frozen=True, kw_only=True):
-    """A webhook was refused; nothing ends by it."""
+    """A webhook was refused; its request goes on."""
 
     TOPIC: ClassVar[str] = "agent.push.rejected"
     level: Level = Level.WARN
@@ -196,7 +196,7 @@ class WebhooksDegraded(Event, frozen=True, kw_only=True):
 
 
 class AlertRaised(Event, frozen=True, kw_only=True):
-    """Something is wrong with the fleet, as `fleet.alerts` has it; `since` when it holds."""
+    """An alert of `fleet.alerts` was raised; `since` when its reason holds."""
 
     TOPIC: ClassVar[str] = "alert.{kind}.raised"
     level: Level = Level.ERROR
@@ -242,7 +242,7 @@ class NoticeFailed(Event, frozen=True, kw_only=True):
 
 
 class ConfigLoaded(Event, frozen=True, kw_only=True):
-    """Agents.yaml was read; `thresholds` are those of `fleet.health`."""
+    """agents.yaml was read; `thresholds` are those of `fleet.health`."""
 
     TOPIC: ClassVar[str] = "config.loaded"
     path: str
@@ -252,7 +252,7 @@ class ConfigLoaded(Event, frozen=True, kw_only=True):
 
 
 class ConfigReloaded(Event, frozen=True, kw_only=True):
-    """Agents.yaml changed, or is whole again; `agents` are all there are now."""
+    """agents.yaml changed, or is valid again; `agents` are all of its agents now."""
 
     TOPIC: ClassVar[str] = "config.reloaded"
     path: str
@@ -284,7 +284,7 @@ class StorageFailed(Event, frozen=True, kw_only=True):
 
 
 class LoopStalled(Event, frozen=True, kw_only=True):
-    """The event loop did not come round for half a second or more, and does again."""
+    """The event loop was blocked for half a second or more, and runs again."""
 
     TOPIC: ClassVar[str] = "hub.stalled"
     level: Level = Level.WARN

@@ -150,7 +150,6 @@ class Hub:
             self.limiter,
             tokens=tokens,
             callback_base=self._callback_base,
-            signed=lambda agent, url: self.broker.entry(agent, url).signed,
             observed=self.metrics.calling if tracing is None else both(self.metrics.calling, tracing.calling),
             hubs=self._hubs_visited,
         )
@@ -169,11 +168,11 @@ class Hub:
             ledger,
             self.events,
             self.tracker,
+            tokens=tokens,
             cards=self.broker,
             resolve=self.registry.resolve,
             route=self._route,
             cooldowns_s=settings.cooldowns_s,
-            token_epoch=lambda: tokens.current,
             came_through=self._came_through,
         )
         self.hitl = HitlMonitor(runtime, self.tracker, self.dispatcher, self.events)

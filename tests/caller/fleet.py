@@ -18,6 +18,7 @@ from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Event
 from fleetsim.caller.executor import Executor
+from fleetsim.caller.fleet import AgentEntry
 from fleetsim.caller.ledger import Ledger, RequestRecord
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
@@ -50,6 +51,10 @@ class Clients:
 
     def __init__(self, clients: dict[str, AgentClient]) -> None:
         self._clients = clients
+        self.signed = False
+
+    def entry(self, agent: str, url: str = "") -> AgentEntry:
+        return AgentEntry(name=agent, url=url, signed=self.signed)
 
     def client(self, agent: str, url: str = "") -> AgentClient:
         return self._clients[agent]
@@ -222,7 +227,14 @@ async def fleet(
             )
             network.mount(HUB, Starlette(routes=receiver.routes()))
             return tracker, Dispatcher(
-                runtime, ledger, events, tracker, cards=CardsRead(), resolve=lambda _, targets, __: targets, route=way
+                runtime,
+                ledger,
+                events,
+                tracker,
+                tokens=tokens,
+                cards=CardsRead(),
+                resolve=lambda _, targets, __: targets,
+                route=way,
             )
 
         tracker, dispatcher = assemble()

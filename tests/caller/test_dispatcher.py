@@ -87,6 +87,7 @@ class Door:
             self.disk,
             f.events,
             f.tracker,
+            tokens=f.tokens,
             cards=CardsRead(),
             resolve=self._resolve,
             route=lambda agent, request: self.ways.get(agent, replace(PLAIN, agent=agent)),

@@ -66,16 +66,15 @@ class Env:
     client: AgentClient
     limiter: AgentLimiter
     base: str | None = HUB
-    signed: bool = False
     hubs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        self.clients = Clients({"a": self.client})
         self.executor = Executor(
-            Clients({"a": self.client}),
+            self.clients,
             self.limiter,
             tokens=TOKENS,
             callback_base=lambda _agent, _url: self.base,
-            signed=lambda _agent, _url: self.signed,
             hubs=lambda _record: self.hubs,
         )
 
@@ -238,7 +237,7 @@ async def test_a_message_has_a_context_of_its_own_unless_the_agent_or_the_caller
 async def test_a_webhook_goes_with_the_send_or_is_registered_for_the_task_with_a_token_for_both(
     env: Env, signed: bool
 ) -> None:
-    env.signed, env.base = signed, f"{HUB}/"
+    env.clients.signed, env.base = signed, f"{HUB}/"
     env.peer.replies["tasks/pushNotificationConfig/set"] = {"taskId": "t-1", "pushNotificationConfig": {"url": HUB}}
     made = record(bound=False, push=True, correlation_id="c/1")
     await env.executor.send(made)

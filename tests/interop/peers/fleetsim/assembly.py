@@ -106,7 +106,14 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
             tracker=tracker,
             events=events,
             dispatcher=Dispatcher(
-                runtime, ledger, events, tracker, cards=broker, resolve=lambda _, targets, __: targets, route=way
+                runtime,
+                ledger,
+                events,
+                tracker,
+                tokens=tokens,
+                cards=broker,
+                resolve=lambda _, targets, __: targets,
+                route=way,
             ),
             outcomes=outcomes,
             offers_streaming=view.capabilities.streaming,
