@@ -41,7 +41,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "send": ("fleetsim.cli.send:send", "Ask one agent to do something."),
     "chat": ("fleetsim.cli.send:chat", "Talk with one agent, turn by turn."),
     "task": ("fleetsim.cli.task:task", "Look at requests in flight, or cancel one."),
-    "inbox": ("fleetsim.cli.inbox:inbox", "Read and answer what agents ask."),
+    "inbox": ("fleetsim.cli.task:inbox", "Read and answer what agents ask."),
     "ceremony": ("fleetsim.cli.ceremony:ceremony", "Write, list, pause and fire ceremonies."),
     "channel": ("fleetsim.cli.hub_client:channel", "List and test the channels that notify people."),
     "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),

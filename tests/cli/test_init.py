@@ -20,7 +20,7 @@ from fleetsim.agent.builtin import reference_agent
 from fleetsim.caller.config import parse_fleet
 from fleetsim.caller.fleet import FleetConfig
 from fleetsim.ceremony.file import Ceremony, parse_ceremony
-from fleetsim.cli.scaffold import (
+from fleetsim.cli.init import (
     ReadableAgent,
     UnreadableAgent,
     agent_name,
