@@ -36,7 +36,7 @@ from fleetsim.caller.ledger.sqlite.schema import APPLICATION_ID, VERSION
 from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task, webhook
+from tests.caller.ledgers import answer, at, card, event, opener, outcome, question, record, run, task, webhook
 
 
 @pytest.fixture
@@ -105,6 +105,13 @@ async def test_a_file_left_readable_is_closed_to_others_at_the_next_start(
     path.chmod(0o644)
     async with opened():
         assert mode(path) == 0o600
+
+
+@pytest.mark.parametrize("one_connection", [True, False])
+def test_a_commit_is_synced_before_it_is_acknowledged(path: Path, one_connection: bool) -> None:
+    with closing(opener(path, one_connection=one_connection)()) as opened:
+        names = ("journal_mode", "synchronous", "foreign_keys")
+        assert [opened.writer.execute(f"PRAGMA {name}").fetchone()[0] for name in names] == ["wal", 2, 1]
 
 
 async def test_a_second_opening_is_refused_with_the_holders_pid(opened: Callable[[], Ledger]) -> None:

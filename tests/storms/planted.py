@@ -188,7 +188,7 @@ DEFECTS = (
         "caller/ledger/sqlite/ledger.py",
         "                return False\n            for record in records:",
         "                pass\n            for record in records:",
-        "tests/caller/test_scheduler.py tests/caller/test_ledger.py -k 'two_hubs or claimed_once'",
+        "tests/caller/test_scheduler.py tests/caller/test_ledger.py -k 'two_hubs or of_one_slot_at_once'",
     ),
     Planted(
         "U17",
@@ -204,7 +204,7 @@ DEFECTS = (
         "hub/keys.py",
         "        if len(given) != 1:\n            return None\n",
         "        if len(given) != 1:\n            return self._holders[0][1]\n",
-        "tests/hub/test_hub_api.py -k wants_the_key",
+        "tests/hub/test_permissions.py -k each_key_opens",
     ),
     Planted(
         "U21",
@@ -212,7 +212,7 @@ DEFECTS = (
         "hub/http.py",
         "        if endpoint is not None and endpoint.who is Who.ANYONE:\n",
         '        if path.endswith("/run") or (endpoint is not None and endpoint.who is Who.ANYONE):\n',
-        "tests/hub/test_hub_api.py -k wants_the_key",
+        "tests/hub/test_permissions.py -k each_key_opens",
     ),
     Planted(
         "F-22",
