@@ -234,24 +234,19 @@ async def _follow(
 
 def _answer_row(ask: AskOptions, sent: _Sent, saved: SavedParts | None) -> dict[str, Any]:
     result, saved_at = sent.result, saved.paths if saved is not None else {}
-    rows = [part_row(p) | ({"path": str(saved_at[p.index])} if p.index in saved_at else {}) for p in result.parts]
-    return {
+    row = {
         "schema": "fleetsim/send/1",
         "agent": ask.agent,
-        "state": result.state,
-        "text": result.text,
-        "truncated": result.truncated,
-        "textChars": result.text_chars,
-        "reason": f"not ended after {ask.timeout_s:g} s; it was left running" if sent.late else result.reason or None,
-        "parts": rows,
-        "partsTotal": result.parts_total,
-        "taskId": result.task_id or None,
-        "contextId": result.context_id or None,
+        **result.facts(),
         "correlationId": result.correlation_id or None,
         "durationMs": round(result.duration_s * 1000),
-        "costUsd": result.cost_usd,
-        "warnings": list(result.warnings),
     }
+    if sent.late:
+        row["reason"] = f"not ended after {ask.timeout_s:g} s; it was left running"
+    for part in row["parts"]:
+        if part["index"] in saved_at:
+            part["path"] = str(saved_at[part["index"]])
+    return row
 
 
 def _show_text(common: CommonOptions, ask: AskOptions, sent: _Sent) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from fleetsim.api.part_rows import body_part, part_row, read_part_row
+from fleetsim.api.part_rows import body_part, read_part_row
 from fleetsim.cli import render
 from fleetsim.cli.ask import (
     AskOptions,
@@ -105,7 +105,7 @@ def get(
         raise click.UsageError("--text-max goes with --agent: the hub has no more than it shows")
     ask = AskOptions.given(agent=agent, timeout_s=timeout_s, **how)
     result, late = asyncio.run(_read(common, ask, task_id, wait=wait))
-    row = result.row or _row_of(ask, result)
+    row = result.row or {"agent": ask.agent, "open": result.open, "success": result.success, **result.facts()}
     if common.as_json:
         render.emit_json(row)
     else:
@@ -150,26 +150,6 @@ async def _read(common: CommonOptions, ask: AskOptions, task_id: str, *, wait: b
                 raise
             return following.report(ask.text_max), True
         return following.report(ask.text_max), False
-
-
-def _row_of(ask: AskOptions, result: FollowResult) -> dict[str, Any]:
-    """The JSON of an agent's own task; a hub's request has a row of its own."""
-    return {
-        "agent": ask.agent,
-        "state": result.state,
-        "open": result.open,
-        "success": result.success,
-        "warnings": list(result.warnings),
-        "truncated": result.truncated,
-        "textChars": result.text_chars,
-        "taskId": result.task_id or None,
-        "contextId": result.context_id or None,
-        "text": result.text,
-        "reason": result.reason or None,
-        "costUsd": result.cost_usd,
-        "parts": [part_row(part) for part in result.parts],
-        "partsTotal": result.parts_total,
-    }
 
 
 @task.command("cancel")

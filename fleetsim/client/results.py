@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from fleetsim.api.part_rows import read_part_row
+from fleetsim.api.part_rows import part_row, read_part_row
 from fleetsim.model.asking import answer_schema, asking_of, text_of
 from fleetsim.model.errors import WireError
 from fleetsim.model.event import DirectReply, bounded, fold
@@ -115,6 +115,22 @@ class FollowResult:
     def truncated(self) -> bool:
         """Whether ``text`` is only the beginning of the agent's text."""
         return self.text_chars > len(self.text)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the members that ``of_row`` reads, for JSON of a task that no hub has a row of."""
+        return {
+            "state": self.state,
+            "text": self.text,
+            "truncated": self.truncated,
+            "textChars": self.text_chars,
+            "reason": self.reason or None,
+            "parts": [part_row(part) for part in self.parts],
+            "partsTotal": self.parts_total,
+            "taskId": self.task_id or None,
+            "contextId": self.context_id or None,
+            "costUsd": self.cost_usd,
+            "warnings": list(self.warnings),
+        }
 
     @classmethod
     def of_task(
