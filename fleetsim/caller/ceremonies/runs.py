@@ -1,6 +1,6 @@
 """The runs of ceremonies: planned, begun, followed until every child has its outcome, and shown by events and the API.
 
-The scheduler decides when a slot is due; who does the work and how it went is decided here.
+The scheduler decides when a slot is due; this module selects the agents and judges the result.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class OutcomeWaiter(Protocol):
     """Knows how requests end (the tracker)."""
 
     async def wait(self, correlation_id: str, /) -> Outcome:
-        """Wait for a request's outcome. Raises UnknownTarget if there is no such request."""
+        """Wait for a request's outcome. Raises UnknownTarget for an unknown request."""
         ...
 
 

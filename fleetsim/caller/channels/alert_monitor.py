@@ -85,7 +85,7 @@ class AlertMonitor:
         await self._workers.close()
 
     async def _recall(self) -> None:
-        """Restore the alerts of before a restart: none is sent twice, and each recovery is announced."""
+        """Restore the alerts from before a restart, to send each once and to announce each recovery."""
         try:
             last = await self._ledger.last_seq()
             events = await self._ledger.events(after_seq=last - RECALLED_MAX, limit=RECALLED_MAX)

@@ -50,7 +50,7 @@ class AlertSettings:
     cost_usd_1d_above: Annotated[float, Field(ge=0, le=1e9, strict=True)] | None = None
     """The fleet cost more than this number of US dollars in the last 24 hours."""
     agent_down_s: Annotated[float, Field(ge=0, le=86_400, strict=True)] | None = 60.0
-    """An agent that has been unreachable, left alone after failures, or refusing our credential for so long."""
+    """The seconds for which an agent has been unreachable, left alone after failures, or refusing our credential."""
     orphaned_skills: bool = True
     """A skill that failed in the last 24 hours, and at which no agent succeeded."""
     ceremony_missed: bool = True

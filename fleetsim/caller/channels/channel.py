@@ -1,7 +1,7 @@
 """Channels: where people are notified. Pure.
 
 Ceremonies (``notifyChannel``), questions and alerts name a channel; its sinks are places that take text. Only the
-operator's agents.yaml (``file``) defines one: nobody else can have a command run or an address called.
+operator's agents.yaml (``file``) defines one, so that only the operator can have a command run or an address called.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class LogSinkFile(_File):
 
 class _UrlFile(_File):
     url: _Url
-    """Where to; ${VAR} is filled in. Shown to nobody: whoever knows it can write there."""
+    """Where to; ${VAR} is filled in. The hub never shows it, because anyone who knows it can write there."""
     internal: bool = False
     """It may be on this machine or in a private network, and plain http. Otherwise https to a public address."""
 
@@ -77,7 +77,8 @@ class CommandSinkFile(_File):
     kind: Literal["command"]
     """A program of this machine that reads the notice from its standard input."""
     argv: Annotated[list[_Argument], Field(min_length=1, max_length=ARGUMENTS_MAX)]
-    """The program, by its absolute path or a name on PATH, and its arguments. No shell; nothing is filled in."""
+    """The program, by its absolute path or a name on PATH, and its arguments. It runs without a shell; ${VAR} is not
+    filled in."""
     timeout_ms: Annotated[int, Field(gt=0, le=COMMAND_MS_MAX)] = round(COMMAND_S * 1000)
     """How long it may take, in milliseconds; then it is ended."""
 

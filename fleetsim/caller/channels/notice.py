@@ -1,6 +1,6 @@
 """Notices: which notice an event becomes, and its text for each kind of sink. Pure.
 
-Headline and text quote agents. Whatever they contain cannot mention anybody (``@everyone``, ``<!channel>``), format or
+Headline and text quote agents. Their content cannot mention anybody (``@everyone``, ``<!channel>``), format or
 link anything, or steer a terminal: chats show it inside code marks, which it cannot close.
 """
 

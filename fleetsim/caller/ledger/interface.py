@@ -60,9 +60,9 @@ class Ledger(Protocol):
     methods that are called one after the other apply in that order. A read sees every write that returned before the
     read was called. A write whose caller is cancelled may still be recorded.
 
-    Every method may raise NotAccepting if the storage cannot take writes (disk full, I/O error): nothing was
-    recorded then, and reads go on. It raises ValueError for a value that cannot be recorded, LedgerDamaged for a
-    damaged row.
+    Every method may raise NotAccepting if the storage cannot take writes (disk full, I/O error). The
+    write was not recorded then, and reads go on. It raises ValueError for a value that cannot be recorded,
+    LedgerDamaged for a damaged row.
     """
 
     async def __aenter__(self) -> Self: ...
@@ -152,7 +152,7 @@ class Ledger(Protocol):
         ...
 
     def open_pages(self, *, page: int = 200) -> AsyncIterator[tuple[RequestRecord, ...]]:
-        """Requests without an outcome in pages, oldest first. One that ends before its page is read is left out."""
+        """Requests without an outcome in pages, oldest first, without those that end before their page is read."""
         ...
 
     async def open_ids(self, *, after: str | None = None, limit: int = 1_000) -> tuple[str, ...] | None:

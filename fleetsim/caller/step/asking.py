@@ -69,9 +69,8 @@ def waits_for_somebody(context: StepContext, update: TaskUpdate) -> None:
 def _asked_again(context: StepContext, update: TaskUpdate) -> bool:
     """After our answer the same question is new only if a poll asked for afterwards reports it.
 
-    While the agent has not set its status anew it has not asked anew: that is believed once the answer is no longer
-    young, and at once of an answer that may never have arrived. While the task is being cancelled nothing is asked:
-    somebody has had enough of it.
+    A status with its old time is not a new question. It counts once the answer is no longer young, or at once if the
+    answer may never have arrived. A task that is being cancelled opens no question.
     """
     track, asking = context.track, context.track.asking
     assert track.record.task is not None
@@ -306,7 +305,7 @@ def resume_failed(context: StepContext, signal: ResumeFailed) -> None:
     if answer is None:
         return
     track.timers.pop(Timer.OVERDUE, None)
-    # What came back for it and cannot be read is no refusal: the agent may have gone on with it.
+    # An unreadable reply does not mean a refusal: the agent may have gone on with the answer.
     lost = isinstance(error, WireError) or (isinstance(error, TransportError | HttpRefused) and error.sent)
     if not lost and error.retryable and not context.ended:
         waits = (*context.rules.retry_waits_s, context.rules.poll_interval_s)

@@ -246,8 +246,8 @@ def hear_early(context: StepContext) -> None:
 
 
 def recall(context: StepContext, events: Iterable[TaskEvent]) -> None:
-    """Webhooks kept from before a restart. Of a task that was bound since, the record has all but how whole it is:
-    there, only what told its end is heard again.
+    """Apply webhooks from before a restart. If the task was bound since, its record has their state and parts, so only
+    the webhook of its end is applied again.
     """
     track = context.track
     early = tuple(TaskUpdate(event=event, via=UpdateSource.PUSH, began=context.now.mono) for event in events)
@@ -545,7 +545,7 @@ def _refused(context: StepContext, error: FleetsimError) -> None:
     refusals = (*track.polling.refusals, kind)
     track.polling = replace(track.polling, refusals=refusals)
     if refusals.count(kind) < rules.refused_polls_max:
-        # Bytes that are no protocol may be another's, in between and passing: they are given more time.
+        # Bytes outside the protocol may come from a proxy in between, for a while: they are polled for longer.
         pause_s = rules.poll_interval_s if isinstance(error, WireError) else rules.lost_confirm_s
         context.poll_at(context.now.mono + context.jitter(min(pause_s, rules.poll_interval_s)))
         return

@@ -118,7 +118,7 @@ def replied(context: StepContext, signal: Replied) -> None:
 def send_failed(context: StepContext, signal: SendFailed) -> None:
     """The first send failed. Only what cannot have been accepted is tried again.
 
-    What a webhook told before is true whatever the reply was: the agent has it.
+    A webhook before it proves that the agent has the request, whatever the reply was.
     """
     track, error = context.track, signal.error
     track.sending = replace(track.sending, in_air=False, overdue=False)
@@ -266,7 +266,7 @@ def look_up(context: StepContext) -> None:
 
 
 def found(context: StepContext, signal: Found) -> None:
-    """The search for a lost task came back. A follow-up's task was there before: it must tell of the message.
+    """The search for a lost task ended. A follow-up's task existed before, so it must show the message.
 
     A reply that was lost on the way may belong to a task that is still to appear. An agent that ended its own
     stream has had its say: what is not there at a second look is not waited for. And where no search is possible,
@@ -403,7 +403,7 @@ def recovered(context: StepContext, signal: Recovered) -> None:
     if context.ended:
         track.ending = replace(track.ending, polls_owed=context.rules.owed_polls_max)
     elif record.cancel_wanted:
-        cancel_once(context)  # whether it was said before the restart is not known
+        cancel_once(context)  # the cancel may not have been sent before the restart
     question, answer = signal.question, signal.answer
     if question is None:
         if not context.ended:
