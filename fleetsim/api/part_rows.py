@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleetsim.model.errors import WireError
-from fleetsim.model.parts import ListedPart, noted
+from fleetsim.model.parts import ListedPart, parts_for_list
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 
 
@@ -66,7 +66,7 @@ def part_notes(parts: Sequence[ListedPart]) -> list[dict[str, Any]]:
             )
             if value is not None
         }
-        for part in noted(parts)
+        for part in parts_for_list(parts)
     ]
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar
 from msgspec import Struct
 
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
-from fleetsim.model.parts import ListedPart, listed_parts, noted
+from fleetsim.model.parts import ListedPart, listed_parts, parts_for_list
 from fleetsim.model.task import JsonObject
 from fleetsim.model.work import Outcome, SkillRequest
 
@@ -111,7 +111,7 @@ class RequestAccepted(Event, frozen=True, kw_only=True):
             agent=agent,
             skill=skill,
             text=Excerpt.of(request.text),
-            parts=noted(listed_parts(request.parts)),
+            parts=parts_for_list(listed_parts(request.parts)),
             targets=request.targets,
             system_actor=request.system_actor,
             source=request.source.interface,

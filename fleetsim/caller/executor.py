@@ -24,7 +24,7 @@ from fleetsim.caller.fleet import AgentEntry
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.webhooks import CALLBACK_PATH, CallbackTokens
 from fleetsim.client import AgentClient
-from fleetsim.model.asking import asked_by, in_form
+from fleetsim.model.asking import in_form, question_parts
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -161,7 +161,7 @@ class Executor:
             waiting = _task(await self._call(record, GetTask(task_id=request.task_id)))
         except FleetsimError:
             return record
-        text, parts = in_form(asked_by(waiting), request.text, request.parts)
+        text, parts = in_form(question_parts(waiting), request.text, request.parts)
         return replace(record, request=replace(request, text=text, parts=parts))
 
     async def send(self, record: RequestRecord) -> Task | Message:

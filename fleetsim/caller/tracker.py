@@ -55,7 +55,7 @@ from fleetsim.caller.step.signals import (
 )
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
 from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks, PushWatch
-from fleetsim.model.asking import asked_by, check_answer, in_form
+from fleetsim.model.asking import check_answer, in_form, question_parts
 from fleetsim.model.errors import (
     FleetsimError,
     NotAccepting,
@@ -484,7 +484,7 @@ class Tracker:
                     await executor.register_push(record)
                     self.signal(cid, PushRegistered())
                 case Resume(answer=answer):
-                    text, parts = in_form(asked_by(record.task), answer.text, answer.parts)
+                    text, parts = in_form(question_parts(record.task), answer.text, answer.parts)
                     async with executor.slot(record, breaks=False):
                         self.signal(cid, Left())
                         reply = await executor.resume(record, replace(answer, text=text, parts=parts))

@@ -99,10 +99,10 @@ class CommonOptions:
 
     def warn(self, *lines: str) -> None:
         """Tell the person, however quiet, that what stdout carries is not all."""
-        from fleetsim.model.text import hanging
+        from fleetsim.model.text import indented
 
         for line in lines:
-            click.echo(hanging(line), err=True)
+            click.echo(indented(line), err=True)
 
 
 _SERVERS = frozenset({"up", "demo", "agent", "mcp"})
@@ -243,7 +243,7 @@ def _report(error: FleetsimError, argv: list[str]) -> None:
     """Print the error and the next step; as one JSON document with ``-o json``."""
     import json
 
-    from fleetsim.model.text import escape, hanging
+    from fleetsim.model.text import escape, indented
 
     if "json" in argv:
         facts = {"code": code_for(error), "message": str(error), "hint": error.hint, "blame": error.blame.value}
@@ -251,9 +251,9 @@ def _report(error: FleetsimError, argv: list[str]) -> None:
             facts["a2aCode"] = error.wire_code
         click.echo(escape(json.dumps({"error": facts}, ensure_ascii=False)), err=True)
         return
-    click.echo(f"error: {hanging(str(error))}", err=True)
+    click.echo(f"error: {indented(str(error))}", err=True)
     if error.hint:
-        click.echo(f"  next: {hanging(error.hint)}", err=True)
+        click.echo(f"  next: {indented(error.hint)}", err=True)
 
 
 class Exit(IntEnum):

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from fleetsim.model.text import escape, hanging, neutralise, one_line
+from fleetsim.model.text import escape, indented, neutralise, one_line
 
 GLYPHS: Mapping[str, tuple[str, str]] = {
     "up": ("●", "+"),
@@ -68,7 +68,7 @@ def labels(rows: Iterable[tuple[str, Any]]) -> None:
 
 def line(text: str) -> None:
     """A line on stdout that may quote an agent: harmless wherever it goes, and no other line begins at the margin."""
-    click.echo(hanging(text))
+    click.echo(indented(text))
 
 
 def lines(text: str) -> None:

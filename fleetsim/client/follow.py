@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fleetsim.client.results import FollowResult, SentTask
-from fleetsim.model.asking import answer_to, key_of, left_without_words, unmoved
+from fleetsim.model.asking import answer_to, key_of, message_removed, unchanged
 from fleetsim.model.call import Call, GetTask, PushConfig, SendMessage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import (
@@ -467,8 +467,8 @@ class _Answered:
             return False
         before = self._asked.status
         asked_at = before.timestamp if before.message is not None else None
-        if left_without_words(task.status, asked_at):
+        if message_removed(task.status, asked_at):
             return True
         if key_of(task) != key_of(self._asked):
             return False
-        return not looked or (unmoved(task.status, asked_at) and self._clock.monotonic() - self._began < YOUNG_S)
+        return not looked or (unchanged(task.status, asked_at) and self._clock.monotonic() - self._began < YOUNG_S)

@@ -13,7 +13,7 @@ from fleetsim.model.event import DirectReply, bounded, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.parts import ListedPart, answer_parts
-from fleetsim.model.task import INTERRUPTED, TERMINAL, UNSUCCESSFUL, Message, Task, TaskState, elsewhere
+from fleetsim.model.task import INTERRUPTED, TERMINAL, UNSUCCESSFUL, Message, Task, TaskState, id_changes
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause
 from fleetsim.wire.choice import disagreement
@@ -157,7 +157,7 @@ class FollowResult:
         reason = Cause.SUCCESS_DENIED.meaning if denied else ""
         if task.state in UNSUCCESSFUL:
             reason = one_line(text, REASON_CHARS_MAX)
-        moved = elsewhere(task.task_id, task.context_id, asked_task=asked_task, asked_context=asked_context)
+        moved = id_changes(task.task_id, task.context_id, asked_task=asked_task, asked_context=asked_context)
         return cls(
             state=task.state,
             open=not task.terminal,

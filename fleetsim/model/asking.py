@@ -25,8 +25,8 @@ from fleetsim.model.task import (
     Task,
     TaskStatus,
     join_text,
+    latest_agent_messages,
     left_out,
-    said_since,
 )
 from fleetsim.model.text import one_line
 
@@ -67,7 +67,7 @@ def text_of(task: Task) -> tuple[str, int]:
     artifacts = tuple(artifact.parts for artifact in task.artifacts)
     history: tuple[tuple[Part, ...], ...] = ()
     if task.history and (waits or state in TERMINAL):
-        history = next(((turn.parts,) for turn in said_since(task.history) if turn.text), ())
+        history = next(((turn.parts,) for turn in latest_agent_messages(task.history) if turn.text), ())
     order: tuple[tuple[tuple[Part, ...], ...], ...] = (artifacts, message, history)
     if waits:
         order = (message, artifacts, history)
@@ -123,7 +123,7 @@ def answer_to(task: Task | None, text: str, parts: tuple[Part, ...]) -> tuple[st
     if task is None or task.state not in INTERRUPTED:
         return text, parts
     check_answer(asking_of(task).parts, parts)
-    return in_form(asked_by(task), text, parts)
+    return in_form(question_parts(task), text, parts)
 
 
 def key_of(task: Task) -> str:
@@ -135,12 +135,12 @@ def key_of(task: Task) -> str:
     return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
 
 
-def unmoved(status: TaskStatus, asked_at: datetime | None) -> bool:
+def unchanged(status: TaskStatus, asked_at: datetime | None) -> bool:
     """Whether this is still the status that was answered, which the agent set at ``asked_at``."""
     return status.message is not None and _set_at(status, asked_at)
 
 
-def left_without_words(status: TaskStatus, asked_at: datetime | None) -> bool:
+def message_removed(status: TaskStatus, asked_at: datetime | None) -> bool:
     """Whether this is the status that was answered, set at ``asked_at``, but without its message.
 
     a2a-sdk 0.3 removes the message when an answer arrives, and keeps the state until the agent sets another one.
@@ -215,7 +215,7 @@ def _plain(value: Any) -> Any:
 # a data part, and read the answer only from a data part. A person answers with text, so ``in_form`` fills that part.
 
 
-def asked_by(task: Task | None) -> tuple[Part, ...]:
+def question_parts(task: Task | None) -> tuple[Part, ...]:
     """Return the parts of a waiting task's question; none if it does not wait or has no message."""
     if task is None or task.state not in INTERRUPTED or task.status.message is None:
         return ()

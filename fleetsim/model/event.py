@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, overload
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fleetsim.model.extensions import CAUSE_KEY, cause_told
+from fleetsim.model.extensions import CAUSE_KEY, cause_from_hub
 from fleetsim.model.task import (
     INTERRUPTED,
     TERMINAL,
@@ -22,7 +22,7 @@ from fleetsim.model.task import (
     TaskState,
     TaskStatus,
     TextPart,
-    said_since,
+    latest_agent_messages,
 )
 
 
@@ -114,8 +114,8 @@ def _merge_snapshot(task: Task, seen: Task) -> Task:
     if seen.artifacts or task.status.state not in TERMINAL:
         merged = replace(merged, artifacts=seen.artifacts or task.artifacts)
     if seen.history:
-        last = next(said_since(task.history), None) if task.terminal else None
-        lacks = last is not None and next(said_since(seen.history), None) is None
+        last = next(latest_agent_messages(task.history), None) if task.terminal else None
+        lacks = last is not None and next(latest_agent_messages(seen.history), None) is None
         merged = replace(merged, history=(*seen.history, last) if last is not None and lacks else seen.history)
     if seen.metadata:
         merged = replace(merged, metadata=seen.metadata)
@@ -133,7 +133,7 @@ def _with_status(task: Task, status: TaskStatus) -> Task:
         and status.message is None
         and status.state in TERMINAL
         and old not in INTERRUPTED
-        and next(said_since(task.history), None) is None
+        and next(latest_agent_messages(task.history), None) is None
     ):
         task = replace(task, history=(*task.history, message))  # it may be the agent's only message
     return replace(task, status=status)
@@ -308,7 +308,7 @@ def _without_notes(task: Task) -> Task:
     if task.metadata:
         task = replace(task, metadata={})
     if (message := task.status.message) is not None and message.metadata:
-        cause = cause_told(task)
+        cause = cause_from_hub(task)
         message = replace(message, metadata={CAUSE_KEY: cause[:64]} if cause else {})
         task = replace(task, status=replace(task.status, message=message))
     if any(message.metadata for message in task.history):

@@ -411,7 +411,7 @@ def hub_of(card: AgentCard | None) -> str:
     return hub_id if isinstance(hub_id, str) else ""
 
 
-def cause_told(task: Task | None) -> str:
+def cause_from_hub(task: Task | None) -> str:
     """Return the cause that a hub gave for the end of a task; empty if it gave none."""
     message = task.status.message if task is not None else None
     cause = message.metadata.get(CAUSE_KEY, "") if message is not None else ""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import is_payload
 from fleetsim.model.limits import PARTS_BYTES_MAX, TooMuch
-from fleetsim.model.task import DataPart, FilePart, JsonObject, Part, Task, TextPart, said_since
+from fleetsim.model.task import DataPart, FilePart, JsonObject, Part, Task, TextPart, latest_agent_messages
 from fleetsim.model.text import one_line
 
 PARTS_MAX = 256
@@ -169,7 +169,7 @@ def _answered(task: Task) -> Iterator[tuple[str, str | None, FilePart | DataPart
                 yield artifact.artifact_id, artifact.name, part
     message = task.status.message
     if message is None and not task.artifacts and task.terminal:
-        message = next(said_since(task.history), None)
+        message = next(latest_agent_messages(task.history), None)
     for part in message.parts if message is not None else ():
         if not isinstance(part, TextPart) and not is_payload(part):
             yield "", None, part
@@ -220,7 +220,7 @@ def without_content(part: ListedPart, *, truncated: bool | None = None) -> Liste
     )
 
 
-def noted(parts: Sequence[ListedPart]) -> tuple[ListedPart, ...]:
+def parts_for_list(parts: Sequence[ListedPart]) -> tuple[ListedPart, ...]:
     """Return the first ``LISTED_MAX`` parts for events and lists: without content, with shortened names."""
     return tuple(
         ListedPart(

@@ -197,7 +197,7 @@ def left_out(parts: tuple[Part, ...]) -> int:
     return count
 
 
-def said_since(history: Sequence[Message]) -> Iterator[Message]:
+def latest_agent_messages(history: Sequence[Message]) -> Iterator[Message]:
     """Yield the agent's messages since the user's last message, the newest first."""
     return takewhile(lambda message: message.role is Role.AGENT, reversed(history))
 
@@ -207,7 +207,7 @@ def with_text(text: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return (TextPart(text=text), *parts) if text or not parts else parts
 
 
-def elsewhere(
+def id_changes(
     task_id: str | None, context_id: str | None, *, asked_task: str | None, asked_context: str | None
 ) -> tuple[str, ...]:
     """Return a warning for each of task and context if the agent used another one than the request named."""

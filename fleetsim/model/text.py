@@ -70,7 +70,7 @@ def one_line(text: str, limit: int = 200) -> str:
     return neutralise(text, limit=limit, lines=False)
 
 
-def hanging(text: str) -> str:
+def indented(text: str) -> str:
     """Neutralise without a limit, and indent all lines but the first, so that none can pass for our own line."""
     return neutralise(text, limit=len(text) + 1).replace("\n", "\n  | ")
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.extensions import EFFECT_DOMAIN, EffectDelta, Usage, declared
-from fleetsim.model.parts import ListedPart, noted
+from fleetsim.model.parts import ListedPart, parts_for_list
 from fleetsim.model.task import TERMINAL, JsonObject, Part, TaskState
 
 ALL = "all"
@@ -289,7 +289,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     def excerpt(self, chars_max: int) -> Outcome:
         """Return the outcome for an event: the first ``chars_max`` characters, parts without content, no effects."""
         text, chars = self.text[:chars_max], max(self.text_chars, len(self.text))
-        parts = noted(self.parts)
+        parts = parts_for_list(self.parts)
         return replace(self, text=text, text_chars=chars, truncated=chars > len(text), parts=parts, effects=())
 
 

@@ -17,7 +17,7 @@ import pytest
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, run
 from fleetsim.model.errors import ConfigError, FleetsimError
-from fleetsim.model.text import hanging, neutralise
+from fleetsim.model.text import indented, neutralise
 from tests.cli.world import Shell, answering
 from tests.house.tree import TOP, parsed, shown, sources
 
@@ -181,9 +181,9 @@ def test_an_error_that_quotes_an_agent_forges_no_line(
 
 
 def test_only_the_first_line_of_a_hanging_text_begins_at_the_margin() -> None:
-    text = hanging(EVIL)
+    text = indented(EVIL)
     assert [line.startswith("  | ") for line in text.split("\n")] == [False, *[True] * (len(text.split("\n")) - 1)]
-    assert hanging(text.replace("\n  | ", "\n")) == text
+    assert indented(text.replace("\n  | ", "\n")) == text
 
 
 PRINTERS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetsim.model.asking import asked_by, in_form
+from fleetsim.model.asking import in_form, question_parts
 from fleetsim.model.task import DataPart, FilePart, Message, Part, Role, Task, TaskState, TaskStatus, TextPart
 
 STRANDS = (
@@ -94,7 +94,7 @@ def test_only_a_waiting_task_asks() -> None:
         return Task(task_id="t", context_id="c", status=TaskStatus(state=state, message=message))
 
     told = Message(message_id="m", role=Role.AGENT, parts=ADK)
-    assert asked_by(task(TaskState.INPUT_REQUIRED, told)) == ADK
-    assert asked_by(task(TaskState.WORKING, told)) == ()
-    assert asked_by(task(TaskState.INPUT_REQUIRED, None)) == ()
-    assert asked_by(None) == ()
+    assert question_parts(task(TaskState.INPUT_REQUIRED, told)) == ADK
+    assert question_parts(task(TaskState.WORKING, told)) == ()
+    assert question_parts(task(TaskState.INPUT_REQUIRED, None)) == ()
+    assert question_parts(None) == ()

@@ -22,7 +22,7 @@ from fleetsim.caller.step.signals import (
     StepContext,
 )
 from fleetsim.caller.track import Pushing, TaskUpdate, Timer
-from fleetsim.model.asking import answer_schema, asking_of, key_of, left_without_words, unmoved
+from fleetsim.model.asking import answer_schema, asking_of, key_of, message_removed, unchanged
 from fleetsim.model.errors import (
     ConfigError,
     HttpRefused,
@@ -33,8 +33,8 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
     WireError,
 )
-from fleetsim.model.parts import noted
-from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus, elsewhere
+from fleetsim.model.parts import parts_for_list
+from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus, id_changes
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, QuestionKind, UpdateSource
 
 OVER_MAX = 32
@@ -56,10 +56,10 @@ def waits_for_somebody(context: StepContext, update: TaskUpdate) -> None:
         _resolve_doubt(context, update, key)
     if track.asking.answer is not None or (key in track.record.over and not _asked_again(context, update)):
         later = context.now.mono + min(_since_answer(context) / 2, context.rules.poll_interval_s)
-        same = unmoved(task.status, track.record.over_at)
+        same = unchanged(task.status, track.record.over_at)
         context.poll_at(max(context.soon, later) if same else context.soon)
         return
-    if left_without_words(task.status, track.record.over_at):
+    if message_removed(task.status, track.record.over_at):
         context.poll_at(context.now.mono + context.rules.poll_interval_s)
         return
     withdraw(context)
@@ -77,7 +77,7 @@ def _asked_again(context: StepContext, update: TaskUpdate) -> bool:
     if update.via is not UpdateSource.POLL or update.began <= asking.answered_at or track.ending.cancel_sent:
         return False
     patience_s = 0.0 if asking.answer_lost else context.rules.young_s
-    return _since_answer(context) >= patience_s or not unmoved(track.record.task.status, track.record.over_at)
+    return _since_answer(context) >= patience_s or not unchanged(track.record.task.status, track.record.over_at)
 
 
 def _since_answer(context: StepContext) -> float:
@@ -131,7 +131,7 @@ def recorded(context: StepContext, signal: QuestionRecorded) -> None:
         question_id=question.question_id,
         kind=question.kind.value,
         asks_for_data=answer_schema(question.parts) is not None,
-        parts=noted(question.parts),
+        parts=parts_for_list(question.parts),
         question=Excerpt.of(question.text, question.text_chars),
         expires_at=question.expires_at,
         checkpoint=question.checkpoint,
@@ -242,7 +242,7 @@ def look_first(context: StepContext, task: Task) -> None:
     A poll tells which.
     """
     track = context.track
-    if left_without_words(task.status, track.record.over_at):
+    if message_removed(task.status, track.record.over_at):
         return  # answered; the agent is at work
     key = key_of(task)
     track.asking = replace(track.asking, answered_at=context.now.mono)
@@ -289,7 +289,7 @@ def follow_task(context: StepContext, task: Task) -> None:
     if before is None or before.task_id == task.task_id or context.ended:
         return
     context_id = before.context_id or None
-    warnings = elsewhere(task.task_id, task.context_id, asked_task=before.task_id, asked_context=context_id)
+    warnings = id_changes(task.task_id, task.context_id, asked_task=before.task_id, asked_context=context_id)
     context.effects += (Publish(event=TaskElsewhere(why=why)) for why in warnings)
     blank = Task(task_id=task.task_id, context_id=task.context_id, status=TaskStatus(state=TaskState.SUBMITTED))
     context.save(task=blank, over_at=None, warnings=(*track.record.warnings, *warnings))

@@ -31,7 +31,7 @@ from fleetsim.model.errors import (
     TransportError,
     WireError,
 )
-from fleetsim.model.extensions import Extras, cause_told, read_extras
+from fleetsim.model.extensions import Extras, cause_from_hub, read_extras
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import TaskState
 from fleetsim.model.text import one_line
@@ -219,6 +219,6 @@ def _own_cause(kind: OutcomeKind, success: bool, record: RequestRecord) -> Cause
         return Cause.REJECTED_BY_PERSON if record.rejected else Cause.CANCELED_BY_PERSON
     if kind is OutcomeKind.COMPLETED:
         return Cause.SUCCESS_DENIED
-    if (kind, Cause.REQUEST_WRONG) in BLAME and cause_told(record.task) == Cause.REQUEST_WRONG:
+    if (kind, Cause.REQUEST_WRONG) in BLAME and cause_from_hub(record.task) == Cause.REQUEST_WRONG:
         return Cause.REQUEST_WRONG  # the agent is a hub, and somebody behind it says so
     return Cause.CANCELED_UNASKED if kind is OutcomeKind.CANCELED else Cause.AGENT_SAID

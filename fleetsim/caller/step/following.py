@@ -56,7 +56,7 @@ from fleetsim.model.task import (
     Task,
     TaskState,
     TaskStatus,
-    elsewhere,
+    id_changes,
 )
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
@@ -292,7 +292,7 @@ def _bind(context: StepContext, update: TaskUpdate, task: Task) -> None:
     track.sending = replace(track.sending, silent=False)
     track.taken_at = now.mono
     request, state = record.request, task.status.state
-    warnings = elsewhere(task.task_id, task.context_id, asked_task=request.task_id, asked_context=request.context_id)
+    warnings = id_changes(task.task_id, task.context_id, asked_task=request.task_id, asked_context=request.context_id)
     other_dialect = (disagreement(record.dialect),) if record.other_taken and record.dialect is not None else ()
     bound = TaskBound(
         state=state.value, context_id=task.context_id or None, dialect=record.dialect, via=update.via.value
