@@ -87,17 +87,7 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
             raise click.UsageError(
                 "--seeds plays many runs: --seed, --record, --watch, --report and --clock are about one"
             )
-        return play_seeds(
-            common,
-            source,
-            first=wanted.seed if options.first is None else options.first,
-            seeds=options.seeds,
-            jobs=options.jobs,
-            covered=options.covered,
-            keep_going=options.keep_going,
-            shrunk=options.shrunk,
-            tries=options.tries,
-        )
+        return play_seeds(common, source, options, options.seeds)
     if seed is not None:
         wanted = with_seed(wanted, seed)
     if options.watch:
@@ -229,45 +219,36 @@ class ScenarioSource:
         return cls(source=source, folder=folder, text=text, scenario=scenario, written=written, ceremonies=ceremonies)
 
 
-def play_seeds(
-    common: CommonOptions,
-    source: ScenarioSource,
-    *,
-    first: int,
-    seeds: int,
-    jobs: int,
-    covered: bool,
-    keep_going: bool,
-    shrunk: Path | None,
-    tries: int,
-) -> Exit:
+def play_seeds(common: CommonOptions, source: ScenarioSource, options: RunOptions, seeds: int) -> Exit:
     """Plays seeds, reports their coverage, and cuts down the first that breaks a rule.
 
-    Ctrl-C, SIGTERM and a closed terminal report the seeds until then. ``covered``: a kind of trouble or an invariant
-    that no seed met is a failure, too.
+    Ctrl-C, SIGTERM and a closed terminal report the seeds until then. ``options.covered``: a kind of trouble or an
+    invariant that no seed met is a failure, too.
     """
     coverage, began = Coverage(), time.perf_counter()
     say = _Progress(common, began)
     stopped, smaller = False, None
     try:
-        with _ended_by_signals(), _players(jobs) as executor:
+        with _ended_by_signals(), _players(options.jobs) as executor:
             runs = run_seeds(
                 executor,
                 None if source.source == ANY else source.text,
                 source.source,
                 source.ceremonies,
-                first=first,
+                first=source.scenario.seed if options.first is None else options.first,
                 seeds=seeds,
-                jobs=jobs,
+                jobs=options.jobs,
             )
             for run in runs:
                 coverage.add(run)
                 say.seeds(coverage, seeds)
-                if run.violations and not keep_going:
+                if run.violations and not options.keep_going:
                     break
             runs.close()
-            if coverage.violated and tries:
-                smaller = _cut_down(executor, source, coverage.violated[0], tries=tries, say=say, path=shrunk)
+            if coverage.violated and options.tries:
+                smaller = _cut_down(
+                    executor, source, coverage.violated[0], tries=options.tries, say=say, path=options.shrunk
+                )
     except KeyboardInterrupt:
         stopped = True
     except BrokenProcessPool:
@@ -291,7 +272,7 @@ def play_seeds(
         return Exit.VIOLATED
     if stopped:
         return Exit.INTERRUPTED
-    missed = covered and bool(coverage.never_met())
+    missed = options.covered and bool(coverage.never_met())
     return Exit.FAILED if coverage.unexpected or missed else Exit.OK
 
 
