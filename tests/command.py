@@ -43,8 +43,11 @@ def run(
         output, errors = (stream.read_text(encoding="utf-8") for stream in streams[1:])
         if late:
             raise subprocess.TimeoutExpired([module, *words], timeout, output.encode(), errors.encode())
-        assert process.exitcode is not None
-        return subprocess.CompletedProcess(words, process.exitcode, output, errors)
+        # ``exitcode`` alone is not safe: of two threads that poll the same process, the second reads 255.
+        status = Path(name, "status")
+        code = int(status.read_text()) if status.exists() else process.exitcode
+        assert code is not None
+        return subprocess.CompletedProcess(words, code, output, errors)
 
 
 def _run(module: str, words: Sequence[str], folder: Path, environment: dict[str, str], streams: Sequence[Path]) -> None:
@@ -58,7 +61,15 @@ def _run(module: str, words: Sequence[str], folder: Path, environment: dict[str,
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [module, *words]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    code: object = 1
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = 0 if end.code is None else end.code
+        raise
+    finally:
+        streams[0].with_name("status").write_text(str(code if isinstance(code, int) else 1))
 
 
 def start(
