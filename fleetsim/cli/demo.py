@@ -62,9 +62,9 @@ async def _demo(common: CommonOptions, drawn: bool, stays: bool, picture: Path |
     loop = asyncio.get_running_loop()
 
     def end(*_: object) -> None:
-        # A stopped job gets SIGCONT right behind: Textual would stop it again, as the terminal is the shell's now.
-        for ignored in (signal.SIGCONT, signal.SIGTTOU):
-            signal.signal(ignored, signal.SIG_IGN)
+        # A stopped job gets SIGCONT at the same time. Textual would stop it again: the shell has the terminal now.
+        signal.signal(signal.SIGCONT, lambda *_: None)  # with SIG_IGN, Python reports a pending one as an error
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         loop.call_soon_threadsafe(running.cancel)
 
     for number in (signal.SIGTERM, signal.SIGHUP):  # they, and a terminal that is closed, end it as Ctrl-C does
