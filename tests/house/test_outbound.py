@@ -31,7 +31,6 @@ ALLOWED: dict[str, str] = {
     "fleetsim/runtime/server.py": "the listening socket",
     "fleetsim/check/app_parent.py": "starts the agent named with --app, and talks with it by a socket pair",
     "fleetsim/check/app_child.py": "the other end of that pair",
-    "fleetsim/cli/demo.py": "asks for a free port; listens, never dials",
     "fleetsim/cli/sim_play.py": "plays the seeds of a scenario in processes of its own; they talk by pipes",
     "fleetsim/cli/dashboard.py": "plays a scenario in a process of its own, and follows the file that it writes",
     "fleetsim/testbed/proxy.py": "the fault proxy forwards to the one target it is given",
