@@ -253,9 +253,13 @@ def _place_of(url: str) -> _Place:
 
 @cache
 def _own_headers() -> Mapping[str, str]:
-    from importlib.metadata import version  # it loads 23 modules, which `--help` does without
+    from importlib.metadata import PackageNotFoundError, version  # it loads 23 modules, which `--help` does without
 
-    return {"user-agent": f"fleetsim/{version('fleetsim')}", "accept-encoding": "identity"}
+    try:
+        ours = version("fleetsim")
+    except PackageNotFoundError:  # a source tree on the path, as in an agent's own environment
+        ours = "source"
+    return {"user-agent": f"fleetsim/{ours}", "accept-encoding": "identity"}
 
 
 def _head_of(request: Request, place: _Place) -> bytes:

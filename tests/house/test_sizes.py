@@ -25,7 +25,7 @@ BUDGET = {
     "hub": 4_626,
     "model": 2_817,
     "pytest_plugin": 512,
-    "runtime": 5_419,
+    "runtime": 5_423,
     "sim": 7_975,
     "testbed": 2_371,
     "wire": 2_647,
