@@ -293,7 +293,7 @@ def _extensions(skills: Iterable[Skill]) -> Iterable[AgentExtension]:
         yield AgentExtension(uri=CONFIDENCE, description="How sure the agent is of its answer")
     if effects := {s.skill_id: {"effects": [asdict(e) for e in s.effects]} for s in skills if s.effects}:
         yield AgentExtension(uri=EFFECT_DOMAIN, description="What each skill changes", params={"skills": effects})
-        yield AgentExtension(uri=WORLDSTATE_DELTA, description="What a task has changed")
+        yield AgentExtension(uri=WORLDSTATE_DELTA, description="Changes made by a task")
     if radii := {s.skill_id: {"radius": s.radius} for s in skills if s.radius}:
         yield AgentExtension(uri=BLAST, description="How far each skill reaches", params={"skills": radii})
     if modes := {s.skill_id: {"mode": s.hitl} for s in skills if s.hitl}:

@@ -206,7 +206,7 @@ class CeremonyFile(BaseModel):
 
     @field_validator("targets", mode="before")
     @classmethod
-    def _somebody(cls, value: Any) -> Any:
+    def _not_empty(cls, value: Any) -> Any:
         if value == []:
             raise ValueError(f"must name at least one agent, or [{ALL}]")
         return value

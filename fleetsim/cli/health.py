@@ -1,14 +1,16 @@
-"""``fleetsim health``: how the fleet has done over the last day."""
+"""Reports of the running hub: ``fleetsim health``, ``fleetsim channel`` and ``fleetsim events``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
+from urllib.parse import quote
 
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.hub_client import at_hub, failing
+from fleetsim.cli.hub_client import at_hub
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import Blame, ConfigError
@@ -82,7 +84,7 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fai
 def figures_of(fleet: Mapping[str, Any]) -> Figures:
     """The figures that ``GET /api/health`` has, by scope and under the names that expectations use.
 
-    Percentiles are those of an agent or of a skill at an agent: nobody can compute those of several from them.
+    Percentiles exist for an agent and for a skill at an agent; those of several agents cannot be derived from them.
     """
     rows: dict[str, list[Mapping[str, Any]]] = {row["agentName"]: [row] for row in fleet["agents"]}
     rows[FLEET] = list(fleet["agents"])
@@ -189,3 +191,81 @@ def _money(usd: float) -> str:
 
 def _latency(row: Mapping[str, Any], key: str) -> str:
     return render.seconds(row[key] / 1000) if row["answeredOutcomes"] else "-"
+
+
+LINE_CHARS_MAX = 4_000
+
+
+@click.command()
+@click.option("--after", type=int, help="Start after this event number; 0 replays what is kept.")
+@click.option("--topic", default="*", show_default=True, help="Only topics like this, e.g. 'ceremony.*'.")
+@click.pass_obj
+def events(common: CommonOptions, after: int | None, topic: str) -> None:
+    """Follow the running hub's events until Ctrl-C; `-o json` prints one JSON document a line."""
+
+    async def follow(hub: HubClient) -> None:
+        async for event in hub.events(after=after):
+            if not fnmatchcase(event["topic"], topic):
+                continue
+            if common.as_json:
+                render.emit_json_line(event)
+                continue
+            facts = " ".join(f"{k}={one_line(str(v), 80)}" for k, v in event["payload"].items() if v not in (None, ""))
+            who = f" {event['agent']}" if event["agent"] else ""
+            when, level = event["at"][11:23], event["level"]
+            render.line(one_line(f"{when} {level:5} {event['topic']}{who}  {facts}", LINE_CHARS_MAX))
+
+    at_hub(common, follow)
+
+
+@click.group()
+def channel() -> None:
+    """The channels that notify people: those of agents.yaml, at the running hub."""
+
+
+@channel.command("list")
+@click.pass_obj
+def list_channels(common: CommonOptions) -> None:
+    """List every channel and how each of its sinks has fared since the hub started."""
+    rows = at_hub(common, lambda hub: hub.get("/channels"))
+    if common.as_json:
+        render.emit_json(rows)
+        return
+    render.table(
+        ["CHANNEL", "SINK", "STATE", "DELIVERED", "FAILED", "LEFT OUT", "LAST"],
+        [[row["id"], sink["sink"], *_fared(sink)] for row in rows for sink in row["sinks"]],
+        right=frozenset({3, 4, 5}),
+    )
+    for line in failing(rows):
+        common.note(line)
+    if not rows:
+        common.note("the hub has no channels; agents.yaml can name some (docs/reference/channels.md)")
+
+
+@channel.command("test")
+@click.argument("channel_id", metavar="ID")
+@click.pass_obj
+def test(common: CommonOptions, channel_id: str) -> int:
+    """Send a test notice to every sink of the channel ID, once; exit 1 if one did not take it."""
+    results = at_hub(common, lambda hub: hub.post(f"/channels/{quote(channel_id, safe='')}/test"))
+    if common.as_json:
+        render.emit_json(results)
+    else:
+        for result in results:
+            render.line(f"{result['sink']}: {result['reason'] or 'delivered'}")
+    return Exit.FAILED if any(result["reason"] for result in results) else Exit.OK
+
+
+def failing(rows: list[dict[str, Any]]) -> list[str]:
+    """A line for each sink whose last notice did not arrive."""
+    return [
+        f"channel {row['id']}: {sink['sink']} fails since {sink['failingSince']}: {sink['lastError']}"
+        for row in rows
+        for sink in row["sinks"]
+        if sink["failingSince"]
+    ]
+
+
+def _fared(sink: dict[str, Any]) -> list[Any]:
+    state = "failing" if sink["failingSince"] else "ok" if sink["delivered"] else "unused"
+    return [state, sink["delivered"], sink["failed"], sink["leftOut"], sink["lastAt"]]

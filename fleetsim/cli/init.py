@@ -498,7 +498,7 @@ _STARTER = """\
 _FOOT = """
 # How the hub treats the fleet; what stands here is what it does anyway.
 # fleet:
-#   poll_interval_s: 30 # how often a task is looked at when nothing else tells of it
+#   poll_interval_s: 30 # seconds between two polls of a task without other news
 #   question_ttl_s: 86400 # how long an agent's question waits for a person
 #   base_url: https://hub.example # where agents on other machines reach the hub's webhooks
 """

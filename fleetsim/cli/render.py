@@ -1,6 +1,6 @@
 """Results on stdout: one JSON document, or plain lines that line up. And the log.
 
-Each package keeps secrets out of what it logs; ``SafeFormatter`` is the second line behind them (threat T-41).
+Each package keeps secrets out of its log lines; ``SafeFormatter`` is the second line behind them (threat T-41).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class AgentClient:
     ``httpx.AsyncClient`` with authentication, proxies and hooks of its own, an ``httpx.ASGITransport`` for an agent
     in the same process (which hands a stream over when it has ended), or another Transport; it stays its owner's.
     ``auth_token`` is short for the credential of a bearer token. ``dialect`` ("1.0", "0.3", "0.1") overrules the
-    card. ``card`` is the one last discovered or adopted, ``card_at`` its address, "" if nobody told.
+    card. ``card`` is the one last discovered or adopted, ``card_at`` its address, "" if unknown.
     """
 
     def __init__(

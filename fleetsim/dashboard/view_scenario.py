@@ -240,7 +240,7 @@ class ScenarioFold:
 
 
 def _troubles(run: Run) -> tuple[TroubleRow, ...]:
-    """Those that last before the others, the newest of both first."""
+    """The troubles that go on, then the ended ones; the newest first in both groups."""
     rows = [
         TroubleRow(
             number=number,

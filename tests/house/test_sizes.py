@@ -19,7 +19,7 @@ BUDGET = {
     "caller": 13_961,
     "ceremony": 789,
     "check": 7_494,
-    "cli": 6_484,
+    "cli": 6477,
     "client": 3_716,
     "dashboard": 6_016,
     "hub": 4_626,

@@ -185,7 +185,7 @@ def expected(run: ScenarioView, width: int) -> list[Text]:
     if run.of_hub:
         what = (
             "A hub's recording has no expectations, and it lacks the agents' side of "
-            "it. `fleetsim sim --replay FILE` reports what can be told from the hub's events."
+            "it. `fleetsim sim --replay FILE` reports the figures of the hub's events."
         )
         return wrap(what, width, MUTED)
     lines: list[Text] = []
