@@ -22,14 +22,14 @@ from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.endpoints import WIRE, CardEndpoint, RestEndpoint, RpcEndpoint, build_card
 from fleetsim.agent.guard import Authenticator, RequestGuard, json_response
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.notify import Notifier
+from fleetsim.agent.notify import PushSender
 from fleetsim.agent.operations import BEHAVIOURS, DialectBehaviour, Operations
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Service
 from fleetsim.agent.settings import CARD_PATHS, AgentSettings
 from fleetsim.agent.skills import Skill, SkillChoice, SkillFunction, choose_skill, make_skill
 from fleetsim.agent.store import Store
-from fleetsim.agent.tasks import Transition
+from fleetsim.agent.tasks import TaskMove
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import ConfigError, MethodNotFound
 from fleetsim.model.task import JsonObject, TaskState
@@ -71,7 +71,7 @@ class Agent:
     Another kind of agent is made with parts around this one, as the profiles in ``builtin`` do: ``choose`` picks the
     skill of a message, ``behaviours`` holds the rules of each dialect, each of the ``interceptors`` is given the
     operations behind it, ``middleware`` is ASGI, the first outermost, and ``webhook_sender`` makes the sender of
-    webhooks. The store calls ``listeners`` inside each move of a task, with the ``Transition``; they must not act, only
+    webhooks. The store calls ``listeners`` inside each move of a task, with the ``TaskMove``; they must not act, only
     take note. An agent that represents others has four more: ``offers`` returns the skills of its card, if they are not
     ``skills``; ``callers`` authenticates in place of the keys; ``task_metadata`` is stored with each new task; with
     ``resumes`` and ``state``, the skills of open tasks begin again at the next start, with the first message of the
@@ -115,7 +115,7 @@ class Agent:
         offers: Callable[[], Iterable[Skill]] | None = None,
         callers: Authenticator | None = None,
         task_metadata: Callable[[], JsonObject] = dict,
-        listeners: Iterable[Callable[[Transition], None]] = (),
+        listeners: Iterable[Callable[[TaskMove], None]] = (),
         resumes: bool = False,
     ) -> None:
         self._runtime = runtime
@@ -365,7 +365,7 @@ class Engine:
         deliveries = await self._stack.enter_async_context(Workers(f"{settings.name}/webhooks"))
         self._skills = Workers(f"{settings.name}/skills")
         sender = settings.webhook_sender(runtime, self._policy, deliveries_max=limits.notices_in_flight_max)
-        self._notifier = notifier = Notifier(
+        self._notifier = notifier = PushSender(
             store=store,
             sender=sender,
             workers=deliveries,

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetsim.agent.agent import Agent
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.operations import BEHAVIOURS, Interceptor, Principal, Reply
+from fleetsim.agent.operations import BEHAVIOURS, CallerContext, Interceptor, Reply
 from fleetsim.agent.skills import Effect, Skill, SkillContext, SkillFailed, SkillRejected, choose_skill, skill
 from fleetsim.agent.streams import Watch
 from fleetsim.model.call import Call, CancelTask, GetTask, Operation, SendMessage, SetPush, SubscribeToTask
@@ -282,7 +282,7 @@ async def analyze(task: SkillContext) -> str:
 class NeedsText(Interceptor):
     """Refuses messages without a text part."""
 
-    async def before(self, call: Call, caller: Principal) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         if isinstance(call, SendMessage) and not any(isinstance(part, TextPart) for part in call.message.parts):
             raise InvalidParams("message has no text part")
         return call
@@ -291,7 +291,7 @@ class NeedsText(Interceptor):
 class ForgetsTasks(Interceptor):
     """Takes every message for a new task."""
 
-    async def before(self, call: Call, caller: Principal) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         return (
             structs.replace(call, message=structs.replace(call.message, task_id=None))
             if isinstance(call, SendMessage)
@@ -302,7 +302,7 @@ class ForgetsTasks(Interceptor):
 class Selectools(Interceptor):
     """Sends, reads, and cancels nothing; every send waits, even if asked not to."""
 
-    async def before(self, call: Call, caller: Principal) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         if call.operation not in {Operation.SEND, Operation.GET, Operation.CANCEL}:
             raise MethodNotFound
         if isinstance(call, CancelTask):
@@ -370,13 +370,13 @@ _at_subscribe: ContextVar[list[str] | None] = ContextVar("_at_subscribe", defaul
 class Almanac(Interceptor):
     """Webhooks over HTTPS alone, a code of its own when full, and streams alone at the path for streams."""
 
-    async def before(self, call: Call, caller: Principal) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         push = call.config if isinstance(call, SetPush) else call.push if isinstance(call, SendMessage) else None
         if push is not None and push.url.partition(":")[0].lower() != "https":
             raise RpcError("a webhook must use https", code=-32004)
         return call
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         if (refused := _at_subscribe.get()) is not None:
             refused.append("Only streaming calls are taken at /subscribe")
             raise UnsupportedOperation
@@ -385,7 +385,7 @@ class Almanac(Interceptor):
         except AtCapacity as full:
             raise RpcError(str(full), code=-32003) from None
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         try:
             return await super().stream(call, caller)
         except AtCapacity as full:

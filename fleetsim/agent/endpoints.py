@@ -18,10 +18,10 @@ from starlette.routing import Route
 
 from fleetsim.agent.guard import RequestGuard, error_response, json_response, problem_of
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.operations import Operations, Principal
+from fleetsim.agent.operations import CallerContext, Operations
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill
-from fleetsim.agent.streams import EventFrames, Watch
+from fleetsim.agent.streams import TaskFrames, Watch
 from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, Operation, SendMessage, SubscribeToTask
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, Capabilities
 from fleetsim.model.errors import (
@@ -96,7 +96,7 @@ class RpcEndpoint:
                 older = older_namesake(dialect, asked.method, self._dialects)
                 if older is not None and operations.dialect_of(owner, call.task_id) == older.name:
                     dialect = older
-            caller = Principal(
+            caller = CallerContext(
                 owner=owner, behaviour=self._behaviours[dialect.name], traceparent=traceparent_of(request)
             )
             if isinstance(call, SendMessage | SubscribeToTask) and streams:
@@ -121,7 +121,7 @@ class RpcEndpoint:
 
     def _streamed(self, watch: Watch, dialect: Dialect, asked: jsonrpc.RpcRequest) -> Response:
         envelope = dump(jsonrpc.result(asked.id, None))
-        write = EventFrames(dialect, watch, envelope.removesuffix(b"null}"), b"}").write
+        write = TaskFrames(dialect, watch, envelope.removesuffix(b"null}"), b"}").write
         write_s = self._limits.stream_write_s
         return EventStreamResponse[TaskEvent](watch, write, keepalive=KEEPALIVE, write_s=write_s)
 
@@ -166,16 +166,18 @@ class RestEndpoint:
             self._route("/tasks/{task_id}", "GET", self._get),
         ]
 
-    def _route(self, path: str, method: str, handle: Callable[[Request, Principal], Awaitable[Response]]) -> Route:
+    def _route(self, path: str, method: str, handle: Callable[[Request, CallerContext], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:
             await self._start()
             return await self._answer(request, handle)
 
         return Route(path, endpoint, methods=[method])
 
-    async def _answer(self, request: Request, handle: Callable[[Request, Principal], Awaitable[Response]]) -> Response:
+    async def _answer(
+        self, request: Request, handle: Callable[[Request, CallerContext], Awaitable[Response]]
+    ) -> Response:
         try:
-            caller = Principal(
+            caller = CallerContext(
                 owner=self._guard.admit(request), behaviour=self._behaviour, traceparent=traceparent_of(request)
             )
             return await handle(request, caller)
@@ -190,45 +192,45 @@ class RestEndpoint:
             log.exception("%s %s failed", request.method, request.url.path)
             return _problem(InternalError(), 500)
 
-    async def _send(self, request: Request, caller: Principal) -> Response:
+    async def _send(self, request: Request, caller: CallerContext) -> Response:
         return await self._reply(Operation.SEND, await self._params(request), caller, status=202)
 
-    async def _stream(self, request: Request, caller: Principal) -> Response:
+    async def _stream(self, request: Request, caller: CallerContext) -> Response:
         call = self._call(Operation.STREAM, await self._params(request))
         return await self._watch(call, caller, dump(jsonrpc.result(None, None)).removesuffix(b"null}"), b"}")
 
-    async def _get(self, request: Request, caller: Principal) -> Response:
+    async def _get(self, request: Request, caller: CallerContext) -> Response:
         length = request.query_params.get("historyLength")
         if length is not None and not (length.isascii() and length.isdigit() and len(length) < 6):
             raise InvalidParams("historyLength must be a number, 0 or more")
         params = {"id": request.path_params["task_id"], "historyLength": None if length is None else int(length)}
         return await self._reply(Operation.GET, params, caller)
 
-    async def _cancel(self, request: Request, caller: Principal) -> Response:
+    async def _cancel(self, request: Request, caller: CallerContext) -> Response:
         return await self._reply(Operation.CANCEL, {"id": request.path_params["task_id"]}, caller)
 
-    async def _subscribe(self, request: Request, caller: Principal) -> Response:
+    async def _subscribe(self, request: Request, caller: CallerContext) -> Response:
         call = self._call(Operation.SUBSCRIBE, {"id": request.path_params["task_id"]})
         return await self._watch(call, caller, b"", b"")
 
-    async def _set_push(self, request: Request, caller: Principal) -> Response:
+    async def _set_push(self, request: Request, caller: CallerContext) -> Response:
         params = await self._params(request)
         config = params.get("pushNotificationConfig", params)
         params = {"taskId": request.path_params["task_id"], "pushNotificationConfig": config}
         return await self._reply(Operation.PUSH_SET, params, caller)
 
     async def _reply(
-        self, operation: Operation, params: Mapping[str, Any], caller: Principal, *, status: int = 200
+        self, operation: Operation, params: Mapping[str, Any], caller: CallerContext, *, status: int = 200
     ) -> Response:
         call = self._call(operation, params)
         return json_response(WIRE.encode_reply(call, await self._operations().call(call, caller)), status=status)
 
-    async def _watch(self, call: Call, caller: Principal, before: bytes, after: bytes) -> Response:
+    async def _watch(self, call: Call, caller: CallerContext, before: bytes, after: bytes) -> Response:
         assert isinstance(call, SendMessage | SubscribeToTask), "the streaming operations have no other calls"
         watch = await self._operations().stream(call, caller)
         return EventStreamResponse[TaskEvent](
             watch,
-            EventFrames(WIRE, watch, before, after).write,
+            TaskFrames(WIRE, watch, before, after).write,
             keepalive=KEEPALIVE,
             write_s=self._limits.stream_write_s,
         )

@@ -18,7 +18,7 @@ from fleetsim.agent.durable import TaskStorage
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import DialectBehaviour
 from fleetsim.agent.store import Store
-from fleetsim.agent.tasks import PushTarget, Record, TaskKey, Transition
+from fleetsim.agent.tasks import PushTarget, Record, TaskKey, TaskMove
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
 from fleetsim.model.task import Task, TaskState
 from fleetsim.model.text import one_line
@@ -48,7 +48,7 @@ class _NoticeQueue:
     waiting: deque[TaskNotice] = field(default_factory=deque)
 
 
-class Notifier:
+class PushSender:
     """Sends a store's moves to webhooks. ``workers`` owns the deliveries, so that none is garbage-collected.
 
     A notice waits for ``rate`` (many tasks must not make one agent a flood, T-23), then for ``file``, so that no notice
@@ -79,7 +79,7 @@ class Notifier:
         """Whether notices of the task are being delivered."""
         return key in self._busy
 
-    def on_transition(self, transition: Transition) -> None:
+    def on_transition(self, transition: TaskMove) -> None:
         """Queue the notices of one move. Submitted is not sent: the sender of the task knows it from the reply."""
         if not transition.pushes or transition.state is TaskState.SUBMITTED:
             return

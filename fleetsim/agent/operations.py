@@ -89,7 +89,7 @@ BEHAVIOURS: Mapping[str, DialectBehaviour] = {name: DialectBehaviour(dialect=nam
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Principal:
+class CallerContext:
     """The caller, the behaviour of its dialect, and its place in a trace, if it names one."""
 
     owner: str
@@ -100,11 +100,11 @@ class Principal:
 class Operations(Protocol):
     """The operations that the endpoints call. All may raise RpcError."""
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         """Execute a call that has one reply."""
         ...
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         """Execute a call whose reply is a stream; the caller closes it."""
         ...
 
@@ -122,14 +122,14 @@ class Interceptor:
     def __init__(self, inner: Operations) -> None:
         self.inner = inner
 
-    async def before(self, call: Call, caller: Principal) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         """The call to pass on, of the same kind. Raises RpcError to refuse it."""
         return call
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         return await self.inner.call(await self.before(call, caller), caller)
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         passed = await self.before(call, caller)
         assert isinstance(passed, SendMessage | SubscribeToTask), "a call stays of its kind"
         return await self.inner.stream(passed, caller)

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from fleetsim.agent.durable import TaskStorage
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.notify import Notifier
-from fleetsim.agent.operations import Principal, Reply
+from fleetsim.agent.notify import PushSender
+from fleetsim.agent.operations import CallerContext, Reply
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill
@@ -72,7 +72,7 @@ class Service:
         *,
         store: Store,
         runner: Runner,
-        notifier: Notifier,
+        notifier: PushSender,
         sender: WebhookSender,
         ids: Ids,
         file: TaskStorage | None = None,
@@ -87,7 +87,7 @@ class Service:
         self.slots = StreamSlots(settings.limits)
         self.stopping = False
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         reply: Reply
         match call:
             case SendMessage():
@@ -121,7 +121,7 @@ class Service:
             await self._file.flush((caller.owner, reply.task_id) if isinstance(reply, Task) else None)
         return reply
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         if not self._settings.streaming:
             raise UnsupportedOperation("this agent does not stream")
         task_id = call.task_id or (call.message.task_id if isinstance(call, SendMessage) else None)
@@ -148,7 +148,7 @@ class Service:
 
     # -- sending -----------------------------------------------------------------------------------
 
-    async def _accept(self, call: SendMessage, caller: Principal) -> Record:
+    async def _accept(self, call: SendMessage, caller: CallerContext) -> Record:
         """Begin a task or go on with one; the answer is the task as it was right then."""
         message, behaviour = call.message, caller.behaviour
         text = message.text
@@ -174,7 +174,7 @@ class Service:
                 raise TaskNotFound
         return await self._begin(call, caller, named, text)
 
-    async def _begin(self, call: SendMessage, caller: Principal, named: str | None, text: str) -> Record:
+    async def _begin(self, call: SendMessage, caller: CallerContext, named: str | None, text: str) -> Record:
         message, behaviour = call.message, caller.behaviour
         metadata = {**message.metadata, **call.metadata}
         skill = self._settings.choose(self._skills, self._default_skill, metadata, text)
@@ -224,7 +224,7 @@ class Service:
             return f"No matching skill for this request. There are: {offered}"
         return f"there is no skill {one_line(str(asked), 100)!r} here; there are: {offered}"
 
-    def _continue(self, key: TaskKey, call: SendMessage, caller: Principal) -> Record:
+    def _continue(self, key: TaskKey, call: SendMessage, caller: CallerContext) -> Record:
         """A message for a task that is there: an answer, or one more thing to know."""
         message, behaviour = call.message, caller.behaviour
         record = self._store.read(key)
@@ -245,7 +245,7 @@ class Service:
 
     # -- the other operations ----------------------------------------------------------------------
 
-    def _list(self, call: ListTasks, caller: Principal) -> TaskPage:
+    def _list(self, call: ListTasks, caller: CallerContext) -> TaskPage:
         size = call.page_size if call.page_size is not None else self._limits.page_tasks_default
         if not 1 <= size <= self._limits.page_tasks_max:
             raise InvalidParams(f"pageSize must be between 1 and {self._limits.page_tasks_max}")
@@ -265,7 +265,7 @@ class Service:
             total_size=len(fitting),
         )
 
-    async def _push(self, call: SetPush | GetPush | ListPush | DeletePush, caller: Principal) -> Reply:
+    async def _push(self, call: SetPush | GetPush | ListPush | DeletePush, caller: CallerContext) -> Reply:
         key = (caller.owner, call.task_id)
         record = self._store.read(key)
         if isinstance(call, SetPush):
@@ -314,13 +314,13 @@ class Service:
         except BlockedAddress as blocked:
             raise InvalidParams(f"the webhook was refused: {blocked}") from None
 
-    def _registration(self, config: PushConfig, task_id: str, caller: Principal) -> PushTarget:
+    def _registration(self, config: PushConfig, task_id: str, caller: CallerContext) -> PushTarget:
         self._check_id(config.config_id, "the config's id")
         config_id = config.config_id or (task_id if caller.behaviour.push_id_is_task_id else self._ids.new())
         named = replace(config, config_id=config_id)
         return PushTarget(config=named, dialect=caller.behaviour.dialect, traceparent=caller.traceparent)
 
-    def _watch(self, record: Record, caller: Principal, slot: StreamSlot, history_length: int | None) -> Watch:
+    def _watch(self, record: Record, caller: CallerContext, slot: StreamSlot, history_length: int | None) -> Watch:
         """A stream from ``record`` on. Between the record and here nothing was awaited."""
         slot.assign(record.key)
         return Watch(

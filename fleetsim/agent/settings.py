@@ -12,7 +12,7 @@ from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import BEHAVIOURS, DialectBehaviour, Operations
 from fleetsim.agent.skills import Skill, SkillChoice
-from fleetsim.agent.tasks import Transition
+from fleetsim.agent.tasks import TaskMove
 from fleetsim.model.errors import (
     ConfigError,
 )
@@ -58,7 +58,7 @@ class AgentSettings:
     offers: Callable[[], Iterable[Skill]] | None
     callers: Authenticator | None
     task_metadata: Callable[[], JsonObject]
-    listeners: tuple[Callable[[Transition], None], ...]
+    listeners: tuple[Callable[[TaskMove], None], ...]
     resumes: bool
 
     def with_skill(self, skill: Skill) -> AgentSettings:

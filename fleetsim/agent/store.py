@@ -24,7 +24,7 @@ from fleetsim.agent.tasks import (
     TaskEnded,
     TaskFeed,
     TaskKey,
-    Transition,
+    TaskMove,
     UsageTotals,
 )
 from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
@@ -52,13 +52,13 @@ _REACHED_ITS_LIFE = "the task was open for too long"
 class Store:
     """All tasks of one agent, in memory.
 
-    ``listeners`` are called inside each move with the ``Transition``, ``keepers`` inside each change worth keeping with
+    ``listeners`` are called inside each move with the ``TaskMove``, ``keepers`` inside each change worth keeping with
     the task's key; they must only take note. ``retention`` decides which tasks stay.
     """
 
     def __init__(self, *, clock: Clock, ids: Ids, limits: AgentLimits, keep_transitions: bool = False) -> None:
         self.retention = Retention(limits)
-        self.listeners: list[Callable[[Transition], None]] = []
+        self.listeners: list[Callable[[TaskMove], None]] = []
         self.keepers: list[Callable[[TaskKey], None]] = []
         self._clock, self._ids, self._limits = clock, ids, limits
         self._keep_transitions = keep_transitions
@@ -366,7 +366,7 @@ class Store:
     def _announce(self, entry: Entry) -> None:
         """Notify every listener of the move."""
         self._keep(entry)
-        transition = Transition(entry)
+        transition = TaskMove(entry)
         for listener in self.listeners:
             listener(transition)
 

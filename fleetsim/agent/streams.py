@@ -150,7 +150,7 @@ def _last_status(task: Task) -> StatusUpdate:
     return StatusUpdate(task_id=task.task_id, context_id=task.context_id, status=task.status, final=True)
 
 
-class EventFrames:
+class TaskFrames:
     """Writes the events of a watch as SSE, each in the reader's envelope: ``before`` and ``after`` it.
 
     Readers of one dialect receive the same events at the same time, so each event is encoded once for all of them.

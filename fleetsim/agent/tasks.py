@@ -351,7 +351,7 @@ def _appended_to(event: TaskEvent) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class TaskMove:
     """One move of a task, for listeners while they are called; ``record`` and ``update`` are frozen values (U23).
 
     Most moves have no reader, and a copy of the task for each would be a tenth of the cost of a send.

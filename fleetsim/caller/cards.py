@@ -91,7 +91,7 @@ class AgentView:
 
 
 @dataclass(slots=True)
-class _AgentState:
+class _CardState:
     """One agent's client and view. ``wake`` has its card read now."""
 
     client: AgentClient
@@ -129,7 +129,7 @@ class CardBroker:
         self._workers = Workers("cards")
         self._make = client_factory or self._client_for
         self._states = {
-            entry.name: _AgentState(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
+            entry.name: _CardState(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
             for entry in config.agents
         }
         self._offers: Mapping[str, Collection[str]] | None = None
@@ -137,7 +137,7 @@ class CardBroker:
         """The agents that are hubs, by name, each with its id."""
         self._disabled: Mapping[str, str] | None = None
         self._away: frozenset[str] | None = None
-        self._unread: dict[str, _AgentState] = {}
+        self._unread: dict[str, _CardState] = {}
         self._was_read = asyncio.Event()
         self._former: dict[tuple[str, tuple[str, str, int] | None], _Former] = {}
         self._replaced: list[tuple[float, AgentClient]] = []
@@ -235,7 +235,7 @@ class CardBroker:
         }
         self._wake_waiting()
 
-    def _was_tried(self, state: _AgentState) -> None:
+    def _was_tried(self, state: _CardState) -> None:
         if self._unread.pop(state.view.entry.name, None) is not None:
             self._wake_waiting()
 
@@ -282,7 +282,7 @@ class CardBroker:
             return AgentView(entry=left.entry, card=left.client.card)
         return await self._refresh(self._state(agent))
 
-    async def _refresh(self, state: _AgentState, *, where_found: bool = False) -> AgentView:
+    async def _refresh(self, state: _CardState, *, where_found: bool = False) -> AgentView:
         began = self._runtime.clock.monotonic()
         try:
             card = await state.client.discover(refresh=True, where_found=where_found)
@@ -330,9 +330,9 @@ class CardBroker:
         self._find_hubs()
         self._find_unread()
 
-    def _successor(self, entry: AgentEntry, old: _AgentState | None) -> _AgentState:
+    def _successor(self, entry: AgentEntry, old: _CardState | None) -> _CardState:
         """The state of a new or changed entry. At the same address what its card said holds until the next one."""
-        state = _AgentState(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
+        state = _CardState(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
         if old is None:
             return state
         self._dismiss(old, moved_to=entry.url)
@@ -345,7 +345,7 @@ class CardBroker:
             state.view = seen
         return state
 
-    def _dismiss(self, state: _AgentState, *, moved_to: str = "") -> None:
+    def _dismiss(self, state: _CardState, *, moved_to: str = "") -> None:
         """Retire an entry. Its address stays callable if the agent has left it."""
         if state.worker is not None:
             state.worker.cancel()
@@ -374,11 +374,11 @@ class CardBroker:
         for client in due:
             await client.aclose()
 
-    def _attend(self, state: _AgentState) -> None:
+    def _attend(self, state: _CardState) -> None:
         if state.view.entry.enabled:
             state.worker = self._workers.start(self._keep_fresh(state), name=state.view.entry.name)
 
-    async def _keep_fresh(self, state: _AgentState) -> None:
+    async def _keep_fresh(self, state: _CardState) -> None:
         clock, searched_at = self._runtime.clock, float("-inf")
         while True:
             woken = state.wake.is_set()
@@ -396,7 +396,7 @@ class CardBroker:
             except TimeoutError:
                 continue
 
-    async def _fetched(self, state: _AgentState, card: AgentCard, latency_ms: int) -> None:
+    async def _fetched(self, state: _CardState, card: AgentCard, latency_ms: int) -> None:
         before = state.view
         now = self._runtime.clock.now()
         view = replace(
@@ -446,7 +446,7 @@ class CardBroker:
             )
         )
 
-    def _failed(self, state: _AgentState, error: FleetsimError) -> None:
+    def _failed(self, state: _CardState, error: FleetsimError) -> None:
         """Keep the last good card and publish the failure. The same failure again is a debug event."""
         view = state.view
         reason = one_line(f"{error}{f' ({error.hint})' if error.hint else ''}", 300)
@@ -474,7 +474,7 @@ class CardBroker:
 
     # ------------------------------------------------------------------ parts
 
-    def _see(self, state: _AgentState, view: AgentView) -> None:
+    def _see(self, state: _CardState, view: AgentView) -> None:
         """Replace the view of an agent, and drop the tables that were made of the old one."""
         if state.view.skills != view.skills:
             self._offers = None
@@ -487,11 +487,11 @@ class CardBroker:
     def _find_hubs(self) -> None:
         self.hub_ids = {name: hub for name, state in self._states.items() if (hub := hub_of(state.view.card))}
 
-    def _in_force(self, state: _AgentState) -> bool:
+    def _in_force(self, state: _CardState) -> bool:
         """Whether agents.yaml still has this entry: a card that was fetched for an earlier entry is ignored."""
         return self._states.get(state.view.entry.name) is state
 
-    def _state(self, agent: str) -> _AgentState:
+    def _state(self, agent: str) -> _CardState:
         try:
             return self._states[agent]
         except KeyError:

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from fleetsim.api.part_rows import part_notes
 from fleetsim.caller import events, fleet_events
-from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, Mark, OtherEvent, OutcomeDecided
+from fleetsim.caller.events import ENVELOPE, Event, Excerpt, JsonForm, Level, OtherEvent, OutcomeDecided
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
@@ -99,13 +99,13 @@ def from_iso(value: Any) -> datetime | None:
 # ---------------------------------------------------------------------- members
 
 
-class Member(Struct, frozen=True):
+class JsonMember(Struct, frozen=True):
     """One member of a class as JSON has it. ``kind`` is its type; ``empty`` replaces one that a recording lacks."""
 
     name: str
     key: str
     kind: Any
-    marks: frozenset[Mark]
+    marks: frozenset[JsonForm]
     required: bool
     empty: Any
 
@@ -118,17 +118,19 @@ def event_classes() -> tuple[type[Event], ...]:
 
 
 @cache
-def _members(kind: type[Event]) -> tuple[Member, ...]:
+def _members(kind: type[Event]) -> tuple[JsonMember, ...]:
     """The members of a class that its payload holds, beside the envelope's; of an outcome, those of the outcome."""
     members = [_TASK_STATE] if kind is OutcomeDecided else []
     for field in msgspec.structs.fields(Outcome if kind is OutcomeDecided else kind):
         if field.name not in {*ENVELOPE, "effects"}:
             hint, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-            members.append(Member(field.name, camel(field.name), hint, frozenset(marks), field.required, _empty(hint)))
+            members.append(
+                JsonMember(field.name, camel(field.name), hint, frozenset(marks), field.required, _empty(hint))
+            )
     return tuple(members)
 
 
-_TASK_STATE = Member("kind", "taskState", OutcomeKind, frozenset(), required=False, empty=None)
+_TASK_STATE = JsonMember("kind", "taskState", OutcomeKind, frozenset(), required=False, empty=None)
 """An outcome's kind once more, under the name that the state of a task has in other events."""
 
 
@@ -181,7 +183,7 @@ def payload(event: Event) -> dict[str, Any]:
         value, key = getattr(source, member.name), member.key
         kind = type(value)
         if kind in _PLAIN:  # as most are: fourteen events are written for each run of a ceremony
-            if value is not None or Mark.OMIT_NONE not in member.marks:
+            if value is not None or JsonForm.OMIT_NONE not in member.marks:
                 written[key] = value
         elif kind is Excerpt:
             written[key] = value.text
@@ -190,7 +192,7 @@ def payload(event: Event) -> dict[str, Any]:
         elif value == ():
             written[key] = []
         else:
-            written[key] = to_json(_written(value, milliseconds=Mark.MILLISECONDS in member.marks))
+            written[key] = to_json(_written(value, milliseconds=JsonForm.MILLISECONDS in member.marks))
     return written
 
 
@@ -277,7 +279,7 @@ def _decided(envelope: dict[str, Any], values: dict[str, Any]) -> OutcomeDecided
     return OutcomeDecided(**envelope, outcome=Outcome(**own))
 
 
-def _member(member: Member, written: JsonObject, in_topic: Mapping[str, str]) -> Any:
+def _member(member: JsonMember, written: JsonObject, in_topic: Mapping[str, str]) -> Any:
     """The value of a member, or ``_WRONG`` if it is missing or not of its type."""
     value = _sane(written.get(member.key, in_topic.get(member.name, _WRONG)))
     if value is _WRONG:

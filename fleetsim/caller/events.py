@@ -53,7 +53,7 @@ class Excerpt(Struct, frozen=True):
         return self.chars > len(self.text)
 
 
-class Mark(Enum):
+class JsonForm(Enum):
     """How a member is written as JSON; stands in its annotation."""
 
     OMIT_NONE = "left out if it is None"
@@ -198,11 +198,11 @@ class StreamReceived(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "agent.chat.inbound"
     level: Level = Level.DEBUG
     type: str
-    state: Annotated[str | None, Mark.OMIT_NONE] = None
+    state: Annotated[str | None, JsonForm.OMIT_NONE] = None
     text: Excerpt
-    append: Annotated[bool | None, Mark.OMIT_NONE] = None
-    last_chunk: Annotated[bool | None, Mark.OMIT_NONE] = None
-    artifact_id: Annotated[str | None, Mark.OMIT_NONE] = None
+    append: Annotated[bool | None, JsonForm.OMIT_NONE] = None
+    last_chunk: Annotated[bool | None, JsonForm.OMIT_NONE] = None
+    artifact_id: Annotated[str | None, JsonForm.OMIT_NONE] = None
 
 
 class RequestAnswered(Event, frozen=True, kw_only=True):
@@ -210,8 +210,8 @@ class RequestAnswered(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "agent.skill.response.{correlation_id}"
     level: Level = Level.DEBUG
-    content: Annotated[Excerpt | None, Mark.OMIT_NONE] = None
-    error: Annotated[str | None, Mark.OMIT_NONE] = None
+    content: Annotated[Excerpt | None, JsonForm.OMIT_NONE] = None
+    error: Annotated[str | None, JsonForm.OMIT_NONE] = None
     task_state: str
     context_id: str | None
 
@@ -312,8 +312,8 @@ class VetoWindowMoved(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "hitl.veto.{correlation_id}"
     decision: str
-    expires_at: Annotated[datetime | None, Mark.OMIT_NONE] = None
-    decided_by: Annotated[str | None, Mark.OMIT_NONE] = None
+    expires_at: Annotated[datetime | None, JsonForm.OMIT_NONE] = None
+    decided_by: Annotated[str | None, JsonForm.OMIT_NONE] = None
 
 
 class GateSkipped(Event, frozen=True, kw_only=True):

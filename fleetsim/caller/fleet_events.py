@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import field
 
-from fleetsim.caller.events import Event, Level, Mark
+from fleetsim.caller.events import Event, JsonForm, Level
 from fleetsim.model.task import JsonObject
 
 
@@ -21,11 +21,11 @@ class CeremonyFired(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.execute"
     ceremony_id: str
     run_id: str
-    scheduled_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
+    scheduled_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
     trigger: str
     targets: tuple[str, ...]
     lateness_ms: int | None
-    next_fire_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
+    next_fire_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
     created_by: str = ""
 
 
@@ -36,7 +36,7 @@ class CeremonyLate(Event, frozen=True, kw_only=True):
     level: Level = Level.WARN
     ceremony_id: str
     run_id: str
-    scheduled_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
+    scheduled_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
     lateness_ms: int
     notify_channel: str = ""
     name: str = ""
@@ -64,10 +64,10 @@ class CeremonySkipped(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.skipped"
     level: Level = Level.WARN
     ceremony_id: str
-    scheduled_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
+    scheduled_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
     why: str
     count: int = 1
-    next_fire_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
+    next_fire_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
     notify_channel: str = ""
     name: str = ""
     created_by: str = ""
@@ -79,10 +79,10 @@ class CeremonyMissed(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.missed"
     level: Level = Level.WARN
     ceremony_id: str
-    scheduled_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
+    scheduled_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
     why: str
     count: int = 1
-    next_fire_at: Annotated[datetime | None, Mark.MILLISECONDS] = None
+    next_fire_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
     notify_channel: str = ""
     name: str = ""
     created_by: str = ""
@@ -143,7 +143,7 @@ class HealthChanged(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "agent.health.changed"
     health: str
     why: str
-    since: Annotated[datetime | None, Mark.MILLISECONDS] = None
+    since: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
 
 
 class CredentialRefused(Event, frozen=True, kw_only=True):
@@ -177,7 +177,7 @@ class WebhookRejected(Event, frozen=True, kw_only=True):
     level: Level = Level.WARN
     why: str
     status: int
-    peer: Annotated[str | None, Mark.OMIT_NONE] = None
+    peer: Annotated[str | None, JsonForm.OMIT_NONE] = None
 
 
 class WebhookRegistered(Event, frozen=True, kw_only=True):
@@ -203,7 +203,7 @@ class AlertRaised(Event, frozen=True, kw_only=True):
     kind: str
     subject: str
     detail: str
-    since: Annotated[datetime | None, Mark.MILLISECONDS] = None
+    since: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
 
 
 class AlertCleared(Event, frozen=True, kw_only=True):
@@ -212,7 +212,7 @@ class AlertCleared(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "alert.{kind}.cleared"
     kind: str
     subject: str
-    since: Annotated[datetime | None, Mark.MILLISECONDS] = None
+    since: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
     delivered: bool = True
 
 

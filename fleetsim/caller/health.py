@@ -22,7 +22,7 @@ from pydantic import ConfigDict, Field
 from fleetsim.caller.event_wire import to_json
 from fleetsim.caller.outcome_stats import (
     WINDOW,
-    Ending,
+    EndClass,
     FailureRate,
     OutcomeFacts,
     OutcomeGroup,
@@ -285,12 +285,12 @@ class FleetHealth:
         word, why, since = self.verdict(name, condition)
         return AgentHealth(agent_name=name, health=word, why=why, since=since(), figures=figures)
 
-    def verdict(self, name: str, condition: Condition) -> Verdict:
+    def verdict(self, name: str, condition: Condition) -> HealthVerdict:
         """The word of one agent, of all outcomes since the last ``prune``."""
         return judge(self._agents.get(name, _NO_OUTCOMES), condition, self.thresholds)
 
     def _system_actors(self) -> tuple[SystemActor, ...]:
-        by_actor = defaultdict[str, list[tuple[Ending, int]]](list)
+        by_actor = defaultdict[str, list[tuple[EndClass, int]]](list)
         for ending, total in self.total.totals():
             by_actor[ending.system_actor].append((ending, total.count))
         return tuple(
@@ -305,7 +305,7 @@ class FleetHealth:
         )
 
 
-class Verdict(NamedTuple):
+class HealthVerdict(NamedTuple):
     """An agent's word and the reason for it, which names no figure and so stays the same while it holds.
 
     ``since`` looks up since when it holds, None if that is not known or the agent is not down or degraded.
@@ -316,39 +316,39 @@ class Verdict(NamedTuple):
     since: Callable[[], datetime | None] = lambda: None
 
 
-def judge(group: OutcomeGroup, condition: Condition, limits: Thresholds) -> Verdict:
+def judge(group: OutcomeGroup, condition: Condition, limits: Thresholds) -> HealthVerdict:
     """An agent's word: the one place that decides it. A rate over too few outcomes decides nothing."""
     answered, failures = group.answered()
     rate = (answered - failures) / answered if answered >= limits.outcomes_min else None
     low = "its success rate is under {:g} %"
     if condition.paused:
-        return Verdict(HealthWord.PAUSED, condition.paused_why or "not enabled in agents.yaml")
+        return HealthVerdict(HealthWord.PAUSED, condition.paused_why or "not enabled in agents.yaml")
     if condition.reachable is False:
         why = condition.unreachable_why or "unreachable"
-        return Verdict(HealthWord.DOWN, why, _streak(group, condition.unreachable_since, _NOT_THERE))
+        return HealthVerdict(HealthWord.DOWN, why, _streak(group, condition.unreachable_since, _NOT_THERE))
     if condition.auth_refused:
         why = condition.refused_why or "refused the credential"
-        return Verdict(HealthWord.DOWN, why, _streak(group, condition.refused_since, {Cause.CREDENTIAL_REFUSED}))
+        return HealthVerdict(HealthWord.DOWN, why, _streak(group, condition.refused_since, {Cause.CREDENTIAL_REFUSED}))
     if condition.breaker_open:
         why = "left alone after repeated failures"
-        return Verdict(HealthWord.DOWN, why, _streak(group, condition.breaker_since, _NOT_THERE))
+        return HealthVerdict(HealthWord.DOWN, why, _streak(group, condition.breaker_since, _NOT_THERE))
     if rate is not None and rate < limits.down_below:
         since = partial(group.low_since, limits.down_below, limits.outcomes_min)
-        return Verdict(HealthWord.DOWN, low.format(100 * limits.down_below), since)
+        return HealthVerdict(HealthWord.DOWN, low.format(100 * limits.down_below), since)
     if condition.reachable is None:
-        return Verdict(HealthWord.UNKNOWN, "not reached yet")
+        return HealthVerdict(HealthWord.UNKNOWN, "not reached yet")
     if rate is not None and rate < limits.up_at:
         since = partial(group.low_since, limits.up_at, limits.outcomes_min)
-        return Verdict(HealthWord.DEGRADED, low.format(100 * limits.up_at), since)
+        return HealthVerdict(HealthWord.DEGRADED, low.format(100 * limits.up_at), since)
     if limits.p95_limit_ms is not None and group.latencies()[1] > limits.p95_limit_ms:
         since = partial(group.slow_since, limits.p95_limit_ms)
-        return Verdict(HealthWord.DEGRADED, f"p95 is over {limits.p95_limit_ms} ms", since)
+        return HealthVerdict(HealthWord.DEGRADED, f"p95 is over {limits.p95_limit_ms} ms", since)
     if condition.push_silent:
-        return Verdict(HealthWord.DEGRADED, "its webhooks do not arrive", lambda: condition.silent_since)
+        return HealthVerdict(HealthWord.DEGRADED, "its webhooks do not arrive", lambda: condition.silent_since)
     if rate is None and failures:
         why = f"too few to tell, and not all succeeded: it takes {limits.outcomes_min}"
-        return Verdict(HealthWord.TOO_FEW, why)
-    return Verdict(HealthWord.UP, "")
+        return HealthVerdict(HealthWord.TOO_FEW, why)
+    return HealthVerdict(HealthWord.UP, "")
 
 
 _NOT_THERE = frozenset({Cause.UNREACHABLE, Cause.NEVER_SENT})

@@ -132,7 +132,7 @@ class FailureRate(NamedTuple):
 # ------------------------------------------------------------------ outcomes of one skill
 
 
-class Ending(NamedTuple):
+class EndClass(NamedTuple):
     """The kind, cause and requester of an outcome. Few combinations occur, so each has its own sums."""
 
     kind: OutcomeKind
@@ -153,7 +153,7 @@ class Row(msgspec.Struct, gc=False):
 
     at: float
     ms: int
-    ending: Ending
+    ending: EndClass
     correlation_id: str
     cost_nano_usd: int
     input_tokens: int
@@ -205,15 +205,17 @@ class SkillOutcomes:
         self.rows: list[Row] = []
         self.successes: list[float] = []
         self.failures: list[float] = []
-        self.hours: dict[int, dict[Ending, Totals]] = {}
-        self.totals: dict[Ending, Totals] = {}
+        self.hours: dict[int, dict[EndClass, Totals]] = {}
+        self.totals: dict[EndClass, Totals] = {}
         self.newest_failures: list[tuple[float, int, RecentFailure]] = []
         self.last: tuple[float, int, OutcomeKind] | None = None
         self.version = 0
 
     def add(self, outcome: Outcome | OutcomeFacts, at: float, number: int) -> None:
         """Count an outcome, in whatever order they come; ``number`` is its place in that order."""
-        ending = Ending(outcome.kind, outcome.via, outcome.success, outcome.blame, outcome.cause, outcome.system_actor)
+        ending = EndClass(
+            outcome.kind, outcome.via, outcome.success, outcome.blame, outcome.cause, outcome.system_actor
+        )
         usage, confidence = outcome.usage, outcome.confidence
         row = Row(
             at,
@@ -306,7 +308,7 @@ class OutcomeGroup:
         self.skills = list(skills)
         self._latencies: tuple[int, tuple[int, int, int]] | None = None
 
-    def totals(self) -> list[tuple[Ending, Totals]]:
+    def totals(self) -> list[tuple[EndClass, Totals]]:
         """The sums of each skill for each way to end."""
         return [pair for skill in self.skills for pair in skill.totals.items()]
 

@@ -77,7 +77,7 @@ async def run_check(
     target = Target(url=target) if isinstance(target, str) else target
     began, clock = runtime.clock.now(), runtime.clock.monotonic()
     agent = await discover(target, runtime, options, listener)
-    run = Run(agent, progress)
+    run = CheckRun(agent, progress)
     findings = await run.all(
         replace(one, severity=Severity.MUST) if options.profile in one.binding_for else one
         for one in (REQUIREMENTS.values() if requirements is None else requirements)
@@ -97,7 +97,7 @@ async def run_check(
     )
 
 
-class Run:
+class CheckRun:
     """One run over one agent. It keeps the exchanges of each probe, and the probes that timed out beside others."""
 
     def __init__(self, agent: AgentUnderTest, progress: Progress | None) -> None:

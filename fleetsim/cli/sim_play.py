@@ -31,7 +31,7 @@ from fleetsim.sim.generated import ANY, generated
 from fleetsim.sim.live import check_clock, played
 from fleetsim.sim.quantities import in_words, seconds_of
 from fleetsim.sim.recording import lines_of
-from fleetsim.sim.report import Report, Result, report_of
+from fleetsim.sim.report import Result, SimulationReport, report_of
 from fleetsim.sim.report_formats import FORMATS
 from fleetsim.sim.report_formats import render as report_lines
 from fleetsim.sim.run import WANTED
@@ -148,7 +148,9 @@ def play_and_tell(
         return _tell(common, report, files, verbose=verbose)
 
 
-def _tell(common: CommonOptions, report: Report, files: tuple[tuple[str, Path], ...], *, verbose: bool) -> int:
+def _tell(
+    common: CommonOptions, report: SimulationReport, files: tuple[tuple[str, Path], ...], *, verbose: bool
+) -> int:
     for kind, path in files:
         try:
             path.write_text(FORMATS[kind](report), encoding="utf-8", errors="replace")

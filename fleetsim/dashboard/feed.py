@@ -24,7 +24,7 @@ class EventFeed(Protocol):
     def __aiter__(self) -> AsyncIterator[Sequence[Event]]: ...
 
 
-class Source(Protocol):
+class LogReader(Protocol):
     """A reader of a running hub's event log (``caller.event_log.Subscription`` is one)."""
 
     dropped: int
@@ -40,7 +40,7 @@ class LiveFeed:
     The iteration ends when it is cancelled. An event that is in both occurs once.
     """
 
-    def __init__(self, source: Source, *, past: Sequence[Event] = ()) -> None:
+    def __init__(self, source: LogReader, *, past: Sequence[Event] = ()) -> None:
         self._source = source
         self._past = tuple(past)
 

@@ -35,7 +35,7 @@ STRONG, MUTED = Tone.STRONG, Tone.MUTED
 
 
 @dataclass(frozen=True)
-class Mark:
+class StateLabel:
     """The glyph, word and tone of a state."""
 
     glyph: str
@@ -52,51 +52,51 @@ class Mark:
         return self.label, self.tone
 
 
-class Marks(dict[str, Mark]):
+class Marks(dict[str, StateLabel]):
     """Marks by word. An unknown word appears unchanged, as a warning."""
 
-    def __missing__(self, word: str) -> Mark:
-        return Mark("", word or "?", Tone.WARN)
+    def __missing__(self, word: str) -> StateLabel:
+        return StateLabel("", word or "?", Tone.WARN)
 
 
-HEALTH: Mapping[HealthWord, Mark] = {
-    HealthWord.DOWN: Mark("○", "down", Tone.BAD),
-    HealthWord.DEGRADED: Mark("◐", "degraded", Tone.WARN),
-    HealthWord.TOO_FEW: Mark("◌", "too few", Tone.MUTED),
-    HealthWord.UNKNOWN: Mark("?", "unknown", Tone.MUTED),
-    HealthWord.UP: Mark("●", "up", Tone.GOOD),
-    HealthWord.PAUSED: Mark("‖", "paused", Tone.MUTED),
+HEALTH: Mapping[HealthWord, StateLabel] = {
+    HealthWord.DOWN: StateLabel("○", "down", Tone.BAD),
+    HealthWord.DEGRADED: StateLabel("◐", "degraded", Tone.WARN),
+    HealthWord.TOO_FEW: StateLabel("◌", "too few", Tone.MUTED),
+    HealthWord.UNKNOWN: StateLabel("?", "unknown", Tone.MUTED),
+    HealthWord.UP: StateLabel("●", "up", Tone.GOOD),
+    HealthWord.PAUSED: StateLabel("‖", "paused", Tone.MUTED),
 }
 """An agent's health word, worst first."""
 HEALTH_ORDER: Mapping[HealthWord, int] = {word: at for at, word in enumerate(HEALTH)}
 
 STATE = Marks(
     {
-        "submitted": Mark("·", "submitted", Tone.MUTED),
-        "working": Mark("▶", "working", Tone.PRIMARY),
-        "input-required": Mark("?", "input-req", Tone.ACCENT),
-        "auth-required": Mark("!", "auth-req", Tone.ACCENT),
-        "completed": Mark("✓", "completed", Tone.GOOD),
-        "failed": Mark("✗", "failed", Tone.BAD),
-        "canceled": Mark("⊘", "canceled", Tone.MUTED),
-        "rejected": Mark("⊗", "rejected", Tone.BAD),
-        "undeliverable": Mark("⊗", "unsent", Tone.BAD),
-        "lost": Mark("✗", "lost", Tone.BAD),
-        "expired": Mark("◷", "expired", Tone.WARN),
-        "protocol_error": Mark("✗", "protocol", Tone.BAD),
-        "unknown": Mark("?", "unknown", Tone.WARN),
+        "submitted": StateLabel("·", "submitted", Tone.MUTED),
+        "working": StateLabel("▶", "working", Tone.PRIMARY),
+        "input-required": StateLabel("?", "input-req", Tone.ACCENT),
+        "auth-required": StateLabel("!", "auth-req", Tone.ACCENT),
+        "completed": StateLabel("✓", "completed", Tone.GOOD),
+        "failed": StateLabel("✗", "failed", Tone.BAD),
+        "canceled": StateLabel("⊘", "canceled", Tone.MUTED),
+        "rejected": StateLabel("⊗", "rejected", Tone.BAD),
+        "undeliverable": StateLabel("⊗", "unsent", Tone.BAD),
+        "lost": StateLabel("✗", "lost", Tone.BAD),
+        "expired": StateLabel("◷", "expired", Tone.WARN),
+        "protocol_error": StateLabel("✗", "protocol", Tone.BAD),
+        "unknown": StateLabel("?", "unknown", Tone.WARN),
     }
 )
 """Task states and outcome kinds by their word in an event."""
 
 RUN = Marks(
     {
-        "running": Mark("▶", "running", Tone.PRIMARY),
-        "success": Mark("✓", "success", Tone.GOOD),
-        "failure": Mark("✗", "failure", Tone.BAD),
-        "timeout": Mark("◷", "timeout", Tone.WARN),
-        "skipped": Mark("–", "skipped", Tone.WARN),
-        "missed": Mark("–", "missed", Tone.WARN),
+        "running": StateLabel("▶", "running", Tone.PRIMARY),
+        "success": StateLabel("✓", "success", Tone.GOOD),
+        "failure": StateLabel("✗", "failure", Tone.BAD),
+        "timeout": StateLabel("◷", "timeout", Tone.WARN),
+        "skipped": StateLabel("–", "skipped", Tone.WARN),
+        "missed": StateLabel("–", "missed", Tone.WARN),
     }
 )
 """The state of a ceremony's run."""
@@ -105,29 +105,29 @@ WANTS = Marks(
     {
         "input-required": STATE["input-required"],
         "auth-required": STATE["auth-required"],
-        "veto": Mark("!", "veto?", Tone.WARN),
+        "veto": StateLabel("!", "veto?", Tone.WARN),
     }
 )
 """The action that a person should take."""
 
 DECISION = Marks(
     {
-        "answer": Mark("✓", "answered", Tone.GOOD),
-        "reject": Mark("✗", "rejected", Tone.BAD),
-        "expired": Mark("◷", "expired", Tone.WARN),
-        "withdrawn": Mark("–", "withdrawn", Tone.MUTED),
-        "vetoed": Mark("✗", "vetoed", Tone.BAD),
-        "lapsed": Mark("–", "let go on", Tone.MUTED),
+        "answer": StateLabel("✓", "answered", Tone.GOOD),
+        "reject": StateLabel("✗", "rejected", Tone.BAD),
+        "expired": StateLabel("◷", "expired", Tone.WARN),
+        "withdrawn": StateLabel("–", "withdrawn", Tone.MUTED),
+        "vetoed": StateLabel("✗", "vetoed", Tone.BAD),
+        "lapsed": StateLabel("–", "let go on", Tone.MUTED),
     }
 )
 """The result of a question or of a veto window."""
 
 LEVEL = Marks(
     {
-        "debug": Mark("", "debug", Tone.MUTED),
-        "info": Mark("", "info", Tone.PLAIN),
-        "warn": Mark("", "warn", Tone.WARN),
-        "error": Mark("", "error", Tone.BAD),
+        "debug": StateLabel("", "debug", Tone.MUTED),
+        "info": StateLabel("", "info", Tone.PLAIN),
+        "warn": StateLabel("", "warn", Tone.WARN),
+        "error": StateLabel("", "error", Tone.BAD),
     }
 )
 

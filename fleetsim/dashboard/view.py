@@ -21,7 +21,7 @@ from fleetsim.caller.health import HealthWord
 from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH
-from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyRow
+from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyView
 from fleetsim.dashboard.view_fleet import AgentRow, FleetFold, span_for
 from fleetsim.dashboard.view_scenario import ScenarioFold, ScenarioView
 from fleetsim.dashboard.view_tasks import TaskDetail, TaskFold, TaskRow
@@ -128,7 +128,7 @@ class View:
     questions: tuple[QuestionRow, ...] = ()
     vetoes: tuple[QuestionRow, ...] = ()
     settled: tuple[QuestionRow, ...] = ()
-    ceremonies: tuple[CeremonyRow, ...] = ()
+    ceremonies: tuple[CeremonyView, ...] = ()
     notices: tuple[NoticeRow, ...] = ()
     events: tuple[Event, ...] = ()
     scenario: ScenarioView | None = None
@@ -140,7 +140,7 @@ class View:
     def question(self, question_id: str) -> QuestionRow | None:
         return next((row for row in (*self.questions, *self.vetoes) if row.question_id == question_id), None)
 
-    def ceremony(self, ceremony_id: str) -> CeremonyRow | None:
+    def ceremony(self, ceremony_id: str) -> CeremonyView | None:
         return next((row for row in self.ceremonies if row.ceremony_id == ceremony_id), None)
 
 

@@ -38,7 +38,7 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CeremonyRow:
+class CeremonyView:
     """A ceremony. ``runs`` has the newest first; ``error`` is the reason why its file is rejected, ``warnings`` names
     the targets that no agent serves.
     """
@@ -86,7 +86,7 @@ class CeremonyFold:
     def __init__(self) -> None:
         self._all: dict[str, _Ceremony] = {}
         self._errors: tuple[tuple[str, str], ...] = ()
-        self._rows: tuple[CeremonyRow, ...] | None = ()
+        self._rows: tuple[CeremonyView, ...] | None = ()
         self.loaded_at: datetime | None = None
         self.missed = self.skipped = 0
 
@@ -206,7 +206,7 @@ class CeremonyFold:
         if event.next_fire_at:
             ceremony.facts = {**ceremony.facts, "nextFireAt": event.next_fire_at}
 
-    def rows(self) -> tuple[CeremonyRow, ...]:
+    def rows(self) -> tuple[CeremonyView, ...]:
         """All ceremonies: by next slot, then the paused, then the rejected ones."""
         if self._rows is None:
             rows = [_row(key, ceremony) for key, ceremony in self._all.items()]
@@ -217,15 +217,15 @@ class CeremonyFold:
         return self._rows
 
 
-def _soonest_first(row: CeremonyRow) -> tuple[int, float, str]:
+def _soonest_first(row: CeremonyView) -> tuple[int, float, str]:
     group = 2 if row.error else 0 if row.enabled else 1
     return group, row.next_at.timestamp() if row.next_at else 1e18, row.ceremony_id
 
 
-def _row(key: str, ceremony: _Ceremony, name: str = "", path: str = "", error: str = "") -> CeremonyRow:
+def _row(key: str, ceremony: _Ceremony, name: str = "", path: str = "", error: str = "") -> CeremonyView:
     facts = ceremony.facts
     targets = read.names(facts, "targets")
-    return CeremonyRow(
+    return CeremonyView(
         ceremony_id=key,
         name=name or read.text(facts, "name"),
         schedule=read.text(facts, "schedule", 100) or read.text(facts, "at", 40),

@@ -43,7 +43,7 @@ class RunState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TroubleRow:
+class TroubleView:
     """A trouble: it goes on, or ended at ``ended_s``."""
 
     number: int
@@ -90,7 +90,7 @@ class ScenarioView:
     in_flight_cells: tuple[int, ...]
     width_s: float
     looks: Mapping[str, tuple[tuple[float, str], ...]]
-    troubles: tuple[TroubleRow, ...]
+    troubles: tuple[TroubleView, ...]
     expectations: tuple[ExpectationRow, ...]
     complaints: tuple[str, ...]
     verdict: RunJudged | None
@@ -239,10 +239,10 @@ class ScenarioFold:
         return self._figures
 
 
-def _troubles(run: Run) -> tuple[TroubleRow, ...]:
+def _troubles(run: Run) -> tuple[TroubleView, ...]:
     """The troubles that go on, then the ended ones; the newest first in both groups."""
     rows = [
-        TroubleRow(
+        TroubleView(
             number=number,
             fault=trouble.fault,
             agent=one_line(trouble.agent or "", 100),

@@ -21,8 +21,7 @@ from fleetsim.agent.agent import Agent, Engine
 from fleetsim.agent.endpoints import MAX_AGE_S, CardEndpoint, RpcEndpoint
 from fleetsim.agent.guard import API_KEY_HEADER, Authenticator, Headers, RequestGuard
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.operations import Interceptor
-from fleetsim.agent.operations import Principal as Caller
+from fleetsim.agent.operations import CallerContext, Interceptor
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.tasks import TaskKey
 from fleetsim.caller.cards import AgentView, CardBroker
@@ -197,7 +196,7 @@ class CallGuard(Interceptor):
         self._engine = engine
         self._hubs = hubs
 
-    async def before(self, call: Call, caller: Caller) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         if not isinstance(call, SendMessage):
             return call
         # The message keeps the metadata: only the message is on disk if the hub dies before the request is accepted.

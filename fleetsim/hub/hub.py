@@ -41,7 +41,7 @@ from fleetsim.caller.fleet_events import (
     HubStopping,
     StorageFailed,
 )
-from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, HealthWord, Verdict, window_start
+from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, HealthVerdict, HealthWord, window_start
 from fleetsim.caller.hitl import HitlMonitor
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
 from fleetsim.caller.receiver import CallbackReceiver
@@ -71,7 +71,7 @@ FORGET_EVERY_S = 60.0
 _NO_TASK = "fleetsim-credential-check"
 
 
-class Tracing(Protocol):
+class Tracer(Protocol):
     """Reports requests, runs, calls and webhooks as spans (implemented in ``hub.tracing``)."""
 
     def calling(self, record: RequestRecord, operation: Operation, /) -> AbstractContextManager[Mapping[str, str]]:
@@ -113,7 +113,7 @@ class Hub:
         ceremonies: Path | None = None,
         a2a_state: Path | None = None,
         client_factory: Callable[[AgentEntry], AgentClient] | None = None,
-        tracing: Tracing | None = None,
+        tracing: Tracer | None = None,
         ceremony_clock: Clock | None = None,
         look_every_s: float = LOOK_EVERY_S,
         settled: Sequence[Callable[[Outcome], None]] = (),
@@ -208,7 +208,7 @@ class Hub:
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
         self._notes = AgentNotes()
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, HealthVerdict] = {}
         self._warned = set(config.warnings)
         self._key_problems: frozenset[str] = frozenset()
         self._workers = Workers("hub")

@@ -16,7 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from fleetsim.api.bodies import AnswerBody, ChatBody, DecisionBody, DelegateBody, PublishBody, RequestBody, VetoBody
 from fleetsim.caller.config import AgentsFile
 from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, camel, event_classes
-from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Mark
+from fleetsim.caller.events import ENVELOPE, Event, Excerpt, JsonForm
 from fleetsim.ceremony.file import CeremonyFile
 from fleetsim.hub.endpoints import document
 from fleetsim.hub.keys import AgentKeysFile
@@ -105,7 +105,7 @@ def payload_model(kind: type[Event]) -> type[BaseModel]:
     """The payload of a class of events, as ``to_wire`` writes it."""
     keys: dict[str, Any] = {}
     for member in PAYLOAD_MEMBERS[kind]:
-        keys[member.key] = _HINTS.get(member.kind, member.kind), None if Mark.OMIT_NONE in member.marks else ...
+        keys[member.key] = _HINTS.get(member.kind, member.kind), None if JsonForm.OMIT_NONE in member.marks else ...
         if member.kind in {Excerpt, Excerpt | None}:
             keys |= {"truncated": (bool, None), "textChars": (int, None)}
     return create_model(kind.__name__, __doc__=kind.__doc__, **keys)

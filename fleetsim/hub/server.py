@@ -16,7 +16,7 @@ from fleetsim.caller.fleet_events import LoopStalled
 from fleetsim.caller.ledger import Ledger
 from fleetsim.client import AgentClient
 from fleetsim.hub.api import build_app
-from fleetsim.hub.hub import Hub, Tracing
+from fleetsim.hub.hub import Hub, Tracer
 from fleetsim.hub.keys import AgentKeys, HubKeys
 from fleetsim.hub.state import A2A_FILE, StateDir
 from fleetsim.model.errors import ConfigError
@@ -42,7 +42,7 @@ async def running_hub(
     allow_hosts: Iterable[str] = (),
     allow_remote: bool = False,
     client_factory: Callable[[AgentEntry], AgentClient] | None = None,
-    tracing: Tracing | None = None,
+    tracing: Tracer | None = None,
     ceremony_clock: Clock | None = None,
 ) -> AsyncIterator[Hub]:
     """Serve a hub at ``hub.url`` within this context; port 0 selects a free one. A bound ``listener`` replaces ``host``

@@ -25,7 +25,7 @@ from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 
 if TYPE_CHECKING:
-    from fleetsim.sim.report import Report
+    from fleetsim.sim.report import SimulationReport
 
 T = TypeVar("T")
 
@@ -153,7 +153,7 @@ class Fleet:
 
     def sim(
         self, scenario: str | Path, *, seed: int | None = None, check: bool = True, clock: str = "virtual"
-    ) -> Report:
+    ) -> SimulationReport:
         """Play a scenario, a fleet of its own that has nothing to do with the agents of this one, and report.
 
         ``scenario`` is a file, as seen from the test's, or the name of one that comes with fleetsim. Unless ``check``

@@ -119,7 +119,7 @@ class Breaker:
 # The connections of a server of ours. When a cap is reached, an idle one is closed.
 
 
-class Member(Protocol):
+class ClosableConnection(Protocol):
     """A connection."""
 
     def give_way(self) -> None:
@@ -138,10 +138,10 @@ class Connections:
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
         self.peers: Counter[str] = Counter()
-        self._silent: dict[Member, str] = {}
-        self._waiting: dict[Member, str] = {}
+        self._silent: dict[ClosableConnection, str] = {}
+        self._waiting: dict[ClosableConnection, str] = {}
 
-    def admit(self, who: Member, peer: str) -> bool:
+    def admit(self, who: ClosableConnection, peer: str) -> bool:
         """Add a connection, in place of an idle one if a cap is reached. Returns False if none is idle."""
         limits = self.limits
         if self.peers.total() >= limits.connections_max and not self.make_room():
@@ -152,18 +152,18 @@ class Connections:
         self._silent[who] = peer
         return True
 
-    def leave(self, who: Member, peer: str) -> None:
+    def leave(self, who: ClosableConnection, peer: str) -> None:
         self.asks(who)
         self.peers[peer] -= 1
         if self.peers[peer] <= 0:
             del self.peers[peer]
 
-    def waits(self, who: Member, peer: str) -> None:
+    def waits(self, who: ClosableConnection, peer: str) -> None:
         """Its last request is answered: it is idle from now."""
         if who not in self._silent:
             self._waiting.setdefault(who, peer)
 
-    def asks(self, who: Member) -> None:
+    def asks(self, who: ClosableConnection) -> None:
         """It has a request."""
         self._silent.pop(who, None)
         self._waiting.pop(who, None)

@@ -18,9 +18,9 @@ from msgspec import structs
 from fleetsim.agent import Agent, AgentLimits, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.agent import Engine
 from fleetsim.agent.guard import Authenticator
-from fleetsim.agent.operations import BEHAVIOURS, Interceptor, Principal
+from fleetsim.agent.operations import BEHAVIOURS, CallerContext, Interceptor
 from fleetsim.agent.skills import Skill, skill
-from fleetsim.agent.tasks import Transition
+from fleetsim.agent.tasks import TaskMove
 from fleetsim.caller.fleet import AuthEntry
 from fleetsim.client.http import API_KEY_HEADER
 from fleetsim.model.call import Call, SendMessage
@@ -117,7 +117,7 @@ class KeyAuthenticator(Authenticator):
 class WaitInterceptor(Interceptor):
     """Replies with the result of a request, up to ``wait_s_max``, even if the caller asked for an early reply."""
 
-    async def before(self, call: Call, caller: Principal) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         return structs.replace(call, wait=True) if isinstance(call, SendMessage) else call
 
 
@@ -126,7 +126,7 @@ def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, ur
     room = asyncio.Semaphore(scripted.at_once) if scripted.at_once else None
     tasks: dict[str, AgentTask] = {}
 
-    def moved(transition: Transition) -> None:
+    def moved(transition: TaskMove) -> None:
         if transition.state not in TERMINAL or (task := tasks.pop(transition.record.task.task_id, None)) is None:
             return  # still open, or it ended before its skill began
         task.ended, task.ended_s = transition.state.value, round(witness.now, 6)

@@ -34,7 +34,7 @@ class LineWriter(Protocol):
         ...
 
 
-class CallObserver:
+class CallRecorder:
     """Writes a line for each request when it is over, except for requests of cards.
 
     ``places`` names the agent at each origin, or the hub. Each message is searched for ``keys``. ``reached`` has each

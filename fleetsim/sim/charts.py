@@ -211,7 +211,7 @@ def strips(axis: Axis, rows: Mapping[str, Sequence[Period]], label: str, look: s
     yield from chart(axis, height, label, drawn(), marked=not look)
 
 
-def dots(axis: Axis, rows: Mapping[str, Sequence[Mark]], label: str) -> Iterator[str]:
+def dots(axis: Axis, rows: Mapping[str, Sequence[FireMark]], label: str) -> Iterator[str]:
     """A row for each name with a dot for each happening."""
     shown = dict(list(rows.items())[:ROWS_MAX])
     height = ROW * len(shown) + 4.0
@@ -252,7 +252,7 @@ class Period(NamedTuple):
     what: str
 
 
-class Mark(NamedTuple):
+class FireMark(NamedTuple):
     """A moment of a ceremony: ``what`` is ``success``, another end of its run, ``missed``, ``skipped`` or ``late``."""
 
     at_s: float
@@ -285,7 +285,7 @@ class Timeline:
     latency: dict[str, list[LatencyPoint]] = field(default_factory=dict)
     health: dict[str, list[Period]] = field(default_factory=lambda: defaultdict(list))
     troubles: dict[str, list[Period]] = field(default_factory=lambda: defaultdict(list))
-    ceremonies: dict[str, list[Mark]] = field(default_factory=lambda: defaultdict(list))
+    ceremonies: dict[str, list[FireMark]] = field(default_factory=lambda: defaultdict(list))
 
 
 _MARKED: Mapping[type[Event], str] = {CeremonyMissed: "missed", CeremonySkipped: "skipped", CeremonyLate: "late"}
@@ -322,9 +322,9 @@ def timeline_of(run: Run) -> Timeline:
         until = [at for at, _ in looks[1:]] + [line.ends_s]
         line.health[agent] = [Period(at, ends_s, word) for (at, word), ends_s in zip(looks, until, strict=True)]
     for slot in run.ceremonies.values():
-        line.ceremonies[slot.event.ceremony_id].append(Mark(slot.at_s, slot.status))
+        line.ceremonies[slot.event.ceremony_id].append(FireMark(slot.at_s, slot.status))
     for at, event in run.unfired:
-        line.ceremonies[event.ceremony_id].append(Mark(at, _MARKED[type(event)]))
+        line.ceremonies[event.ceremony_id].append(FireMark(at, _MARKED[type(event)]))
     for agent, parts in took.items():
         line.latency[agent] = [
             LatencyPoint((part + 0.5) * line.width_s, percentile(sorted(all_of), 0.5), percentile(sorted(all_of), 0.95))

@@ -55,7 +55,7 @@ STALL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class InvariantResult:
     """The result of one invariant: how many cases there were, and which break it."""
 
     invariant: Invariant
@@ -63,13 +63,13 @@ class Verdict:
     violations: tuple[Violation, ...]
 
 
-def verdicts(run: Run) -> tuple[Verdict, ...]:
+def verdicts(run: Run) -> tuple[InvariantResult, ...]:
     """Checks every invariant."""
     results = []
     for rule in INVARIANTS:
         cases = list(rule.check(run))
         wrong = tuple(replace(case, invariant=rule.number) for case in cases if case is not None)
-        results.append(Verdict(invariant=rule, cases=len(cases), violations=wrong))
+        results.append(InvariantResult(invariant=rule, cases=len(cases), violations=wrong))
     return tuple(results)
 
 

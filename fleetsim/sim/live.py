@@ -38,7 +38,7 @@ from fleetsim.sim.agents import simulated_agent
 from fleetsim.sim.clocks import VIRTUAL, ClockRate, PacedClock, RunClock
 from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.recording import lines_of
-from fleetsim.sim.report import Report, report_of
+from fleetsim.sim.report import SimulationReport, report_of
 from fleetsim.sim.run import WANTED
 from fleetsim.sim.scenario import Scenario
 from fleetsim.sim.scenario_run import ScenarioRun, background_failures
@@ -361,7 +361,7 @@ def played(
     command: str = "",
     twice: bool = False,
     progress: Callable[[float, int], None] = lambda at_s, lines: None,
-) -> Report:
+) -> SimulationReport:
     """Play it, keep the recording in the file ``record``, report, and keep the verdict there too.
 
     At a ``rate`` that is not virtual, the hub is on real sockets, and what is under way at the end of the traffic has

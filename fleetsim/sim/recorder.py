@@ -27,7 +27,7 @@ from fleetsim.sim.agents import MARK_BYTES, AgentTask
 from fleetsim.sim.ceremonies import due_in, problems_of
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.recording import FORMAT
-from fleetsim.sim.report import Report
+from fleetsim.sim.report import SimulationReport
 from fleetsim.sim.scenario import Scenario
 
 LINES_PER_LOOK = 250
@@ -139,7 +139,7 @@ class Recorder:
         more = {name: value for name, value in (("command", command), ("again", again)) if value}
         self.write(self._last_s, "played", **played, **more)
 
-    def verdict(self, report: Report) -> None:
+    def verdict(self, report: SimulationReport) -> None:
         """Writes the verdict as the last line, for the dashboard."""
         wrong = [(v.invariant, one) for v in report.verdicts for one in v.violations]
         self.write(

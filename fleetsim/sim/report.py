@@ -15,7 +15,7 @@ from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
 from fleetsim.sim.clocks import VIRTUAL, ClockRate
 from fleetsim.sim.figures import SHARES, Expectation, Percentiles
-from fleetsim.sim.invariants import INVARIANTS, Verdict, verdicts
+from fleetsim.sim.invariants import INVARIANTS, InvariantResult, verdicts
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.recording import RecordingLine
 from fleetsim.sim.run import RUNNING, RequestRun, Run
@@ -90,7 +90,7 @@ class CeremonyTotals(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SimulationReport:
     """The report of a run.
 
     Of runs in real time: ``began`` is the start by the machine's clock, ``stopped_s`` the second at which a person
@@ -110,7 +110,7 @@ class Report:
     figures: Mapping[str, Mapping[str, float | None]]
     agents: tuple[str, ...]
     expectations: tuple[tuple[Expectation, float | None, bool], ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[InvariantResult, ...]
     troubles: tuple[TroubleRow, ...]
     endings: tuple[RequestEnding, ...]
     wall_s: float = 0.0
@@ -185,7 +185,7 @@ class Report:
         }
 
 
-def report_of(lines: Iterable[RecordingLine]) -> Report:
+def report_of(lines: Iterable[RecordingLine]) -> SimulationReport:
     """Reports on a recording: checks the invariants, and the expectations of its scenario."""
     run = Run.of(lines)
     start = run.started
@@ -200,7 +200,7 @@ def report_of(lines: Iterable[RecordingLine]) -> Report:
     expect = [Expectation.read(text) for text in start.expect]
     figures = run.counters.all()
     due = next(iter(run.all(SlotsCounted)), None)
-    return Report(
+    return SimulationReport(
         run=run,
         scenario=start.scenario,
         source=played.source,

@@ -15,9 +15,9 @@ from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.sim import charts
 from fleetsim.sim.charts import Timeline, timeline_of
 from fleetsim.sim.figures import FLEET, METRICS, SHARES, Expectation, Unit, shown
-from fleetsim.sim.invariants import Verdict
+from fleetsim.sim.invariants import InvariantResult
 from fleetsim.sim.quantities import in_words
-from fleetsim.sim.report import LoadMetrics, Report, RequestEnding, Result
+from fleetsim.sim.report import LoadMetrics, RequestEnding, Result, SimulationReport
 
 AGENTS_MAX = 40
 _STYLE = (
@@ -38,12 +38,12 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8881;padding:.75rem;
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
-def as_json(report: Report) -> str:
+def as_json(report: SimulationReport) -> str:
     """One JSON document of the schema ``fleetsim-sim/1``, with nothing in it that a terminal would obey."""
     return escape(json.dumps(report.as_json(), ensure_ascii=False, indent=2)) + "\n"
 
 
-def junit(report: Report) -> str:
+def junit(report: SimulationReport) -> str:
     """One test case for each expectation, and one for each rule that must always hold.
 
     A failure has the violations or ends, with moment, agent and request, and the command that plays the run again. A
@@ -89,16 +89,16 @@ def junit(report: Report) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _again(report: Report) -> str:
+def _again(report: SimulationReport) -> str:
     return f"play it again: {report.again}" if report.again else ""
 
 
-def html(report: Report) -> str:
+def html(report: SimulationReport) -> str:
     """The report as one page that stands for itself: no script, no file beside it, nothing fetched."""
     return "\n".join(_page(report, timeline_of(report.run))) + "\n"
 
 
-def _page(report: Report, timeline: Timeline) -> Iterator[str]:
+def _page(report: SimulationReport, timeline: Timeline) -> Iterator[str]:
     title = html_text(f"fleetsim sim: {report.scenario}, seed {report.seed}")
     policy = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
     yield "<!doctype html>"
@@ -122,7 +122,7 @@ def _page(report: Report, timeline: Timeline) -> Iterator[str]:
     yield "</main></body></html>"
 
 
-def _expectations(report: Report) -> Iterator[str]:
+def _expectations(report: SimulationReport) -> Iterator[str]:
     if not report.expectations:
         return
     yield "<h2>Expected</h2>"
@@ -142,7 +142,7 @@ def _told(lines: Iterable[str]) -> str:
     return f"<pre>{html_text(text)}</pre>" if text else ""
 
 
-def _rules(report: Report) -> Iterator[str]:
+def _rules(report: SimulationReport) -> Iterator[str]:
     broken = [verdict for verdict in report.verdicts if verdict.violations]
     for verdict in broken:
         times = f"{len(verdict.violations)} of {verdict.cases:,} cases"
@@ -210,7 +210,7 @@ def _figures(title: str, table: list[list[str]]) -> Iterator[str]:
     yield "</table></div>"
 
 
-def _about(report: Report, timeline: Timeline) -> Iterator[str]:
+def _about(report: SimulationReport, timeline: Timeline) -> Iterator[str]:
     facts = [
         ("Began", f"{report.began or timeline.start:%Y-%m-%d %H:%M %Z}, lasted {in_words(report.duration_s)}"),
         ("Played in", in_words(report.wall_s) if report.wall_s else ""),
@@ -222,7 +222,7 @@ def _about(report: Report, timeline: Timeline) -> Iterator[str]:
     yield "</dl>"
 
 
-FORMATS: Mapping[str, Callable[[Report], str]] = {"json": as_json, "junit": junit, "html": html}
+FORMATS: Mapping[str, Callable[[SimulationReport], str]] = {"json": as_json, "junit": junit, "html": html}
 """A writer for each format of ``--report``."""
 
 
@@ -244,7 +244,7 @@ def moment(start: datetime, at_s: float) -> str:
     return f"{at:%H:%M:%S}" if at.date() == start.date() else f"{at:%a %d %b %H:%M:%S}"
 
 
-def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
+def render(report: SimulationReport, *, verbose: bool = False) -> Iterator[str]:
     """The lines: verdict, violations, figures, and the command that plays the run again."""
     fleet = report.figures.get(FLEET, {})
     played = ""
@@ -284,7 +284,7 @@ def render(report: Report, *, verbose: bool = False) -> Iterator[str]:
         yield f"play it again: {report.again}"
 
 
-def _expectation_lines(report: Report) -> Iterator[str]:
+def _expectation_lines(report: SimulationReport) -> Iterator[str]:
     for expectation, figure, holds in report.expectations:
         mark = "holds " if holds else "BROKEN"
         yield f"  {mark} {expectation.text}   (it is {shown(expectation.unit, figure)})"
@@ -292,7 +292,7 @@ def _expectation_lines(report: Report) -> Iterator[str]:
             yield from (f"         {line}" for line in endings_about(report, expectation))
 
 
-def endings_about(report: Report, expectation: Expectation) -> Iterator[str]:
+def endings_about(report: SimulationReport, expectation: Expectation) -> Iterator[str]:
     """The ends that a broken expectation is about, with the trouble they met.
 
     Of a count or a share the failures, grouped by agent and kind; of a time the slowest; of a cost the dearest.
@@ -320,7 +320,10 @@ def _agent_ms(outcome: Outcome) -> int:
 
 
 def _most(
-    report: Report, endings: list[RequestEnding], amount: Callable[[Outcome], float], words: Callable[[float], str]
+    report: SimulationReport,
+    endings: list[RequestEnding],
+    amount: Callable[[Outcome], float],
+    words: Callable[[float], str],
 ) -> Iterator[str]:
     for ending in nlargest(SLOWEST_MAX, endings, key=lambda ending: amount(ending.outcome)):
         if most := amount(ending.outcome):
@@ -329,7 +332,7 @@ def _most(
             yield f"  {outcome.skill} {outcome.correlation_id}: {outcome.kind}"
 
 
-def _grouped(report: Report, endings: list[RequestEnding]) -> Iterator[str]:
+def _grouped(report: SimulationReport, endings: list[RequestEnding]) -> Iterator[str]:
     groups: dict[tuple[str, str], list[RequestEnding]] = {}
     for ending in endings:
         groups.setdefault((ending.outcome.agent, ending.outcome.kind), []).append(ending)
@@ -340,12 +343,12 @@ def _grouped(report: Report, endings: list[RequestEnding]) -> Iterator[str]:
         yield f"  {outcome.skill} {outcome.correlation_id}: {one_line(outcome.reason, 90)}"
 
 
-def _amid(report: Report, ending: RequestEnding) -> str:
+def _amid(report: SimulationReport, ending: RequestEnding) -> str:
     troubles = report.run.troubles_met(ending.request)
     return f" amid {', '.join(troubles)}" if troubles else ""
 
 
-def _invariants(report: Report, verbose: bool) -> Iterator[str]:
+def _invariants(report: SimulationReport, verbose: bool) -> Iterator[str]:
     good = [v for v in report.verdicts if not v.violations and v.cases]
     idle = [v.invariant.number for v in report.verdicts if not v.cases]
     cases = sum(v.cases for v in good)
@@ -367,14 +370,14 @@ def _invariants(report: Report, verbose: bool) -> Iterator[str]:
             yield from (f"         {line}" for line in violations(report.start, v))
 
 
-def violations(start: datetime, verdict: Verdict) -> Iterator[str]:
+def violations(start: datetime, verdict: InvariantResult) -> Iterator[str]:
     """The first violations, each with moment, agent and request."""
     for wrong in verdict.violations[:SHOWN_MAX]:
         who = " ".join(part for part in (wrong.agent, wrong.correlation_id) if part)
         yield f"{moment(start, wrong.at_s)} {who}: {one_line(wrong.said, 120)}"
 
 
-def figure_rows(report: Report) -> list[list[str]]:
+def figure_rows(report: SimulationReport) -> list[list[str]]:
     """The figures of the fleet and each agent as a table: a row of heads, then a row for each."""
     rows = [["", *_HEADS]]
     for name in (FLEET, *report.agents):
@@ -383,7 +386,7 @@ def figure_rows(report: Report) -> list[list[str]]:
     return rows
 
 
-def ceremony_rows(report: Report) -> list[list[str]]:
+def ceremony_rows(report: SimulationReport) -> list[list[str]]:
     """The slots of each ceremony as a table: a row of heads, then a row for each."""
     rows = [["", "DUE", "FIRED", "LATE", "MISSED", "SKIPPED", "SUCCESS", "FAILURE", "TIMEOUT", "RUNNING"]]
     for totals in report.ceremonies:
@@ -393,7 +396,7 @@ def ceremony_rows(report: Report) -> list[list[str]]:
     return rows
 
 
-def _ceremonies(report: Report) -> Iterator[str]:
+def _ceremonies(report: SimulationReport) -> Iterator[str]:
     if report.ceremonies:
         yield ""
         yield "ceremonies:"
@@ -421,7 +424,7 @@ def load_lines(load: LoadMetrics) -> Iterator[str]:
         yield "The load was not what was asked for: ask for less, or play parts of the scenario on several machines."
 
 
-def _load(report: Report) -> Iterator[str]:
+def _load(report: SimulationReport) -> Iterator[str]:
     if report.unsettled:
         yield ""
         yield f"{report.unsettled} requests were still under way at the end, and were canceled (--settle)"

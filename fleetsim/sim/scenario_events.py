@@ -206,7 +206,7 @@ class LoopBlocked(RunEvent, frozen=True, kw_only=True):
     stalled: Amount
 
 
-class AgentHealth(Struct, frozen=True, kw_only=True):
+class AgentHealthSample(Struct, frozen=True, kw_only=True):
     """One agent in ``HealthLooked``: the hub's word, and its outcomes of the last day."""
 
     health: str
@@ -219,7 +219,7 @@ class HealthLooked(RunEvent, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "scenario.health"
     level: Level = Level.DEBUG
     now: Moment
-    agents: Mapping[str, AgentHealth]
+    agents: Mapping[str, AgentHealthSample]
 
     def __post_init__(self) -> None:
         check_moment(self.now)

@@ -35,7 +35,7 @@ from fleetsim.model.text import one_line
 from fleetsim.runtime.files import LOOK_EVERY_S
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.agents import AgentTask, Engine, FleetKeys, simulated_agent, tasks_in_memory
-from fleetsim.sim.calls import CallObserver, SpoofedWebhookSender
+from fleetsim.sim.calls import CallRecorder, SpoofedWebhookSender
 from fleetsim.sim.ceremonies import CeremonyEditor
 from fleetsim.sim.clocks import ClockRate, RunClock
 from fleetsim.sim.recorder import Recorder, digest_of
@@ -94,7 +94,7 @@ class Simulation(ScenarioRun):
         self.network.seen = deque(maxlen=0)  # the observer sees each request when it is over
         places = {origin_of(name): name for name, _ in scenario.agents} | {HUB: "hub"}
         self.keys = FleetKeys((name for name, _ in scenario.agents), Random(f"{scenario.seed}/keys"))
-        self.calls = CallObserver(self.record, places, self.keys)
+        self.calls = CallRecorder(self.record, places, self.keys)
         self.network.witnesses.append(self.calls)
         self.forger = SpoofedWebhookSender(self.network, self.record)
         files = MemoryFiles({str(FOLDER / "README.md"): "about"})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fleetsim.model.errors import ConnectionLost, Unreachable
 from fleetsim.testbed.asgi import AsgiCall
-from fleetsim.testbed.faults import FOREVER, Again, Break, Data, End, Fault, Moment, Response, Start, Wait
+from fleetsim.testbed.faults import FOREVER, Again, Break, Data, End, Fault, FaultInput, Response, Start, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ async def pause(seconds: float) -> None:
 class FaultPipeline:
     """The faults of one request, each with its moment, in the order they were put up."""
 
-    def __init__(self, faults: Iterable[tuple[Fault, Moment]], *, where: str) -> None:
+    def __init__(self, faults: Iterable[tuple[Fault, FaultInput]], *, where: str) -> None:
         self._faults = tuple(faults)
         self._where = where
 

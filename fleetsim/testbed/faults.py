@@ -2,7 +2,7 @@
 four moments it is touched (connecting, the request's body, the response's start, each chunk of its body).
 
 ``network`` and ``proxy`` carry the decisions out. A fault keeps no state: what it has let pass so far is in
-the ``Moment``. The idea of one small class per kind of trouble is Toxiproxy's.
+the ``FaultInput``. The idea of one small class per kind of trouble is Toxiproxy's.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ OnChunk: TypeAlias = Iterable[Wait | Break | Data | End]
 
 
 @dataclass(slots=True)
-class Moment:
+class FaultInput:
     """The input of a fault: the request, a stream of chance, and the body bytes that it has let pass."""
 
     request: Request
@@ -94,19 +94,19 @@ class Moment:
 class Fault:
     """No fault at all; the kinds below override the one moment they are about."""
 
-    def on_connect(self, moment: Moment) -> OnConnect:
+    def on_connect(self, moment: FaultInput) -> OnConnect:
         """Before anything is sent. ``Break`` means refused."""
         return ()
 
-    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+    def on_request(self, moment: FaultInput, body: bytes) -> OnRequest:
         """The request's body on its way to the application."""
         return (Data(body),)
 
-    def on_start(self, moment: Moment, start: Start) -> OnStart:
+    def on_start(self, moment: FaultInput, start: Start) -> OnStart:
         """Status and headers on their way back."""
         return (start,)
 
-    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+    def on_chunk(self, moment: FaultInput, chunk: bytes) -> OnChunk:
         """A chunk of the response's body."""
         return (Data(chunk),)
 
@@ -118,7 +118,7 @@ class Fault:
 class Refuse(Fault):
     """Nobody listens."""
 
-    def on_connect(self, moment: Moment) -> OnConnect:
+    def on_connect(self, moment: FaultInput) -> OnConnect:
         return (Break("connection refused"),)
 
 
@@ -130,13 +130,13 @@ class Stall(Fault):
     after_bytes: int = 0
     seconds: float = FOREVER
 
-    def on_connect(self, moment: Moment) -> OnConnect:
+    def on_connect(self, moment: FaultInput) -> OnConnect:
         return (Wait(self.seconds),) if self.at == "connect" else ()
 
-    def on_start(self, moment: Moment, start: Start) -> OnStart:
+    def on_start(self, moment: FaultInput, start: Start) -> OnStart:
         return (Wait(self.seconds), start) if self.at == "response" else (start,)
 
-    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+    def on_chunk(self, moment: FaultInput, chunk: bytes) -> OnChunk:
         here = self.after_bytes - moment.passed_bytes
         if self.at != "body" or not 0 <= here < len(chunk):
             return (Data(chunk),)
@@ -150,13 +150,13 @@ class Latency(Fault):
     low_s: float
     high_s: float
 
-    def on_connect(self, moment: Moment) -> OnConnect:
+    def on_connect(self, moment: FaultInput) -> OnConnect:
         return (Wait(moment.rng.uniform(self.low_s, self.high_s)),)
 
-    def on_start(self, moment: Moment, start: Start) -> OnStart:
+    def on_start(self, moment: FaultInput, start: Start) -> OnStart:
         return (Wait(moment.rng.uniform(self.low_s, self.high_s), overlapping=True), start)
 
-    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+    def on_chunk(self, moment: FaultInput, chunk: bytes) -> OnChunk:
         return (Wait(moment.rng.uniform(self.low_s, self.high_s), overlapping=True), Data(chunk))
 
 
@@ -167,7 +167,7 @@ class Latency(Fault):
 class LoseRequest(Fault):
     """The request leaves and never arrives; the connection breaks."""
 
-    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+    def on_request(self, moment: FaultInput, body: bytes) -> OnRequest:
         return (Break("connection reset before the request arrived"),)
 
 
@@ -178,7 +178,7 @@ class Late(Fault):
     low_s: float
     high_s: float
 
-    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+    def on_request(self, moment: FaultInput, body: bytes) -> OnRequest:
         return (Wait(moment.rng.uniform(self.low_s, self.high_s)), Data(body))
 
 
@@ -189,7 +189,7 @@ class Duplicate(Fault):
     copies: int = 1
     after_s: float = 0.0
 
-    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+    def on_request(self, moment: FaultInput, body: bytes) -> OnRequest:
         return (Data(body), *(Again(self.after_s * (number + 1)) for number in range(self.copies)))
 
 
@@ -199,7 +199,7 @@ class EditRequest(Fault):
 
     edit: Callable[[bytes], bytes]
 
-    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+    def on_request(self, moment: FaultInput, body: bytes) -> OnRequest:
         return (Data(self.edit(body)),)
 
 
@@ -214,7 +214,7 @@ class Status(Fault):
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "text/plain"})
 
-    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+    def on_request(self, moment: FaultInput, body: bytes) -> OnRequest:
         return (Response(Start(self.status, dict(self.headers)), self.body),)
 
 
@@ -233,7 +233,7 @@ def html_error(status: int = 502) -> Status:
 class LoseReply(Fault):
     """The application did it; the reply is lost."""
 
-    def on_start(self, moment: Moment, start: Start) -> OnStart:
+    def on_start(self, moment: FaultInput, start: Start) -> OnStart:
         return (Break("connection reset before the reply"),)
 
 
@@ -243,7 +243,7 @@ class SlowStart(Fault):
 
     seconds: float
 
-    def on_start(self, moment: Moment, start: Start) -> OnStart:
+    def on_start(self, moment: FaultInput, start: Start) -> OnStart:
         return (Wait(self.seconds), start)
 
 
@@ -254,7 +254,7 @@ class EditStart(Fault):
     status: int | None = None
     headers: Mapping[str, str | None] = field(default_factory=dict)
 
-    def on_start(self, moment: Moment, start: Start) -> OnStart:
+    def on_start(self, moment: FaultInput, start: Start) -> OnStart:
         headers = {**start.headers, **self.headers}
         headers_left = {name: value for name, value in headers.items() if value is not None}
         return (Start(start.status if self.status is None else self.status, headers_left),)
@@ -271,7 +271,7 @@ class DropAfter(Fault):
 
     bytes_passed: int = 0
 
-    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+    def on_chunk(self, moment: FaultInput, chunk: bytes) -> OnChunk:
         left = self.bytes_passed - moment.passed_bytes
         return (Data(chunk),) if len(chunk) < left else (Data(chunk[:left]), Break("connection reset by peer"))
 
@@ -282,10 +282,10 @@ class CutAfter(Fault):
 
     bytes_passed: int
 
-    def on_start(self, moment: Moment, start: Start) -> OnStart:
+    def on_start(self, moment: FaultInput, start: Start) -> OnStart:
         return (_without_length(start),)
 
-    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+    def on_chunk(self, moment: FaultInput, chunk: bytes) -> OnChunk:
         left = self.bytes_passed - moment.passed_bytes
         return (Data(chunk),) if len(chunk) < left else (Data(chunk[:left]), End())
 
@@ -297,7 +297,7 @@ class Drip(Fault):
     size: int = 1
     every_s: float = 0.2
 
-    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+    def on_chunk(self, moment: FaultInput, chunk: bytes) -> OnChunk:
         for begin in range(0, len(chunk), self.size):
             yield Wait(self.every_s)
             yield Data(chunk[begin : begin + self.size])
@@ -309,10 +309,10 @@ class EditChunk(Fault):
 
     edit: Callable[[bytes], bytes]
 
-    def on_start(self, moment: Moment, start: Start) -> OnStart:
+    def on_start(self, moment: FaultInput, start: Start) -> OnStart:
         return (_without_length(start),)
 
-    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+    def on_chunk(self, moment: FaultInput, chunk: bytes) -> OnChunk:
         return (Data(self.edit(chunk)),)
 
 
@@ -418,7 +418,7 @@ class ActiveFaults:
             weather.lift()
         self._weather.clear()
 
-    def over(self, request: Request, source: str) -> list[tuple[Fault, Moment]]:
+    def over(self, request: Request, source: str) -> list[tuple[Fault, FaultInput]]:
         """The faults this request meets, each with its own moment; their hits are counted."""
         chosen = []
         for weather in self._weather:
@@ -426,5 +426,5 @@ class ActiveFaults:
                 continue
             if weather.probability >= 1 or self._rng.random() < weather.probability:
                 weather.hits += 1
-                chosen.append((weather.fault, Moment(request, self._rng)))
+                chosen.append((weather.fault, FaultInput(request, self._rng)))
         return chosen

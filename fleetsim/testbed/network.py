@@ -23,7 +23,7 @@ from fleetsim.runtime.exchange import Origin, origin_of, read_whole, where_of
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.asgi import App, Mount, Scope
-from fleetsim.testbed.faults import ActiveFaults, Fault, Match, Moment, Start, Weather
+from fleetsim.testbed.faults import ActiveFaults, Fault, FaultInput, Match, Start, Weather
 from fleetsim.testbed.simulated_exchange import SeenRequest, SimulatedExchange, http_scope
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class MemoryNetwork:
         same_door = (at.scheme, at.port) == (origin.scheme, origin.port)
         return same_door and bool(set(self._known(at.host)) & set(addresses))
 
-    def over(self, request: Request, source: str) -> list[tuple[Fault, Moment]]:
+    def over(self, request: Request, source: str) -> list[tuple[Fault, FaultInput]]:
         return self._active_faults.over(request, source)
 
     def _scope(self, request: Request, source: str, mount: Mount) -> Scope:

@@ -19,7 +19,7 @@ from fleetsim.runtime.ports import Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.asgi import AsgiCall, Mount, Scope
 from fleetsim.testbed.fault_pipeline import FaultedChunks, FaultPipeline, FaultResult, pause
-from fleetsim.testbed.faults import Again, Fault, Moment, Start, rpc_method
+from fleetsim.testbed.faults import Again, Fault, FaultInput, Start, rpc_method
 
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
@@ -56,7 +56,7 @@ class NetworkPort(Protocol):
         """Who listens there."""
         ...
 
-    def over(self, request: Request, source: str) -> list[tuple[Fault, Moment]]: ...
+    def over(self, request: Request, source: str) -> list[tuple[Fault, FaultInput]]: ...
 
 
 @lru_cache(1_024)

@@ -12,8 +12,8 @@ import pytest
 
 from fleetsim.agent.agent import Agent
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.notify import Notifier
-from fleetsim.agent.operations import BEHAVIOURS, Operations, Principal
+from fleetsim.agent.notify import PushSender
+from fleetsim.agent.operations import BEHAVIOURS, CallerContext, Operations
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Service
 from fleetsim.agent.skills import Skill, SkillContext, skill
@@ -34,7 +34,7 @@ from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 
-V1, V03, V01 = (Principal(owner=ANYONE, behaviour=BEHAVIOURS[name]) for name in ("1.0", "0.3", "0.1"))
+V1, V03, V01 = (CallerContext(owner=ANYONE, behaviour=BEHAVIOURS[name]) for name in ("1.0", "0.3", "0.1"))
 HOOK = PushConfig(url="http://hook:8080/x")
 
 
@@ -63,17 +63,17 @@ class Bench:
     runner: Runner
     operations: Operations
 
-    async def send(self, text: str = "x", caller: Principal = V03, *, skill: str = "wait", **options: Any) -> Task:
+    async def send(self, text: str = "x", caller: CallerContext = V03, *, skill: str = "wait", **options: Any) -> Task:
         metadata = options.pop("metadata", {"skillHint": skill} if skill else {})
         call = SendMessage(message=said(text, **options.pop("message", {})), metadata=metadata, **options)
         reply = await self.operations.call(call, caller)
         assert isinstance(reply, Task)
         return reply
 
-    async def call(self, call: Any, caller: Principal = V03) -> Any:
+    async def call(self, call: Any, caller: CallerContext = V03) -> Any:
         return await self.operations.call(call, caller)
 
-    async def refused(self, call: Any, kind: type[RpcError], caller: Principal = V03) -> str:
+    async def refused(self, call: Any, kind: type[RpcError], caller: CallerContext = V03) -> str:
         with pytest.raises(kind) as raised:
             await self.operations.call(call, caller)
         assert type(raised.value) is kind
@@ -122,7 +122,7 @@ async def bench() -> AsyncIterator[Benches]:
                 settings,
                 store=store,
                 runner=runner,
-                notifier=Notifier(
+                notifier=PushSender(
                     store=store,
                     sender=sender,
                     workers=workers,

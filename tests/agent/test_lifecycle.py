@@ -10,7 +10,7 @@ import pytest
 from fleetsim.agent import SkillContext, SkillFailed, skill
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.operations import Interceptor, Principal, Reply
+from fleetsim.agent.operations import CallerContext, Interceptor, Reply
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.store import Store
 from fleetsim.agent.streams import StreamSlots
@@ -255,7 +255,7 @@ async def test_who_left_is_waited_for_no_longer(start_agent: StartAgent, configu
     loop, over_s = asyncio.get_running_loop(), list[float]()
 
     class Timed(Interceptor):
-        async def call(self, call: Call, caller: Principal) -> Reply:
+        async def call(self, call: Call, caller: CallerContext) -> Reply:
             try:
                 return await super().call(call, caller)
             finally:

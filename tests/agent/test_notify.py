@@ -10,7 +10,7 @@ import pytest
 
 from fleetsim.agent import SkillContext, skill
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.operations import BEHAVIOURS, Principal
+from fleetsim.agent.operations import BEHAVIOURS, CallerContext
 from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.call import CancelTask, PushConfig, SendMessage
 from fleetsim.model.task import Message, Role, Task, TextPart
@@ -58,7 +58,7 @@ async def test_questions_and_cancel_are_told(env: Env) -> None:
 
 async def test_a_cancel_before_the_skills_first_step_is_told_once(env: Env) -> None:
     """U24: the notice belongs to the move; a worker cancelled this early never runs a handler of its own."""
-    caller = Principal(owner=ANYONE, behaviour=BEHAVIOURS["0.3"])
+    caller = CallerContext(owner=ANYONE, behaviour=BEHAVIOURS["0.3"])
     message = Message(message_id="1", role=Role.USER, parts=(TextPart(text="60"),))
     push = PushConfig(url=f"{HOOK}/x")
     task = await env.engine.operations.call(SendMessage(message=message, push=push), caller)

@@ -12,7 +12,7 @@ from fleetsim.agent import AgentLimits
 from fleetsim.agent.agent import Engine, build_app
 from fleetsim.agent.guard import error_response
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.operations import Interceptor, Principal
+from fleetsim.agent.operations import CallerContext, Interceptor
 from fleetsim.model.call import Call
 from fleetsim.model.errors import InvalidParams, RpcError
 from tests.agent.environment import Env, StartAgent, sent, sent_v1
@@ -381,7 +381,7 @@ async def test_headers_are_taken_up_to_their_bound(start_agent: StartAgent, more
 
 async def test_what_nobody_foresaw_is_an_internal_error_in_every_way_of_asking(start_agent: StartAgent) -> None:
     class Broken(Interceptor):
-        async def before(self, call: Call, caller: Principal) -> Call:
+        async def before(self, call: Call, caller: CallerContext) -> Call:
             raise ZeroDivisionError("secret")
 
     env = await start_agent(interceptors=[Broken])

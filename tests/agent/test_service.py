@@ -9,7 +9,7 @@ from msgspec import structs
 
 from fleetsim.agent.builtin import NeedsText, by_words
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.operations import Interceptor, Principal, Reply
+from fleetsim.agent.operations import CallerContext, Interceptor, Reply
 from fleetsim.agent.skills import SkillContext, skill
 from fleetsim.agent.streams import Watch
 from fleetsim.agent.tasks import ANYONE
@@ -89,7 +89,7 @@ async def test_text_is_taken_up_to_its_limit(bench: Benches) -> None:
 
 async def test_an_interceptor_changes_refuses_and_answers_for_what_is_behind_it(bench: Benches) -> None:
     class Shouting(Interceptor):
-        async def before(self, call: Call, caller: Principal) -> Call:
+        async def before(self, call: Call, caller: CallerContext) -> Call:
             if not isinstance(call, SendMessage):
                 return call
             if call.message.text == "no":
@@ -97,7 +97,7 @@ async def test_an_interceptor_changes_refuses_and_answers_for_what_is_behind_it(
             return structs.replace(call, message=said(call.message.text.upper()))
 
     class Direct(Interceptor):
-        async def call(self, call: Call, caller: Principal) -> Reply:
+        async def call(self, call: Call, caller: CallerContext) -> Reply:
             return said("hi") if isinstance(call, GetTask) else await super().call(call, caller)
 
     made = await bench(interceptors=(Shouting, Direct))

@@ -15,7 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
 from fleetsim.agent.store import Store
-from fleetsim.agent.tasks import ANYONE, PushTarget, TaskEnded, TaskKey, Transition
+from fleetsim.agent.tasks import ANYONE, PushTarget, TaskEnded, TaskKey, TaskMove
 from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
 from fleetsim.model.event import StatusUpdate, fold
@@ -251,7 +251,7 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.loop.close()
 
-    def listen(self, transition: Transition) -> None:
+    def listen(self, transition: TaskMove) -> None:
         self.told.setdefault(transition.record.key, []).append(transition.update.status.state)
         assert transition.record.task.state is transition.update.status.state
 

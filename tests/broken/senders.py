@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 
 from msgspec import structs
 
-from fleetsim.agent.operations import Interceptor, Operations, Principal
+from fleetsim.agent.operations import CallerContext, Interceptor, Operations
 from fleetsim.model.call import Call, SetPush
 from fleetsim.model.errors import BlockedAddress, TransportError
 from fleetsim.model.task import Task, TaskState
@@ -329,7 +329,7 @@ class Untold:
         notes = self
 
         class Noting(Interceptor):
-            async def before(self, call: Call, caller: Principal) -> Call:
+            async def before(self, call: Call, caller: CallerContext) -> Call:
                 if isinstance(call, SetPush) and (task := await task_of(self.inner, call.task_id, caller)):
                     known = {push.config.config_id for push in await webhooks_of(self.inner, call.task_id, caller)}
                     if (call.config.config_id or call.task_id) not in known and notes.late(task):

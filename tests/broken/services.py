@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from fleetsim.agent.operations import Interceptor, Operations, Principal, Reply
+from fleetsim.agent.operations import CallerContext, Interceptor, Operations, Reply
 from fleetsim.agent.streams import Watch
 from fleetsim.model.call import (
     Call,
@@ -37,7 +37,7 @@ def members(watch: Watch) -> dict[str, Any]:
     return {name: getattr(watch, name) for name in Watch.__dataclass_fields__}
 
 
-async def task_of(inner: Operations, task_id: str, caller: Principal) -> Task | None:
+async def task_of(inner: Operations, task_id: str, caller: CallerContext) -> Task | None:
     """The caller's task as it is, or None."""
     with suppress(TaskNotFound):
         found = await inner.call(GetTask(task_id=task_id), caller)
@@ -45,7 +45,7 @@ async def task_of(inner: Operations, task_id: str, caller: Principal) -> Task | 
     return None
 
 
-async def webhooks_of(inner: Operations, task_id: str, caller: Principal) -> tuple[TaskPush, ...]:
+async def webhooks_of(inner: Operations, task_id: str, caller: CallerContext) -> tuple[TaskPush, ...]:
     found = await inner.call(ListPush(task_id=task_id), caller)
     return found if isinstance(found, tuple) else ()
 
@@ -60,18 +60,18 @@ class Ownerless(Interceptor):
         super().__init__(inner)
         self._owners: dict[str, str] = {}
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         reply = await super().call(call, self._taken_for_owner(call, caller))
         if isinstance(call, SendMessage) and isinstance(reply, Task):
             self._owners.setdefault(reply.task_id, caller.owner)
         return reply
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         watch = await super().stream(call, self._taken_for_owner(call, caller))
         self._owners.setdefault(watch.task.task_id, caller.owner)
         return watch
 
-    def _taken_for_owner(self, call: Call, caller: Principal) -> Principal:
+    def _taken_for_owner(self, call: Call, caller: CallerContext) -> CallerContext:
         task_id = call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", None)
         return replace(caller, owner=self._owners.get(task_id or "", caller.owner))
 
@@ -82,7 +82,7 @@ class Forgetting(Interceptor):
     def forgets(self, task: Task | None) -> bool:
         return False
 
-    async def before(self, call: Call, caller: Principal) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         if not isinstance(call, SendMessage) or call.message.task_id is None:
             return call
         task = await task_of(self.inner, call.message.task_id, caller)
@@ -110,7 +110,7 @@ class Sharing(Interceptor):
 
     _burst: tuple[Task, ...] = ()
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         if not isinstance(call, SendMessage):
             return await super().call(call, caller)
         now = [(task, await task_of(self.inner, task.task_id, caller)) for task in self._burst]
@@ -133,7 +133,7 @@ class Evicting(Interceptor):
         super().__init__(inner)
         self._begun_s: dict[str, float] = {}
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         now = asyncio.get_running_loop().time()
         if now - self._begun_s.get(getattr(call, "task_id", None) or "", now) >= self.TTL_S:
             raise TaskNotFound
@@ -155,7 +155,7 @@ class AlwaysWaiting(Interceptor):
     def in_dialect(cls, dialect: str) -> Callable[[Operations], Operations]:
         return type(cls.__name__, (cls,), {"dialect": dialect})
 
-    async def before(self, call: Call, caller: Principal) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         waits = isinstance(call, SendMessage) and caller.behaviour.dialect == self.dialect
         return structs.replace(call, wait=True) if waits and isinstance(call, SendMessage) else call
 
@@ -163,7 +163,7 @@ class AlwaysWaiting(Interceptor):
 class Blocking(Interceptor):
     """A 0.3 send that asks to block does, for as long as the work takes."""
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         if isinstance(call, SendMessage) and call.wait is True:
             caller = replace(caller, behaviour=replace(caller.behaviour, waits=True))
         return await super().call(call, caller)
@@ -172,7 +172,7 @@ class Blocking(Interceptor):
 class LegacyDeaf(Interceptor):
     """An answer in the legacy dialect never reaches the work."""
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         if isinstance(call, SendMessage) and caller.behaviour.dialect == "0.1":
             task = await task_of(self.inner, call.message.task_id or call.task_id or "", caller)
             if task is not None and not task.terminal:
@@ -190,7 +190,7 @@ class Cancelling(Interceptor):
         """What is answered to a cancel of this task; None leaves it to the agent. May raise RpcError."""
         return None
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         task = await task_of(self.inner, call.task_id, caller) if isinstance(call, CancelTask) else None
         return (task and self.cancel(task)) or await super().call(call, caller)
 
@@ -226,7 +226,7 @@ class Racy(Cancelling):
     def cancel(self, task: Task) -> Task | None:
         return canceled(task) if task.terminal and task.task_id not in self._seen else None
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         reply = await super().call(call, caller)
         if isinstance(call, GetTask) and isinstance(reply, Task) and reply.terminal:
             self._seen.add(reply.task_id)
@@ -258,7 +258,7 @@ class Retelling(Interceptor):
     def retold(self, task: Task) -> Task:
         return task
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         reply = await super().call(call, caller)
         if isinstance(reply, Task):
             return self.retold(reply)
@@ -266,7 +266,7 @@ class Retelling(Interceptor):
             return structs.replace(reply, tasks=tuple(map(self.retold, reply.tasks)))
         return reply
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         watch = await super().stream(call, caller)
         return RetoldWatch(**members(watch), retold=self.retold)
 
@@ -344,7 +344,7 @@ class Stuck(Retelling):
         stuck = TaskStatus(state=TaskState.WORKING, timestamp=task.status.timestamp)
         return structs.replace(task, status=stuck) if task.state is TaskState.FAILED else task
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         watch = await Interceptor.stream(self, call, caller)
         return StuckWatch(**members(watch), retold=self.retold)
 
@@ -370,7 +370,7 @@ class Tied(Interceptor):
         super().__init__(inner)
         self._stopping: set[asyncio.Task[None]] = set()
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         watch = await super().stream(call, caller)
         task_id = watch.record.task_id
 
@@ -381,7 +381,7 @@ class Tied(Interceptor):
 
         return TiedWatch(**members(watch), stop=stop)
 
-    async def _stop(self, task_id: str, caller: Principal) -> None:
+    async def _stop(self, task_id: str, caller: CallerContext) -> None:
         with suppress(TaskNotFound, TaskNotCancelable):
             await self.inner.call(CancelTask(task_id=task_id), caller)
 
@@ -391,7 +391,7 @@ class Watching(Interceptor):
 
     kind = Watch
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         watch = await super().stream(call, caller)
         return self.kind(**members(watch))
 
@@ -443,7 +443,7 @@ class Hurried(Watching):
 class SilentlyDropped(Interceptor):
     """An unsafe webhook in a send is dropped without a word; the caller believes it will be told (U27)."""
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         try:
             return await super().call(call, caller)
         except InvalidParams:
@@ -451,7 +451,7 @@ class SilentlyDropped(Interceptor):
                 raise
         return await super().call(structs.replace(call, push=None), caller)
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         try:
             return await super().stream(call, caller)
         except InvalidParams:
@@ -463,20 +463,20 @@ class SilentlyDropped(Interceptor):
 class InlineDeaf(Interceptor):
     """A webhook that comes with the send is ignored, if it is a safe one."""
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         reply = await super().call(call, caller)
         if isinstance(call, SendMessage) and call.push is not None and isinstance(reply, Task):
             await forget_webhooks(self.inner, reply.task_id, caller)
         return reply
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         watch = await super().stream(call, caller)
         if isinstance(call, SendMessage) and call.push is not None:
             await forget_webhooks(self.inner, watch.record.task_id, caller)
         return watch
 
 
-async def forget_webhooks(inner: Operations, task_id: str, caller: Principal) -> None:
+async def forget_webhooks(inner: Operations, task_id: str, caller: CallerContext) -> None:
     for push in await webhooks_of(inner, task_id, caller):
         await inner.call(DeletePush(task_id=task_id, config_id=push.config.config_id), caller)
 
@@ -484,14 +484,14 @@ async def forget_webhooks(inner: Operations, task_id: str, caller: Principal) ->
 class NoDelete(Interceptor):
     """A webhook is deleted in words alone."""
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         return None if isinstance(call, DeletePush) else await super().call(call, caller)
 
 
 class StrictDelete(Interceptor):
     """A webhook that is gone cannot be deleted again."""
 
-    async def before(self, call: Call, caller: Principal) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         if isinstance(call, DeletePush):
             await self.inner.call(GetPush(task_id=call.task_id, config_id=call.config_id), caller)
         return call
@@ -504,7 +504,7 @@ class Undead(Interceptor):
         super().__init__(inner)
         self._hidden: set[tuple[str, str | None]] = set()
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         if isinstance(call, DeletePush | GetPush):
             with suppress(TaskNotFound):
                 found = await self.inner.call(GetPush(task_id=call.task_id, config_id=call.config_id), caller)
@@ -526,7 +526,7 @@ class Undead(Interceptor):
 class FirstTokenStays(Interceptor):
     """A webhook that is registered again keeps its first token."""
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
         if isinstance(call, SetPush):
             wanted = call.config.config_id or (call.task_id if caller.behaviour.push_id_is_task_id else None)
             for push in await webhooks_of(self.inner, call.task_id, caller):
@@ -538,7 +538,7 @@ class FirstTokenStays(Interceptor):
 class OneSlot(Interceptor):
     """A second webhook takes the first one's place."""
 
-    async def before(self, call: Call, caller: Principal) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         if isinstance(call, SetPush):
             await forget_webhooks(self.inner, call.task_id, caller)
         return call

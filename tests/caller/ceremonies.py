@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
-from fleetsim.caller.ceremonies.runs import Fleet
+from fleetsim.caller.ceremonies.runs import FleetTargets
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.event_log import EventLog
@@ -115,7 +115,7 @@ class Ground:
         desk: Desk | None = None,
         *,
         poll_s: float = 5.0,
-        fleet: Fleet | None = None,
+        fleet: FleetTargets | None = None,
         folder: CeremonyFolder | None = None,
         cards: CardReader | None = None,
     ) -> Scheduler:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.ceremonies.runs import ERROR_MAX, Timer, verdict
+from fleetsim.caller.ceremonies.runs import ERROR_MAX, Alarm, verdict
 from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
@@ -250,7 +250,7 @@ async def test_a_long_absence_is_walked_at_once_and_others_have_their_turn_after
 
 
 async def test_a_timer_is_rung_while_it_sleeps_or_before_and_sleeps_on_once_that_was_heard(runtime: Runtime) -> None:
-    timer, clock = Timer(runtime.clock), runtime.clock
+    timer, clock = Alarm(runtime.clock), runtime.clock
     hour = clock.now() + timedelta(hours=1)
     timer.ring()
     await timer.sleep_until(hour)

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
 from fleetsim.caller.channels.delivery import Channels
-from fleetsim.caller.channels.notice import Notice, Tone
+from fleetsim.caller.channels.notice import Notice, NoticeKind
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import NoticeDelivered, NoticeFailed
@@ -31,9 +31,9 @@ from fleetsim.testbed.runtime import MemoryPrograms
 
 CHAT = "https://chat.example"
 CANARY = "canary-path"
-SLACK = Sink(kind=SinkKind.SLACK, url=f"{CHAT}/hooks/{CANARY}")
-PAGE = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page", "--token=canary-argument"), timeout_s=3)
-LOG = Sink(kind=SinkKind.LOG)
+SLACK = Destination(kind=SinkKind.SLACK, url=f"{CHAT}/hooks/{CANARY}")
+PAGE = Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page", "--token=canary-argument"), timeout_s=3)
+LOG = Destination(kind=SinkKind.LOG)
 
 
 @dataclass
@@ -59,12 +59,12 @@ class Chat:
         return [json.loads(body)["text"] for body in self.bodies]
 
 
-def channel(*sinks: Sink, channel_id: str = "ops", agents: tuple[str, ...] = ()) -> Channel:
+def channel(*sinks: Destination, channel_id: str = "ops", agents: tuple[str, ...] = ()) -> Channel:
     return Channel(channel_id=channel_id, sinks=sinks, agents=agents)
 
 
 def noticed(headline: str = "news", **more: Any) -> Notice:
-    return Notice(kind="run", at=START, tone=Tone.GOOD, headline=headline, correlation_id="c-1", **more)
+    return Notice(kind="run", at=START, tone=NoticeKind.GOOD, headline=headline, correlation_id="c-1", **more)
 
 
 @dataclass
@@ -120,7 +120,7 @@ async def test_a_command_gets_its_arguments_as_configured_and_nothing_of_ours(
 
 
 async def test_a_notification_goes_to_the_desktop(runtime: Runtime, network: MemoryNetwork) -> None:
-    async with bench(runtime, network, channel(Sink(kind=SinkKind.DESKTOP))) as b:
+    async with bench(runtime, network, channel(Destination(kind=SinkKind.DESKTOP))) as b:
         b.channels.send("ops", noticed(text="all well"))
         await asyncio.sleep(1)
         (run,) = b.programs.runs
@@ -140,7 +140,7 @@ async def test_the_log_has_a_line_for_each_notice(
 async def test_a_signed_webhook_verifies_and_every_try_of_one_has_the_same_id(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
-    hook = Sink(kind=SinkKind.WEBHOOK, url=f"{CHAT}/in", secret=b"s" * 32)
+    hook = Destination(kind=SinkKind.WEBHOOK, url=f"{CHAT}/in", secret=b"s" * 32)
     async with bench(runtime, network, channel(hook), answer=lambda n: 503 if n == 1 else 200) as b:
         b.channels.send("ops", noticed())
         await asyncio.sleep(10)
@@ -199,8 +199,10 @@ async def test_a_sink_that_works_again_is_not_shown_as_failing(runtime: Runtime,
         assert (row.delivered, row.failed, row.failing_since) == (1, 2, None)
 
 
-@pytest.mark.parametrize("sink", [SLACK, PAGE, LOG, Sink(kind=SinkKind.DESKTOP)], ids=lambda sink: sink.kind.value)
-async def test_what_arrives_at_once_was_tried_once(runtime: Runtime, network: MemoryNetwork, sink: Sink) -> None:
+@pytest.mark.parametrize(
+    "sink", [SLACK, PAGE, LOG, Destination(kind=SinkKind.DESKTOP)], ids=lambda sink: sink.kind.value
+)
+async def test_what_arrives_at_once_was_tried_once(runtime: Runtime, network: MemoryNetwork, sink: Destination) -> None:
     async with bench(runtime, network, channel(sink)) as b:
         (row,) = b.channels.rows()[0].sinks
         assert (row.delivered, row.failed, row.left_out, row.waiting, row.last_at) == (0, 0, 0, 0, None)
@@ -269,7 +271,7 @@ async def test_what_waits_behind_a_notice_left_out_under_way_is_told_all_the_sam
 async def test_a_name_that_leads_inside_is_not_called_unless_that_is_configured(
     runtime: Runtime, network: MemoryNetwork, address: str
 ) -> None:
-    inner = Sink(kind=SinkKind.SLACK, url=SLACK.url, internal=True)
+    inner = Destination(kind=SinkKind.SLACK, url=SLACK.url, internal=True)
     async with bench(runtime, network, channel(SLACK), channel(inner, channel_id="inner")) as b:
         network.addresses["chat.example"] = (address,)
         b.channels.send("ops", noticed("outside"))
@@ -408,7 +410,7 @@ async def test_no_address_and_no_argument_is_in_a_log_an_event_or_a_row(
     runtime: Runtime, network: MemoryNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    hook = Sink(kind=SinkKind.WEBHOOK, url=f"{CHAT}/{CANARY}", secret=b"canary-secret-canary-secret-")
+    hook = Destination(kind=SinkKind.WEBHOOK, url=f"{CHAT}/{CANARY}", secret=b"canary-secret-canary-secret-")
     async with bench(runtime, network, channel(SLACK, hook, PAGE, LOG), answer=lambda n: 500) as b:
         b.channels.send("ops", noticed())
         await b.channels.test("ops")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
 from fleetsim.caller.config import parse_fleet
 from fleetsim.caller.fleet import FleetConfig, difference
 from fleetsim.model.errors import ConfigError
@@ -21,7 +21,7 @@ def parse(text: str, **env: str) -> FleetConfig:
     return parse_fleet(HEAD + text, env=env)
 
 
-def sinks(*lines: str, **env: str) -> tuple[Sink, ...]:
+def sinks(*lines: str, **env: str) -> tuple[Destination, ...]:
     text = "  ops:\n    sinks:\n" + "".join(f"      - {{{line}}}\n" for line in lines)
     return parse(text, **env).channels["ops"].sinks
 
@@ -47,12 +47,12 @@ def test_every_kind_of_sink_is_taken_with_all_its_keys() -> None:
         OPS_HOOK=f" {SECRET}\n",
     )
     assert found == (
-        Sink(kind=SinkKind.LOG),
-        Sink(kind=SinkKind.DISCORD, url=URL),
-        Sink(kind=SinkKind.SLACK, url="http://127.0.0.1:8065/hooks/x", internal=True),
-        Sink(kind=SinkKind.WEBHOOK, url=URL, secret=b"s" * 32),
-        Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page", "--now"), timeout_s=1.5),
-        Sink(kind=SinkKind.DESKTOP),
+        Destination(kind=SinkKind.LOG),
+        Destination(kind=SinkKind.DISCORD, url=URL),
+        Destination(kind=SinkKind.SLACK, url="http://127.0.0.1:8065/hooks/x", internal=True),
+        Destination(kind=SinkKind.WEBHOOK, url=URL, secret=b"s" * 32),
+        Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page", "--now"), timeout_s=1.5),
+        Destination(kind=SinkKind.DESKTOP),
     )
 
 
@@ -78,13 +78,13 @@ def test_a_private_address_is_taken_where_it_is_said_to_be_internal(host: str) -
 
 def test_a_channel_has_the_id_of_the_seeds_and_may_list_agents() -> None:
     config = parse("  1469080556720623699:\n    agents: [quinn]\n    sinks: [{kind: log}]\n")
-    channel = Channel(channel_id="1469080556720623699", sinks=(Sink(kind=SinkKind.LOG),), agents=("quinn",))
+    channel = Channel(channel_id="1469080556720623699", sinks=(Destination(kind=SinkKind.LOG),), agents=("quinn",))
     assert config.channels == {"1469080556720623699": channel}
 
 
 def test_an_address_comes_from_the_environment_and_a_sink_given_twice_counts_once() -> None:
     line = "kind: discord, url: '${CHAT_URL}'"
-    assert sinks(line, line, CHAT_URL=URL) == (Sink(kind=SinkKind.DISCORD, url=URL),)
+    assert sinks(line, line, CHAT_URL=URL) == (Destination(kind=SinkKind.DISCORD, url=URL),)
     assert "CHAT_URL" in refused(line)
 
 
@@ -168,7 +168,7 @@ def test_what_may_be_a_credential_is_in_no_value_that_is_shown() -> None:
     )
     assert "canary" not in repr(found)
     assert [sink.shown for sink in found.channels["ops"].sinks] == ["webhook chat.example", "command /usr/bin/page"]
-    assert Sink(kind=SinkKind.DESKTOP).shown == "desktop"
+    assert Destination(kind=SinkKind.DESKTOP).shown == "desktop"
 
 
 def test_the_variable_of_a_signing_secret_is_filled_in_nowhere() -> None:

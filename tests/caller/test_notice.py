@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.caller.channels import notice as put
-from fleetsim.caller.channels.notice import DISCORD_UNITS_MAX, Notice, Tone
+from fleetsim.caller.channels.notice import DISCORD_UNITS_MAX, Notice, NoticeKind
 
 AT = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
 HOSTILE = (
@@ -23,7 +23,7 @@ HOSTILE = (
 
 
 def noticed(headline: str = "quinn asks", text: str = "which branch?", **more: Any) -> Notice:
-    return Notice(**{"kind": "question", "at": AT, "tone": Tone.ASKS, "headline": headline, "text": text, **more})
+    return Notice(**{"kind": "question", "at": AT, "tone": NoticeKind.ASKS, "headline": headline, "text": text, **more})
 
 
 def chat_parts(content: str) -> tuple[str, str, str]:

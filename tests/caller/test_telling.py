@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.channels.notice import TEXT_CHARS_MAX, Notice, Tone, of_alert, of_question, of_run, of_slot
+from fleetsim.caller.channels.notice import TEXT_CHARS_MAX, Notice, NoticeKind, of_alert, of_question, of_run, of_slot
 from fleetsim.caller.events import Excerpt, QuestionAsked, QuestionExpired, QuestionOverdue
 from fleetsim.caller.fleet_events import (
     AlertCleared,
@@ -54,7 +54,7 @@ def test_a_run_is_told_with_every_fact() -> None:
     assert of_run(ran(), [outcome()]) == Notice(
         kind="run",
         at=AT,
-        tone=Tone.GOOD,
+        tone=NoticeKind.GOOD,
         headline="Daily digest [digest]: success in 1.5 s (report, quinn)",
         text="all well",
         command="fleetsim task get c-1",
@@ -64,7 +64,7 @@ def test_a_run_is_told_with_every_fact() -> None:
     assert of_run(ran("failure", error="nobody can"), []) == Notice(
         kind="run",
         at=AT,
-        tone=Tone.BAD,
+        tone=NoticeKind.BAD,
         headline="Daily digest [digest]: failure in 1.5 s (report, nobody)",
         text="nobody can",
         command="fleetsim ceremony history digest",
@@ -121,7 +121,7 @@ def test_a_slot_that_fired_late_or_not_at_all_is_told_with_every_fact(
     told = Notice(
         kind="run",
         at=AT,
-        tone=Tone.BAD,
+        tone=NoticeKind.BAD,
         headline=f"Daily digest [digest]: {headline} (report)",
         text=why,
         command="fleetsim ceremony history digest",
@@ -148,7 +148,7 @@ def test_a_question_is_told_with_every_fact_from_its_asking_to_its_end() -> None
     assert of_question(asked(), LINK) == Notice(
         kind="question",
         at=AT,
-        tone=Tone.ASKS,
+        tone=NoticeKind.ASKS,
         headline=f"quinn (ask) asks, {until}",
         text="which branch?",
         command=command,
@@ -160,7 +160,7 @@ def test_a_question_is_told_with_every_fact_from_its_asking_to_its_end() -> None
     assert of_question(overdue, LINK) == Notice(
         kind="question",
         at=AT,
-        tone=Tone.ASKS,
+        tone=NoticeKind.ASKS,
         headline=f"quinn (ask) still waits for an answer, {until}",
         text="which branch?",
         command=command,
@@ -171,7 +171,7 @@ def test_a_question_is_told_with_every_fact_from_its_asking_to_its_end() -> None
     assert of_question(QuestionExpired(**about()), LINK) == Notice(
         kind="question",
         at=AT,
-        tone=Tone.BAD,
+        tone=NoticeKind.BAD,
         headline="nobody answered quinn (ask) in time",
         correlation_id="c-1",
         facts={**facts, "status": "expired", "expiresAt": None},
@@ -192,7 +192,7 @@ def test_an_alert_and_its_end_are_told_with_every_fact() -> None:
     assert of_alert(AlertRaised(**known, detail="unreachable")) == Notice(
         kind="alert",
         at=AT,
-        tone=Tone.BAD,
+        tone=NoticeKind.BAD,
         headline="alert: quinn is down",
         text="unreachable",
         command="fleetsim health",
@@ -201,7 +201,7 @@ def test_an_alert_and_its_end_are_told_with_every_fact() -> None:
     assert of_alert(AlertCleared(**known)) == Notice(
         kind="recovery",
         at=AT,
-        tone=Tone.GOOD,
+        tone=NoticeKind.GOOD,
         headline="over: quinn is down",
         command="fleetsim health",
         facts={**facts, "detail": None},

@@ -20,7 +20,7 @@ from fleetsim.dashboard.view_fleet import PushState
 from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX, TaskDetail
 from fleetsim.hub.schemas import payload_model
 from fleetsim.model.extensions import Usage
-from fleetsim.sim.scenario_events import AgentHealth, HealthLooked
+from fleetsim.sim.scenario_events import AgentHealthSample, HealthLooked
 from tests.dashboard.driver import fold_view
 from tests.dashboard.journal import NOW, Journal, an_hour, flood
 from tests.recorded import recorded
@@ -500,7 +500,10 @@ def test_words_that_a_recording_has_beside_its_events_are_shown() -> None:
     j = journal()
     j.card("quinn", "0.3", ("echo",))
     builder = ViewBuilder()
-    agents = {"quinn": AgentHealth(health="degraded", outcomes=1), "gone": AgentHealth(health="up", outcomes=1)}
+    agents = {
+        "quinn": AgentHealthSample(health="degraded", outcomes=1),
+        "gone": AgentHealthSample(health="up", outcomes=1),
+    }
     builder.fold_all([*j.events, HealthLooked(at=NOW, now=NOW, agents=agents)])
     (row,) = builder.snapshot(NOW).agents
     assert (row.name, row.health) == ("quinn", HealthWord.DEGRADED)

@@ -14,7 +14,7 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.agent.builtin import ForgetsTasks
-from fleetsim.agent.operations import Interceptor, Principal
+from fleetsim.agent.operations import CallerContext, Interceptor
 from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.task import DataPart, FilePart, TextPart
 from tests.field.doors import DOORS, Door, Fleet, running_fleet
@@ -40,7 +40,7 @@ AT_ONCE = 8
 class Late(Interceptor):
     """Replies to a message after ``LATE_S``, and at once to everything else."""
 
-    async def before(self, call: Call, caller: Principal) -> Call:
+    async def before(self, call: Call, caller: CallerContext) -> Call:
         if isinstance(call, SendMessage):
             await asyncio.sleep(LATE_S)
         return call

@@ -13,19 +13,19 @@ from tests.house.tree import TOP, parsed, shown, sources
 pytestmark = pytest.mark.slow
 
 WORDS = """
-    account actor address app authenticator axis base batch behaviour body box breaker bucket buckets builder
-    capabilities cause change changes choice chunks claim claims client clients clock clocks column condition
-    config contents controls counters credential cron database deadline decision delivery delta
+    account actor address alarm app authenticator axis base batch behaviour body box breaker bucket buckets builder
+    capabilities cause change changes choice chunks claim claims class client clients clock clocks column condition
+    config contents controls counters credential cron database deadline decision delivery delta destination
     detail dir document editor ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
-    follower formatter frame grid group guard health hint
-    host interface internals job journal keys labels layout lifespan
+    follower form formatter frame grid group guard health hint
+    host interface internals job journal keys label labels layout lifespan
     limiter limits line link listener lock look
-    mark marks member meter metrics migration mode monitor mount note notes notice
+    mark marks member meter metrics migration mode monitor mount move note notes notice
     notifier now observer operations options origin overlap page palette pane pattern percentiles period
     phase pipeline place plan policy polling principal problem profile program progress prompt protocol proxy
-    pushing query rate rates reader receiver registry report response retention role room route rows rule rules
-    scheduler screen sender server service settings severity sink size slots snapshot source spec stamp stats
-    storage store subscription target term text thresholds timeline timeouts timer tokens tone totals tracing
+    pushing query rate rates reader receiver recorder registry report response retention role room route rows rule rules
+    scheduler screen sample sender server service settings severity sink size slots snapshot source spec stamp stats
+    storage store subscription target term text thresholds timeline timeouts timer tokens tone totals tracer tracing
     transactions transition trend update url usage variable veto view waiter watchdog widget window workers writer
 """
 """Words of HTTP, databases, terminals and programming in their usual meaning."""

@@ -26,7 +26,7 @@ BUDGET = {
     "model": 3_017,
     "pytest_plugin": 522,
     "runtime": 6_123,
-    "sim": 7_975,
+    "sim": 7_985,
     "testbed": 2_421,
     "wire": 3_347,
 }

@@ -19,7 +19,7 @@ from fleetsim.caller.ledger.sqlite import SqliteLedger
 from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.api import build_app
-from fleetsim.hub.hub import Hub, Tracing
+from fleetsim.hub.hub import Hub, Tracer
 from fleetsim.hub.keys import AgentKeys, HubKeys
 from fleetsim.hub.state import HubAddress
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
@@ -80,7 +80,7 @@ class LocalHub:
     """Of a ledger of its own; one that was handed in has another."""
     a2a_state: Path | None = None
     agent_keys: Mapping[str, str] = field(default_factory=dict)
-    tracing: Tracing | None = None
+    tracing: Tracer | None = None
 
     @property
     def remote(self) -> HubClient:
@@ -146,7 +146,7 @@ async def local_hub(
     door: Callable[[Any], App] = lambda app: app,
     channels: Sequence[Channel] = (),
     a2a_state: Path | None = None,
-    traced: Callable[[Runtime], Tracing] | None = None,
+    traced: Callable[[Runtime], Tracer] | None = None,
     **settings: Any,
 ) -> AsyncIterator[LocalHub]:
     """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach.

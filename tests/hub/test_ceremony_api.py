@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
 from fleetsim.ceremony.written import written
 from tests.hub.local_hub import FOLDER, KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
@@ -179,7 +179,7 @@ async def test_who_made_it_is_stamped_and_stays() -> None:  # T-33
 
 @pytest.mark.parametrize("key", [AVA, KEY], ids=["its owner", "the hub's owner"])
 async def test_a_channel_that_does_not_list_the_owner_is_refused(key: str) -> None:
-    page = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
+    page = Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
     channels = [Channel(channel_id="77", sinks=(page,), agents=("quinn",))]
     async with local_hub(worker(), agent_keys=ENV, channels=channels) as t:
         await asyncio.sleep(1)
@@ -198,7 +198,7 @@ async def test_a_channel_that_does_not_list_the_owner_is_refused(key: str) -> No
 
 
 async def test_a_channel_that_was_taken_away_does_not_keep_an_owner_from_other_changes() -> None:
-    page = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
+    page = Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
     async with local_hub(worker(), agent_keys=ENV, channels=[Channel(channel_id="77", sinks=(page,))]) as t:
         t.files.put(FOLDER / "c.yaml", written({**SWEEP, "createdBy": "ava", "notifyChannel": "77"}))
         await asyncio.sleep(6)

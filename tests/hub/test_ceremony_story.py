@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.ceremonies.runs import run_facts
-from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
 from fleetsim.caller.event_log import Subscription
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet_events import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, NoticeDelivered
@@ -57,7 +57,7 @@ def quinn() -> Agent:
 
 def channel(url: str) -> Channel:
     """The seed's channel, a chat whose webhook is at ``url``."""
-    chat = Sink(kind=SinkKind.DISCORD, url=f"{url}/hook", internal=True)
+    chat = Destination(kind=SinkKind.DISCORD, url=f"{url}/hook", internal=True)
     return Channel(channel_id="1469080556720623699", sinks=(chat,))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fleetsim.caller.channels.alert_monitor import LOOK_S
 from fleetsim.caller.channels.alerts import AlertSettings
-from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import AlertRaised
 from fleetsim.model.work import SkillRequest
@@ -17,7 +17,7 @@ from fleetsim.testbed.runtime import MemoryPrograms
 from tests.hub.local_hub import AGENTS, LocalHub, local_hub, worker
 from tests.hub.test_hub_channels import told
 
-OPS = Channel(channel_id="ops", sinks=(Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",)),))
+OPS = Channel(channel_id="ops", sinks=(Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page",)),))
 QUINN = "http://quinn.example:8000"
 MINUTE = 60.0
 

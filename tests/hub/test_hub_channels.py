@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
 from fleetsim.caller.fleet_events import ConfigReloaded
 from fleetsim.testbed.runtime import MemoryPrograms
 from tests.hub.local_hub import AGENTS, KEY, LocalHub, local_hub, worker
@@ -14,7 +14,7 @@ from tests.hub.test_agent_keys import AVA, ENV
 from tests.hub.test_ownership import told as streamed
 from tests.hub.test_ownership import waiting
 
-PAGE = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
+PAGE = Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
 OPS = Channel(channel_id="ops", sinks=(PAGE,), agents=("quinn",))
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fleetsim.caller.ceremonies.scheduler import Scheduler
-from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
 from fleetsim.caller.fleet_events import CeremonyCompleted, NoticeFailed
 from fleetsim.caller.ledger import RunStatus
 from fleetsim.testbed.runtime import VirtualClock
@@ -15,8 +15,8 @@ from tests.hub.local_hub import FOLDER, LocalHub, local_hub, worker
 from tests.hub.test_hub_channels import told
 
 DIGEST = "1469080556720623699"
-PAGE = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
-HOOK = Sink(kind=SinkKind.WEBHOOK, url="https://chat.example/in", secret=b"s" * 32)
+PAGE = Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
+HOOK = Destination(kind=SinkKind.WEBHOOK, url="https://chat.example/in", secret=b"s" * 32)
 CHANNEL = Channel(channel_id=DIGEST, sinks=(PAGE,), agents=("quinn",))
 
 

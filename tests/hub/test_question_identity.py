@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from tests.client.scripted import CARD, ScriptedAgent, task
 from tests.hub.local_hub import LocalHub, local_hub
 from tests.hub.test_hub_channels import told
 
-OPS = Channel(channel_id="ops", sinks=(Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",)),))
+OPS = Channel(channel_id="ops", sinks=(Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page",)),))
 TOLD: dict[str, Any] = {"channels": [OPS], "question_channels": ("ops",)}
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
 from fleetsim.model.work import Answer, SkillRequest
 from tests.hub.local_hub import LocalHub, local_hub, worker
 from tests.hub.test_hub_channels import told
 
-OPS = Channel(channel_id="ops", sinks=(Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",)),))
+OPS = Channel(channel_id="ops", sinks=(Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page",)),))
 TOLD: dict[str, Any] = {"channels": [OPS], "question_channels": ("ops",)}
 
 
@@ -70,7 +70,7 @@ async def test_without_channels_for_them_nobody_is_told_of_questions() -> None:
 
 
 async def test_a_sink_that_fails_leaves_the_question_open_and_its_answer_lands() -> None:
-    gone = Channel(channel_id="ops", sinks=(Sink(kind=SinkKind.SLACK, url="https://nowhere.example/x"),))
+    gone = Channel(channel_id="ops", sinks=(Destination(kind=SinkKind.SLACK, url="https://nowhere.example/x"),))
     async with local_hub(worker(), channels=[gone], question_channels=("ops",)) as t:
         question_id = await asked(t)
         assert len(t.events("channel.ops.failed")) == 1

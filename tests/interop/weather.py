@@ -46,11 +46,11 @@ from fleetsim.testbed.faults import (
     EditStart,
     End,
     Fault,
+    FaultInput,
     Latency,
     LoseReply,
     LoseRequest,
     Match,
-    Moment,
     OnChunk,
     OnStart,
     Stall,
@@ -86,7 +86,7 @@ class HalfClose(Fault):
 
     bytes_passed: int
 
-    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+    def on_chunk(self, moment: FaultInput, chunk: bytes) -> OnChunk:
         left = self.bytes_passed - moment.passed_bytes
         return (Data(chunk),) if len(chunk) < left else (Data(chunk[:left]), End())
 
@@ -98,10 +98,10 @@ class Watched(Fault):
     fault: Fault
     acted: list[bool] = field(default_factory=list)
 
-    def on_start(self, moment: Moment, start: Start) -> OnStart:
+    def on_start(self, moment: FaultInput, start: Start) -> OnStart:
         return self.fault.on_start(moment, start)
 
-    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+    def on_chunk(self, moment: FaultInput, chunk: bytes) -> OnChunk:
         steps = tuple(self.fault.on_chunk(moment, chunk))
         self.acted.extend(True for step in steps if not isinstance(step, Data))
         return steps

@@ -9,7 +9,7 @@ from typing import Any
 
 from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.recording import RecordingLine, read_line
-from fleetsim.sim.report import Report, report_of
+from fleetsim.sim.report import SimulationReport, report_of
 from fleetsim.sim.scenario import Scenario, parse_scenario
 from fleetsim.sim.simulation import play
 
@@ -55,5 +55,5 @@ def recorded(lines: Iterable[Mapping[str, Any]]) -> Iterator[RecordingLine]:
     return (read_line(dict(line), number) for number, line in enumerate(lines, 1))
 
 
-def report(wanted: Scenario, ceremonies: Mapping[str, bytes] | None = None) -> Report:
+def report(wanted: Scenario, ceremonies: Mapping[str, bytes] | None = None) -> SimulationReport:
     return report_of(recorded(run_of(wanted, ceremonies)[0]))

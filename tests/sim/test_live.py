@@ -20,7 +20,7 @@ from fleetsim.runtime.real import SystemClock
 from fleetsim.sim.clocks import ClockRate, PacedClock, RunClock
 from fleetsim.sim.live import LiveSimulation, check_clock
 from fleetsim.sim.recorder import Recorder
-from fleetsim.sim.report import Report, Result, report_of
+from fleetsim.sim.report import Result, SimulationReport, report_of
 from fleetsim.sim.scenario import START, parse_scenario
 from fleetsim.testbed.loop import VirtualLoop
 from tests.loop_time import own_time_s
@@ -54,7 +54,7 @@ targets: [ava]
 """
 
 
-async def played(text: str, folder: Path, rate: str, **options: Any) -> tuple[Report, list[dict[str, Any]]]:
+async def played(text: str, folder: Path, rate: str, **options: Any) -> tuple[SimulationReport, list[dict[str, Any]]]:
     wanted, written = parse_scenario(text, "fast.yaml")
     clock = ClockRate.read(rate)
     check_clock(wanted, written, clock)

@@ -15,7 +15,7 @@ import pytest
 
 from fleetsim.sim.charts import timeline_of
 from fleetsim.sim.figures import Expectation
-from fleetsim.sim.report import Report, report_of
+from fleetsim.sim.report import SimulationReport, report_of
 from fleetsim.sim.report_formats import FORMATS, endings_about
 from fleetsim.sim.troubles import Trouble
 from tests.sim.scenes import recorded, run_of, scenario
@@ -42,7 +42,7 @@ def wanted() -> Any:
     return scenario(duration=1_800.0, weather=[down], expect=expect)
 
 
-def report(lines: list[dict[str, Any]] | None = None) -> Report:
+def report(lines: list[dict[str, Any]] | None = None) -> SimulationReport:
     return report_of(recorded(lines or run()))
 
 

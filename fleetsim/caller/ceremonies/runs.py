@@ -44,7 +44,7 @@ TOO_LATE = "missed: too late to catch up; the hub was down or the clock jumped"
 CAUGHT_UP = "missed: the hub was down or the clock jumped; only newer slots are caught up"
 
 
-class Timer:
+class Alarm:
     """Sleeps until a date, or until somebody rings: also for a ring that came while nobody slept."""
 
     def __init__(self, clock: Clock) -> None:
@@ -75,7 +75,7 @@ class OutcomeWaiter(Protocol):
         ...
 
 
-class Fleet(Protocol):
+class FleetTargets(Protocol):
     """The agents that could do a ceremony's work at this moment (the registry)."""
 
     def resolve(self, skill: str, targets: Sequence[str], /) -> tuple[str, ...]:
@@ -97,8 +97,8 @@ class Runs:
         ledger: Ledger,
         *,
         tracker: OutcomeWaiter,
-        fleet: Fleet,
-        timer: Timer,
+        fleet: FleetTargets,
+        timer: Alarm,
     ) -> None:
         self._runtime = runtime
         self._events = events

@@ -27,11 +27,11 @@ from fleetsim.caller.ceremonies.runs import (
     OVERLAP,
     TOO_LATE,
     WAITED,
+    Alarm,
     CeremonyRow,
-    Fleet,
+    FleetTargets,
     OutcomeWaiter,
     Runs,
-    Timer,
     ceremony_facts,
 )
 from fleetsim.caller.channels.channel import Channel, channel_doubt
@@ -122,7 +122,7 @@ class Scheduler:
         cards: CardReader,
         dispatcher: RunDispatcher,
         tracker: OutcomeWaiter,
-        fleet: Fleet,
+        fleet: FleetTargets,
         channels: Channels,
         poll_s: float = LOOK_EVERY_S,
     ) -> None:
@@ -136,7 +136,7 @@ class Scheduler:
         self._channels = channels
         self._warnings: dict[str, tuple[str, ...]] = {}
         self._judged: tuple[Judge, Mapping[str, Channel], FolderContents] | None = None
-        self._timer = Timer(runtime.clock)
+        self._timer = Alarm(runtime.clock)
         self._runs = Runs(runtime, events, ledger, tracker=tracker, fleet=fleet, timer=self._timer)
         self._workers = Workers("scheduler")
         self._entries: dict[str, _Entry] = {}

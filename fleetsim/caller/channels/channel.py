@@ -39,7 +39,7 @@ class SinkKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
+class Destination:
     """One place. ``url``, ``secret`` and ``argv`` may hold credentials and are shown to nobody; ``shown`` is.
 
     ``internal``: the URL may be of this machine or a private network, and need not be https. ``timeout_s`` is a
@@ -80,7 +80,7 @@ class Channel:
     """A channel by its id. ``agents`` are those whose own ceremonies may use it."""
 
     channel_id: str
-    sinks: tuple[Sink, ...]
+    sinks: tuple[Destination, ...]
     agents: tuple[str, ...] = ()
 
     def refusal(self, owner: str) -> str:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from fleetsim.caller.channels import notice as put
-from fleetsim.caller.channels.channel import OPERATOR, Channel, Sink, SinkKind
-from fleetsim.caller.channels.notice import Notice, Tone
+from fleetsim.caller.channels.channel import OPERATOR, Channel, Destination, SinkKind
+from fleetsim.caller.channels.notice import Notice, NoticeKind
 from fleetsim.caller.event_log import EventLog, Subscription
 from fleetsim.caller.events import Event, QuestionAsked, QuestionExpired, QuestionOverdue
 from fleetsim.caller.fleet import FleetSettings
@@ -93,7 +93,7 @@ class _Queue:
     """The notices that wait for one sink, oldest first, and its figures."""
 
     channel_id: str
-    sink: Sink
+    sink: Destination
     rate: TokenBucket
     row: SinkRow
     waiting: deque[Notice] = field(default_factory=deque)
@@ -107,7 +107,7 @@ class Channels:
         self._runtime = runtime
         self._events = events
         self.in_force: Mapping[str, Channel] = {}
-        self._queues: dict[tuple[str, Sink], _Queue] = {}
+        self._queues: dict[tuple[str, Destination], _Queue] = {}
         self._senders: dict[tuple[str, bool, bool], WebhookSender] = {}
         self._workers = Workers("channels")
         self.apply(channels)
@@ -125,7 +125,7 @@ class Channels:
 
     def apply(self, channels: Mapping[str, Channel]) -> None:
         """Use the channels of a new agents.yaml. A sink that is still there keeps its queue and figures."""
-        kept: dict[tuple[str, Sink], _Queue] = {}
+        kept: dict[tuple[str, Destination], _Queue] = {}
         for key, channel in channels.items():
             for sink in channel.sinks:
                 rate = TokenBucket(self._runtime.clock, per_s=1 / APART_S, burst=BURST)
@@ -182,7 +182,7 @@ class Channels:
         notice = Notice(
             kind="test",
             at=self._runtime.clock.now(),
-            tone=Tone.PLAIN,
+            tone=NoticeKind.PLAIN,
             headline=f"test of channel {channel_id}",
             text="If you read this, notices arrive here.",
         )
@@ -217,7 +217,7 @@ class Channels:
             attempts, reason = 1, type(error).__name__
         return SinkResult(sink=queue.sink.shown, attempts=attempts, reason=one_line(reason, REASON_CHARS_MAX))
 
-    async def _deliver(self, sink: Sink, channel_id: str, notice: Notice, *, retried: bool) -> tuple[int, str]:
+    async def _deliver(self, sink: Destination, channel_id: str, notice: Notice, *, retried: bool) -> tuple[int, str]:
         """The number of attempts, and the reason if it did not arrive."""
         match sink.kind:
             case SinkKind.LOG:
@@ -246,7 +246,7 @@ class Channels:
         )
         return result.attempts, result.reason
 
-    def _sender(self, sink: Sink, *, retried: bool) -> WebhookSender:
+    def _sender(self, sink: Destination, *, retried: bool) -> WebhookSender:
         """A sender that reaches this sink's host and port alone."""
         url = parse_webhook_url(sink.url)
         at = f"{url.host}:{url.port}"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.channels.channel import COMMAND_S, Channel, Sink, SinkKind
+from fleetsim.caller.channels.channel import COMMAND_S, Channel, Destination, SinkKind
 from fleetsim.model.errors import BlockedAddress, ConfigError
 from fleetsim.runtime.address import is_public, parse_address, parse_webhook_url
 from fleetsim.runtime.explain import Pattern
@@ -37,8 +37,8 @@ class LogSinkFile(_File):
     kind: Literal["log"]
     """One line in the hub's log."""
 
-    def sink(self, _env: Mapping[str, str]) -> Sink:
-        return Sink(kind=SinkKind.LOG)
+    def sink(self, _env: Mapping[str, str]) -> Destination:
+        return Destination(kind=SinkKind.LOG)
 
 
 class _UrlFile(_File):
@@ -54,8 +54,8 @@ class ChatSinkFile(_UrlFile):
     kind: Literal["discord", "slack"]
     """A webhook as Discord has them, or as Slack and Mattermost do."""
 
-    def sink(self, _env: Mapping[str, str]) -> Sink:
-        return Sink(kind=SinkKind(self.kind), url=self.url, internal=self.internal)
+    def sink(self, _env: Mapping[str, str]) -> Destination:
+        return Destination(kind=SinkKind(self.kind), url=self.url, internal=self.internal)
 
 
 class WebhookSinkFile(_UrlFile):
@@ -66,9 +66,9 @@ class WebhookSinkFile(_UrlFile):
     secret_env: str
     """The environment variable that holds the signing secret, whsec_ and base64: its name, never the secret itself."""
 
-    def sink(self, env: Mapping[str, str]) -> Sink:
+    def sink(self, env: Mapping[str, str]) -> Destination:
         secret = read_secret(env[self.secret_env].strip())
-        return Sink(kind=SinkKind.WEBHOOK, url=self.url, internal=self.internal, secret=secret)
+        return Destination(kind=SinkKind.WEBHOOK, url=self.url, internal=self.internal, secret=secret)
 
 
 class CommandSinkFile(_File):
@@ -82,8 +82,8 @@ class CommandSinkFile(_File):
     timeout_ms: Annotated[int, Field(gt=0, le=COMMAND_MS_MAX)] = round(COMMAND_S * 1000)
     """How long it may take, in milliseconds; then it is ended."""
 
-    def sink(self, _env: Mapping[str, str]) -> Sink:
-        return Sink(kind=SinkKind.COMMAND, argv=tuple(self.argv), timeout_s=self.timeout_ms / 1000)
+    def sink(self, _env: Mapping[str, str]) -> Destination:
+        return Destination(kind=SinkKind.COMMAND, argv=tuple(self.argv), timeout_s=self.timeout_ms / 1000)
 
 
 class DesktopSinkFile(_File):
@@ -92,8 +92,8 @@ class DesktopSinkFile(_File):
     kind: Literal["desktop"]
     """A notification on this machine's desktop (notify-send, or macOS's own)."""
 
-    def sink(self, _env: Mapping[str, str]) -> Sink:
-        return Sink(kind=SinkKind.DESKTOP)
+    def sink(self, _env: Mapping[str, str]) -> Destination:
+        return Destination(kind=SinkKind.DESKTOP)
 
 
 SinkFile: TypeAlias = Annotated[

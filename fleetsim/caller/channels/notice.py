@@ -39,7 +39,7 @@ _TICK = "\N{MODIFIER LETTER GRAVE ACCENT}"
 _SUPPRESS_EMBEDS = 4
 
 
-class Tone(StrEnum):
+class NoticeKind(StrEnum):
     """The kind of news; its value is shown before the headline."""
 
     GOOD = "✓"
@@ -57,7 +57,7 @@ class Notice:
 
     kind: str
     at: datetime
-    tone: Tone
+    tone: NoticeKind
     headline: str
     text: str = ""
     command: str = ""
@@ -149,7 +149,7 @@ def of_run(event: CeremonyCompleted, outcomes: Sequence[Outcome]) -> Notice:
     return Notice(
         kind="run",
         at=event.at,
-        tone=Tone.GOOD if event.status == RunStatus.SUCCESS.value else Tone.BAD,
+        tone=NoticeKind.GOOD if event.status == RunStatus.SUCCESS.value else NoticeKind.BAD,
         headline=headline,
         text=_answers(outcomes) or event.error,
         command=f"fleetsim {whole}",
@@ -179,7 +179,7 @@ def of_slot(event: CeremonyLate | CeremonyMissed | CeremonySkipped) -> Notice:
     return Notice(
         kind="run",
         at=event.at,
-        tone=Tone.BAD,
+        tone=NoticeKind.BAD,
         headline=f"{_name(event)}: {what}{slots} ({one_line(event.skill or '', 60)})",
         text=why,
         command=f"fleetsim ceremony history {event.ceremony_id}",
@@ -216,7 +216,7 @@ def of_question(event: QuestionAsked | QuestionOverdue | QuestionExpired, link: 
     return Notice(
         kind="question",
         at=event.at,
-        tone=Tone.BAD if isinstance(event, QuestionExpired) else Tone.ASKS,
+        tone=NoticeKind.BAD if isinstance(event, QuestionExpired) else NoticeKind.ASKS,
         headline=what + (f", until {expires_at[:16].replace('T', ' ')}Z" if expires_at else ""),
         text=text,
         command=command,
@@ -240,7 +240,7 @@ def of_alert(event: AlertRaised | AlertCleared) -> Notice:
     return Notice(
         kind="alert" if raised else "recovery",
         at=event.at,
-        tone=Tone.BAD if raised else Tone.GOOD,
+        tone=NoticeKind.BAD if raised else NoticeKind.GOOD,
         headline=f"alert: {key.what}" if raised else f"over: {key.what}{lasted}",
         text=event.detail if isinstance(event, AlertRaised) else "",
         command="fleetsim ceremony list" if key.kind is AlertKind.CEREMONY_MISSED else "fleetsim health",

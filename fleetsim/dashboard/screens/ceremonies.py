@@ -18,7 +18,7 @@ from fleetsim.dashboard.labels import MUTED, RUN, STRONG, Tone, age, countdown, 
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, line, named, wrap
 from fleetsim.dashboard.view import View
-from fleetsim.dashboard.view_ceremonies import CeremonyRow, RunRow
+from fleetsim.dashboard.view_ceremonies import CeremonyView, RunRow
 from fleetsim.dashboard.widgets import Grid, Page
 from fleetsim.model.errors import ConfigError
 
@@ -44,7 +44,7 @@ RUN_COLUMNS = (
 )
 
 
-def row(ceremony: CeremonyRow, now: datetime) -> TableRow:
+def row(ceremony: CeremonyView, now: datetime) -> TableRow:
     """One ceremony as a row of ``COLUMNS``; its history has a glyph per run, the newest at the right."""
     zone = "" if ceremony.zone == "UTC" else "  " + ceremony.zone.rsplit("/", 1)[-1]
     late = next((run.lateness_ms for run in ceremony.runs if run.lateness_ms is not None), None)
@@ -78,7 +78,7 @@ def row(ceremony: CeremonyRow, now: datetime) -> TableRow:
     return TableRow(cells, faded=not ceremony.enabled)
 
 
-def _next(ceremony: CeremonyRow, now: datetime) -> Text:
+def _next(ceremony: CeremonyView, now: datetime) -> Text:
     if ceremony.error:
         return line((ceremony.error, Tone.BAD))
     if not ceremony.enabled:
@@ -90,7 +90,7 @@ def _next(ceremony: CeremonyRow, now: datetime) -> Text:
     return line(countdown(left) if left > 0 else ("due now", Tone.PRIMARY), at)
 
 
-def fields(ceremony: CeremonyRow) -> dict[str, str]:
+def fields(ceremony: CeremonyView) -> dict[str, str]:
     """The fields for filters."""
     return {
         "ceremony": ceremony.ceremony_id.lower(),
@@ -114,7 +114,7 @@ def following(schedule: str, zone: str, after: datetime, count: int = 3) -> tupl
     return tuple(slots)
 
 
-def facts(ceremony: CeremonyRow, now: datetime, width: int) -> list[Text]:
+def facts(ceremony: CeremonyView, now: datetime, width: int) -> list[Text]:
     """The content of the file, and the next slot."""
     if ceremony.error:
         hint = "The other files are in force. Correct this one; it is read again within seconds."

@@ -35,7 +35,7 @@ from fleetsim.dashboard.labels import (
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.text import Column, Rows, TableRow, fitted, line
 from fleetsim.dashboard.view import View
-from fleetsim.dashboard.view_ceremonies import CeremonyRow
+from fleetsim.dashboard.view_ceremonies import CeremonyView
 from fleetsim.dashboard.view_fleet import AgentRow, PushState
 from fleetsim.dashboard.view_tasks import TaskRow
 from fleetsim.dashboard.widgets import Grid, Lines
@@ -254,7 +254,7 @@ def _ailing(row: AgentRow, view: View, tone: Tone) -> Text:
     return line(("! ", tone), f"{row.name} is {row.health.value}{lasting}: {row.why}")
 
 
-def upcoming(view: View) -> CeremonyRow | None:
+def upcoming(view: View) -> CeremonyView | None:
     due = [row for row in view.ceremonies if row.enabled and not row.error and row.next_at is not None]
     return min(due, key=lambda row: row.next_at or view.now, default=None)
 

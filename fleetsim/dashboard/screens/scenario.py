@@ -11,14 +11,25 @@ from textual.containers import Horizontal
 
 from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard.chrome import Keys, ScreenName, Size
-from fleetsim.dashboard.labels import HEALTH, HEALTH_ORDER, MUTED, STATE, STRONG, Mark, Tone, duration, plural, spark
+from fleetsim.dashboard.labels import (
+    HEALTH,
+    HEALTH_ORDER,
+    MUTED,
+    STATE,
+    STRONG,
+    StateLabel,
+    Tone,
+    duration,
+    plural,
+    spark,
+)
 from fleetsim.dashboard.screens import events
 from fleetsim.dashboard.screens.fleet import ok_share
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.text import Column, Rows, TableRow, clip, fitted, left_out, line, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import AgentRow
-from fleetsim.dashboard.view_scenario import CELLS_MAX, RunState, ScenarioView, TroubleRow
+from fleetsim.dashboard.view_scenario import CELLS_MAX, RunState, ScenarioView, TroubleView
 from fleetsim.dashboard.widgets import Grid, Lines, Page
 from fleetsim.sim.figures import shown
 
@@ -26,10 +37,10 @@ NEWEST_MAX = 50
 BAR_CELLS = 20
 SHORT_LINES = 16
 """On a terminal with fewer lines, the agents use the room of the other tables."""
-RESULT: Mapping[str, Mark] = {
-    "ok": Mark("✓", "as expected", Tone.GOOD),
-    "unexpected": Mark("✗", "not as expected", Tone.BAD),
-    "violated": Mark("✗", "a rule was broken", Tone.BAD),
+RESULT: Mapping[str, StateLabel] = {
+    "ok": StateLabel("✓", "as expected", Tone.GOOD),
+    "unexpected": StateLabel("✗", "not as expected", Tone.BAD),
+    "violated": StateLabel("✗", "a rule was broken", Tone.BAD),
 }
 COLUMNS = (
     Column(title="HEALTH", width=10),
@@ -210,7 +221,7 @@ def troubles(run: ScenarioView, width: int) -> list[Text]:
     return [clip(_trouble(row), width) for row in run.troubles] or [none]
 
 
-def _trouble(row: TroubleRow) -> Text:
+def _trouble(row: TroubleView) -> Text:
     what = row.said or " at ".join(filter(None, (row.fault, row.agent)))
     if row.ended_s is None:
         return line(("! ", Tone.WARN), (f"since {span(row.began_s)}  ", MUTED), (what, STRONG))
