@@ -396,7 +396,7 @@ PAGES: dict[str, Callable[[], str]] = {
 TABLES: dict[str, Callable[[], str]] = {
     "causes": causes,
     "agents": partial(keys_of, AGENTS_SCHEMA, "AgentFile"),
-    "auth": partial(keys_of, AGENTS_SCHEMA, "AuthFile"),
+    "auth": partial(keys_of, AGENTS_SCHEMA, "AuthEntry"),
     "settings": partial(keys_of, AGENTS_SCHEMA, "FleetSettings"),
     "rate": partial(keys_of, AGENTS_SCHEMA, "Rate"),
     "health": partial(keys_of, AGENTS_SCHEMA, "Thresholds"),

@@ -262,10 +262,10 @@ class CardBroker:
         """Why work of an agent at ``url`` cannot continue after a restart; empty if it can."""
         if agent not in self._states:
             return f"agents.yaml has no agent “{agent}” any more"
-        auth = self.entry(agent, url).auth
+        credential = self.entry(agent, url).credential
         try:
-            if auth is not None:
-                auth.credential().headers()
+            if credential is not None:
+                credential.headers()
         except ConfigError as error:
             return f"agent “{agent}” has no credential any more: {error}"
         return ""
@@ -440,7 +440,7 @@ class CardBroker:
                 streaming=view.capabilities.streaming,
                 push_notifications=view.capabilities.push_notifications,
                 changed=tuple(changes(before.card, view.card)),
-                auth=entry.auth.env if entry.auth else "",
+                auth=entry.credential.env if entry.credential else "",
                 warnings=tuple(warnings),
                 latency_ms=view.latency_ms,
             )
@@ -510,7 +510,7 @@ class CardBroker:
         """From now on call the origin of this entry without its credential and headers."""
         key = (entry.name, origin_of(entry.url))
         if key not in self._former:
-            bare = replace(entry, auth=None, headers={})
+            bare = replace(entry, auth=None, api_key_env=None, headers={})
             self._former[key] = _Former(bare, self._make(bare))
 
     def _client_for(self, entry: AgentEntry) -> AgentClient:
@@ -519,7 +519,7 @@ class CardBroker:
             rpc_url=entry.rpc_url,
             card_url=entry.card_url,
             runtime=self._runtime,
-            credential=entry.auth.credential() if entry.auth else None,
+            credential=entry.credential,
             headers=entry.headers,
             dialect=entry.wire,
             limits=ClientLimits(connect_s=self._settings.connect_s, total_s=entry.timeout_s or self._settings.call_s),

@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fleetsim.caller.channels.file import ChannelFile, link_problem, problems_of
-from fleetsim.caller.fleet import (
-    AgentEntry,
-    AuthEntry,
-    FleetConfig,
-    FleetSettings,
-    PushMode,
-    SkillEntry,
-    Wire,
-)
+from fleetsim.caller.fleet import AgentEntry, AgentFile, FleetConfig, FleetSettings, or_nothing
 from fleetsim.client.http import AgentUrl
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.model.work import ALL, ID, ID_RULE
+from fleetsim.model.work import ID, ID_RULE
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
 from fleetsim.runtime.files import FileWatch
 from fleetsim.runtime.ports import Files, FileStamp
@@ -39,7 +31,6 @@ AGENTS_NODES_MAX = AGENTS_MAX * 100
 """The size of agents.yaml: room for that many agents with all keys, some 800 bytes and 60 values each."""
 
 CHANNELS_MAX = 100
-NAME = r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}"
 PLAIN_VARIABLES = re.compile(r"(?!.*(?:KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE))[A-Z_][A-Z0-9_]{0,127}")
 """Variables that may be filled in: none whose name says it is a secret."""
 
@@ -52,118 +43,21 @@ _OURS = frozenset({"host", "content-length", "content-type", "transfer-encoding"
 _NAMING = {("apiKeyEnv",), ("credentialsEnv",), ("secretEnv",)}
 """Keys whose value names the variable of a secret."""
 
-_Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
 
-
-def _or_nothing(schema: dict[str, Any]) -> None:
-    """For the JSON Schema: a key whose every item is commented out is allowed."""
-    schema["type"] = [schema["type"], "null"]
-
-
-def _quoted_or_not(schema: dict[str, Any]) -> None:
-    """For the JSON Schema: dialects are taken as text and as the numbers YAML makes of them."""
-    schema["anyOf"] = [{"enum": [*get_args(Wire), *map(float, get_args(Wire))]}, {"type": "null"}]
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
-
-
-class AuthFile(_File):
-    """``auth``: how to prove who we are, and the variable that holds the secret."""
-
-    scheme: Literal["apiKey", "bearer", "hmac"] = "apiKey"
-    """X-API-Key or Authorization: Bearer; hmac, Workstacean's reserved word, sends nothing, with a warning."""
-    credentials_env: str
-    """The environment variable that holds the secret: its name, never the secret itself."""
-
-
-class AgentFile(_File):
-    """One entry of ``agents``. The sentences are what editors show, by way of the JSON Schema."""
-
-    name: Annotated[
-        str, Pattern(rf"(?!{ALL}$){NAME}", f"1 to 64 letters, digits, dots, dashes or underscores, and not “{ALL}”")
-    ]
-    """The name that targets and the command line use; unique."""
-    url: Annotated[str, Field(max_length=2_000)]
-    """Where it is: its base, also that of an agent mounted below a path, or its endpoint. No password in it; ${VAR} and
-    ${VAR:-default} are filled in."""
-    rpc_url: Annotated[str, Field(max_length=2_000)] | None = None
-    """Where it is called, exactly, whatever its card says; at the origin of url. Without it the card says."""
-    card_url: Annotated[str, Field(max_length=2_000)] | None = None
-    """Where its card is, exactly; at the origin of url. Without it the card is looked for."""
-    api_key_env: str | None = None
-    """The environment variable whose value is sent as X-API-Key: its name, never the key itself."""
-    auth: AuthFile | None = None
-    """How to prove who we are; wins over apiKeyEnv."""
-    headers: Annotated[dict[str, str], Field(max_length=32, json_schema_extra=_or_nothing)] = {}
-    """Sent with every request to this agent, never overriding the hub's own."""
-    streaming: bool | None = None
-    """Whether to stream until the first card is read; the card decides from then on."""
-    rejoin: bool | None = None
-    """Whether a stream that broke is joined again; unless said, in 1.0 and 0.1 it is, in 0.3 not. Either way the task
-    is polled."""
-    push: PushMode = "auto"
-    """Webhooks: as the card says, inside the send, by a call of their own, or none."""
-    signed: bool = False
-    """Its webhooks count only with a signature (Standard Webhooks)."""
-    external: bool = False
-    """It reaches the hub by base_url even if its host looks local."""
-    skills: Annotated[list[_Text | SkillEntry], Field(max_length=500, json_schema_extra=_or_nothing)] = []
-    """Skills that route without a card and are never pruned."""
-    timeout_ms: Annotated[int, Field(gt=0, le=7 * 86_400_000)] | None = None
-    """call_s of the fleet, for this agent alone and in milliseconds. It does not limit a send or a stream."""
-    wire: Annotated[Wire | None, Field(json_schema_extra=_quoted_or_not)] = None
-    """The dialect of A2A, overruling the card; 0.1 is spoken only if either says so. With or without quotes."""
-    enabled: bool = True
-    """A disabled agent is shown, not called."""
-    tags: Annotated[list[_Text], Field(max_length=50, json_schema_extra=_or_nothing)] = []
-    """For people."""
-    discord_bot_token_env_key: str | None = None
-    """Accepted for old files; without effect."""
-    subscribes_to: list[str] | None = None
-    """Accepted for old files; without effect."""
-
-    @field_validator("headers", "skills", "tags", mode="before")
-    @classmethod
-    def _nothing_listed(cls, value: Any, info: ValidationInfo) -> Any:
-        """A key whose every item is commented out holds nothing."""
-        return {"headers": {}}.get(str(info.field_name), []) if value is None else value
-
-    @field_validator("wire", mode="before")
-    @classmethod
-    def _unquoted(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, float) else value
-
-    @property
-    def credential(self) -> tuple[Path, AuthEntry] | None:
-        """The credential, and the key that names its variable; ``auth`` wins over ``apiKeyEnv``."""
-        if self.auth is not None:
-            if self.auth.scheme == "hmac":
-                return None
-            return ("auth", "credentialsEnv"), AuthEntry(scheme=self.auth.scheme, env=self.auth.credentials_env)
-        if self.api_key_env is None:
-            return None
-        return ("apiKeyEnv",), AuthEntry(scheme="apiKey", env=self.api_key_env)
-
-
-class AgentsFile(_File):
+class AgentsFile(BaseModel):
     """The whole of agents.yaml; also the source of its JSON Schema."""
 
-    agents: Annotated[list[AgentFile], Field(max_length=AGENTS_MAX, json_schema_extra=_or_nothing)]
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    agents: Annotated[list[AgentFile], *or_nothing([], max_length=AGENTS_MAX)]
     """Who is in the fleet: one entry per agent."""
     fleet: FleetSettings = FleetSettings()
     """How the hub treats it."""
     channels: Annotated[
         dict[Annotated[str, Pattern(ID.pattern, ID_RULE)], ChannelFile],
-        Field(max_length=CHANNELS_MAX, json_schema_extra=_or_nothing),
+        *or_nothing({}, max_length=CHANNELS_MAX),
     ] = {}
     """Channels on which the hub notifies people: {id: channel}. Ceremonies name one as notifyChannel."""
-
-    @field_validator("agents", "channels", mode="before")
-    @classmethod
-    def _nobody_listed(cls, value: Any, info: ValidationInfo) -> Any:
-        return {"agents": [], "channels": {}}[str(info.field_name)] if value is None else value
 
 
 async def load_fleet(path: FilePath, *, files: Files, env: Mapping[str, str], strict: bool = False) -> FleetConfig:
@@ -196,7 +90,10 @@ def parse_fleet(
     entries = []
     for at, agent in enumerate(file.agents):
         problems += _oddities(written, ("agents", at), agent)
-        entries.append(_entry(agent, without_credential=at in unset))
+        entry = AgentEntry(**{key.name: getattr(agent, key.name) for key in fields(agent)})
+        if entry.enabled and at in unset and entry.credential is not None:
+            entry = replace(entry, enabled=False, disabled_why=f"its credential {entry.credential.env} is not set")
+        entries.append(entry)
     for key, channel in file.channels.items():
         problems += problems_of(written, ("channels", key), channel, env)
     problems += _bad_notices(written, file)
@@ -302,11 +199,11 @@ def _unset_credentials(
     for at, agent in enumerate(file.agents):
         if (credential := agent.credential) is None:
             continue
-        path, name = credential[0], credential[1].env
+        name = credential.env
         if _VARIABLE.fullmatch(name) and not env.get(name, "").strip():
             message = f"the environment variable {name}, which holds the credential, is not set"
             hint = f"export {name}=… and start again, or set enabled: false"
-            yield at, written.error(("agents", at, *path), message, hint=hint)
+            yield at, written.error(("agents", at, *agent.credential_key), message, hint=hint)
 
 
 def _without_effect(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
@@ -347,8 +244,8 @@ def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[C
     if not unusable:
         yield from _bad_address(written, (*path, "rpcUrl"), agent.url, rpc_url=agent.rpc_url)
         yield from _bad_address(written, (*path, "cardUrl"), agent.url, card_url=agent.card_url)
-    if agent.credential is not None and not _VARIABLE.fullmatch(agent.credential[1].env):
-        at = agent.credential[0]
+    if agent.credential is not None and not _VARIABLE.fullmatch(agent.credential.env):
+        at = agent.credential_key
         message = "must be the name of an environment variable, never the secret itself"
         yield written.error((*path, *at), f"'{at[-1]}' {message}", hint="for example QUINN_API_KEY")
     for name, value in agent.headers.items():
@@ -356,9 +253,8 @@ def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[C
             yield written.error((*path, "headers", name), "not a header that may be set here", key=True)
         elif not _HEADER_VALUE.fullmatch(value):
             yield written.error((*path, "headers", name), "a header value is 1 to 1024 printable ASCII characters")
-    names = [skill if isinstance(skill, str) else skill.name for skill in agent.skills]
-    for index, name in enumerate(names):
-        if name in names[:index]:
+    for index, name in enumerate(agent.skill_names):
+        if name in agent.skill_names[:index]:
             yield written.error((*path, "skills", index), "this skill stands here twice")
 
 
@@ -369,28 +265,5 @@ def _bad_address(written: YamlDocument, path: Path, url: str | None, **pinned: s
     try:
         AgentUrl.parse(url, **pinned)
     except ConfigError as error:
-        said = str(error) if path[0] == "agents" else str(error).replace("the agent's url", f"'{path[-1]}'")
-        yield written.error(path, said, hint=error.hint)
-
-
-def _entry(agent: AgentFile, *, without_credential: bool) -> AgentEntry:
-    auth = agent.credential[1] if agent.credential else None
-    return AgentEntry(
-        name=agent.name,
-        url=agent.url.strip(),
-        rpc_url=agent.rpc_url.strip() if agent.rpc_url is not None else None,
-        card_url=agent.card_url.strip() if agent.card_url is not None else None,
-        auth=auth,
-        headers=agent.headers,
-        streaming=agent.streaming,
-        rejoin=agent.rejoin,
-        push=agent.push,
-        signed=agent.signed,
-        external=agent.external,
-        skills=tuple(SkillEntry(name=skill) if isinstance(skill, str) else skill for skill in agent.skills),
-        timeout_s=agent.timeout_ms / 1000 if agent.timeout_ms else None,
-        wire=agent.wire,
-        enabled=agent.enabled and not without_credential,
-        disabled_why=f"its credential {auth.env} is not set" if agent.enabled and without_credential and auth else "",
-        tags=tuple(agent.tags),
-    )
+        problem = str(error) if path[0] == "agents" else str(error).replace("the agent's url", f"'{path[-1]}'")
+        yield written.error(path, problem, hint=error.hint)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
+from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
 from fleetsim.caller.channels.alerts import AlertSettings
@@ -17,7 +18,8 @@ from fleetsim.caller.channels.channel import Channel, ChannelIds
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.track import BUILT_IN, Rate, Rates, Rules
 from fleetsim.client.http import Credential, Scheme
-from fleetsim.runtime.explain import DECLARED
+from fleetsim.model.work import ALL
+from fleetsim.runtime.explain import DECLARED, Pattern
 from fleetsim.wire.dialect import DIALECTS
 
 PushMode: TypeAlias = Literal["auto", "inline", "set", "off"]
@@ -37,16 +39,45 @@ Pause: TypeAlias = Annotated[float, Field(ge=0, le=DAY_S, strict=True)]
 Count: TypeAlias = Annotated[int, Field(ge=1, le=100_000, strict=True)]
 
 
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}"
+_Flag: TypeAlias = Annotated[bool, Field(strict=True)]
+_Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
+_Address: TypeAlias = Annotated[str, Field(max_length=2_000), AfterValidator(str.strip)]
+
+
+def or_nothing(empty: Any, *, max_length: int) -> tuple[Any, ...]:
+    """A list or mapping of at most ``max_length`` items that is ``empty`` if every item is commented out."""
+
+    def schema(written: dict[str, Any]) -> None:
+        written["type"] = [written["type"], "null"]
+
+    return (
+        Field(max_length=max_length, json_schema_extra=schema),
+        BeforeValidator(lambda value: empty if value is None else value),
+    )
+
+
+def _quoted_or_not(schema: dict[str, Any]) -> None:
+    """For the JSON Schema: dialects are read as text and as the numbers that YAML makes of them."""
+    schema["anyOf"] = [{"enum": [*get_args(Wire), *map(float, get_args(Wire))]}, {"type": "null"}]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthEntry:
-    """A credential by name: the environment variable ``env`` holds it."""
+    """``auth``: how to prove who we are, and the variable that holds the secret."""
 
-    scheme: Scheme
-    env: str
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    scheme: Literal[Scheme, "hmac"] = "apiKey"
+    """X-API-Key or Authorization: Bearer; hmac, Workstacean's reserved word, sends nothing, with a warning."""
+    env: Annotated[str, Field(alias="credentialsEnv")]
+    """The environment variable that holds the secret: its name, never the secret itself."""
 
-    def credential(self) -> Credential:
-        """The credential that the client sends; its variable is read at every request."""
-        return Credential(scheme=self.scheme, env=self.env)
+
+def credential_of(auth: AuthEntry | None, api_key_env: str | None) -> Credential | None:
+    """The credential that the client sends: ``auth`` wins over ``apiKeyEnv``, and hmac sends none."""
+    if auth is None:
+        return None if api_key_env is None else Credential(scheme="apiKey", env=api_key_env)
+    return None if auth.scheme == "hmac" else Credential(scheme=auth.scheme, env=auth.env)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,41 +91,99 @@ class SkillEntry:
     """For people."""
 
 
+def _name_alone(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    """A skill in agents.yaml: its id alone, or with a description."""
+
+    def skill(written: str | SkillEntry) -> SkillEntry:
+        return SkillEntry(name=written) if isinstance(written, str) else written
+
+    return handler.generate_schema(Annotated[_Text | SkillEntry, AfterValidator(skill)])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentEntry:
-    """One agent of agents.yaml. ``streaming`` counts only until the first card is read.
+class AgentFile:
+    """One entry of ``agents``. The sentences are what editors show, by way of the JSON Schema."""
 
-    ``rpc_url`` and ``card_url`` pin endpoint and card, at the origin of ``url``.
-    ``signed``: its webhooks count only with a signature (Standard Webhooks). ``disabled_why``: what keeps an
-    agent disabled that agents.yaml would have enabled.
-    """
-
-    name: str
-    url: str
-    rpc_url: str | None = None
-    card_url: str | None = None
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED | ConfigDict(alias_generator=to_camel)
+    name: Annotated[
+        str, Pattern(rf"(?!{ALL}$){NAME}", f"1 to 64 letters, digits, dots, dashes or underscores, and not “{ALL}”")
+    ]
+    """The name that targets and the command line use; unique."""
+    url: _Address
+    """Where it is: its base, also that of an agent mounted below a path, or its endpoint. No password in it; ${VAR} and
+    ${VAR:-default} are filled in."""
+    rpc_url: _Address | None = None
+    """Where it is called, exactly, whatever its card says; at the origin of url. Without it the card says."""
+    card_url: _Address | None = None
+    """Where its card is, exactly; at the origin of url. Without it the card is looked for."""
+    api_key_env: str | None = None
+    """The environment variable whose value is sent as X-API-Key: its name, never the key itself."""
     auth: AuthEntry | None = None
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    streaming: bool | None = None
-    rejoin: bool | None = None
+    """How to prove who we are; wins over apiKeyEnv."""
+    headers: Annotated[Mapping[str, str], *or_nothing({}, max_length=32)] = field(default_factory=dict, repr=False)
+    """Sent with every request to this agent, never overriding the hub's own."""
+    streaming: _Flag | None = None
+    """Whether to stream until the first card is read; the card decides from then on."""
+    rejoin: _Flag | None = None
+    """Whether a stream that broke is joined again; unless said, in 1.0 and 0.1 it is, in 0.3 not. Either way the task
+    is polled."""
     push: PushMode = "auto"
-    signed: bool = False
-    external: bool = False
-    skills: tuple[SkillEntry, ...] = ()
-    timeout_s: float | None = None
-    wire: Wire | None = None
-    enabled: bool = True
-    disabled_why: str = ""
-    tags: tuple[str, ...] = ()
+    """Webhooks: as the card says, inside the send, by a call of their own, or none."""
+    signed: _Flag = False
+    """Its webhooks count only with a signature (Standard Webhooks)."""
+    external: _Flag = False
+    """It reaches the hub by base_url even if its host looks local."""
+    skills: Annotated[
+        tuple[Annotated[SkillEntry, GetPydanticSchema(_name_alone)], ...], *or_nothing((), max_length=500)
+    ] = ()
+    """Skills that route without a card and are never pruned."""
+    timeout_ms: Annotated[int, Field(gt=0, le=7 * 86_400_000, strict=True)] | None = None
+    """call_s of the fleet, for this agent alone and in milliseconds. It does not limit a send or a stream."""
+    wire: Annotated[
+        Wire | None,
+        Field(json_schema_extra=_quoted_or_not),
+        BeforeValidator(lambda value: str(value) if isinstance(value, float) else value),
+    ] = None
+    """The dialect of A2A, overruling the card; 0.1 is spoken only if either says so. With or without quotes."""
+    enabled: _Flag = True
+    """A disabled agent is shown, not called."""
+    tags: Annotated[tuple[_Text, ...], *or_nothing((), max_length=50)] = ()
+    """For people."""
+    discord_bot_token_env_key: str | None = None
+    """Accepted for old files; without effect."""
+    subscribes_to: tuple[str, ...] | None = None
+    """Accepted for old files; without effect."""
 
     @property
-    def address(self) -> tuple[str, str | None, str | None]:
-        """Where it is called and where its card is, as agents.yaml has it."""
-        return self.url, self.rpc_url, self.card_url
+    def credential(self) -> Credential | None:
+        """The credential that the client sends."""
+        return credential_of(self.auth, self.api_key_env)
+
+    @property
+    def credential_key(self) -> tuple[str, ...]:
+        """The key that names the credential's variable."""
+        return ("apiKeyEnv",) if self.auth is None else ("auth", "credentialsEnv")
 
     @property
     def skill_names(self) -> tuple[str, ...]:
         return tuple(skill.name for skill in self.skills)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEntry(AgentFile):
+    """One agent of the fleet. ``disabled_why``: the reason why an agent is disabled that agents.yaml enables."""
+
+    disabled_why: str = ""
+
+    @property
+    def address(self) -> tuple[str, str | None, str | None]:
+        """The addresses of the agent and its card in agents.yaml."""
+        return self.url, self.rpc_url, self.card_url
+
+    @property
+    def timeout_s(self) -> float | None:
+        """``call_s`` of this agent alone."""
+        return self.timeout_ms / 1000 if self.timeout_ms else None
 
     @property
     def takes_no_work(self) -> str:

@@ -413,7 +413,7 @@ class Hub:
         before, self.config = self.config, config
         for entry in before.agents:
             now = config.agent(entry.name)
-            if now is None or (now.url, now.auth) != (entry.url, entry.auth):
+            if now is None or (now.url, now.credential) != (entry.url, entry.credential):
                 self._verdicts.pop(entry.name, None)
                 self._notes.forget(entry.name)
                 self.tracker.push_watch.forget(entry.name)

@@ -18,7 +18,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.config import NAME
+from fleetsim.caller.fleet import NAME
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.explain import Pattern, combine, explain

@@ -22,7 +22,7 @@ from os.path import normpath
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, credential_of
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
@@ -76,9 +76,10 @@ def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Ite
             yield written.error(("fleet", name, "url"), "a real agent has no virtual time", hint=hint, key=True)
         return
     for name in sorted(real):
-        proof = scenario.fleet[name].proof
+        agent = scenario.fleet[name]
+        proof = credential_of(agent.auth, agent.api_key_env)
         if proof is not None and not os.environ.get(proof.env, "").strip():
-            key = ("auth", "credentialsEnv") if scenario.fleet[name].auth is not None else ("apiKeyEnv",)
+            key = ("auth", "credentialsEnv") if agent.auth is not None else ("apiKeyEnv",)
             why = f"the environment variable {one_line(proof.env, 120)}, which holds the credential, is not set"
             yield written.error(("fleet", name, *key), why)
     if _starts_now(scenario, rate):
@@ -224,7 +225,11 @@ class LiveSimulation(ScenarioRun):
                 url = urlsplit(url)._replace(scheme="http", netloc=urlsplit(proxy.url).netloc).geturl()
             wire = agent.dialect if agent.dialect == "0.1" else None  # its cards do not say that they are
             external = self._webhooks is not None
-            entries.append(AgentEntry(name=name, url=url, auth=agent.proof, wire=wire, external=external))
+            entries.append(
+                AgentEntry(
+                    name=name, url=url, auth=agent.auth, api_key_env=agent.api_key_env, wire=wire, external=external
+                )
+            )
         return listener, FleetConfig(agents=tuple(entries), settings=settings)
 
     async def _cards_read(self, hub: Hub) -> None:

@@ -17,8 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from fleetsim.caller.ceremonies.folder import PROJECTS, SUFFIXES
-from fleetsim.caller.config import NAME, AuthFile
-from fleetsim.caller.fleet import AuthEntry, FleetSettings, Wire
+from fleetsim.caller.fleet import NAME, AuthEntry, FleetSettings, Wire
 from fleetsim.ceremony.written import value_text
 from fleetsim.client.http import AgentUrl
 from fleetsim.model.errors import ConfigError
@@ -92,16 +91,8 @@ class SimulatedAgent(BaseModel):
     """Where a real agent is, with `--clock real` or `xN`. How it behaves is then its own: its skills are but named."""
     api_key_env: str | None = None
     """The environment variable whose value the real agent is sent as X-API-Key: its name, never the key itself."""
-    auth: AuthFile | None = None
+    auth: AuthEntry | None = None
     """The credential for the real agent; overrides apiKeyEnv."""
-
-    @property
-    def proof(self) -> AuthEntry | None:
-        """The credential for the real agent."""
-        if self.auth is not None:
-            scheme = self.auth.scheme
-            return None if scheme == "hmac" else AuthEntry(scheme=scheme, env=self.auth.credentials_env)
-        return None if self.api_key_env is None else AuthEntry(scheme="apiKey", env=self.api_key_env)
 
 
 class Traffic(BaseModel):

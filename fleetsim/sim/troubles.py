@@ -15,7 +15,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.config import NAME
+from fleetsim.caller.fleet import NAME
 from fleetsim.caller.webhooks import CALLBACK_PATH
 from fleetsim.runtime.explain import Pattern
 from fleetsim.runtime.ports import Request

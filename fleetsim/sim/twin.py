@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple, TypeAlias
 
-from fleetsim.caller.config import NAME
+from fleetsim.caller.fleet import NAME
 from fleetsim.ceremony.file import Ceremony
 from fleetsim.ceremony.written import value_text
 from fleetsim.model.errors import ConfigError

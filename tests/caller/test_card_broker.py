@@ -336,13 +336,13 @@ async def test_it_is_told_how_long_a_card_took_and_so_many_of_its_skills_are_off
 
 
 @pytest.mark.parametrize(
-    ("own_s", "fleet_s", "total_s"),
-    [(None, 15.0, 15.0), (None, 4.0, 4.0), (12.0, 4.0, 12.0)],
+    ("own_ms", "fleet_s", "total_s"),
+    [(None, 15.0, 15.0), (None, 4.0, 4.0), (12_000, 4.0, 12.0)],
 )
 async def test_a_call_may_take_as_long_as_its_agent_has_or_else_the_fleet(
-    runtime: Runtime, network: MemoryNetwork, own_s: float | None, fleet_s: float, total_s: float
+    runtime: Runtime, network: MemoryNetwork, own_ms: int | None, fleet_s: float, total_s: float
 ) -> None:
-    ground = Ground(runtime, network, timeout_s=own_s)
+    ground = Ground(runtime, network, timeout_ms=own_ms)
     async with network, ground.broker(call_s=fleet_s, connect_s=2.0) as broker:
         limits = broker.client("quinn").limits
         assert (limits.connect_s, limits.total_s) == (2.0, total_s)

@@ -93,7 +93,7 @@ async def test_a_place_is_kept_for_a_minute_after_the_last_work_there(place: Pla
 async def test_work_where_an_agent_was_goes_on_as_its_entry_of_then_says(
     runtime: Runtime, network: MemoryNetwork, agents: tuple[AgentEntry, ...]
 ) -> None:
-    async with Place(runtime, network, replace(ENTRY, timeout_s=7.0)).broker as broker:
+    async with Place(runtime, network, replace(ENTRY, timeout_ms=7_000)).broker as broker:
         broker.apply(FleetConfig(agents=agents))
         assert broker.entry("quinn", URL).timeout_s == 7.0
 

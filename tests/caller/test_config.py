@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.config import AGENTS_MAX, AgentFile, load_fleet, parse_fleet
-from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, SkillEntry
+from fleetsim.caller.config import AGENTS_MAX, load_fleet, parse_fleet
+from fleetsim.caller.fleet import AgentEntry, AgentFile, FleetConfig, SkillEntry
 from fleetsim.model.errors import ConfigError
 from fleetsim.testbed.runtime import MemoryFiles
 
@@ -66,7 +67,7 @@ EVERY_KEY = """\
 @pytest.mark.slow
 def test_a_fleet_may_be_as_large_as_its_own_limit_says() -> None:
     assert {line.split(":")[0].strip(" -") for line in EVERY_KEY.splitlines()} == {
-        to_camel(key) for key in AgentFile.model_fields
+        to_camel(key.name) for key in fields(AgentFile)
     }
     text = "agents:\n" + "".join(EVERY_KEY.format(n=n) for n in range(AGENTS_MAX))
     assert len(parse(text, AGENT_KEY="canary").agents) == AGENTS_MAX
@@ -94,7 +95,7 @@ def test_the_seeds_fleet_is_read_as_it_stands() -> None:
         AgentEntry(
             name="protomaker",
             url="https://ava.example:3008/a2a",
-            auth=AuthEntry(scheme="apiKey", env="AVA_API_KEY"),
+            api_key_env="AVA_API_KEY",
             skills=(SkillEntry(name="sitrep"), SkillEntry(name="board_health")),
         ),
     )

@@ -21,6 +21,7 @@ from fleetsim.caller.fleet import (
 )
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.track import BUILT_IN, Rate, Rates
+from fleetsim.client.http import Credential
 from fleetsim.model.errors import ConfigError
 
 ONE = "agents:\n  - name: a\n    url: http://h/a2a\n"
@@ -61,7 +62,7 @@ def test_every_key_of_an_agent_is_in_its_entry() -> None:
             signed=True,
             external=True,
             skills=(SkillEntry(name="s"), SkillEntry(name="t", description="u")),
-            timeout_s=2.5,
+            timeout_ms=2500,
             wire="0.3",
             tags=("x", "y"),
         ),
@@ -117,21 +118,21 @@ def test_a_dialect_may_be_written_as_the_number_it_looks_like(wire: str, dialect
 
 
 @pytest.mark.parametrize(
-    ("keys", "auth"),
+    ("keys", "credential"),
     [
-        ("apiKeyEnv: V", AuthEntry(scheme="apiKey", env="V")),
-        ("auth: {credentialsEnv: V}", AuthEntry(scheme="apiKey", env="V")),
-        ("auth: {scheme: bearer, credentialsEnv: V}\n    apiKeyEnv: UNSET", AuthEntry(scheme="bearer", env="V")),
+        ("apiKeyEnv: V", Credential(scheme="apiKey", env="V")),
+        ("auth: {credentialsEnv: V}", Credential(scheme="apiKey", env="V")),
+        ("auth: {scheme: bearer, credentialsEnv: V}\n    apiKeyEnv: UNSET", Credential(scheme="bearer", env="V")),
         ("auth: {scheme: hmac, credentialsEnv: UNSET}", None),
         ("auth: {scheme: hmac, credentialsEnv: UNSET}\n    apiKeyEnv: V", None),
         ("enabled: true", None),
     ],
 )
 def test_the_credential_is_that_of_auth_before_the_api_key_and_hmac_sends_none(
-    keys: str, auth: AuthEntry | None
+    keys: str, credential: Credential | None
 ) -> None:
     (entry,) = parse(f"{ONE}    {keys}\n", V="secret").agents
-    assert (entry.auth, entry.enabled, entry.disabled_why) == (auth, True, "")
+    assert (entry.credential, entry.enabled, entry.disabled_why) == (credential, True, "")
 
 
 def test_who_relies_on_hmac_is_told_that_it_sends_nothing_and_nobody_else_is() -> None:
@@ -187,7 +188,7 @@ def test_every_address_and_variable_name_is_filled_in() -> None:
     config = parse(text, H="host", N="V", V="secret")
     (entry,) = config.agents
     assert entry.address == ("http://host/a2a", "http://host/rpc", "http://host/card")
-    assert (entry.headers, entry.auth) == ({"X-A": "host"}, AuthEntry(scheme="apiKey", env="V"))
+    assert (entry.headers, entry.credential) == ({"X-A": "host"}, Credential(scheme="apiKey", env="V"))
     assert (config.settings.base_url, config.settings.internal_base_url) == ("http://host:1", "http://host:2")
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.config import AgentFile, parse_fleet
-from fleetsim.caller.fleet import FleetSettings
+from fleetsim.caller.config import parse_fleet
+from fleetsim.caller.fleet import AgentFile, FleetSettings
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.track import Rate
 from fleetsim.ceremony.file import CeremonyFile, parse_ceremony
@@ -32,6 +33,8 @@ CEREMONY = {"id": "a.b", "name": "n", "schedule": "0 0 * * *", "skill": "s", "ta
 def keys(kind: type[Any]) -> list[str]:
     if issubclass(kind, BaseModel):
         return [info.alias or name for name, info in kind.model_fields.items()]
+    if kind is AgentFile:
+        return [to_camel(member.name) for member in fields(kind)]
     return [member.name for member in fields(kind)]
 
 

@@ -97,7 +97,7 @@ async def test_work_that_nobody_can_do_is_refused_once_the_cards_were_read() -> 
 
 
 async def test_work_is_refused_after_ten_seconds_if_a_card_does_not_come() -> None:
-    async with local_hub(worker(), door=SlowCards(3_600), entries={"quinn": {"timeout_s": 600.0}}) as t:
+    async with local_hub(worker(), door=SlowCards(3_600), entries={"quinn": {"timeout_ms": 600_000}}) as t:
         status, _ = await post(t, skill="echo", targets=["quinn"])
         assert (status, now(t)) == (404, FIRST_READ_S_MAX)
         assert sent(t, "quinn") == 0

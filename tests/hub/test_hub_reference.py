@@ -4,11 +4,11 @@ from dataclasses import fields
 from pathlib import Path
 
 from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
 
 from fleetsim.api.bodies import AnswerBody, RequestBody
-from fleetsim.caller.config import AgentFile
 from fleetsim.caller.event_wire import camel
-from fleetsim.caller.fleet import FleetSettings
+from fleetsim.caller.fleet import AgentFile, FleetSettings
 from fleetsim.caller.health import FleetHealth, HealthWord
 from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.caller.track import BUILT_IN
@@ -34,7 +34,8 @@ def unnamed(text: str, names: set[str]) -> set[str]:
 
 
 def test_the_reference_names_every_key_of_agents_yaml() -> None:
-    assert unnamed(page("agents-yaml.md"), keys(AgentFile) | {key.name for key in fields(FleetSettings)}) == set()
+    names = {to_camel(key.name) for key in fields(AgentFile)} | {key.name for key in fields(FleetSettings)}
+    assert unnamed(page("agents-yaml.md"), names) == set()
 
 
 def test_the_reference_names_every_key_of_a_ceremony() -> None:

@@ -369,9 +369,9 @@ DEFECTS: tuple[Planted, ...] = (
         name="key",
         wrong="the first agent's key is shown to all of them",
         file="caller/fleet.py",
-        old="        return Credential(scheme=self.scheme, env=self.env)\n",
-        new="        first = getattr(AuthEntry, 'first', None) or Credential(scheme=self.scheme, env=self.env)\n"
-        "        AuthEntry.first = first\n        return first\n",
+        old="        return credential_of(self.auth, self.api_key_env)\n",
+        new="        first = getattr(AgentFile, 'first', None) or credential_of(self.auth, self.api_key_env)\n"
+        "        AgentFile.first = first\n        return first\n",
         found_by="I-16",
         seed=1,
         scenario=DRIZZLE,

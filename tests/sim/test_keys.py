@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from fleetsim.client.http import Credential
 from fleetsim.runtime.ports import Request
 from fleetsim.sim.agents import FleetKeys
 from fleetsim.sim.recorder import Recorder
@@ -20,7 +21,7 @@ def keys() -> FleetKeys:
 
 
 def key_of(keys: FleetKeys, agent: str) -> str:
-    (value,) = keys.entry(agent).credential().headers().values()
+    (value,) = Credential(scheme="apiKey", env=keys.entry(agent).env).headers().values()
     return value
 
 
