@@ -198,6 +198,10 @@ class AddressPolicy:
             return True
         return port in self.ports and is_public(parsed) and (str(parsed), port) not in self.own
 
+    def names(self, host: str, port: int) -> bool:
+        """Whether an entry allows this host by its name; then it is no secret whether the name resolves."""
+        return any(entry.host == fold_host(host) and port in entry.ports for entry in self.allow)
+
     def require(self, host: str, port: int, addresses: tuple[str, ...]) -> None:
         """Refuse unless there is an address and every one is permitted: one bad answer refuses all.
 

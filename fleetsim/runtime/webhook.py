@@ -103,6 +103,8 @@ class WebhookSender:
         try:
             addresses = await self._runtime.resolver.resolve(parsed.host, parsed.port)
         except TransportError as error:
+            if self._policy.names(parsed.host, parsed.port):
+                raise BlockedAddress(f"{parsed.host} is allowed, but its name does not resolve here") from error
             raise blocked(parsed.host, parsed.port) from error
         self._policy.require(parsed.host, parsed.port, addresses)
         return parsed

@@ -239,6 +239,15 @@ async def test_vetting_takes_an_allowed_exception_and_says_how_to_make_one(
     assert "--allow-webhook localhost:9000" in str(caught.value.hint)
 
 
+async def test_a_name_that_does_not_resolve_is_no_secret_once_it_is_allowed(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    for allowed, advised in (((), True), (("nosuch.example:9000",), False), (("nosuch.example:9001",), True)):
+        with pytest.raises(BlockedAddress) as caught:
+            await WebhookSender(runtime, AddressPolicy.allowing(*allowed)).vet("http://nosuch.example:9000/x")
+        assert ("--allow-webhook" in (caught.value.hint or "")) is advised
+
+
 async def test_https_can_be_demanded(runtime: Runtime, network: MemoryNetwork) -> None:
     network.addresses["hooks.example"] = ("8.8.8.8",)
     with pytest.raises(BlockedAddress, match="https"):
