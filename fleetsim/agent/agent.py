@@ -42,6 +42,7 @@ from fleetsim.runtime.webhook import WebhookSender
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import DIALECTS
+from fleetsim.wire.json import present
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +66,10 @@ class Agent:
     callers reach it, if that is not the address it listens on. ``default_skill`` serves messages without a
     ``skillHint``; it is the first skill if not given. ``dialects`` are spoken out of 1.0, 0.3 and 0.1. ``state`` is
     a file to keep tasks in over restarts; without it they are gone with the process. ``input_modes``, if given, are
-    the only media types a file part may have. ``path`` is where calls are taken, ``rest`` whether there are also the
-    REST aliases; ``drop_failed_webhooks`` removes a webhook whose receiver did not take a notice in all its tries.
+    the only media types a file part may have. In 0.3, a send that does not say ``blocking: false`` waits for the end of
+    its task, for ``send_wait_s`` (0.8 by default; 0 replies at once), and a stream ends with an artifact that repeats
+    the text, unless ``repeat_artifact`` is false. ``path`` is where calls are taken, ``rest`` whether there are also
+    the REST aliases; ``drop_failed_webhooks`` removes a webhook whose receiver did not take a notice in all its tries.
 
     Another kind of agent is made with parts around this one, as the profiles in ``builtin`` do: ``choose`` picks the
     skill of a message, ``behaviours`` holds the rules of each dialect, each of the ``interceptors`` is given the
@@ -95,6 +98,8 @@ class Agent:
         allow_webhook: Iterable[str] = (),
         dialects: Iterable[str] = tuple(DIALECTS),
         behaviours: Mapping[str, DialectBehaviour] = BEHAVIOURS,
+        send_wait_s: float | None = None,
+        repeat_artifact: bool | None = None,
         url: str | None = None,
         path: str = "/a2a",
         rest: bool = True,
@@ -120,6 +125,7 @@ class Agent:
     ) -> None:
         self._runtime = runtime
         self._served: ASGIApp | None = None
+        older = present(wait_s=send_wait_s, repeats_artifact=repeat_artifact)
         self._settings = AgentSettings(
             name=name,
             description=description,
@@ -128,7 +134,7 @@ class Agent:
             default_skill=default_skill,
             choose=choose,
             dialects=tuple(dialects),
-            behaviours=behaviours,
+            behaviours={**behaviours, "0.3": replace(behaviours["0.3"], **older)},
             url=url,
             path=path,
             rest=rest,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -449,7 +450,10 @@ class Profile:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-_SELECTOOLS_BEHAVIOURS = {**BEHAVIOURS, "0.3": replace(BEHAVIOURS["0.3"], waits=True, stream_errors_as_events=False)}
+_SELECTOOLS_BEHAVIOURS = {
+    **BEHAVIOURS,
+    "0.3": replace(BEHAVIOURS["0.3"], wait_s=math.inf, stream_errors_as_events=False),
+}
 
 _SELECTOOLS = Profile(
     name="selectools",
@@ -507,7 +511,11 @@ _REFERENCE = Profile(
     about="one skill for everything an agent can do, every dialect",
     first="/echo hello",
     skills=builtin_skills,
-    options={"description": "The fleet's reference agent: one skill for everything an agent can do"},
+    options={
+        "description": "The fleet's reference agent: one skill for everything an agent can do",
+        "organization": "fleetsim",
+        "output_modes": ("text/markdown", "text/plain"),
+    },
 )
 
 PROFILES: Mapping[str, Profile] = {p.name: p for p in (_REFERENCE, _QUINN, _SELECTOOLS, _ALMANAC)}

@@ -101,7 +101,7 @@ class RpcEndpoint:
             )
             if isinstance(call, SendMessage | SubscribeToTask) and streams:
                 return self._streamed(await operations.stream(call, caller), dialect, asked)
-            if isinstance(call, SendMessage) and caller.behaviour.waits and call.wait is not False:
+            if isinstance(call, SendMessage) and caller.behaviour.wait_s and call.wait is not False:
                 waited = await while_connected(request, lambda: operations.call(call, caller))
                 if waited is None:
                     return Response(status_code=400)

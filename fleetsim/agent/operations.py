@@ -7,6 +7,7 @@ section 7, A2A 1.0 section 3.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -22,7 +23,6 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
 )
 from fleetsim.model.task import Message, Task, TaskState
-from fleetsim.wire.dialect import DIALECTS
 
 Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] | AgentCard | None
 
@@ -31,7 +31,8 @@ Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] |
 class DialectBehaviour:
     """The rules of one dialect where dialects differ.
 
-    ``waits``: a send waits for a terminal or interrupted state unless it asks not to.
+    ``wait_s``: a send that does not ask for an early reply waits so long, at most, for a terminal or interrupted state.
+    0.3 stays below the second that the first seed allows, because clients in use take the reply for the result.
     ``finished_send``: the error for a message to a finished task.
     ``finished_subscribe``: the error for joining a finished task; None replays snapshot and closing pair.
     ``other_context_refused``: a message whose contextId is not its task's is refused.
@@ -48,7 +49,7 @@ class DialectBehaviour:
     """
 
     dialect: str
-    waits: bool = False
+    wait_s: float = 0.0
     finished_send: type[RpcError] = InvalidParams
     finished_subscribe: type[RpcError] | None = None
     other_context_refused: bool = False
@@ -63,10 +64,10 @@ class DialectBehaviour:
     notice_type: str = "application/json"
 
 
-BEHAVIOURS: Mapping[str, DialectBehaviour] = {name: DialectBehaviour(dialect=name) for name in DIALECTS} | {
+BEHAVIOURS: Mapping[str, DialectBehaviour] = {
     "1.0": DialectBehaviour(
         dialect="1.0",
-        waits=True,
+        wait_s=math.inf,
         finished_send=UnsupportedOperation,
         finished_subscribe=UnsupportedOperation,
         other_context_refused=True,
@@ -77,6 +78,7 @@ BEHAVIOURS: Mapping[str, DialectBehaviour] = {name: DialectBehaviour(dialect=nam
         no_extended_card=UnsupportedOperation,
         notice_type="application/a2a+json",
     ),
+    "0.3": DialectBehaviour(dialect="0.3", wait_s=0.8),
     "0.1": DialectBehaviour(
         dialect="0.1",
         finished_send=TaskNotCancelable,
@@ -85,7 +87,7 @@ BEHAVIOURS: Mapping[str, DialectBehaviour] = {name: DialectBehaviour(dialect=nam
         refused=TaskState.FAILED,  # 0.1 knows no rejected
     ),
 }
-"""The rules of each dialect: the defaults, or its row."""
+"""The rules of each dialect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

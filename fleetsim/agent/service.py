@@ -92,9 +92,9 @@ class Service:
         match call:
             case SendMessage():
                 record = await self._accept(call, caller)
-                if caller.behaviour.waits and call.wait is not False:
+                if caller.behaviour.wait_s and call.wait is not False:
                     try:
-                        async with asyncio.timeout(self._limits.wait_s_max):
+                        async with asyncio.timeout(min(caller.behaviour.wait_s, self._limits.wait_s_max)):
                             record = await self._store.until_pause(record.key)
                     except TimeoutError:
                         record = self._store.read(record.key)

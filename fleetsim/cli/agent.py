@@ -43,6 +43,15 @@ PROFILES = ("reference", "quinn", "selectools", "almanac")
     type=click.Choice([*DIALECTS]),
     help="Speak only this dialect (repeatable). [default: the profile's]",
 )
+@click.option(
+    "--send-wait",
+    "send_wait_s",
+    type=click.FloatRange(0, 300),
+    metavar="SECONDS",
+    help="How long a 0.3 send waits for the end of its task, unless it says blocking: false; 0 replies at once. "
+    "[default: the profile's; 0.8]",
+)
+@click.option("--no-repeat", is_flag=True, help="End 0.3 streams without the artifact that repeats the text.")
 @click.option("--no-streaming", is_flag=True, help="Offer no streams.")
 @click.option("--no-push", is_flag=True, help="Offer no webhooks.")
 @click.option("--state", metavar="FILE", type=click.Path(path_type=Path), help="Keep tasks in FILE over restarts.")
@@ -57,6 +66,7 @@ def agent(
     api_key_env: str | None,
     bearer_env: str | None,
     dialects: tuple[str, ...],
+    no_repeat: bool,
     no_streaming: bool,
     no_push: bool,
     **options: Any,
@@ -81,6 +91,8 @@ def agent(
         options["state"] = options["state"] or common.state  # the shared --state is a file here; the hub's own is not
     if dialects:  # what is left open is the profile's
         options["dialects"] = dialects
+    if no_repeat:
+        options["repeat_artifact"] = False
     if no_streaming:
         options["streaming"] = False
     if no_push:

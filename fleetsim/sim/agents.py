@@ -140,7 +140,7 @@ def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, ur
         ),
         listeners=(moved,),
         dialects=(scripted.dialect,),
-        behaviours={**BEHAVIOURS, scripted.dialect: replace(BEHAVIOURS[scripted.dialect], waits=True)},
+        behaviours={**BEHAVIOURS, scripted.dialect: replace(BEHAVIOURS[scripted.dialect], wait_s=float("inf"))},
         interceptors=(WaitInterceptor,) if scripted.waits else (),
         streaming=scripted.streaming,
         push_notifications=scripted.push,

@@ -179,7 +179,7 @@ async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gon
 
 async def test_no_webhook_tells_what_is_not_on_the_disk(tmp_path: Path) -> None:
     push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/x", "token": "t"}}}
-    async with running(tmp_path / "s.db") as env:
+    async with running(tmp_path / "s.db", send_wait_s=0) as env:
         task = await env.call("message/send", {**sent("10", skill="slow"), **push})
         go_on = threading.Event()
         with at("agent.before_write", lambda: go_on.wait(10)):

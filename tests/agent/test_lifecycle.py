@@ -31,12 +31,44 @@ async def ended(env: Env, task_id: str) -> dict[str, Any]:
     raise AssertionError("it never ended")
 
 
-async def test_send_answers_submitted_at_once_even_if_asked_to_block(env: Env) -> None:
+@pytest.mark.parametrize(
+    ("options", "configuration", "text", "state", "within_s"),
+    [
+        ({}, {}, "0.5", "completed", (0.5, 0.6)),
+        ({}, {}, "60", "working", (0.8, 0.9)),
+        ({}, {"blocking": True}, "60", "working", (0.8, 0.9)),
+        ({}, {"blocking": False}, "0.5", "submitted", (0.0, 0.1)),
+        ({"send_wait_s": 0}, {}, "0.5", "submitted", (0.0, 0.1)),
+        ({"send_wait_s": 30}, {"blocking": True}, "20", "completed", (20.0, 20.1)),
+    ],
+    ids=["short", "long", "long and blocking", "not blocking", "switched off", "longer"],
+)
+async def test_an_older_send_waits_less_than_a_second_unless_it_asks_not_to(
+    start_agent: StartAgent,
+    options: dict[str, Any],
+    configuration: dict[str, Any],
+    text: str,
+    state: str,
+    within_s: tuple[float, float],
+) -> None:
+    env = await start_agent(**options)
     before = asyncio.get_running_loop().time()
-    task = await env.call("message/send", {**sent("60", skill="slow"), "configuration": {"blocking": True}})
-    assert task["kind"] == "task"
-    assert task["status"]["state"] == "submitted"
-    assert asyncio.get_running_loop().time() - before < 1
+    task = await env.call("message/send", {**sent(text, skill="slow"), "configuration": configuration})
+    assert (task["kind"], task["status"]["state"]) == ("task", state)
+    assert within_s[0] <= asyncio.get_running_loop().time() - before <= within_s[1]
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+async def test_the_artifact_that_repeats_a_streams_text_can_be_switched_off(
+    start_agent: StartAgent, repeated: bool
+) -> None:
+    env = await start_agent(repeat_artifact=repeated)
+    frames = await env.frames("message/stream", sent("a b", skill="stream"))
+    pieces = [frame for frame in frames if frame["kind"] == "artifact-update"]
+    assert [piece["append"] for piece in pieces] == [False, True, not repeated]
+    texts = ["".join(part.get("text", "") for part in piece["artifact"]["parts"]) for piece in pieces]
+    assert texts == ["a", " b", "a b" if repeated else ""]
+    assert pieces[-1]["lastChunk"] is True
 
 
 async def test_poll_follows_a_task_to_its_result(env: Env) -> None:
@@ -85,7 +117,8 @@ async def test_an_answer_resumes_the_same_task(env: Env) -> None:
     assert question["kind"] == "message"
     assert question["messageId"]
     assert question["parts"][0]["text"] == "Who shall I greet?"
-    resumed = await env.call("message/send", sent("Ada", taskId=task["id"]))
+    answer = {**sent("Ada", taskId=task["id"]), "configuration": {"blocking": False}}
+    resumed = await env.call("message/send", answer)
     assert resumed["id"] == task["id"]
     assert resumed["status"]["state"] == "working"
     assert "message" not in resumed["status"]
@@ -191,7 +224,7 @@ async def test_cancel_stops_the_skill(start_agent: StartAgent) -> None:
         finally:
             alive.append(0)
 
-    env = await start_agent(skills=[works])
+    env = await start_agent(skills=[works], send_wait_s=0)
     task = await env.call("message/send", sent("x"))
     await asyncio.sleep(3.5)
     canceled = await env.call("tasks/cancel", {"id": task["id"]})

@@ -339,7 +339,7 @@ async def test_an_agent_sends_no_more_than_a_hundred_webhooks_a_second_and_drops
 
 
 async def test_after_a_quiet_time_as_many_as_the_burst_leave_at_once_and_no_more(start_agent: StartAgent) -> None:
-    env = await start_agent(limits=AgentLimits(notices_per_s_max=2, notices_burst_max=3))
+    env = await start_agent(send_wait_s=0, limits=AgentLimits(notices_per_s_max=2, notices_burst_max=3))
     for _ in range(2):
         for _ in range(4):
             await env.call("message/send", with_push(sent("500", skill="slow")))

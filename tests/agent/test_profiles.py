@@ -40,6 +40,12 @@ def test_every_profile_makes_an_agent_that_starts(name: str) -> None:
     assert callable(agent.app())
 
 
+async def test_the_reference_card_has_a_provider_and_offers_markdown(start_agent: StartAgent) -> None:
+    card = await card_of(await as_profile(start_agent, "reference"))
+    assert card["provider"]["organization"]
+    assert "text/markdown" in card["defaultOutputModes"]
+
+
 # -- quinn ---------------------------------------------------------------------------------------------
 
 

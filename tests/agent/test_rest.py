@@ -33,7 +33,7 @@ async def frames(env: Env, method: str, path: str, body: Any = None) -> list[Any
 
 async def test_send_answers_202_with_the_task(env: Env) -> None:
     status, task = await rest(env, "POST", "/message:send", sent("hi", skill="echo"))
-    assert (status, task["kind"], task["status"]["state"]) == (202, "task", "submitted")
+    assert (status, task["kind"], task["status"]["state"]) == (202, "task", "completed")
     await asyncio.sleep(1)
     status, task = await rest(env, "GET", f"/tasks/{task['id']}")
     assert (status, task["status"]["state"]) == (200, "completed")

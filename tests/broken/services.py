@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -165,7 +166,7 @@ class Blocking(Interceptor):
 
     async def call(self, call: Call, caller: CallerContext) -> Reply:
         if isinstance(call, SendMessage) and call.wait is True:
-            caller = replace(caller, behaviour=replace(caller.behaviour, waits=True))
+            caller = replace(caller, behaviour=replace(caller.behaviour, wait_s=math.inf))
         return await super().call(call, caller)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -117,7 +118,7 @@ add(
 )
 add(
     "T-02 blocking-send: a send waits for the whole work",
-    settings=with_behaviour("0.3", waits=True),
+    settings=with_behaviour("0.3", wait_s=math.inf),
     intercept=AlwaysWaiting.in_dialect("0.3"),
     incident="Quinn #11",
     also={
@@ -135,7 +136,7 @@ add(
     intercept=AlwaysWaiting.in_dialect("1.0"),
     also={"P-04 P-30": "what is looked at while a task runs is over by then"},
 )
-add("T-05 never-waits: a 1.0 send never waits", settings=with_behaviour("1.0", waits=False))
+add("T-05 never-waits: a 1.0 send never waits", settings=with_behaviour("1.0", wait_s=0.0))
 add(
     "T-06 answer-lost: a finished task has no artifacts",
     edit_reply(GET, to=without("artifacts")),
