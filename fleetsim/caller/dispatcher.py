@@ -6,44 +6,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import RequestAccepted, RequestRefused
-from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord
+from fleetsim.caller.ledger import AgentRoute, Ledger, RequestRecord, RunRecord
 from fleetsim.caller.registry import CardReader
 from fleetsim.caller.track import follow_up
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, UnknownTarget
-from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.limits import TooMuchText, check_text
 from fleetsim.model.parts import require_parts
-from fleetsim.model.work import DEFAULT_SKILL, Answer, SkillRequest
+from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.ports import Runtime
-
-
-class AgentRoute(Struct, frozen=True, kw_only=True):
-    """How an agent is to be called for a request, taken from its card and entry at this moment.
-
-    ``skill`` is the one that its work is booked under, ``hint`` the ``skillHint`` that it receives (None: none).
-    """
-
-    agent: str
-    dialect: str
-    skill: str = DEFAULT_SKILL
-    url: str = ""
-    rpc_url: str = ""
-    tenant: str | None = None
-    other: OtherWay | None = None
-    hint: str | None = None
-    declared: SkillPolicy = SkillPolicy()
-    streaming: bool = False
-    rejoin: bool = True
-    push: bool = False
-    register_push: bool = False
-    timeout_s: float | None = None
 
 
 class TaskBusy(NotAccepting):
@@ -201,27 +177,16 @@ class Dispatcher:
         skill = request.skill or route.skill
         self._cool_down(request, agent, skill)
         now = self._runtime.clock.now()
-        configured = route.timeout_s or self._tracker.rules.task_limit_s
+        rules = self._tracker.rules
+        configured = rules.skill_limits_s.get(skill, rules.task_limit_s)
         limit = request.timeout_s or configured
         return RequestRecord(
+            **asdict(route) | {"skill": skill, "hint": route.hint or ""},
             request=replace(request, targets=(agent,), skill=skill),
-            agent=agent,
-            skill=skill,
             accepted_at=now,
             deadline_at=now + timedelta(seconds=limit),
             shortened=limit < configured,
             message_id=self._runtime.ids.new(),
-            url=route.url,
-            dialect=route.dialect,
-            rpc_url=route.rpc_url,
-            tenant=route.tenant,
-            other=route.other,
-            hint=route.hint or "",
-            declared=route.declared,
-            streaming=route.streaming,
-            rejoin=route.rejoin,
-            push=route.push,
-            register_push=route.register_push,
             token_epoch=self._tokens.current,
         )
 

@@ -91,6 +91,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
     poll_interval_s: float = 30.0
     task_limit_s: float = 3_600.0
+    skill_limits_s: Mapping[str, float] = {}
     question_ttl_s: float = 86_400.0
     question_expiry_cancels: bool = True
     call_s: float = 15.0

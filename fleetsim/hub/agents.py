@@ -5,14 +5,13 @@ search. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlsplit
 
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import AgentView
-from fleetsim.caller.dispatcher import AgentRoute
 from fleetsim.caller.events import Event, TaskBound, TaskMoved
 from fleetsim.caller.fleet import AgentEntry, FleetSettings
 from fleetsim.caller.fleet_events import (
@@ -24,7 +23,7 @@ from fleetsim.caller.fleet_events import (
     WebhooksDegraded,
 )
 from fleetsim.caller.health import Condition, HealthSnapshot, HealthWord
-from fleetsim.caller.ledger import OtherWay
+from fleetsim.caller.ledger import AgentRoute, OtherWay
 from fleetsim.model.card import AgentSkill
 from fleetsim.model.extensions import DeclaredEffect, declared_effects, read_declared
 from fleetsim.model.text import one_line
@@ -61,19 +60,16 @@ def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | Non
     return settings.base_url
 
 
-def route_of(
-    view: AgentView, request: SkillRequest, *, webhooks_at: str | None, limits_s: Mapping[str, float]
-) -> AgentRoute:
+def route_of(view: AgentView, request: SkillRequest, *, webhooks_at: str | None) -> AgentRoute:
     """The way to call the agent for this request. ``push`` in agents.yaml overrides the card.
 
     ``webhooks_at`` is the base URL of our webhooks, None for polling only. A dialect that requires HTTPS for webhooks
-    gets no other URL. ``limits_s`` has the time limit of each skill in seconds.
+    gets no other URL.
     """
     entry, capabilities = view.entry, view.capabilities
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
     fits = skill_hint(view.card, request.skill)
     hint = fits if request.task_id is None else request.skill
-    skill = fits or DEFAULT_SKILL
     dialect_name = view.choice.dialect_name if view.choice else entry.wire or "0.3"
     spoken = dialect(dialect_name)
     push = wanted and webhooks_at is not None and (webhooks_at.startswith("https:") or not spoken.webhooks_by_https)
@@ -83,7 +79,7 @@ def route_of(
         other = OtherWay(dialect=way.dialect_name, rpc_url=way.url, tenant=way.tenant, rejoin=rejoin)
     return AgentRoute(
         agent=entry.name,
-        skill=skill,
+        skill=fits or DEFAULT_SKILL,
         url=entry.url,
         dialect=dialect_name,
         rpc_url=view.choice.url if view.choice else "",
@@ -95,7 +91,6 @@ def route_of(
         rejoin=spoken.rejoins if entry.rejoin is None else entry.rejoin,
         push=push,
         register_push=push and entry.push == "set",
-        timeout_s=limits_s.get(skill),
     )
 
 

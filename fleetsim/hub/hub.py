@@ -22,7 +22,7 @@ from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.channels.alert_monitor import AlertMonitor, FleetFacts
 from fleetsim.caller.channels.delivery import Channels, Notifier
 from fleetsim.caller.config import FleetFile
-from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
+from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.event_wire import to_json
 from fleetsim.caller.events import Level, OutcomeDecided, RequestAccepted
@@ -43,7 +43,7 @@ from fleetsim.caller.fleet_events import (
 )
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, HealthVerdict, HealthWord, window_start
 from fleetsim.caller.hitl import HitlMonitor
-from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
+from fleetsim.caller.ledger import AgentRoute, EarlyWebhook, Ledger, LedgerBroken, RequestRecord
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Registry
 from fleetsim.caller.track import Rules
@@ -548,8 +548,7 @@ class Hub:
 
     def _route(self, agent: str, request: SkillRequest) -> AgentRoute:
         webhooks_at = None if agent in self.tracker.push_watch.refusing else self._callback_base(agent)
-        limits_s = self.config.settings.skill_limits_s
-        return route_of(self.broker.view(agent), request, webhooks_at=webhooks_at, limits_s=limits_s)
+        return route_of(self.broker.view(agent), request, webhooks_at=webhooks_at)
 
 
 def _rules_of(settings: FleetSettings) -> Rules:
@@ -557,6 +556,7 @@ def _rules_of(settings: FleetSettings) -> Rules:
     return Rules(
         poll_interval_s=settings.poll_interval_s,
         task_limit_s=settings.task_limit_s,
+        skill_limits_s=settings.skill_limits_s,
         question_ttl_s=settings.question_ttl_s,
         question_expiry_cancels=settings.question_expiry == "cancel",
         call_s=settings.call_s,

@@ -14,12 +14,12 @@ from starlette.applications import Starlette
 from fleetsim.agent import Agent
 from fleetsim.agent.agent import Engine, build_app
 from fleetsim.caller.agent_limiter import AgentLimiter
-from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
+from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Event
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet import AgentEntry
-from fleetsim.caller.ledger import Ledger, RequestRecord
+from fleetsim.caller.ledger import AgentRoute, Ledger, RequestRecord
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.track import Rules

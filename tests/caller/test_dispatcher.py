@@ -13,10 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.dispatcher import AgentRoute, Dispatcher, TaskBusy
+from fleetsim.caller.dispatcher import Dispatcher, TaskBusy
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
-from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord, SlotClaim
+from fleetsim.caller.ledger import AgentRoute, Ledger, OtherWay, RequestRecord, RunRecord, SlotClaim
 from fleetsim.caller.track import Rules
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.extensions import HitlMode, HitlRule, SkillPolicy
@@ -172,10 +172,11 @@ async def test_a_record_holds_the_way_its_agent_is_called_at_that_moment() -> No
         (60, 61, 61, False),
     ],
 )
-async def test_a_request_ends_by_its_own_limit_or_that_of_its_agent_or_of_the_fleet(
+async def test_a_request_ends_by_its_own_limit_or_that_of_its_skill_or_of_the_fleet(
     configured_s: float | None, asked_s: float | None, limit_s: float, shortened: bool
 ) -> None:
-    async with door(Rules(task_limit_s=1_800), ways={"scout": replace(PLAIN, timeout_s=configured_s)}) as d:
+    own = {} if configured_s is None else {"echo": configured_s}
+    async with door(Rules(task_limit_s=1_800, skill_limits_s=own)) as d:
         (record,) = d.dispatcher.plan(asked(timeout_s=asked_s))
         assert record.deadline_at - record.accepted_at == timedelta(seconds=limit_s)
         assert record.shortened is shortened

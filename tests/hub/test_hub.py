@@ -226,7 +226,7 @@ def test_a_broken_stream_is_joined_again_where_that_is_safe_or_asked_for(
 ) -> None:
     entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", wire=dialect, rejoin=said)
     request = SkillRequest(correlation_id="c-1", skill="echo")
-    assert route_of(AgentView(entry=entry), request, webhooks_at="http://hub.example", limits_s={}).rejoin is joined
+    assert route_of(AgentView(entry=entry), request, webhooks_at="http://hub.example").rejoin is joined
 
 
 @pytest.mark.parametrize(
@@ -244,4 +244,4 @@ def test_a_webhook_is_offered_where_it_reaches_us_and_the_dialect_takes_it(
 ) -> None:
     entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", wire=dialect, push="inline")
     request = SkillRequest(correlation_id="c-1", skill="echo")
-    assert route_of(AgentView(entry=entry), request, webhooks_at=webhooks_at, limits_s={}).push is offered
+    assert route_of(AgentView(entry=entry), request, webhooks_at=webhooks_at).push is offered

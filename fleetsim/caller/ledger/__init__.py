@@ -6,6 +6,7 @@ the form that keeps them in a file or in memory; a simulation runs it without th
 
 from fleetsim.caller.ledger.interface import Ledger, LedgerLimits
 from fleetsim.caller.ledger.records import (
+    AgentRoute,
     CardSnapshot,
     EarlyWebhook,
     KnownId,
@@ -25,6 +26,7 @@ from fleetsim.caller.ledger.records import (
 )
 
 __all__ = [
+    "AgentRoute",
     "CardSnapshot",
     "EarlyWebhook",
     "KnownId",

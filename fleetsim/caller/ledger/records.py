@@ -12,7 +12,7 @@ from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.task import JsonObject, Task
-from fleetsim.model.work import Answer, Question, SkillRequest
+from fleetsim.model.work import DEFAULT_SKILL, Answer, Question, SkillRequest
 
 
 class LedgerDamaged(ConfigError):
@@ -59,49 +59,52 @@ class OtherWay(Struct, frozen=True, kw_only=True):
     rejoin: bool = True
 
 
-class RequestRecord(Struct, frozen=True, kw_only=True):
-    """One accepted request and what is known of its task; all a restart needs to go on.
+class AgentRoute(Struct, frozen=True, kw_only=True):
+    """How an agent is called for a request, from its card and entry at dispatch; later cards leave it alone (T-09).
 
-    ``request`` has exactly one target, ``agent``. Dialect, ``rpc_url``, ``tenant``, streaming, ``rejoin`` (of a
-    broken stream), push and what the card ``declared`` of the skill are taken from it at dispatch, and later cards
-    leave them alone (T-09); ``register_push`` asks for a separate registration after the reply instead of one
-    inside the send. ``bound_at`` is when the agent's first word bound it to a task. ``answers`` counts the answers
-    the agent took, ``over`` names the questions that are over, the last one last, and ``over_at`` is when the agent
-    set the status with the last one in its message; ``message_id`` stays the same over every retry of the first send.
-    ``earlier`` is, of a follow-up, how its task stood before (``caller/track.py``); ``warnings`` are for the
-    requester. ``shortened``: the caller asked for less time than is configured. ``rejected``: it is canceled because
-    somebody rejected the agent's question.
-    ``agent_s`` are the seconds the agent has had it so far, and ``agent_since`` is since when it has it again; None
-    while the request waits to leave, or for a person.
-
-    ``other`` is the way that has not been tried yet, and ``other_taken`` says that it was taken.
-
-    ``url`` is the agent's address in agents.yaml at dispatch: the work stays at its origin, wherever the agent is by
-    now ("" in records older than this field).
-
-    ``hint`` is the ``skillHint`` that goes out, decided at dispatch too: "" for none, None in records older than this
-    field, whose agent gets the ``skill`` they are booked under.
+    ``skill`` is the one that its work is booked under, ``hint`` the ``skillHint`` that it receives. ``url`` is its
+    address in agents.yaml: the work stays at that origin, wherever the agent is later ("" in records older than this
+    field). ``rejoin`` is about a broken stream, and ``declared`` is the card's policy for the skill. ``register_push``
+    asks for a registration of the webhook after the reply instead of one inside the send.
     """
 
-    request: SkillRequest
     agent: str
-    skill: str
-    accepted_at: datetime
-    deadline_at: datetime
-    message_id: str
-    phase: Phase = Phase.INTENT
+    skill: str = DEFAULT_SKILL
     url: str = ""
     dialect: str | None = None
     rpc_url: str = ""
     tenant: str | None = None
     other: OtherWay | None = None
-    other_taken: bool = False
     hint: str | None = None
     declared: SkillPolicy = SkillPolicy()
     streaming: bool = False
     rejoin: bool = True
     push: bool = False
     register_push: bool = False
+
+
+class RequestRecord(AgentRoute, frozen=True, kw_only=True):
+    """One accepted request, its route and what is known of its task; all that a restart needs to go on.
+
+    ``request`` has exactly one target, ``agent``. ``bound_at`` is when the agent's first word bound it to a task.
+    ``answers`` counts the answers the agent took, ``over`` names the questions that are over, the last one last,
+    and ``over_at`` is when the agent set the status with the last one in its message; ``message_id`` stays the same
+    over every retry of the first send. ``earlier`` is, of a follow-up, how its task stood before
+    (``caller/track.py``); ``warnings`` are for the requester. ``shortened``: the caller asked for less time than is
+    configured. ``rejected``: it is canceled because somebody rejected the agent's question.
+    ``agent_s`` are the seconds the agent has had it so far, and ``agent_since`` is since when it has it again; None
+    while the request waits to leave, or for a person.
+
+    ``other`` is the way that has not been tried yet, and ``other_taken`` says that it was taken. ``hint`` is "" for
+    none, and None in records older than this field, whose agent gets the ``skill`` they are booked under.
+    """
+
+    request: SkillRequest
+    accepted_at: datetime
+    deadline_at: datetime
+    message_id: str
+    phase: Phase = Phase.INTENT
+    other_taken: bool = False
     token_epoch: int = 1
     task: Task | None = None
     bound_at: datetime | None = None

@@ -13,10 +13,11 @@ from starlette.applications import Starlette
 
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
-from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
+from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.ledger import AgentRoute
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.track import Rules
