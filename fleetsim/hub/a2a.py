@@ -21,7 +21,7 @@ from fleetsim.agent.agent import Agent, Engine
 from fleetsim.agent.endpoints import MAX_AGE_S, CardEndpoint, RpcEndpoint
 from fleetsim.agent.guard import API_KEY_HEADER, Authenticator, Headers, RequestGuard
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.operations import CallerContext, Interceptor
+from fleetsim.agent.operations import CallerContext, Interceptor, Reply
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.tasks import TaskKey
 from fleetsim.caller.cards import AgentView, CardBroker
@@ -111,7 +111,7 @@ class HubAgent:
         self._broker, self._tracker, self._url = broker, tracker, url
         self._workers = Workers("a2a")
         self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, broker, self._workers)
-        skill = Skill(skill_id="fleet", name="Fleet", run=proxy, cost=True, sure=True)
+        skill = Skill(skill_id="fleet", name="Fleet", run=proxy, cost=True, sure=True, public=False)
         agent = Agent(
             "fleetsim",
             runtime=runtime,
@@ -130,32 +130,39 @@ class HubAgent:
         self._engine = proxy.engine = agent.engine()
         settings = agent.settings
         self._rpc = RpcEndpoint(RequestGuard(settings.authenticator(), settings.limits), settings)
-        self._hub_id = hub_id
-        self._card = CardEndpoint(self._as_hub, None, A2A_PATH)
+        self._hub_id, self._keyring = hub_id, keyring
+        self._public = CardEndpoint(lambda url: self._as_hub(self._engine.card(url)), None, A2A_PATH)
+        self._extended = CardEndpoint(lambda url: self._as_hub(self._engine.card(url, extended=True)), None, A2A_PATH)
 
-    def _as_hub(self, reached: str) -> AgentCard:
-        """The card, with the hub's id."""
-        card = self._engine.card(self._endpoint() or reached)
+    def _as_hub(self, card: AgentCard) -> AgentCard:
+        """The card, with the hub's id and address."""
         extensions = (*card.capabilities.extensions, hub_extension(self._hub_id))
-        return structs.replace(card, capabilities=structs.replace(card.capabilities, extensions=extensions))
-
-    def _endpoint(self) -> str | None:
         base = self._url()
-        return None if base is None else base.rstrip("/") + A2A_PATH
+        interfaces = card.interfaces
+        if base is not None:
+            interfaces = tuple(structs.replace(one, url=base.rstrip("/") + A2A_PATH) for one in interfaces)
+        capabilities = structs.replace(card.capabilities, extensions=extensions)
+        return structs.replace(card, interfaces=interfaces, capabilities=capabilities)
 
     # ------------------------------------------------------------------ endpoints
 
     async def a2a(self, request: Request) -> Response:
         """A call in any dialect."""
-        await self._engine.start()
-        return await self._rpc.answer(request, CallGuard(self._engine, request.headers.get(HUBS_HEADER)))
+        await self._engine.start(self._extended.url_for(request))
+        return await self._rpc.answer(request, CallGuard(self._engine, request.headers.get(HUBS_HEADER), self._as_hub))
+
+    async def a2a_slash(self, request: Request) -> Response:
+        """The same, for clients that add a slash to an address."""
+        return await self.a2a(request)
 
     async def agent_card(self, request: Request) -> Response:
-        """The card, with every skill of the fleet now."""
-        response = await self._card.answer(request)
+        """The public card; with a key the extended one, since many clients read no other address."""
+        known = self._keyring.principal(request.headers.raw) is not None
+        response = await (self._extended if known else self._public).answer(request)
         for name in [name for name in response.headers if name.startswith("access-control-")]:
-            del response.headers[name]  # the card of an agent is public; this one requires a key
+            del response.headers[name]  # a web page must not learn that a hub runs here
         response.headers["cache-control"] = f"private, max-age={MAX_AGE_S}"
+        response.headers["vary"] += f", Authorization, {API_KEY_HEADER}"
         return response
 
     async def agent_card_of_before(self, request: Request) -> Response:
@@ -191,10 +198,14 @@ class HubAgent:
 class CallGuard(Interceptor):
     """Check one incoming call: it must not have passed too many hubs, nor continue a task that does not wait."""
 
-    def __init__(self, engine: Engine, hubs: str | None) -> None:
+    def __init__(self, engine: Engine, hubs: str | None, as_hub: Callable[[AgentCard], AgentCard]) -> None:
         super().__init__(engine.operations)
         self._engine = engine
-        self._hubs = hubs
+        self._hubs, self._as_hub = hubs, as_hub
+
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
+        reply = await super().call(call, caller)
+        return self._as_hub(reply) if isinstance(reply, AgentCard) else reply
 
     async def before(self, call: Call, caller: CallerContext) -> Call:
         if not isinstance(call, SendMessage):
@@ -466,6 +477,7 @@ def _skills_of(views: tuple[AgentView, ...], proxy: FleetProxy) -> Iterator[Skil
             tags=("routed", *(view.entry.name for view in by)),
             cost=True,
             sure=True,
+            public=False,
         )
 
 

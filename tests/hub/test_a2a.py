@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -24,10 +25,11 @@ from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.client import AgentClient, Credential, SentTask
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
-from fleetsim.model.call import GetTask, SendMessage
+from fleetsim.model.call import GetExtendedCard, GetTask, SendMessage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import AuthRefused, Blame, InvalidParams, TaskNotFound, UnknownTarget
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.extensions import hub_extension
 from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
 from fleetsim.model.work import Answer, Cause, OutcomeKind, SkillRequest
 from fleetsim.testbed.asgi import App
@@ -121,18 +123,40 @@ async def test_the_card_lists_the_skills_of_the_fleet_and_is_fresh_as_that_chang
 
 
 @pytest.mark.parametrize("path", ["/.well-known/agent-card.json", "/.well-known/agent.json"])
-async def test_the_card_is_for_whoever_has_a_key(path: str) -> None:
+async def test_the_card_names_the_hub_to_everybody_and_its_skills_to_whoever_has_a_key(path: str) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
-        assert [(await t.http("GET", path, key=key)).status for key in ("", "wrong", KEY, QUINN)] == [
-            401,
-            401,
-            200,
-            200,
-        ]
-        headers = (await t.http("GET", path)).headers
-        assert not [name for name in headers if name.startswith("access-control-")]
-        assert headers["cache-control"].startswith("private")
+        for key, skilled in (("", False), ("wrong", False), (KEY, True), (QUINN, True)):
+            reply = await t.http("GET", path, key=key)
+            card = json.loads(reply.body)
+            assert (reply.status, card["name"], card["url"]) == (200, "fleetsim", HUB + "/a2a")
+            assert bool(card["skills"]) is skilled
+            assert "worker" not in reply.body.decode() or skilled
+            assert card["supportsAuthenticatedExtendedCard"] is card["capabilities"]["extendedAgentCard"] is True
+            assert not [name for name in reply.headers if name.startswith("access-control-")]
+            assert reply.headers["cache-control"].startswith("private")
+            assert {"A2A-Version", "Authorization", "X-API-Key"} == set(reply.headers["vary"].split(", "))
+
+
+@pytest.mark.parametrize("dialect", ["1.0", "0.3"])
+async def test_the_extended_card_has_the_skills_and_needs_a_key(dialect: str) -> None:
+    async with local_hub(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        card = await client(t, dialect, key=QUINN).call(GetExtendedCard())
+        assert isinstance(card, AgentCard)
+        assert {skill.skill_id for skill in card.skills} == {"echo", "ponder", "ask", "fail"}
+        assert {face.url for face in card.interfaces} == {HUB + "/a2a"}
+        assert hub_extension(KEYS.hub_id) in card.capabilities.extensions
+        with pytest.raises(AuthRefused):
+            await client(t, dialect, key="wrong").call(GetExtendedCard())
+
+
+async def test_the_address_may_end_in_a_slash() -> None:
+    async with local_hub(worker()) as t:
+        await asyncio.sleep(1)
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"id": "made-up"}}
+        reply = await t.http("POST", "/a2a/", json.dumps(body).encode())
+        assert (reply.status, json.loads(reply.body)["error"]["code"]) == (200, -32001)
 
 
 # -- dispatch, in every dialect
