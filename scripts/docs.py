@@ -380,6 +380,7 @@ def checklist() -> str:
             f"- Fix: {requirement.remedy}",
         ]
         lines += [f"- Seen: {requirement.incident}"] if requirement.incident else []
+        lines += [f"- But: {requirement.against}"] if requirement.against else []
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator, Mapping, Sized
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ from fleetsim.check.listener import Listener
 from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_path
 from fleetsim.client.http import AgentUrl, followed
 from fleetsim.model.call import Operation
-from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable, WireError
+from fleetsim.model.errors import AuthRefused, ConfigError, ConnectionLost, FleetsimError, Unreachable, WireError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.wire.cards import read_card
@@ -193,12 +194,17 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
     """Fetch the card and find out what can be probed.
 
     Raises:
-        ConfigError: the address is none.
+        ConfigError: the address is none, or the card lacks a skill that is said to change the world.
         Unreachable: nobody answers there.
         AuthRefused: the card and the endpoint are both closed to the given credentials.
     """
     agent = AgentUnderTest(target=target, runtime=runtime, options=options, listener=listener)
     await _read_cards(agent)
+    skills = [str(skill.get("id")) for skill in agent.skills()]
+    for named in options.mutating if agent.card else ():
+        if named not in skills:
+            near = get_close_matches(named, skills, n=1) or skills[:5]
+            raise ConfigError(f"the card has no skill {one_line(named, 80)}", hint=f"e.g. {one_line(', '.join(near))}")
     with suppress(WireError):  # C-05 reports a document that cannot be read as a card
         card = read_card(agent.card)
         agent.no_way = "" if target.dialects or target.address.rpc_url else no_way(card)

@@ -24,9 +24,10 @@ from typing import Any
 from fleetsim.check.agent_under_test import AgentLog, Options, Target
 from fleetsim.check.evidence import Verdict
 from fleetsim.check.listener import Listener
+from fleetsim.check.needs import NEEDS_HOURS
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Requirement
-from fleetsim.check.runner import NEEDS_HOURS, Progress, run_check
+from fleetsim.check.runner import Progress, run_check
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line

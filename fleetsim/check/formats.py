@@ -100,6 +100,7 @@ def markdown(report: Report) -> str:
             "",
         ]
         lines += [f"Fix: {_md(finding.requirement.remedy)}", ""]
+        lines += [f"But: {_md(finding.requirement.against)}", ""] if finding.requirement.against else []
         for text in finding.evidence:
             fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=2) + 1)
             lines += [fence, neutralise(text, limit=len(text) + 1), fence, ""]
@@ -188,7 +189,12 @@ def _html_failure(finding: Finding) -> Iterator[str]:
     row = finding.requirement
     yield f'<article class="{row.severity}"><h3>{html_text(finding.key)} {html_text(row.title)}</h3>'
     yield f"<p>{html_text(finding.reason)}</p><dl>"
-    for label, text in (("Fix", row.remedy), ("Seen before", row.incident), ("Source", row.source)):
+    for label, text in (
+        ("Fix", row.remedy),
+        ("Seen before", row.incident),
+        ("Source", row.source),
+        ("But", row.against),
+    ):
         if text:
             yield f"<dt>{label}</dt><dd>{html_text(text)}</dd>"
     yield "</dl>"
@@ -284,6 +290,8 @@ def _failure(finding: Finding, mark: str) -> Iterator[str]:
     if requirement.incident:
         yield from _wrapped("seen", requirement.incident)
     yield from _wrapped("from", requirement.source)
+    if requirement.against:
+        yield from _wrapped("but", requirement.against)
     for text in finding.evidence:
         yield ""
         yield from (f"    | {line}" for line in text.splitlines())
@@ -326,6 +334,7 @@ def explain(requirement: Requirement) -> str:
     pairs += [
         ("Fix", requirement.remedy),
         ("Seen", requirement.incident),
+        ("But", requirement.against),
         ("Needs", ", ".join(sorted(requirement.needs))),
     ]
     for label, text in pairs:

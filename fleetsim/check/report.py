@@ -81,6 +81,7 @@ class Finding:
             "covers": list(requirement.covers),
             "remedy": requirement.remedy,
             "incident": requirement.incident,
+            "against": requirement.against,
             "evidence": list(self.evidence),
         }
 

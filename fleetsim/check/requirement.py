@@ -67,7 +67,8 @@ PROFILES = {"workstacean": "the original caller's side: what its callers broke o
 
 NEEDS = {
     "streaming": "the card offers streams",
-    "push": "the card offers webhooks",
+    "json-rpc": "an agent that speaks JSON-RPC here",
+    "push": "the card offers webhooks, and one can be registered",
     "listener": "a webhook listener the agent may reach (--webhook-listen, and the agent's allow-list)",
     "slow": "a skill that takes a few seconds (--skill-slow)",
     "ask": "a skill that asks a question (--skill-ask)",
@@ -92,7 +93,8 @@ class Requirement:
     """One requirement.
 
     ``dialects`` are those it is probed in (``any``: once for the agent). ``source`` says who demands it,
-    ``how`` how it is probed, ``remedy`` what to do when it fails, ``incident`` where it hurt before.
+    ``how`` how it is probed, ``remedy`` what to do when it fails, ``incident`` where it hurt before, ``against`` which
+    text of a specification lets an agent do otherwise.
     ``needs`` are keys of ``NEEDS``. ``binding_for`` names profiles (``--profile``) under which it is a MUST.
     ``probe`` tests it, in its ``batch``; ``lasts_s`` says about how many seconds it waits: the longest begin first.
     ``after`` is the id before it in the report, if that is not the one before it by number.
@@ -107,6 +109,7 @@ class Requirement:
     how: str
     remedy: str
     incident: str = ""
+    against: str = ""
     needs: frozenset[str] = frozenset()
     binding_for: frozenset[str] = frozenset()
     probe: Probe | None = field(default=None, repr=False, compare=False)
@@ -135,6 +138,7 @@ class Requirement:
             "how": self.how,
             "remedy": self.remedy,
             "incident": self.incident,
+            "against": self.against,
             "needs": sorted(self.needs),
             "binding_for": sorted(self.binding_for),
         }
@@ -151,6 +155,7 @@ def requirement(
     source: str,
     remedy: str,
     incident: str = "",
+    against: str = "",
     needs: Iterable[str] = (),
     binding_for: Iterable[str] = (),
     batch: ProbeBatch = ProbeBatch.TOGETHER,
@@ -178,6 +183,7 @@ def requirement(
                 how=" ".join((probe.__doc__ or "").split()),
                 remedy=remedy,
                 incident=incident,
+                against=against,
                 needs=wanted,
                 binding_for=frozenset(binding_for),
                 probe=probe,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
@@ -16,13 +16,12 @@ from fleetsim import __version__
 from fleetsim.check.agent_under_test import PROBE_EXCHANGES, AgentUnderTest, Options, Target, discover
 from fleetsim.check.evidence import TIMEOUTS, Exchange, NotPassed, Timeouts, Verdict, note_timeout
 from fleetsim.check.listener import Listener
+from fleetsim.check.needs import check_needs, unmet
 from fleetsim.check.raw_dialect import mapping
 from fleetsim.check.report import Finding, Report, in_order
 from fleetsim.check.requirement import ALL, ONCE, PROFILES, SECTIONS, ProbeBatch, Requirement, Severity
 from fleetsim.check.sections import REQUIREMENTS
-from fleetsim.check.sections.envelope import METHOD_REQUIREMENTS
-from fleetsim.check.session import OLD_STREAM, Session, reachable_listener
-from fleetsim.model.call import Operation
+from fleetsim.check.session import Session
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.task import INTERRUPTED, TERMINAL
 from fleetsim.model.text import one_line
@@ -30,8 +29,6 @@ from fleetsim.runtime.ports import Runtime
 
 log = logging.getLogger(__name__)
 
-NEEDS_HOURS = "needs hours: seen where fleetsim runs the agent itself (fleetsim check --app MODULE:ATTR)"
-NEEDS_INSIDE = "seen only from inside: where fleetsim runs the agent itself (fleetsim check --app MODULE:ATTR)"
 SAME_MAX = 3
 """The repetitions end after this many with the same verdict."""
 
@@ -204,14 +201,17 @@ class CheckRun:
             asked += seen
             if verdict is Verdict.FAIL and any(exchange.unreached for exchange in seen):
                 verdict, reason, lost = Verdict.NOT_TESTED, "the agent could not be reached any more", True
+        try:
+            if missing := await unmet(requirement, self._sessions[name], asked):
+                verdict, reason, lost = Verdict.NOT_TESTED, missing, False
+        except NotPassed:
+            pass  # another row tells why the need could not be looked at
         finally:
             PROBE_EXCHANGES.reset(exchanges_before)
             TIMEOUTS.reset(timeouts_before)
         self._left[name] += asked
         if self._beside and timeouts.noted and verdict in {Verdict.FAIL, Verdict.NOT_TESTED}:
             self._late.append((requirement, name))
-        if missing := _missing_method(requirement, self._sessions[name], asked):
-            verdict, reason, lost = Verdict.NOT_TESTED, missing, False
         seconds = self._agent.runtime.clock.monotonic() - began
         self._done += 1
         if self._progress is not None:
@@ -222,7 +222,7 @@ class CheckRun:
         session, probe = self._sessions[name], requirement.probe
         if self._agent.no_way and requirement.section != SECTIONS["C"]:
             raise NotPassed(Verdict.NOT_TESTED, self._agent.no_way)
-        await _check_needs(requirement, session)
+        await check_needs(requirement, session)
         if probe is None:
             raise NotPassed(Verdict.NOT_TESTED, "this version has no probe for it")
         limit_s = None if "time" in requirement.needs else 3 * session.options.reply_s
@@ -252,58 +252,8 @@ class CheckRun:
         return Finding(requirement=requirement, dialect=dialect, verdict=verdict, reason=one_line(reason, 400), **more)
 
 
-def _missing_method(requirement: Requirement, session: Session, asked: Iterable[Exchange]) -> str:
-    """Why the requirement could not be tested: a method that it leans on, and that has one of its own, is not there.
-
-    It would fail, or pass, for another reason; the requirement of the missing method reports that once. Requirements
-    about the card are different: they may fail because a promised method is missing.
-    """
-    for exchange in asked:
-        if exchange.code != -32601:
-            continue
-        method = mapping(exchange.asked).get("method")
-        operation = Operation.STREAM if method == OLD_STREAM else session.dialect.operation(method)
-        its_own = METHOD_REQUIREMENTS.get(operation) if operation else None
-        if its_own is not None and requirement.section not in {SECTIONS["M"], SECTIONS["C"]}:
-            known = session.dialect.name in REQUIREMENTS[its_own].dialects
-            return f"because {its_own}: there is no {method}" if known else f"there is no {method}"
-    return ""
-
-
 def _broke(error: Exception) -> NotPassed:
     return NotPassed(Verdict.NOT_TESTED, f"the probe broke ({type(error).__name__})", lost=True)
-
-
-async def _check_needs(requirement: Requirement, session: Session) -> None:
-    """Raise NotPassed for the first need that is not met."""
-    agent, options = session.agent, session.options
-    for need, (met, verdict, reason) in _NEEDS.items():
-        if need in requirement.needs and not met(agent, options):
-            raise NotPassed(verdict, reason)
-    for kind in ("slow", "ask", "fail", "stream"):
-        if kind in requirement.needs:
-            session.hint(kind)
-    if "listener" in requirement.needs:
-        await session.fixture(reachable_listener)
-
-
-_NEEDS: Mapping[str, tuple[Callable[[AgentUnderTest, Options], bool], Verdict, str]] = {
-    "streaming": (lambda s, _k: s.streaming, Verdict.NOT_APPLICABLE, "the card offers no streams"),
-    "push": (lambda s, _k: s.push, Verdict.NOT_APPLICABLE, "the card offers no webhooks"),
-    "auth": (lambda s, _k: s.demands_auth, Verdict.NOT_APPLICABLE, "the agent demands no credentials"),
-    "second-key": (
-        lambda s, _k: s.target.other_headers is not None,
-        Verdict.NOT_TESTED,
-        "needs a second caller's credentials: add --other-key-env VAR",
-    ),
-    "side-effects": (
-        lambda _s, k: k.side_effects,
-        Verdict.NOT_TESTED,
-        "costs or leaves traces: add --allow-side-effects",
-    ),
-    "time": (lambda _s, k: k.virtual, Verdict.NOT_TESTED, NEEDS_HOURS),
-    "in-process": (lambda _s, k: k.inside is not None, Verdict.NOT_TESTED, NEEDS_INSIDE),
-}
 
 
 # -- agents that do one task at a time: probes side by side would wait for each other -------------------

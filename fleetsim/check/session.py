@@ -67,6 +67,10 @@ class Session:
     def now(self) -> float:
         return self.agent.runtime.clock.monotonic()
 
+    def task_ids(self) -> set[str]:
+        """The ids of the tasks that the agent has shown."""
+        return {str(task.get("id")) for task, _ in self.tasks}
+
     def number(self) -> int:
         self._asked += 1
         return self._asked
@@ -476,22 +480,12 @@ async def registered(session: Session, task_id: str, hook: WebhookAddress, **con
     return exchange
 
 
-async def reachable_listener(session: Session) -> None:
-    """Whether the agent lets webhooks go to the listener. Raises NotPassed (not tested) if not."""
-    hook = session.hook()
-    if session.dialect.legacy:
-        task_id, _ = await session.begin()
-    else:
-        task_id, _ = await session.fixture(finished_task)
-    exchange = await register(session, task_id, hook, token=session.new())
-    place = session.listener.place
-    not_tested_unless(
-        exchange.error is None or exchange.code != -32602,
-        f"the agent refuses webhooks to the listener ({place}); add it to the agent's allow-list "
-        f"(for fleetsim's: --allow-webhook {place})",
-        exchange,
-    )
-    not_tested_unless(exchange.granted, f"registering a webhook gave {exchange}", exchange)
+async def registration(session: Session) -> Exchange:
+    """The answer to a webhook that is registered: to the listener if there is one, else to a public address."""
+    url = session.hook().url if session.agent.listener else "https://example.com/fleetsim-check"
+    task_id, _ = await (session.begin() if session.dialect.legacy else session.fixture(finished_task))
+    params = session.dialect.set_hook(task_id, session.dialect.hook(url, token=session.new()))
+    return await session.rpc(Operation.PUSH_SET, params)
 
 
 async def delivered_webhook(session: Session) -> tuple[str, WebhookAddress, Exchange]:

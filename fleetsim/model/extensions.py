@@ -117,7 +117,7 @@ def read_extras(task: Task) -> Extras:
     confidence: Confidence | None = None
     deltas: dict[str, EffectDelta] = {}
     beyond = 0
-    for artifact_id, kind, data in _payloads(task):
+    for artifact_id, kind, data in payloads(task):
         if kind in {COST_TYPE, COST}:
             cost = _cost(data) or cost
         elif kind in {CONFIDENCE_TYPE, CONFIDENCE}:
@@ -141,7 +141,7 @@ def _type_of(part: DataPart) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def _payloads(task: Task) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def payloads(task: Task) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """(artifact id, media type or URI, payload): an artifact's data parts first, then its metadata keyed by URI."""
     for artifact in task.artifacts:
         for part in artifact.parts:

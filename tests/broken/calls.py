@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from fleetsim.check.needs import NO_METHOD
 from fleetsim.model.call import Operation
 from tests.broken.build import Catalogue, with_limits
 from tests.broken.editors import (
@@ -17,6 +18,7 @@ from tests.broken.editors import (
     answer_if,
     edit_envelope,
     edit_error,
+    edit_params,
     edit_request,
     member,
     without,
@@ -66,10 +68,21 @@ def _with_jsonrpc(body: Json) -> Json:
     return {**body, "jsonrpc": "2.0"}
 
 
-def _missing(*operations: Operation) -> Edit:
+def _missing(*operations: Operation, code: int = METHOD_MISSING) -> Edit:
     """As if the methods had not been routed, in 0.3 and 1.0."""
     wanted = about(*operations)
-    return answer_error(lambda asked: wanted(asked) and asked.method not in LEGACY, METHOD_MISSING, "Method not found")
+    return answer_error(lambda asked: wanted(asked) and asked.method not in LEGACY, code, "Method not found")
+
+
+def _as_a_user(message: Json) -> Json:
+    if not isinstance(message, dict) or message.get("role") not in {"robot", None} or "messageId" not in message:
+        return message
+    return {**message, "role": "user" if "kind" in message else "ROLE_USER"}
+
+
+def _with_id(message: Json) -> Json:
+    asked = isinstance(message, dict) and str(message.get("role")).startswith("ROLE_")
+    return {"messageId": "made-up", **message} if asked else message
 
 
 catalogue = Catalogue()
@@ -123,6 +136,8 @@ add(
     edit_request(about(*SENDS), _no_parts),
     incident="a2a-sdk 0.3.26",
 )
+add("E-24 any-role: a message of an unknown role is served", edit_params(*SENDS, to=member("message", _as_a_user)))
+add("E-25 nameless-messages: a message without an id is served", edit_params(*SENDS, to=member("message", _with_id)))
 add(
     "E-10 id-as-text: a number as id comes back as text",
     edit_envelope(
@@ -215,6 +230,13 @@ add(
 )
 add("M-08 no-push-get: there is no method to read a webhook", _missing(Operation.PUSH_GET), incident="Quinn PR #25")
 add("M-09 no-push-list: there is no method to list webhooks", _missing(Operation.PUSH_LIST), incident="Quinn PR #25")
+add(
+    "M-09 push-list-invalid: an unknown method is -32600, and so is the missing one",
+    _missing(Operation.PUSH_LIST, code=-32600),
+    answer_error(lambda asked: asked.method == NO_METHOD, -32600, "Method not found"),
+    incident="a2a-sdk 0.2.16",
+    also={"E-06": "an unknown method has a code of its own"},
+)
 add(
     "M-10 no-push-delete: there is no method to delete a webhook",
     _missing(Operation.PUSH_DELETE),

@@ -35,12 +35,12 @@ from tests.broken.senders import (
     StubbornSender,
     TextAllowingSender,
     TrustingSender,
-    TwiceSender,
     UnresolvedSender,
     Untold,
     edit_webhook,
     sending,
     silent_about,
+    telling_twice,
     trusting,
 )
 from tests.broken.services import (
@@ -186,13 +186,11 @@ add(
 add(
     "P-27 never-retried: a refused delivery is not tried again",
     sender=OneShotSender,
-    also={"P-34": "there are no retries to look at"},
 )
 add(
     "P-27 everything-delivered: every answer counts as delivered",
     sender=EasySender,
     incident="the original agent (U26)",
-    also={"P-34": "there are no retries to look at"},
 )
 add("P-28 4xx-retried: a 4xx is tried again", sender=StubbornSender)
 add("P-29 redirect-followed: redirects are followed", sender=FollowingSender)
@@ -217,6 +215,11 @@ add(
 add("P-34 rapid-retries: retries come all at once", sender=RapidSender)
 add("P-35 webhooks-unbounded: a task takes any number of webhooks", settings=with_limits(pushes_per_task_max=10000))
 add("P-36 one-slot: a second webhook replaces the first", intercept=OneSlot, incident="the original agent")
-add("P-37 cancel-told-twice: a cancel is delivered twice", sender=TwiceSender, incident="the original agent (U24)")
+add(
+    "P-37 cancel-told-twice: a cancel is delivered twice",
+    sender=telling_twice(TaskState.CANCELED),
+    incident="the original agent (U24)",
+)
+add("P-37 end-told-twice: a completion is delivered twice", sender=telling_twice(TaskState.COMPLETED))
 
 MUTANTS = tuple(catalogue.mutants)

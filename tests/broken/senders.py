@@ -268,12 +268,15 @@ def _somewhere(url: str) -> WebhookUrl:
     return WebhookUrl(url=url, scheme="http", host="somewhere", port=80)
 
 
-class TwiceSender(WebhookSender):
-    """A cancel is told by the call and by the canceled runner again (U24)."""
+def telling_twice(state: TaskState) -> type[WebhookSender]:
+    """A sender that tells this state twice, as where two places notify of it (U24)."""
 
-    async def deliver(self, delivery: Delivery) -> DeliveryResult:
-        result = await super().deliver(delivery)
-        return await super().deliver(delivery) if delivery.state == TaskState.CANCELED else result
+    class Twice(WebhookSender):
+        async def deliver(self, delivery: Delivery) -> DeliveryResult:
+            result = await super().deliver(delivery)
+            return await super().deliver(delivery) if delivery.state == state and result.delivered else result
+
+    return Twice
 
 
 class ParallelSender(WebhookSender):

@@ -70,6 +70,13 @@ def _no_output_modes(asked: HttpRequest) -> bool:
     )
 
 
+def _first_text(parts: Json) -> Json:
+    if not isinstance(parts, list):
+        return parts
+    texts = [part for part in parts if isinstance(part, dict) and "text" in part]
+    return [part for part in parts if part not in texts[1:]]
+
+
 async def _boasting(run: SkillFunction, task: SkillContext) -> str | None:
     """A skill that fails has completed, with an error text for an answer."""
     try:
@@ -208,6 +215,11 @@ add(
         member("status", member("message", lambda message: {"role": message["role"], "parts": message["parts"]}))
     ),
     incident="the original agent",
+)
+add("T-32 no-history: a task holds no messages", edit_everything(lambda found: found.pop("history", None)))
+add(
+    "T-31 first-part-alone: all text parts but the first are dropped",
+    edit_params(*SENDS, to=member("message", member("parts", _first_text))),
 )
 add("T-19 history-always: 1.0 ignores historyLength", _params("1.0", GET, without("historyLength")))
 add(

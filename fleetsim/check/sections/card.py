@@ -7,7 +7,7 @@ from typing import Any
 
 from fleetsim.check.agent_under_test import interfaces
 from fleetsim.check.evidence import Exchange, fail_unless, not_tested_unless, written
-from fleetsim.check.raw_dialect import listed, mapping, snake_keys, url_parts, url_path
+from fleetsim.check.raw_dialect import among, listed, mapping, snake_keys, url_parts, url_path
 from fleetsim.check.requirement import BUILD_GUIDE, ONCE, SERVER_GUIDE, V03, V10, must, should
 from fleetsim.check.session import Session
 from fleetsim.model.call import Operation
@@ -15,6 +15,7 @@ from fleetsim.wire.dialect import dialect_of_version
 
 NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
 FORGED = "forged.fleetsim.invalid"
+INTERFACES = ("supportedInterfaces", "additionalInterfaces")
 
 
 def _reading_of(session: Session, path: str) -> Exchange:
@@ -186,13 +187,13 @@ async def push_is_true(session: Session) -> None:
     incident="A card of version 0.2 makes 1.x clients give up or speak the wrong dialect",
 )
 async def names_its_version(session: Session) -> None:
-    """Read protocolVersion (0.3.x) and preferredTransport (JSONRPC)."""
+    """Read protocolVersion (0.3.x) and preferredTransport (JSONRPC, HTTP+JSON or GRPC)."""
     not_tested_unless(not session.agent.unknown, "because C-19: the card names another dialect than is spoken")
     card, exchange = served_card(session)
     version = str(card.get("protocolVersion", ""))
     fail_unless(version.startswith("0.3"), f"protocolVersion is {version or 'missing'}", exchange)
-    not_tested_unless(not session.agent.no_way, session.agent.no_way)
-    fail_unless(card.get("preferredTransport") == "JSONRPC", "preferredTransport is not JSONRPC", exchange)
+    named = card.get("preferredTransport")
+    fail_unless(among(named, ("JSONRPC", "HTTP+JSON", "GRPC")), f"preferredTransport is {named or 'missing'}", exchange)
 
 
 @should(
@@ -282,7 +283,8 @@ async def extended_card(session: Session) -> None:
             "name" in mapping(exchange.result), f"the card promises an extended one; it gave {exchange}", exchange
         )
         return
-    fail_unless(exchange.error is not None, "an extended card is served that the card does not promise", exchange, read)
+    served = "name" in mapping(exchange.result)
+    fail_unless(not served, "an extended card is served that the card does not promise", exchange, read)
     # An optional method may be missing in 0.3; that its absence has a code of its own is 1.0's rule.
     codes = {-32007, -32004} if session.dialect.current else {-32007, -32004, -32601}
     fail_unless(exchange.code in codes, f"expected -32007 or -32004, got {exchange}", exchange)
@@ -322,14 +324,19 @@ async def extra_slash(session: Session) -> None:
     remedy="Write the whole address as callers reach it, scheme and host included.",
 )
 async def url_is_absolute(session: Session) -> None:
-    """Parse url and every interface's url: http or https, with a host."""
-    _, exchange = served_card(session)
-    not_tested_unless(not session.agent.no_way, session.agent.no_way)
-    urls = [str(url) for url, _ in session.agent.interfaces()]
-    fail_unless(urls, "the card has no url", exchange)
+    """Parse url and every interface's url of JSON-RPC and HTTP+JSON: http or https, with a host."""
+    card, exchange = served_card(session)
+    entries = [mapping(entry) for name in INTERFACES for entry in listed(card.get(name))]
+    urls = [entry.get("url") for entry in ([card] if "url" in card else []) + entries if not _is_grpc(entry)]
+    fail_unless(urls or any(map(_is_grpc, entries)), "the card has no url", exchange)
     for url in urls:
         parts = url_parts(url)
         fail_unless(parts.scheme in {"http", "https"} and parts.hostname, f"the url {url!r} is not absolute", exchange)
+
+
+def _is_grpc(entry: Mapping[str, Any]) -> bool:
+    named = (entry.get(name, "") for name in ("protocolBinding", "transport", "preferredTransport"))
+    return "GRPC" in map(str, named)
 
 
 @must(

@@ -6,14 +6,14 @@ import re
 from typing import Any
 
 from fleetsim.check.evidence import (
-    Exchange,
     fail_unless,
     fail_unless_error,
     not_applicable_unless,
     not_tested_unless,
     written,
 )
-from fleetsim.check.raw_dialect import RawDialect, listed, mapping
+from fleetsim.check.needs import METHOD_ROWS, NO_METHOD, NOWHERE, answer_of, knows
+from fleetsim.check.raw_dialect import listed, mapping
 from fleetsim.check.requirement import ALL, BUILD_GUIDE, ONCE, V03, V10, ProbeBatch, must, should
 from fleetsim.check.session import Session, finished_task
 from fleetsim.model.call import Operation
@@ -22,7 +22,6 @@ CODES = f"{BUILD_GUIDE}, 'Error code conventions'"
 SURFACE = f"{BUILD_GUIDE}, 'The endpoint surface'"
 JSONRPC = "JSON-RPC 2.0"
 _PUSH = "tasks/pushNotificationConfig"
-NOWHERE = "fleetsim-no-such-task"
 LEAKS = re.compile(r'Traceback \(most recent|File \\?"[^"]{1,200}\.py|\n\s+at \S+ \(|node_modules/|\.java:\d+\)')
 
 
@@ -89,7 +88,7 @@ async def no_object(session: Session) -> None:
 @must("E-06: An unknown method is -32601", ALL, source=CODES, remedy="Answer -32601 with HTTP 200.")
 async def unknown_method(session: Session) -> None:
     """Call a method that does not exist."""
-    fail_unless_error(await session.rpc("fleetsim/noSuchMethod", {}), "an unknown method", -32601)
+    fail_unless_error(await session.rpc(NO_METHOD, {}), "an unknown method", -32601)
 
 
 @must(
@@ -128,6 +127,35 @@ async def no_parts(session: Session) -> None:
     """Send a message with an empty list of parts."""
     params = session.params(parts=[])
     fail_unless_error(await session.call(Operation.SEND, params), "a message without parts", -32602)
+
+
+async def _refuse(session: Session, what: str, **message: Any) -> None:
+    params = session.params(**message)
+    params["message"] = {name: value for name, value in params["message"].items() if value is not None}
+    fail_unless_error(await session.call(Operation.SEND, params), what, -32602, -32600)
+
+
+@must(
+    "E-24: A message of an unknown role is refused",
+    source=f"{CODES}; A2A 0.3 §6.4, 1.0 §4.1.4",
+    remedy="Accept user and agent (ROLE_USER and ROLE_AGENT in 1.0) alone.",
+)
+async def unknown_role(session: Session) -> None:
+    """Send a message whose role is "robot", and one without a role: -32602 (or -32600)."""
+    await _refuse(session, 'a message of the role "robot"', role="robot")
+    await _refuse(session, "a message without a role", role=None)
+
+
+@must(
+    "E-25: A message without a messageId is refused",
+    V10,
+    source="A2A 1.0 §4.1.4, §5.7",
+    remedy="Demand the required members: callers and agents tell repeated messages by their id.",
+)
+async def no_message_id(session: Session) -> None:
+    """Send a message without messageId: -32602 (or -32600)."""
+    # Older 0.3 callers leave it out, and agents of that time took it: on 0.3 this is left open.
+    await _refuse(session, "a message without a messageId", messageId=None)
 
 
 @must(
@@ -216,7 +244,7 @@ async def never_create(session: Session) -> None:
 async def http_200(session: Session) -> None:
     """Read status and Content-Type of an error answer."""
     unreadable = await session.raw(b'{"jsonrpc": "2.0", "id": 1, ')
-    for exchange in (await session.get(NOWHERE), await session.rpc("fleetsim/noSuchMethod", {}), unreadable):
+    for exchange in (await session.get(NOWHERE), await session.rpc(NO_METHOD, {}), unreadable):
         fail_unless(exchange.status == 200, f"a JSON-RPC error came with HTTP {exchange.status}", exchange)
         fail_unless(
             exchange.media_type == "application/json", f"an error came as {exchange.media_type or 'nothing'}", exchange
@@ -234,7 +262,7 @@ async def result_or_error(session: Session) -> None:
     task_id, _ = await session.fixture(finished_task)
     good = await session.get(task_id)
     fail_unless("result" in good.answer and "error" not in good.answer, "a good answer is not exactly a result", good)
-    for bad in (await session.get(NOWHERE), await session.rpc("fleetsim/noSuchMethod", {})):
+    for bad in (await session.get(NOWHERE), await session.rpc(NO_METHOD, {})):
         fail_unless("error" in bad.answer and "result" not in bad.answer, "a refusal is not exactly an error", bad)
         code, message = mapping(bad.error).get("code"), mapping(bad.error).get("message")
         whole = isinstance(code, int) and not isinstance(code, bool) and isinstance(message, str)
@@ -350,65 +378,41 @@ async def no_leaks(session: Session) -> None:
         fail_unless(not LEAKS.search(text), "an answer shows a stack trace or a path of the agent's code", exchange)
 
 
-METHOD_REQUIREMENTS: dict[Operation, str] = {}
-"""Which requirement says that a method is there: what leans on a missing one is not tested because of that one."""
-
-
-def _fail_unless_method(exchange: Exchange, method: str) -> None:
-    fail_unless(exchange.code != -32601, f"{method} does not exist: {exchange}", exchange)
+async def _call_method(session: Session, operation: Operation) -> None:
+    method = session.dialect.standard_method(operation)
+    exchange = await session.fixture(answer_of(operation))
+    fail_unless(await knows(session, operation), f"{method} does not exist: {exchange}", exchange)
     fail_unless(exchange.status not in {404, 405}, f"{method} gave {exchange}", exchange)
     fail_unless(exchange.answer.get("jsonrpc") == "2.0", f"{method} gave {exchange}", exchange)
 
 
-def _params_for_nobody(dialect: RawDialect, operation: Operation) -> dict[str, object]:
-    match operation:
-        case Operation.LIST:
-            return {"pageSize": 1, "historyLength": 0}  # whatever else is in the store, the answer is small
-        case Operation.PUSH_SET:
-            return dialect.set_hook(NOWHERE, dialect.hook("https://example.com/hook"))
-        case Operation.PUSH_GET | Operation.PUSH_LIST | Operation.PUSH_DELETE:
-            return dialect.of_hook(NOWHERE, NOWHERE if operation is not Operation.PUSH_LIST else None)
-        case _:
-            return dialect.by_id(NOWHERE)
-
-
-async def _call_method(session: Session, operation: Operation) -> None:
-    method = session.dialect.standard_method(operation)
-    whole = operation in {Operation.SEND, Operation.STREAM}
-    params = session.params(session.quick()) if whole else _params_for_nobody(session.dialect, operation)
-    async with session.stream(method, params) as stream:
-        await stream.next(10)
-    _fail_unless_method(stream.exchange, method)
-
-
-def _method(requirement_id: str, operation: Operation, names: str, incident: str = "") -> None:
-    METHOD_REQUIREMENTS[operation] = requirement_id
-
+def _method(operation: Operation, names: str, incident: str = "") -> None:
     @must(
-        f"{requirement_id}: There is a method {names}",
+        f"{METHOD_ROWS[operation]}: There is a method {names}",
         source=SURFACE,
         remedy="Route the method; what is not supported is -32003 or -32004, never -32601.",
         incident=incident,
     )
     async def exists(session: Session) -> None:
-        """Call it (with a text, or for an unknown task): anything but -32601 is an answer."""
+        """Call it (with a text, or for an unknown task): neither -32601 nor the answer to a method that does
+        not exist may come.
+        """
         await _call_method(session, operation)
 
 
-_method("M-01", Operation.SEND, "message/send, SendMessage")
-_method("M-02", Operation.STREAM, "message/stream, SendStreamingMessage")
-_method("M-04", Operation.GET, "tasks/get, GetTask")
-_method("M-05", Operation.CANCEL, "tasks/cancel, CancelTask")
+_method(Operation.SEND, "message/send, SendMessage")
+_method(Operation.STREAM, "message/stream, SendStreamingMessage")
+_method(Operation.GET, "tasks/get, GetTask")
+_method(Operation.CANCEL, "tasks/cancel, CancelTask")
 _method(
-    "M-06",
     Operation.SUBSCRIBE,
     "tasks/resubscribe, SubscribeToTask",
     incident="selectools answers -32601 on resubscribe",
 )
-_method("M-07", Operation.PUSH_SET, f"{_PUSH}/set, CreateTaskPushNotificationConfig", "Quinn PR #25")
-_method("M-08", Operation.PUSH_GET, f"{_PUSH}/get, GetTaskPushNotificationConfig", "Quinn PR #25")
-_method("M-09", Operation.PUSH_LIST, f"{_PUSH}/list, ListTaskPushNotificationConfigs", "Quinn PR #25")
-_method("M-10", Operation.PUSH_DELETE, f"{_PUSH}/delete, DeleteTaskPushNotificationConfig", "Quinn PR #25")
+_method(Operation.PUSH_SET, f"{_PUSH}/set, CreateTaskPushNotificationConfig", "Quinn PR #25")
+_method(Operation.PUSH_GET, f"{_PUSH}/get, GetTaskPushNotificationConfig", "Quinn PR #25")
+_method(Operation.PUSH_LIST, f"{_PUSH}/list, ListTaskPushNotificationConfigs", "Quinn PR #25")
+_method(Operation.PUSH_DELETE, f"{_PUSH}/delete, DeleteTaskPushNotificationConfig", "Quinn PR #25")
 
 
 @should(
@@ -424,11 +428,8 @@ async def old_name_of_stream(session: Session) -> None:
     async with session.stream("message/sendStream", session.params(session.quick())) as stream:
         await stream.next(10)
     exchange = stream.exchange
-    _fail_unless_method(exchange, "message/sendStream")
+    fail_unless(exchange.code != -32601, f"message/sendStream does not exist: {exchange}", exchange)
     fail_unless(exchange.frames, f"message/sendStream gave {exchange}, no stream", exchange)
-
-
-METHOD_REQUIREMENTS[Operation.LIST] = "M-11"
 
 
 @must("M-11: There is a method ListTasks", V10, source="A2A 1.0 §3.1.4", remedy="Route ListTasks.")

@@ -12,7 +12,17 @@ from fleetsim.check.requirement import BUILD_GUIDE, ONCE, must, should
 from fleetsim.check.sections.card import served_card
 from fleetsim.check.session import Session
 from fleetsim.model.call import Operation
-from fleetsim.model.extensions import CONFIDENCE, COST, EFFECT_DOMAIN
+from fleetsim.model.extensions import (
+    CONFIDENCE,
+    CONFIDENCE_TYPE,
+    COST,
+    COST_TYPE,
+    EFFECT_DOMAIN,
+    WORLDSTATE_DELTA,
+    WORLDSTATE_DELTA_TYPES,
+    payloads,
+)
+from fleetsim.model.task import Artifact, DataPart, Task, TaskState, TaskStatus
 
 NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
 
@@ -75,12 +85,22 @@ async def effects_are_of_skills(session: Session) -> None:
         fail_unless(effects and whole, f"{name} has no effects with domain and path", exchange)
 
 
-def _data(session: Session, exchange: Exchange, key: str) -> list[Mapping[str, Any]]:
-    """Data parts of a task that hold a key."""
-    task = session.dialect.task(exchange.result)
-    parts = [p for artifact in listed(task.get("artifacts")) for p in listed(mapping(artifact).get("parts"))]
-    parts += listed(mapping(mapping(task.get("status")).get("message")).get("parts"))
-    return [data for part in parts if key in (data := mapping(mapping(part).get("data")))]
+def _payloads(session: Session, exchange: Exchange, *kinds: str) -> list[Mapping[str, Any]]:
+    """The payloads of an extension on a task, where the hub reads them: in data parts of artifacts or in metadata."""
+    artifacts = [
+        Artifact(
+            artifact_id=str(artifact.get("artifactId")),
+            parts=tuple(
+                DataPart(data=part["data"], metadata=mapping(part.get("metadata")), media_type=part.get("mediaType"))
+                for part in map(mapping, listed(artifact.get("parts")))
+                if "data" in part
+            ),
+            metadata=mapping(artifact.get("metadata")),
+        )
+        for artifact in map(mapping, listed(session.dialect.task(exchange.result).get("artifacts")))
+    ]
+    task = Task(task_id="", context_id="", status=TaskStatus(state=TaskState.UNKNOWN), artifacts=tuple(artifacts))
+    return [payload for _, kind, payload in payloads(task) if kind in kinds]
 
 
 def _place(effect: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -100,7 +120,8 @@ async def deltas_agree(session: Session) -> None:
     skill, entry = next(iter(skills.items()))
     _, exchange = await session.finished(Hint(str(skill), "fleetsim check"))
     not_tested_unless(session.state(exchange) == "completed", f"{skill} ended {session.state(exchange)}", exchange)
-    deltas = [mapping(d) for part in _data(session, exchange, "deltas") for d in listed(part.get("deltas"))]
+    payload = _payloads(session, exchange, *WORLDSTATE_DELTA_TYPES, WORLDSTATE_DELTA)
+    deltas = [mapping(d) for part in payload for d in listed(part.get("deltas", [part]))]
     fail_unless(deltas, f"{skill} declares effects, but its task carries no worldstate delta", exchange)
     declared = [_place(mapping(effect)) for effect in listed(mapping(entry).get("effects"))]
     odd = [delta for delta in deltas if _place(delta) not in declared]
@@ -111,12 +132,20 @@ def _has(session: Session, uri: str) -> bool:
     return any(str(entry.get("uri", "")).rpartition("/")[2] == uri.rpartition("/")[2] for entry in _declared(session))
 
 
-async def _finished_with(session: Session, names: tuple[str, ...], otherwise: str) -> Exchange:
-    ids = [str(skill.get("id")) for skill in session.agent.skills()]
-    named = next((name for name in names if name in ids), None)
-    hint = Hint(named, "fleetsim check") if named else session.agent.hints.get(otherwise, session.quick())
-    _, exchange = await session.finished(hint)
-    return exchange
+async def _told(session: Session, name: str, otherwise: str, *kinds: str) -> tuple[Mapping[str, Any], Exchange]:
+    """The payload on a task of the skill for it: ``estimate``, ``name`` or a skill with such a tag, else ``otherwise``.
+
+    Raises NotPassed: *fail* without a payload, *not tested* if no skill promised it.
+    """
+    words = {"estimate", name}
+    skills = [s for s in session.agent.skills() if words & {str(s.get("id")), *map(str, listed(s.get("tags")))}]
+    hint = Hint(str(skills[0].get("id")), "fleetsim check") if skills else None
+    _, exchange = await session.finished(hint or session.agent.hints.get(otherwise, session.quick()))
+    found = _payloads(session, exchange, *kinds)
+    needs = f"needs a task with {name}: no skill of the card is called estimate or {name}, or has that tag"
+    not_tested_unless(found or skills, needs, exchange)
+    fail_unless(found, f"{name}-v1 is declared, but no artifact carries it (as {kinds[0]})", exchange)
+    return found[-1], exchange
 
 
 @should(
@@ -125,17 +154,13 @@ async def _finished_with(session: Session, names: tuple[str, ...], otherwise: st
     remedy="Add {usage, durationMs} as a data part of the terminal artifact whenever usage was tracked.",
 )
 async def cost_is_told(session: Session) -> None:
-    """Run a skill that declares cost; its terminal task carries a data part with usage and durationMs."""
-    # Run the skill that answers in pieces (or any) and look for its cost.
+    """Run a skill that declares cost; its terminal task carries usage and durationMs, as a data part or in metadata."""
     not_applicable_unless(_has(session, COST), "the card does not declare cost-v1")
-    exchange = await _finished_with(session, ("estimate", "cost"), "stream")
-    usage = _data(session, exchange, "usage")
-    not_tested_unless(
-        usage or "stream" in session.agent.hints, "no skill is known that costs: name one with --skill-stream", exchange
-    )
-    fail_unless(usage, "cost-v1 is declared, but the terminal task carries no usage", exchange)
-    took = usage[0].get("durationMs")
-    fail_unless(isinstance(took, int | float) and took >= 0, "durationMs is missing or no number", exchange)
+    cost, exchange = await _told(session, "cost", "stream", COST_TYPE, COST)
+    fail_unless(mapping(cost.get("usage")), "the cost has no usage", exchange)
+    took = cost.get("durationMs")
+    fits = isinstance(took, int | float) and not isinstance(took, bool) and took >= 0
+    fail_unless(fits, "durationMs is missing or no number", exchange)
 
 
 @should(
@@ -144,12 +169,10 @@ async def cost_is_told(session: Session) -> None:
     remedy="Send {confidence, explanation} with confidence between 0 and 1.",
 )
 async def confidence_is_a_number(session: Session) -> None:
-    """Run a skill that declares confidence and read the data part of its terminal task."""
+    """Run a skill that declares confidence and read what its terminal task says of it, in a data part or metadata."""
     not_applicable_unless(_has(session, CONFIDENCE), "the card does not declare confidence-v1")
-    exchange = await _finished_with(session, ("estimate", "confidence"), "quick")
-    confidence = _data(session, exchange, "confidence")
-    not_tested_unless(confidence, "no skill is known that says how sure it is", exchange)
-    level = confidence[0].get("confidence")
+    confidence, exchange = await _told(session, "confidence", "quick", CONFIDENCE_TYPE, CONFIDENCE)
+    level = confidence.get("confidence")
     fits = isinstance(level, int | float) and not isinstance(level, bool) and 0 <= level <= 1
     fail_unless(fits, f"confidence is {level!r}, no number from 0 to 1", exchange)
 

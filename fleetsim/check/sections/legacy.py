@@ -6,6 +6,7 @@ from fleetsim.check.evidence import Exchange, fail_unless, fail_unless_error, no
 from fleetsim.check.listener import tells_the_end
 from fleetsim.check.raw_dialect import among, listed, mapping, message_text
 from fleetsim.check.requirement import BUILD_GUIDE, SERVER_GUIDE, V01, must
+from fleetsim.check.sections.push import fail_unless_guarded
 from fleetsim.check.session import Session
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
@@ -124,6 +125,7 @@ async def private_is_refused(session: Session) -> None:
     """Register http://169.254.169.254: -32602 (or -32004 where HTTPS is demanded)."""
     task_id, _ = await session.finished()
     exchange = await _set(session, task_id, "http://169.254.169.254:8080/x")
+    await fail_unless_guarded(session, exchange, "a webhook to a link-local address")
     fail_unless_error(exchange, "a webhook to a link-local address", -32602, -32004)
 
 

@@ -5,18 +5,20 @@ A webhook that the agent accepts by mistake is deleted at once.
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Any
 
 from fleetsim.check.evidence import Exchange, fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.check.listener import WebhookAddress, tells_the_end
 from fleetsim.check.raw_dialect import listed, mapping, url_parts
 from fleetsim.check.requirement import BUILD_GUIDE, V03, V10, must, should
-from fleetsim.check.session import Session, finished_task, register, registered
+from fleetsim.check.session import Session, finished_task, register, registered, registration
 from fleetsim.model.call import Operation
 
 MANY = 30
 SSRF = f"{BUILD_GUIDE}, hardening 4 'SSRF guard'; reference reliability T-20, T-21"
 PATH = "/fleetsim-check"
+UNRESOLVED = f"http://no-such-host.fleetsim.invalid:PORT{PATH}"
 
 
 def webhook_config(session: Session, result: Any) -> dict[str, Any]:
@@ -187,26 +189,67 @@ def _port(session: Session) -> int:
     return 8443 if place.endswith(":8080") else 8080
 
 
-async def _all_refused(session: Session, *urls: str) -> None:
+def _is_private(host: str | None) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return not ip_address(host or "").is_global
+    except ValueError:
+        return False
+
+
+async def _register_and_drop(session: Session, task_id: str, url: str) -> Exchange:
     dialect = session.dialect
+    exchange = await session.rpc(Operation.PUSH_SET, dialect.set_hook(task_id, dialect.hook(url, id="fleetsim-ssrf")))
+    if exchange.error is None:
+        await session.rpc(Operation.PUSH_DELETE, dialect.of_hook(task_id, "fleetsim-ssrf"))
+    return exchange
+
+
+async def opened_guard(session: Session) -> bool:
+    """Whether the agent lets webhooks to the listener's private address, and refuses a host that does not resolve.
+
+    Then it has a guard, and its operator opened it for this check: what else is open shows nothing.
+    """
+    listener = session.agent.listener
+    if listener is None or not _is_private(url_parts(listener.origin).hostname):
+        return False
+    if not (await session.fixture(registration)).granted:
+        return False
+    task_id, _ = await session.begin()
+    return (await _register_and_drop(session, task_id, UNRESOLVED.replace("PORT", "8080"))).error is not None
+
+
+async def fail_unless_guarded(session: Session, exchange: Exchange, what: str) -> None:
+    """End the probe unless a webhook to a private address was refused; ``what`` was accepted.
+
+    With *fail*, or with *not tested* where the agent's guard was opened for the listener.
+    """
+    if exchange.error is None and await session.fixture(opened_guard):
+        place = session.listener.place
+        reason = f"needs a closed webhook guard: the agent's is open for the listener ({place}), and {what} was"
+        not_tested_unless(False, f"{reason} accepted; allow its host and port alone, or check without it", exchange)
+    fail_unless(exchange.error is not None, f"{what} was accepted", exchange)
+
+
+async def _all_refused(session: Session, *urls: str, private: bool = True) -> None:
     task_id, _ = await session.begin()
     for url in urls:
-        params = dialect.set_hook(task_id, dialect.hook(url, id="fleetsim-ssrf"))
-        exchange = await session.rpc(Operation.PUSH_SET, params)
-        if exchange.error is None:
-            await session.rpc(Operation.PUSH_DELETE, dialect.of_hook(task_id, "fleetsim-ssrf"))
+        exchange = await _register_and_drop(session, task_id, url)
+        if private:
+            await fail_unless_guarded(session, exchange, f"a webhook to {url}")
         fail_unless(exchange.error is not None, f"a webhook to {url} was accepted", exchange)
         fail_unless(exchange.code == -32602, f"a webhook to {url} must be -32602, not {exchange}", exchange)
-    read = await session.rpc(Operation.PUSH_LIST, dialect.of_hook(task_id))
+    read = await session.rpc(Operation.PUSH_LIST, session.dialect.of_hook(task_id))
     kept = {str(config.get("url")) for config in webhook_configs(session, read.result) or []}
     fail_unless(not (set(urls) & kept), "a refused webhook is listed", read)
 
 
-def _refused(heading: str, how: str, *urls: str, remedy: str) -> None:
+def _refused(heading: str, how: str, *urls: str, remedy: str, private: bool = True) -> None:
     """A row of addresses that must be refused, and how it is probed; ``PORT`` is a port that nobody allowed."""
 
     async def refused(session: Session) -> None:
-        await _all_refused(session, *(url.replace("PORT", str(_port(session))) for url in urls))
+        await _all_refused(session, *(url.replace("PORT", str(_port(session))) for url in urls), private=private)
 
     refused.__doc__ = how
     must(heading, source=SSRF, remedy=remedy, needs=("push",))(refused)
@@ -237,12 +280,14 @@ _refused(
     *("file:///etc/hostname", "javascript:fetch('/')", "gopher://example.com:70/_x", "ftp://example.com/x"),
     "//example.com/x",
     remedy="Accept http and https alone.",
+    private=False,
 )
 _refused(
     "P-12: Webhooks whose host does not resolve are refused",
     "Register a host under .invalid: -32602.",
-    f"http://no-such-host.fleetsim.invalid:PORT{PATH}",
+    UNRESOLVED,
     remedy="Resolve at registration and refuse what does not resolve.",
+    private=False,
 )
 _refused(
     "P-13: Odd spellings of a private host are refused",
@@ -283,7 +328,7 @@ async def inline_is_refused_aloud(session: Session) -> None:
     url = f"http://169.254.169.254:{_port(session)}{PATH}"
     push = session.dialect.hook(url, id="fleetsim-ssrf")
     exchange = await session.call(Operation.SEND, session.params(push=push))
-    fail_unless(exchange.error is not None, f"a send with a webhook to {url} was accepted", exchange)
+    await fail_unless_guarded(session, exchange, f"a send with a webhook to {url}")
     fail_unless(exchange.code == -32602, f"a send with a webhook to {url} must be -32602, not {exchange}", exchange)
     if session.agent.streaming:
         async with session.stream(Operation.STREAM, session.params(push=push)) as stream:

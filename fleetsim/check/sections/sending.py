@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetsim.check.evidence import fail_unless, not_tested_unless
-from fleetsim.check.raw_dialect import among, listed, mapping, texts
+from fleetsim.check.raw_dialect import among, answer_text, listed, mapping, message_text, texts
 from fleetsim.check.requirement import ALL, BUILD_GUIDE, V03, V10, ProbeBatch, must, should
 from fleetsim.check.session import Session
 from fleetsim.model.call import Operation
@@ -66,6 +66,7 @@ async def _at_once(session: Session, wait: bool | None, what: str) -> None:
     source=f"{LIFE}; {BUILD_GUIDE}, 'Task lifecycle'",
     remedy="Run the skill in a background task that the record owns, and return the task as submitted.",
     incident="Handlers that block lose timeouts, cancelling, progress and webhooks",
+    against="A2A 0.3 §7.1 lets a send wait and answer with the final state; the fleet's seeds do not",
     needs=("slow",),
     batch=ProbeBatch.ALONE,
 )
@@ -78,6 +79,7 @@ async def send_is_quick(session: Session) -> None:
     "T-03: A send that asks to block is answered at once too",
     V03,
     source=f"{LIFE}; reference interop, 'The original caller on the wire'",
+    against="A2A 0.3 §7.1.1: with blocking: true the client waits for the end; the fleet's seeds answer at once",
     remedy="Treat blocking as a wish on 0.3: the caller polls, streams or takes webhooks.",
     needs=("slow",),
     batch=ProbeBatch.ALONE,
@@ -165,6 +167,24 @@ async def any_script(session: Session) -> None:
     history = [mapping(m) for m in listed(session.dialect.task(read.result).get("history"))]
     sent = [texts(m.get("parts")) for m in history if str(m.get("role", "")).lower().endswith("user")]
     fail_unless(not sent or text in sent, "the history holds another text than was sent", read)
+
+
+@must(
+    "T-31: Every text part of a message is read",
+    source=f"{BUILD_GUIDE}, 'Task lifecycle'; A2A 0.3 §6.5, 1.0 §4.1.6",
+    remedy="Join the text of all parts; a message is not its first part.",
+)
+async def every_part_is_read(session: Session) -> None:
+    """Send two text parts; an answer (or a history) that repeats the first must repeat the second."""
+    first, second = "one" + session.new()[:8], "two" + session.new()[:8]
+    parts = [session.dialect.part(f"{session.quick().text} {first}"), session.dialect.part(second)]
+    task_id, _ = await session.finished(parts=parts)
+    read = await session.get(task_id)
+    task = session.dialect.task(read.result)
+    asked = [texts(mapping(m).get("parts")) for m in listed(task.get("history"))]
+    repeated = [text for text in (answer_text(task) or message_text(task), *asked) if first in text]
+    not_tested_unless(repeated, "needs a skill that repeats its text: name one with --skill-quick", read)
+    fail_unless(all(second in text for text in repeated), "the second text part of the message is lost", read)
 
 
 @should(

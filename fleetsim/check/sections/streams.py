@@ -225,6 +225,7 @@ async def deltas_only(session: Session) -> None:
     "S-10: Completion is two events: the whole artifact, then the status",
     V03,
     source=SSE,
+    against="A2A 0.3 §9.3 lets the last piece be appended: it need not repeat the whole text, as the seeds want it",
     remedy="On completion send the authoritative artifact, then the final status.",
     needs=("streaming",),
 )

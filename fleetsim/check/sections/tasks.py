@@ -215,6 +215,19 @@ def history_of(session: Session, exchange: Exchange) -> list[object]:
     return listed(session.dialect.task(exchange.result).get("history"))
 
 
+@should(
+    "T-32: A task holds the messages that it was sent",
+    source="A2A 0.3 §6.1 (Task.history), 1.0 §4.1.1",
+    against="A2A 1.0 §3.7 lets an agent choose which messages it keeps",
+    remedy="Keep the messages of both sides on the task: without them nobody can see what was asked.",
+)
+async def history_is_kept(session: Session) -> None:
+    """Get a finished task without historyLength: its history holds the message that began it."""
+    task_id, _ = await session.fixture(finished_task)
+    read = await session.get(task_id)
+    fail_unless(history_of(session, read), "the task has no history", read)
+
+
 @must(
     "T-19: historyLength is honoured",
     V10,
@@ -228,7 +241,7 @@ def history_of(session: Session, exchange: Exchange) -> list[object]:
     remedy="Cut the history to the newest N messages; 0 means none.",
 )
 async def history_length(session: Session) -> None:
-    """Get a task with historyLength 0 (none) and 1 (at most one)."""
+    """Get a task with historyLength 0 (none) and 1 (at most one), where it has a history without."""
     task_id, _ = await session.fixture(finished_task)
     none = await session.get(task_id, historyLength=0)
     fail_unless(none.error is None, f"historyLength 0 gave {none}", none)
@@ -236,6 +249,8 @@ async def history_length(session: Session) -> None:
     fail_unless(count == 0, f"historyLength 0 gave {count} messages", none)
     one = await session.get(task_id, historyLength=1)
     fail_unless(len(history_of(session, one)) <= 1, "historyLength 1 gave more than one message", one)
+    whole = await session.get(task_id)
+    not_tested_unless(history_of(session, whole), "needs a task with a history (T-32)", whole)
 
 
 @must(
