@@ -554,15 +554,15 @@ def changes(before: AgentCard | None, now: AgentCard | None) -> list[str]:
     if before is None or now is None or before == now:
         return []
     old, new = {s.skill_id for s in before.skills}, {s.skill_id for s in now.skills}
-    said = [f"skill +{one_line(s, 64)}" for s in sorted(new - old)]
-    said += [f"skill -{one_line(s, 64)}" for s in sorted(old - new)]
+    lines = [f"skill +{one_line(s, 64)}" for s in sorted(new - old)]
+    lines += [f"skill -{one_line(s, 64)}" for s in sorted(old - new)]
     for name in ("streaming", "push_notifications", "extended_card"):
         flag = getattr(now.capabilities, name)
         if flag != getattr(before.capabilities, name):
-            said.append(f"{name.replace('_', ' ')} {'on' if flag else 'off'}")
+            lines.append(f"{name.replace('_', ' ')} {'on' if flag else 'off'}")
     for name in ("version", "interfaces", "security", "security_schemes", "name", "description"):
         if getattr(now, name) != getattr(before, name):
-            said.append(name.replace("_", " "))
+            lines.append(name.replace("_", " "))
     if now.capabilities.extensions != before.capabilities.extensions:
-        said.append("extensions")
-    return said or ["details"]
+        lines.append("extensions")
+    return lines or ["details"]

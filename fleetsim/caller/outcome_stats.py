@@ -408,8 +408,8 @@ class OutcomeGroup:
                 if ending.answered:
                     classes.update(total.durations)
             numbers = sorted(classes)
-            upto = list(accumulate(classes[number] for number in numbers))
-            p50, p95, longest = (_middle_of(numbers[bisect_right(upto, index)]) for index in indices)
+            totals = list(accumulate(classes[number] for number in numbers))
+            p50, p95, longest = (_middle_of(numbers[bisect_right(totals, index)]) for index in indices)
         return p50, p95, longest
 
     def figures(self, now: float) -> OutcomeStats:

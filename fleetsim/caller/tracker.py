@@ -80,7 +80,7 @@ RECORD_PATIENCE_S = 2.0
 POLLS_PER_S, POLLS_HEADROOM = 400, 1.4
 """The pace of polls: 400 a second, or 1.4 times the expected number if that is more."""
 
-LATE_S, LATE_TOLD_EVERY_S = 5.0, 60.0
+LATE_S, LATE_LOGGED_EVERY_S = 5.0, 60.0
 """The hub logs polls that go out later than 5 s, at most once a minute."""
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class Tracker:
         self._broken: LedgerBroken | None = None
         self._writer = RecordWriter(ledger, events, self._workers, self.open_tracks, self.signal)
         self._next_poll_at = float("-inf")
-        self._late, self._late_told = late, float("-inf")
+        self._late, self._late_logged = late, float("-inf")
         self.push_watch = PushWatch(events)
         self._early = EarlyWebhooks(ledger, early)
         self._by_task: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -418,8 +418,8 @@ class Tracker:
         now = self._runtime.clock.monotonic()
         late_s = 0.0 if track.polling.began is None else now - track.polling.began
         self._late(late_s)
-        if late_s > LATE_S and now > self._late_told + LATE_TOLD_EVERY_S:
-            self._late_told = now
+        if late_s > LATE_S and now > self._late_logged + LATE_LOGGED_EVERY_S:
+            self._late_logged = now
             log.warning("polls go out %.0f s late: more of them fall due than this hub can carry out", late_s)
 
     def _reach_out(self, cid: str, record: RequestRecord, effect: Effect) -> asyncio.Task[None]:
@@ -527,8 +527,8 @@ class Tracker:
         failpoint("after_close_before_tell")
         self._forget(track)
         if not decided:
-            kept = await self._ledger.outcome(outcome.correlation_id)
-            self._resolve(outcome.correlation_id, kept or outcome)
+            recorded = await self._ledger.outcome(outcome.correlation_id)
+            self._resolve(outcome.correlation_id, recorded or outcome)
             return
         self.push_watch.ended(track, outcome)
         publish_outcome(self._events, outcome, track.record.declared)

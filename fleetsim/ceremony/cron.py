@@ -133,8 +133,8 @@ def _next_wall(cron: Cron, after: datetime) -> datetime:
 @lru_cache(maxsize=4_096)
 def _next_minute(either: tuple[str, ...], after: datetime) -> datetime:
     """Asked again and again: of each slot three times, and of the same minute by every ceremony of one schedule."""
-    found: datetime = min(_matcher(numbers).get_next(datetime, start_time=after) for numbers in either)
-    return found
+    minute: datetime = min(_matcher(numbers).get_next(datetime, start_time=after) for numbers in either)
+    return minute
 
 
 @lru_cache(maxsize=1_024)

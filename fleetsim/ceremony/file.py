@@ -236,8 +236,8 @@ def parse_ceremony(document: YamlDocument) -> Ceremony:
     else:
         catch_up, catch_up_s = CatchUp(file.catch_up), file.catch_up_window
     if isinstance(file.catch_up, int) and "catch_up_window" in file.model_fields_set:
-        said = "'catchUp' as a number is the window already; write one beside catchUpWindow"
-        problems.append(document.error(("catchUp",), said))
+        message = "'catchUp' as a number is the window already; write one beside catchUpWindow"
+        problems.append(document.error(("catchUp",), message))
     if problems:
         raise combine(tuple(problems))
     return Ceremony(
@@ -268,8 +268,8 @@ def _when(
 ) -> tuple[Cron | None, datetime | None]:
     """Its schedule, or the one moment: a file has one of the two."""
     if file.once != (file.at is not None):
-        said = "'once' and 'at' go together: once: true, at: 2026-11-22T15:30"
-        problems.append(document.error(("once" if file.once else "at",), said, key=True))
+        message = "'once' and 'at' go together: once: true, at: 2026-11-22T15:30"
+        problems.append(document.error(("once" if file.once else "at",), message, key=True))
         return None, None
     if file.once and file.schedule is not None:
         problems.append(document.error(("schedule",), "a ceremony that fires once has no schedule", key=True))

@@ -81,8 +81,8 @@ def checked(text: str) -> Ceremony:
         return parse_ceremony(load(text, "ceremony"))
     except ConfigError as error:
         field = str(error.path[0]) if error.path else ""
-        said = error.said or re.sub(r"^ceremony:\d+:\d+: ", "", str(error))  # not YAML, or too large
-        raise CeremonyInvalid(field, said, hint=error.hint) from None
+        message = error.said or re.sub(r"^ceremony:\d+:\d+: ", "", str(error))  # not YAML, or too large
+        raise CeremonyInvalid(field, message, hint=error.hint) from None
 
 
 def check_changes(changes: Mapping[str, Any], now: datetime) -> None:
@@ -124,12 +124,12 @@ def changed(text: str, changes: Mapping[str, Any]) -> str:
 def _with(text: str, key: str, value: Any) -> str:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     pairs = root.value if isinstance(root, yaml.MappingNode) else []
-    found = [(name.start_mark.index, node) for name, node in pairs if name.value == key]
-    if not found:
+    places = [(name.start_mark.index, node) for name, node in pairs if name.value == key]
+    if not places:
         if value is None:
             return text
         return text + ("" if text.endswith("\n") or not text else "\n") + f"{_pair(key, value)}\n"
-    start, node = found[0]
+    start, node = places[0]
     end = node.end_mark.index
     scalar = isinstance(node, yaml.ScalarNode)
     if not scalar or node.style in {"|", ">"}:

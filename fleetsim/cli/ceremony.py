@@ -68,8 +68,8 @@ def _wrong(listing: dict[str, Any], ceremony_id: str | None = None) -> Iterator[
     """The faults of files and targets, of one ceremony or of all, a line each."""
     for problem in listing["errors"]:
         if ceremony_id in {None, problem["ceremonyId"]}:
-            kept = "not in force as it stands, its last good version is" if problem["kept"] else "not in force"
-            yield f"{kept}: {problem['error']}"
+            state = "not in force as it stands, its last good version is" if problem["kept"] else "not in force"
+            yield f"{state}: {problem['error']}"
     for row in listing["ceremonies"]:
         if ceremony_id in {None, row["id"]}:
             yield from (f"warning: {row['id']}: {warning}" for warning in row["warnings"])
@@ -189,7 +189,7 @@ def _dry_run(common: CommonOptions, ceremony_id: str, at: str | None) -> int:
     moment = parse_moment(at, zone_of(row["timezone"])) if at else now()
     due = next((slot for slot, _ in fires_of([row], moment - timedelta(microseconds=1), 1)), None)
     sent = with_ceremonies(common, None, lambda source: source.dry_run(ceremony_id))
-    told = {
+    plan = {
         "id": ceremony_id,
         "at": moment.isoformat(),
         "isSlot": due == moment,
@@ -197,17 +197,17 @@ def _dry_run(common: CommonOptions, ceremony_id: str, at: str | None) -> int:
         **sent,
     }
     if common.as_json:
-        render.emit_json(told)
+        render.emit_json(plan)
     else:
-        slot = "a slot of its schedule" if told["isSlot"] else f"no slot; the next is {told['nextFireAt'] or 'none'}"
+        slot = "a slot of its schedule" if plan["isSlot"] else f"no slot; the next is {plan['nextFireAt'] or 'none'}"
         render.labels(
-            [("at", f"{told['at']} ({slot})"), ("enabled", "yes" if told["enabled"] else "no: it would not fire")]
+            [("at", f"{plan['at']} ({slot})"), ("enabled", "yes" if plan["enabled"] else "no: it would not fire")]
         )
-        for request in told["requests"]:
+        for request in plan["requests"]:
             render.labels([(key, request[key]) for key in ("agent", "skill", "text")])
-    for problem in told["problems"]:
+    for problem in plan["problems"]:
         common.note(f"warning: {problem}")
-    return Exit.OK if told["requests"] else Exit.NOTHING_RAN
+    return Exit.OK if plan["requests"] else Exit.NOTHING_RAN
 
 
 @ceremony.command("history")
@@ -227,10 +227,10 @@ def history(common: CommonOptions, ceremony_ids: tuple[str, ...], limit: int, si
         return sorted((run for page in pages for run in page), key=lambda run: str(run["startedAt"]), reverse=True)
 
     after = parse_moment(since, UTC) if since else None
-    found = [run for run in at_hub(common, runs) if after is None or datetime.fromisoformat(run["startedAt"]) >= after]
-    found = found[:limit]
+    shown = [run for run in at_hub(common, runs) if after is None or datetime.fromisoformat(run["startedAt"]) >= after]
+    shown = shown[:limit]
     if common.as_json:
-        render.emit_json(found)
+        render.emit_json(shown)
     else:
         render.table(
             ["SLOT", "CEREMONY", "WHY", "LATE", "OUTCOME", "SLOTS", "RUN", "ERROR"],
@@ -245,11 +245,11 @@ def history(common: CommonOptions, ceremony_ids: tuple[str, ...], limit: int, si
                     run["runId"],
                     run["error"],
                 ]
-                for run in found
+                for run in shown
             ],
             right=frozenset({5}),
         )
-    return Exit.OK if found else Exit.NOTHING_RAN
+    return Exit.OK if shown else Exit.NOTHING_RAN
 
 
 ceremony.add_command(play)
@@ -270,16 +270,16 @@ def folder_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_obj
 def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None) -> int:
     """Check ceremony files, those named or all of the folder: exit 2 if one is wrong, 6 if there is none."""
-    found = asyncio.run(check(common, files, folder))
+    results = asyncio.run(check(common, files, folder))
     if common.as_json:
-        render.emit_json(found)
+        render.emit_json(results)
     else:
-        for one in found:
+        for one in results:
             render.line(one["error"] or f"{one['path']}: {one['id']} is fine")
-    if not found:
+    if not results:
         common.note("no ceremony file found")
         return Exit.NOTHING_RAN
-    return Exit.USAGE if any(one["error"] for one in found) else Exit.OK
+    return Exit.USAGE if any(one["error"] for one in results) else Exit.OK
 
 
 @ceremony.command("new")
@@ -332,7 +332,7 @@ def new(common: CommonOptions, /, ceremony_id: str, folder: Path | None, **given
     }
 
     keys = {key: value for key, value in values.items() if value is not None}
-    return _told(common, with_ceremonies(common, folder, lambda source: source.create(keys)))
+    return _show_change(common, with_ceremonies(common, folder, lambda source: source.create(keys)))
 
 
 @ceremony.command("enable")
@@ -369,10 +369,10 @@ def delete(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
 
 def _set_enabled(common: CommonOptions, ceremony_id: str, folder: Path | None, enabled: bool) -> int:
     changes = {"enabled": enabled}
-    return _told(common, with_ceremonies(common, folder, lambda source: source.update(ceremony_id, changes)))
+    return _show_change(common, with_ceremonies(common, folder, lambda source: source.update(ceremony_id, changes)))
 
 
-def _told(common: CommonOptions, row: dict[str, Any]) -> int:
+def _show_change(common: CommonOptions, row: dict[str, Any]) -> int:
     """Say what is in the file now, when it fires, and what a running hub finds wrong with it."""
     for warning in row["warnings"]:
         common.note(f"warning: {warning}")

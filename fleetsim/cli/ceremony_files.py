@@ -164,14 +164,14 @@ def chosen(listing: dict[str, Any], ids: Sequence[str]) -> list[dict[str, Any]]:
     rows = {row["id"]: row for row in listing["ceremonies"]}
     for one in ids:
         if one not in rows:
-            told = [problem["error"] for problem in listing["errors"] if problem["ceremonyId"] == one]
-            raise UnknownTarget(f"there is no ceremony “{one}”", hint=told[0] if told else nearest_of(one, rows))
+            errors = [problem["error"] for problem in listing["errors"] if problem["ceremonyId"] == one]
+            raise UnknownTarget(f"there is no ceremony “{one}”", hint=errors[0] if errors else nearest_of(one, rows))
     return [rows[one] for one in ids] if ids else list(rows.values())
 
 
 def fires_of(rows: Sequence[dict[str, Any]], after: datetime, count: int) -> list[tuple[datetime, dict[str, Any]]]:
     """The next fires of these ceremonies together, the soonest first."""
-    found: list[tuple[datetime, dict[str, Any]]] = []
+    fires: list[tuple[datetime, dict[str, Any]]] = []
     for row in rows:
         due = after
         for _ in range(count):
@@ -182,9 +182,9 @@ def fires_of(rows: Sequence[dict[str, Any]], after: datetime, count: int) -> lis
                 slot = next_slot(parse_cron(row["schedule"]), due, zone_of(row["timezone"]))
             if slot is None:
                 break
-            found.append((slot, row))
+            fires.append((slot, row))
             due = slot
-    return sorted(found, key=lambda fire: (fire[0], fire[1]["id"]))[:count]
+    return sorted(fires, key=lambda fire: (fire[0], fire[1]["id"]))[:count]
 
 
 def shown(moment: datetime, zone: str) -> str:
@@ -195,18 +195,20 @@ def shown(moment: datetime, zone: str) -> str:
 async def check(common: CommonOptions, files: Sequence[Path], folder: Path | None) -> list[dict[str, Any]]:
     """The fault of each of these files, or of each file of the folder; ``error`` is None if there is none."""
     if not files:
-        kept = await store(common, folder)
-        fine = [{"path": one.path, "id": one.ceremony.ceremony_id, "error": None} for one in kept.list()]
-        wrong = [{"path": one.path, "id": one.ceremony_id, "error": one.error} for one in kept.errors()]
-        return sorted(fine + wrong, key=lambda found: str(found["path"]))
-    found: list[dict[str, Any]] = []
+        stored = await store(common, folder)
+        fine = [{"path": one.path, "id": one.ceremony.ceremony_id, "error": None} for one in stored.list()]
+        wrong = [{"path": one.path, "id": one.ceremony_id, "error": one.error} for one in stored.errors()]
+        return sorted(fine + wrong, key=lambda results: str(results["path"]))
+    results: list[dict[str, Any]] = []
     for path in files:
         try:
             text = await DiskFiles().read(path, bytes_max=CEREMONY_BYTES_MAX)
-            found.append({"path": str(path), "id": parse_ceremony(load(text, str(path))).ceremony_id, "error": None})
+            results.append({"path": str(path), "id": parse_ceremony(load(text, str(path))).ceremony_id, "error": None})
         except ConfigError as error:
-            found.append({"path": str(path), "id": None, "error": f"{error}{f' ({error.hint})' if error.hint else ''}"})
-    return found
+            results.append(
+                {"path": str(path), "id": None, "error": f"{error}{f' ({error.hint})' if error.hint else ''}"}
+            )
+    return results
 
 
 if TYPE_CHECKING:

@@ -260,16 +260,16 @@ def watched(common: CommonOptions, ctx: click.Context, scenario: str, record: Pa
     except OSError as error:
         raise ConfigError(f"{record}: {error.strerror}") from None
     command = (sys.executable, "-m", "fleetsim", "--quiet", "sim", "run", *_options(ctx), "--record", str(record))
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
-        code, at_s = asyncio.run(_watch(common, (*command, "--", scenario), record, said))
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
+        code, at_s = asyncio.run(_watch(common, (*command, "--", scenario), record, stderr))
         if code in PLAYED:
             return None
         if code is None:
             common.warn(f"stopped, {in_words(at_s)} into the run; what was recorded until then is in {record}")
             common.note(f"  next: fleetsim dashboard --replay {shlex.quote(str(record))}")
             return Exit.INTERRUPTED
-        said.seek(0)
-        common.warn(*(one_line(line.rstrip("\n"), 500) for line in said.readlines()[-SAID_LINES_MAX:]))
+        stderr.seek(0)
+        common.warn(*(one_line(line.rstrip("\n"), 500) for line in stderr.readlines()[-SAID_LINES_MAX:]))
         return Exit(code) if code in set(Exit) else Exit.FAILED
 
 
@@ -286,10 +286,10 @@ def _options(ctx: click.Context) -> list[str]:
 
 
 async def _watch(
-    common: CommonOptions, command: Sequence[str], record: Path, said: IO[str]
+    common: CommonOptions, command: Sequence[str], record: Path, stderr: IO[str]
 ) -> tuple[int | None, float]:
     """The exit code of the player, None if it was stopped, and the second of the run on the screen."""
-    player = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=said)
+    player = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=stderr)
     at_s, over = 0.0, True
     running = asyncio.current_task()
     assert running is not None

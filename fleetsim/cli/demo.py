@@ -79,8 +79,8 @@ async def _demo(common: CommonOptions, drawn: bool, stays: bool, picture: Path |
         hub = await stack.enter_async_context(demo_hub(home))
         ends = "" if drawn or stays or picture else f"; a table follows within {DEADLINE_S:.0f} s"
         own = StateDir(home / "state")
-        found = stack.enter_context(StateDir(state_path(os.environ, common.state)).announce_demo(own, os.getpid()))
-        option = "" if found else f" --state {own.path}"
+        announced = stack.enter_context(StateDir(state_path(os.environ, common.state)).announce_demo(own, os.getpid()))
+        option = "" if announced else f" --state {own.path}"
         common.note(f"five agents and a hub at {hub.url}{ends}")
         common.note(f"  next: in another terminal `fleetsim inbox list{option}`, `fleetsim send quinn hello{option}`")
         await stack.enter_async_context(demo_fleet.visitors(hub, forever=drawn or stays or picture is not None))

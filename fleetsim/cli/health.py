@@ -100,7 +100,7 @@ def _figures(scope: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float |
 
     answered, successes = total("answeredOutcomes"), total("successCount")
     spent = sum(row["costPerSuccessfulOutcome"] * row["successCount"] for row in rows)
-    found: dict[str, float | None] = {
+    figures: dict[str, float | None] = {
         "outcomes": total("totalOutcomes"),
         "successes": successes,
         "failures": total("failureCount"),
@@ -112,9 +112,9 @@ def _figures(scope: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float |
     }
     if scope.partition("/")[0] != FLEET:
         (row,) = rows
-        found["p50"] = row["p50LatencyMs"] / 1000 if answered else None
-        found["p95"] = row["p95LatencyMs"] / 1000 if answered else None
-    return found
+        figures["p50"] = row["p50LatencyMs"] / 1000 if answered else None
+        figures["p95"] = row["p95LatencyMs"] / 1000 if answered else None
+    return figures
 
 
 def require_known(condition: Expectation, figures: Figures) -> None:

@@ -69,7 +69,7 @@ def init(common: CommonOptions, urls: tuple[str, ...], api_key_env: str | None, 
         hint = f"add the entries printed above to its `agents:`; `fleetsim --config OTHER init {urls[0]}` writes anew"
         raise ConfigError(f"{path} is there already; nothing was written", hint=hint)
     first = ceremony(read) if urls else starter_ceremony()
-    written, kept = _write(path, agents_yaml(read, unread), first)
+    written, unchanged = _write(path, agents_yaml(read, unread), first)
     if common.as_json:
         agents = [
             {
@@ -81,12 +81,12 @@ def init(common: CommonOptions, urls: tuple[str, ...], api_key_env: str | None, 
             for agent in read
         ]
         failed = [{"url": one.url, "error": one_line(str(one.error), 500)} for one in unread]
-        files = {"written": [str(file) for file in written], "kept": [str(file) for file in kept]}
+        files = {"written": [str(file) for file in written], "kept": [str(file) for file in unchanged]}
         render.emit_json({**files, "agents": agents, "notRead": failed})
     else:
         for file in written:
             render.line(str(file))
-    for file in kept:
+    for file in unchanged:
         common.note(f"kept as it is: {file}")
     config = f" --config {common.config}" if common.config else ""
     common.note(f"  next: fleetsim{config} up")
@@ -166,7 +166,7 @@ def _write(path: Path, agents: str, first: tuple[str, str] | None) -> tuple[list
         files[path.parent / first[0]] = first[1]
     files[path] = agents
     written: list[Path] = []
-    kept: list[Path] = []
+    unchanged: list[Path] = []
     folders: list[Path] = []
     try:
         for file, text in files.items():
@@ -175,7 +175,7 @@ def _write(path: Path, agents: str, first: tuple[str, str] | None) -> tuple[list
                 folder.mkdir()
                 folders.append(folder)
             if file is not path and os.path.lexists(file):
-                kept.append(file)
+                unchanged.append(file)
                 continue
             with open(file, "x", encoding="utf-8") as opened:
                 written.append(file)
@@ -191,7 +191,7 @@ def _write(path: Path, agents: str, first: tuple[str, str] | None) -> tuple[list
             reason = (error.strerror or str(error)).lower()
             raise ConfigError(f"cannot write {error.filename or path}: {reason}; nothing was written") from None
         raise
-    return written, kept
+    return written, unchanged
 
 
 @click.command()

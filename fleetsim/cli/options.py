@@ -90,10 +90,10 @@ async def within(timeout_s: float | None, late: Callable[[], FleetsimError]) -> 
 
 def report_files(texts: Iterable[str], formats: Collection[str]) -> tuple[tuple[str, Path], ...]:
     """What ``--report FORMAT=PATH`` asks for. Raises ConfigError with the formats there are."""
-    found = []
+    files = []
     for text in texts:
         kind, _, path = text.partition("=")
         if kind not in formats or not path:
             raise ConfigError(f"{one_line(text)} is no report", hint=f"FORMAT=PATH with {', '.join(formats)}")
-        found.append((kind, Path(path)))
-    return tuple(found)
+        files.append((kind, Path(path)))
+    return tuple(files)

@@ -83,22 +83,22 @@ async def _record(common: CommonOptions, out: Path | None, for_s: float | None) 
     begun_s = time.perf_counter()
     async with running_runtime() as runtime:
         with file:
-            kept = _HubRecorder(common, runtime, Recorder(file), began)
-            kept.begin(url, agents, health)
+            recorder = _HubRecorder(common, runtime, Recorder(file), began)
+            recorder.begin(url, agents, health)
             until = f"for {in_words(for_s)}" if for_s else "until Ctrl-C"
             common.note(f"recording the hub at {url} in {path} {until}")
             async with Workers("record") as workers:
-                running = [workers.start(work, name=name) for name, work in kept.work().items()]
+                running = [workers.start(work, name=name) for name, work in recorder.work().items()]
                 running.append(workers.start(stopped.wait(), name="stop"))
                 await asyncio.wait(running, timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
             length_s = time.perf_counter() - begun_s
-            kept.end(url, length_s)
+            recorder.end(url, length_s)
     if sys.stderr.isatty() and not common.quiet:
         rewrite("")
-    strange = f", {kept.left_out} that were none left out" if kept.left_out else ""
-    common.note(f"{kept.events:,} events of {in_words(length_s)} in {path}{strange}")
-    if kept.error is not None:
-        raise kept.error
+    strange = f", {recorder.left_out} that were none left out" if recorder.left_out else ""
+    common.note(f"{recorder.events:,} events of {in_words(length_s)} in {path}{strange}")
+    if recorder.error is not None:
+        raise recorder.error
     common.note(f"  next: fleetsim dashboard --replay {shlex.quote(str(path))}")
     return Exit.OK
 
@@ -149,11 +149,11 @@ class _HubRecorder:
 
     async def _listen(self) -> None:
         """Reads the hub's events, and reconnects after the last one: the journal has those between."""
-        told = False
+        warned = False
         while True:
             try:
                 async for row in self._events():
-                    told = False
+                    warned = False
                     await self._waiting.put(row)
             except TransportError:
                 pass
@@ -164,9 +164,9 @@ class _HubRecorder:
             except FleetsimError as error:
                 self.error = error
                 return
-            if not told:
+            if not warned:
                 self._common.note("the hub is gone; waiting for it to come back")
-                told = True
+                warned = True
             await asyncio.sleep(AGAIN_S)
 
     async def _events(self) -> AsyncIterator[dict[str, Any]]:

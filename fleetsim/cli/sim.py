@@ -226,12 +226,12 @@ def init(
     if os.path.lexists(out) and not force:
         raise ConfigError(f"{out} already exists and was not changed", hint="--out OTHER, or --force to write over it")
     folder = _ceremonies(common, ceremonies)
-    found = FolderContents() if folder is None else contents_of(folder_files(folder), folder)
+    contents = FolderContents() if folder is None else contents_of(folder_files(folder), folder)
     seen = _seen(common, hub, ledger, recording, since)
     settings = _settings(common)
     twin = twin_of(
         seen,
-        ceremonies=tuple(found.ceremonies.values()),
+        ceremonies=tuple(contents.ceremonies.values()),
         poll_interval_s=FleetSettings(**settings).poll_interval_s,
     )
     relative = None if folder is None else os.path.relpath(folder, out.resolve().parent)
@@ -242,7 +242,7 @@ def init(
     except OSError as error:
         raise ConfigError(f"{out}: {error.strerror}") from None
     _warn_of(common, twin, left_out)
-    for problem in found.problems:
+    for problem in contents.problems:
         common.note(*(f"not in force: {line}" for line in problem.error.splitlines()))
     comparison = None
     if not no_check:
@@ -298,12 +298,12 @@ def _settings(common: CommonOptions) -> dict[str, Any]:
 
     if not common.agents_yaml.exists():
         return {}
-    found = parse_fleet(common.agents_yaml.read_bytes(), source=str(common.agents_yaml), env=os.environ).settings
+    settings = parse_fleet(common.agents_yaml.read_bytes(), source=str(common.agents_yaml), env=os.environ).settings
     plain, names = FleetSettings(), {member.name for member in fields(FleetSettings)}
     return {
         key: dict(value) if isinstance(value, Mapping) else value
         for key in SETTINGS
-        if key in names and (value := getattr(found, key)) != getattr(plain, key)
+        if key in names and (value := getattr(settings, key)) != getattr(plain, key)
     }
 
 
@@ -387,10 +387,10 @@ HEADS = ("AGENT/SKILL", "FIGURE", "TASKS")
 def _show_fit(comparison: Comparison) -> None:
     from fleetsim.sim.comparison import VOLUME, rows, verdict_of
 
-    told = [verdict_of(difference) for difference in comparison.differences]
+    verdicts = [verdict_of(difference) for difference in comparison.differences]
     render.line(
-        f"the twin {comparison.verdict}: {told.count('within')} of {len(told)} figures are within chance of the "
-        f"recorded ones, {told.count('near')} more within 15 %, {told.count('off')} further off"
+        f"the twin {comparison.verdict}: {verdicts.count('within')} of {len(verdicts)} figures are within chance of "
+        f"the recorded ones, {verdicts.count('near')} more within 15 %, {verdicts.count('off')} further off"
     )
     volumes = {(d.agent, d.skill): d.tasks[0] for d in comparison.differences if d.measure is VOLUME}
     for agent, skill in comparison.only_a:

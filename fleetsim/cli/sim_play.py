@@ -351,7 +351,7 @@ class _Progress:
     def __init__(self, common: CommonOptions, began: float) -> None:
         self._common = common
         self._drawn = sys.stderr.isatty() and not common.quiet
-        self._began = self._told = began
+        self._began = self._shown = began
         self._violated = 0
 
     def seeds(self, coverage: Coverage, wanted: int) -> None:
@@ -375,6 +375,6 @@ class _Progress:
         now = time.perf_counter()
         if self._drawn:
             rewrite(line)
-        elif at_once or now - self._told >= LINE_EVERY_S:
-            self._told = now
+        elif at_once or now - self._shown >= LINE_EVERY_S:
+            self._shown = now
             self._common.note(line)

@@ -56,8 +56,8 @@ def _salvage(common: CommonOptions) -> None:
 
     path = StateDir(state_path(os.environ, common.state)).open().ledger_path
     report = salvage(path, SystemClock().now())
-    kept = ", ".join(f"{count} {table}" for table, count in report.kept.items() if count)
-    common.note(f"salvaged {path}: {kept or 'nothing'}; the damaged file is {report.old}")
+    rows = ", ".join(f"{count} {table}" for table, count in report.kept.items() if count)
+    common.note(f"salvaged {path}: {rows or 'nothing'}; the damaged file is {report.old}")
     if lost := ", ".join(f"{count} {table}" for table, count in report.unreadable.items() if count):
         common.note(f"could not be read: {lost}")
     if report.careful:

@@ -172,12 +172,12 @@ class Playback:
             return []
         if isinstance(event, RunEvent):
             return [self._numbered(replace(event, at=self.now))]
-        told = [event]
+        events = [event]
         off_s = (event.at - self.now).total_seconds()
         if not line.past and abs(off_s) > CLOCK_S and 1970 <= event.at.year < 9_000:
-            told.insert(0, ClockMoved(at=event.at, by_s=off_s))
+            events.insert(0, ClockMoved(at=event.at, by_s=off_s))
             self._moved_s += off_s
-        return [self._numbered(one) for one in told]
+        return [self._numbered(one) for one in events]
 
     def _numbered(self, event: Event) -> Event:
         if type(event) in UNLISTED:

@@ -64,10 +64,10 @@ def fitted(pieces: Sequence[Text], width: int, gap: int = 2) -> Text:
         if size and (not used or used + gap + size <= width):
             joined += [" " * gap, piece] if used else [piece]
             used += size + gap * bool(used)
-    return clip(untailed(line(*joined), width), width)
+    return clip(without_tail(line(*joined), width), width)
 
 
-def untailed(text: Text, width: int) -> Text:
+def without_tail(text: Text, width: int) -> Text:
     """A grey tail after a blank is dropped whole if it does not fit."""
     while text.cell_len > width and text.spans:
         start, end, style = text.spans[-1]
@@ -197,7 +197,7 @@ class Layout:
         return self._join([fill(line((c.title, Tone.HEAD)), width, c.align) for _, c, width in self.columns])
 
     def row(self, row: TableRow) -> Text:
-        cells = [fill(untailed(row.cells[at], width), width, c.align) for at, c, width in self.columns]
+        cells = [fill(without_tail(row.cells[at], width), width, c.align) for at, c, width in self.columns]
         joined = self._join(cells)
         if row.faded:
             joined.stylize(MUTED)
@@ -213,22 +213,22 @@ def layout(columns: tuple[Column, ...], width: int) -> Layout:
     """Fit the columns into ``width`` cells: drop columns by priority, then share the free cells among the flexible
     ones.
     """
-    kept = list(enumerate(columns))
+    shown = list(enumerate(columns))
     cells = width - MARGIN - 1
     gap = 2 if cells >= sum(c.width for c in columns) + 2 * len(columns) + SPARE_CELLS else 1
-    while sum(c.width for _, c in kept) + gap * (len(kept) - 1) > cells and any(c.drop for _, c in kept):
-        kept.remove(max(kept, key=lambda item: (item[1].drop, item[0])))
-    widths = {at: c.width for at, c in kept}
-    left = cells - sum(widths.values()) - gap * (len(kept) - 1)
+    while sum(c.width for _, c in shown) + gap * (len(shown) - 1) > cells and any(c.drop for _, c in shown):
+        shown.remove(max(shown, key=lambda item: (item[1].drop, item[0])))
+    widths = {at: c.width for at, c in shown}
+    left = cells - sum(widths.values()) - gap * (len(shown) - 1)
     for _ in range(-left):  # first from the widest flexible columns, then from the others, until the table fits
-        at = max(kept, key=lambda item: (bool(item[1].flex) and widths[item[0]] > 6, widths[item[0]]))[0]
+        at = max(shown, key=lambda item: (bool(item[1].flex) and widths[item[0]] > 6, widths[item[0]]))[0]
         if widths[at] <= 3:
             break
         widths[at] -= 1
-    while left > 0 and (growing := [(at, c) for at, c in kept if c.flex and widths[at] < c.most]):
+    while left > 0 and (growing := [(at, c) for at, c in shown if c.flex and widths[at] < c.most]):
         share = max(1, left // sum(c.flex for _, c in growing))
         for at, c in growing:
             more = min(share * c.flex, c.most - widths[at], left)
             widths[at] += more
             left -= more
-    return Layout(columns=tuple((at, c, widths[at]) for at, c in kept), gap=gap)
+    return Layout(columns=tuple((at, c, widths[at]) for at, c in shown), gap=gap)

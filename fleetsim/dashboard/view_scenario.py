@@ -29,7 +29,7 @@ CELLS_MAX = 48
 """Cells of a chart over the time of a run."""
 LOOKS_MAX = 2_000
 TROUBLES_MAX = 200
-COMPLAINTS_MAX = 20
+LOG_LINES_MAX = 20
 HOUR_S = 3_600.0
 _RATED_MAX = 100_000
 
@@ -92,7 +92,7 @@ class ScenarioView:
     looks: Mapping[str, tuple[tuple[float, str], ...]]
     troubles: tuple[TroubleView, ...]
     expectations: tuple[ExpectationRow, ...]
-    complaints: tuple[str, ...]
+    log_lines: tuple[str, ...]
     verdict: RunJudged | None
 
     @property
@@ -221,7 +221,7 @@ class ScenarioFold:
             looks={agent: tuple(looks[-LOOKS_MAX:]) for agent, looks in run.health.items()},
             troubles=_troubles(run),
             expectations=self._expected(run, verdict),
-            complaints=tuple(failure.said for failure in run.all(FailureLogged)[-COMPLAINTS_MAX:]),
+            log_lines=tuple(failure.said for failure in run.all(FailureLogged)[-LOG_LINES_MAX:]),
             verdict=verdict,
         )
 

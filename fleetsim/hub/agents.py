@@ -207,7 +207,7 @@ def find_skills(query: SkillQuery, views: Iterable[AgentView], snapshot: HealthS
     words = _words(query.text)
     measured = {(row.agent_name, row.skill): row.figures for row in snapshot.skills}
     health = {row.agent_name: row.health for row in snapshot.agents}
-    found: list[tuple[bool, int, FoundSkill]] = []
+    skills: list[tuple[bool, int, FoundSkill]] = []
     for view in views:
         agent = view.entry.name
         if not view.entry.enabled or query.agent not in {"", agent}:
@@ -236,9 +236,9 @@ def find_skills(query: SkillQuery, views: Iterable[AgentView], snapshot: HealthS
                 expected=round(expected_success(confidence, figures.success_count if figures else 0, answered), 4),
                 health=health.get(agent, HealthWord.UNKNOWN),
             )
-            found.append((row.health is HealthWord.DOWN, -matched, row))
-    found.sort(key=lambda one: (*one[:2], -one[2].expected, one[2].agent, one[2].skill))
-    return tuple(row for *_, row in found[:FOUND_MAX])
+            skills.append((row.health is HealthWord.DOWN, -matched, row))
+    skills.sort(key=lambda one: (*one[:2], -one[2].expected, one[2].agent, one[2].skill))
+    return tuple(row for *_, row in skills[:FOUND_MAX])
 
 
 def expected_success(confidence: float | None, successes: int, outcomes: int) -> float:
@@ -273,6 +273,6 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _matched(words: Iterable[str], agent: str, skill: AgentSkill) -> int:
-    told: Sequence[str] = (agent, skill.skill_id, skill.name, skill.description, *skill.tags, *skill.examples)
-    text = " ".join(told).casefold()
+    texts: Sequence[str] = (agent, skill.skill_id, skill.name, skill.description, *skill.tags, *skill.examples)
+    text = " ".join(texts).casefold()
     return sum(word in text for word in words)

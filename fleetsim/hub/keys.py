@@ -63,8 +63,8 @@ class HubKeys:
 
 def next_epoch(epoch: int, callback: Mapping[int, bytes], ids: Ids) -> tuple[int, dict[int, bytes]]:
     """The epoch after ``epoch`` with all valid keys; tokens of the epoch before stay valid."""
-    kept = {n: callback[n] for n in sorted(callback)[-(EPOCHS_KEPT - 1) :]}
-    return epoch + 1, {**kept, epoch + 1: ids.secret().encode()}
+    newest = {n: callback[n] for n in sorted(callback)[-(EPOCHS_KEPT - 1) :]}
+    return epoch + 1, {**newest, epoch + 1: ids.secret().encode()}
 
 
 @dataclass(frozen=True, slots=True)

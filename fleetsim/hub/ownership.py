@@ -86,10 +86,10 @@ class Ownership:
     async def _require_context(self, principal: Principal, agent: str, context_id: str) -> None:
         last = await self._ledger.last_outcome(agent, context_id=context_id)
         ended = await self._ledger.request(last.correlation_id) if last is not None else None
-        found = [
+        requests = [
             track.record for track in self._tracker.open_tracks.values() if _is_in(track.record, agent, context_id)
         ]
-        newest = found[-1] if found else ended
+        newest = requests[-1] if requests else ended
         if newest is None or not _made_by(newest, principal):
             hint = "leave contextId out in the first turn; the answer has the id for the next ones"
             raise UnknownTarget(f"no context “{one_line(context_id, 64)}” is known", hint=hint)

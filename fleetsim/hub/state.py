@@ -171,13 +171,13 @@ class StateDir:
         new_folders = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         name = f"{DEMO_FILES[0]}{pid}{DEMO_FILES[1]}"
         try:
-            found = False
+            announced = False
             with suppress(ConfigError):
                 for left in (path for path, hub in self.open()._demos() if hub is None):
                     left.unlink(missing_ok=True)
-                found = self.find() is None and self.find_demo() is None
+                announced = self.find() is None and self.find_demo() is None
                 self._write(name, json.dumps({"state": str(demo.path.resolve()), "pid": pid}))
-            yield found
+            yield announced
         finally:
             with suppress(OSError):
                 (self.path / name).unlink(missing_ok=True)

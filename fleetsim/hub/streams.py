@@ -121,8 +121,8 @@ class EventStreams:
 
     async def _replayed(self, after: int) -> AsyncIterator[tuple[Event, ...]]:
         """Events older than those kept in memory, from the journal, a page at a time."""
-        kept = self._hub.events.recent(limit=KEEP_MAX)
-        first = kept[0].seq if kept else self._hub.events.last_seq + 1
+        recent = self._hub.events.recent(limit=KEEP_MAX)
+        first = recent[0].seq if recent else self._hub.events.last_seq + 1
         while after < first - 1:
             page = await self._hub.ledger.events(after_seq=after, limit=BATCH_MAX)
             older = tuple(event for event in page if event.seq < first)

@@ -103,9 +103,9 @@ class Tracing:
     @contextmanager
     def webhook(self, record: RequestRecord, traceparent: str) -> Iterator[None]:
         """A span around taking one genuine webhook, below the agent's own if it names one of the same trace."""
-        parent, told = self._place(record.request), read_traceparent(traceparent)
-        if told is not None and told.trace_id == parent.trace_id:
-            parent = TracePlace(told.trace_id, told.span_id, parent.sampled)
+        parent, context = self._place(record.request), read_traceparent(traceparent)
+        if context is not None and context.trace_id == parent.trace_id:
+            parent = TracePlace(context.trace_id, context.span_id, parent.sampled)
         with self._during(f"webhook {record.agent}", SpanKind.SERVER, parent, _about(record)):
             yield
 

@@ -83,16 +83,16 @@ class WorkstaceanApi:
         """The newest outcomes, and the counts of the last day's, of at most 10,000."""
         limit = number(request, "limit", RECENT_MAX, RECENT_MAX)
         since = window_start(self._hub.runtime.clock.now())
-        found = await self._hub.ledger.outcomes(since=since, limit=COUNTED_MAX)
-        success = sum(outcome.success for outcome in found)
-        timeout = sum(outcome.kind is OutcomeKind.EXPIRED for outcome in found)
+        outcomes = await self._hub.ledger.outcomes(since=since, limit=COUNTED_MAX)
+        success = sum(outcome.success for outcome in outcomes)
+        timeout = sum(outcome.kind is OutcomeKind.EXPIRED for outcome in outcomes)
         counts = {
             "success": success,
-            "failure": len(found) - success - timeout,
+            "failure": len(outcomes) - success - timeout,
             "timeout": timeout,
-            "total": len(found),
+            "total": len(outcomes),
         }
-        recent = found[-limit:] if limit else ()
+        recent = outcomes[-limit:] if limit else ()
         return _bare(
             {"summary": counts, "recent": [outcome_row(one, chars_max=EXCERPT_CHARS_MAX) for one in reversed(recent)]}
         )
@@ -113,8 +113,8 @@ class WorkstaceanApi:
         """Give one agent work."""
         body = await read_body(request, DelegateBody)
         correlation_id = await self._submit(body.request, request)
-        told = f"Task delegated to {body.agent} (skill: {body.skill})"
-        return answer({"correlationId": correlation_id, "message": told, "pollUrl": POLL_PATH + correlation_id})
+        message = f"Task delegated to {body.agent} (skill: {body.skill})"
+        return answer({"correlationId": correlation_id, "message": message, "pollUrl": POLL_PATH + correlation_id})
 
     async def chat_task(self, request: Request) -> Response:
         """The state of a request."""
@@ -236,7 +236,7 @@ def _said(text: str, chars: int, parts: tuple[ListedPart, ...], parts_total: int
 
 def _ended_row(outcome: Outcome) -> dict[str, Any]:
     """An outcome as in Workstacean's chat: an error is in the place of the answer."""
-    found = {
+    row = {
         "status": "done",
         **_said(
             outcome.text or ("" if outcome.success else outcome.reason),
@@ -258,7 +258,7 @@ def _ended_row(outcome: Outcome) -> dict[str, Any]:
         "confidenceExplanation": outcome.confidence_explanation,
         "warnings": list(outcome.warnings),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in row.items() if value is not None}
 
 
 def _question_row(question: Question) -> dict[str, Any]:
@@ -360,8 +360,8 @@ class CeremonyApi:
     def _require_channel(self, values: Mapping[str, Any], owner: str) -> None:
         """Raises CeremonyInvalid if ceremonies of ``owner`` may not use the channel."""
         channel = self._hub.config.channels.get(str(values.get("notifyChannel") or ""))
-        if channel is not None and (said := channel.refusal(owner)):
-            raise CeremonyInvalid("notifyChannel", said)
+        if channel is not None and (refusal := channel.refusal(owner)):
+            raise CeremonyInvalid("notifyChannel", refusal)
 
     def _store(self) -> CeremonyStore:
         if self._hub.ceremonies is None:

@@ -120,14 +120,14 @@ def _merged(problems: list[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, dic
     merged: dict[tuple[Path, str], dict[str, Any]] = {}
     for path, problem in problems:
         words = _PLAIN_WORDS.get(problem["type"])
-        kept = merged.setdefault((path, "" if words else str(len(merged))), problem)
+        earlier = merged.setdefault((path, "" if words else str(len(merged))), problem)
         if words is not None:
-            kept["said"] = words if "said" not in kept else _either(kept["said"], words)
+            earlier["said"] = words if "said" not in earlier else _either(earlier["said"], words)
     return [(path, problem) for (path, _), problem in merged.items()]
 
 
-def _either(said: str, words: str) -> str:
-    return said if words.removeprefix("must be ") in said else f"{said} or {words.removeprefix('must be ')}"
+def _either(text: str, words: str) -> str:
+    return text if words.removeprefix("must be ") in text else f"{text} or {words.removeprefix('must be ')}"
 
 
 def combine(problems: tuple[ConfigError, ...]) -> ConfigError:

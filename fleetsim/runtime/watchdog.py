@@ -36,7 +36,7 @@ class Watchdog:
     def __init__(self, stalled: Callable[[int], object], *, stall_s: float = STALL_S) -> None:
         self._stalled = stalled
         self._stall_s = stall_s
-        self._told: float | None = None  # the beat whose lateness was logged
+        self._logged: float | None = None  # the beat whose lateness was logged
         self._telling = threading.Lock()
         self._stop = threading.Event()
         self._beat: asyncio.TimerHandle | None = None
@@ -113,9 +113,9 @@ class Watchdog:
 
     def _first_to_tell(self, due: float) -> bool:
         with self._telling:
-            if due == self._told:
+            if due == self._logged:
                 return False
-            self._told = due
+            self._logged = due
             return True
 
 

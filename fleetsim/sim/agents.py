@@ -269,10 +269,10 @@ class FleetKeys:
         if MARK in request.url or MARK_BYTES in request.body or any(MARK in value for value in others):
             self.strayed.append(f"a key stood in a request to {target}, and not in the header for it")
 
-    def look_for(self, kept: Iterable[bytes], where: str) -> None:
+    def look_for(self, payloads: Iterable[bytes], where: str) -> None:
         """Searches the pieces of stored bytes for a key."""
         before = b""
-        for piece in kept:
+        for piece in payloads:
             if MARK_BYTES in before + piece:
                 self.strayed.append(f"a key stood in {where}")
                 return

@@ -65,17 +65,17 @@ def invariant(number: str, rule: str) -> Callable[[Callable[[Run], Iterator[Viol
 
 
 def broken(
-    found: RunEvent | RequestEvent | float, said: str, *, agent: str = "", at_s: float | None = None
+    where: RunEvent | RequestEvent | float, reason: str, *, agent: str = "", at_s: float | None = None
 ) -> Violation:
     """A violation that an event, or a second of the run, shows."""
-    if isinstance(found, float):
-        return Violation(invariant="", said=said, at_s=found, agent=agent)
+    if isinstance(where, float):
+        return Violation(invariant="", said=reason, at_s=where, agent=agent)
     return Violation(
         invariant="",
-        said=said,
-        at_s=found.t if at_s is None else at_s,
-        correlation_id=found.correlation_id or "",
-        agent=agent or found.agent or "",
+        said=reason,
+        at_s=where.t if at_s is None else at_s,
+        correlation_id=where.correlation_id or "",
+        agent=agent or where.agent or "",
     )
 
 
@@ -92,8 +92,8 @@ def request_of(run: Run, task: AgentTaskEnded) -> RequestRun:
 def _forged(run: Run) -> Iterator[Violation | None]:
     """Each of them says that its task is completed, so one that is accepted shows."""
     for webhook in run.all(WebhookForged):
-        said = f"a webhook with {webhook.how} was taken with {webhook.status}"
-        yield broken(webhook, said) if 200 <= webhook.status < 300 else None
+        reason = f"a webhook with {webhook.how} was taken with {webhook.status}"
+        yield broken(webhook, reason) if 200 <= webhook.status < 300 else None
 
 
 @invariant("I-32", "the hub accepts the genuine webhooks of an agent, also after its webhook keys changed")
@@ -113,8 +113,8 @@ def _let_in(run: Run) -> Iterator[Violation | None]:
 def _repeated(run: Run) -> Iterator[Violation | None]:
     for repeated in run.all(WebhooksRepeated):
         if repeated.webhooks:
-            said = f"{len(repeated.changed)} outcomes changed, first {' '.join(repeated.changed[:1])}"
-            yield broken(repeated, said) if repeated.changed else None
+            reason = f"{len(repeated.changed)} outcomes changed, first {' '.join(repeated.changed[:1])}"
+            yield broken(repeated, reason) if repeated.changed else None
 
 
 @invariant("I-10", "the polls of a task never overlap, and those of an agent and of the fleet stay within their limits")
@@ -157,18 +157,18 @@ def _polled(run: Run) -> Iterator[Violation | None]:
         request = request_of(run, task)
         known = request.moved[0].t if request.moved else run.last_s
         begins_s = max(known, task.begun_s, run.calm_s + HEALED_S)
-        ends = (told[0].t if told else run.last_s for told in (request.decided, request.unpolled))
+        ends = (ends_known[0].t if ends_known else run.last_s for ends_known in (request.decided, request.unpolled))
         ends_s = min(task.t if task.ended_s is None else task.ended_s, *ends)
         key = (task.agent or "", task.task_id or "")
         moments = [begins_s, *(at for at in seen[key] if begins_s < at < ends_s), ends_s]
         for before, after in pairwise(moments):
             if after > before:
-                said = f"nobody looked at task {task.task_id} for {after - before:.0f} s"
-                yield None if after - before <= within_s else broken(task, said, at_s=after)
+                reason = f"nobody looked at task {task.task_id} for {after - before:.0f} s"
+                yield None if after - before <= within_s else broken(task, reason, at_s=after)
 
 
 @invariant("I-18", "an agent sends each webhook each state once, in order, and the end last")
-def _told_in_order(run: Run) -> Iterator[Violation | None]:
+def _notices_in_order(run: Run) -> Iterator[Violation | None]:
     """A retry after a failed try is the same notice. An agent that is killed sends no more. A webhook that is
     registered again replaces the one before, and gets the present state of the task. An agent pauses some minutes for a
     hub that did not take its notices lately, also at the end of a task. In 0.1 the artifact has its own notice, with
@@ -187,24 +187,24 @@ def _told_in_order(run: Run) -> Iterator[Violation | None]:
         task = next(iter(run.tasks.get((agent, task_id), ())), None)
         if task is None or task.ended_s is None or task.ended in {"killed", "open"}:
             continue
-        told = list(dict.fromkeys((call.state, call.body) for call in notices))
+        sent = list(dict.fromkeys((call.state, call.body) for call in notices))
         taken = Counter((call.state, call.body) for call in notices if call.status in {200, 202})
-        said = ""
+        reason = ""
         if ends[agent, task_id] - {task.ended}:
-            said = f"sent that it was {', '.join(sorted(ends[agent, task_id]))}, and it was {task.ended}"
-        elif any(before in ENDS and after not in ENDS for (before, _), (after, _) in pairwise(told)):
-            said = "sent another state after the end"
-        elif sum(state in ENDS for state, _ in told) > (2 if agent in older else 1) + anew[agent, task_id]:
-            said = "sent the end in one notice too many"
+            reason = f"sent that it was {', '.join(sorted(ends[agent, task_id]))}, and it was {task.ended}"
+        elif any(before in ENDS and after not in ENDS for (before, _), (after, _) in pairwise(sent)):
+            reason = "sent another state after the end"
+        elif sum(state in ENDS for state, _ in sent) > (2 if agent in older else 1) + anew[agent, task_id]:
+            reason = "sent the end in one notice too many"
         elif (
             not ends[agent, task_id]
             and all(call.status == 200 for call in notices)
             and not any(task.ended_s - HEALED_S <= at <= task.ended_s for at in failed[agent])
         ):
-            said = "never sent the end, though the hub took every notice"
+            reason = "never sent the end, though the hub took every notice"
         elif twice := next((state for (state, _), times in taken.items() if times > 1 + anew[agent, task_id]), None):
-            said = f"sent {twice} again after the hub had taken it"
-        yield broken(task, said, at_s=notices[-1].t) if said else None
+            reason = f"sent {twice} again after the hub had taken it"
+        yield broken(task, reason, at_s=notices[-1].t) if reason else None
 
 
 @invariant("I-19", "an agent's task is canceled only on request, also if its listeners disconnect")
@@ -236,15 +236,15 @@ def _on_record(run: Run) -> Iterator[Violation | None]:
         end = next(iter(request_of(run, task).decided), None)
         for call in notices:
             if any(begins < call.line < ends for begins, ends in full) and not (end and end.line < call.line):
-                said = f"a webhook ({call.state}) was taken with {call.status} while nothing could be written"
-                yield broken(call, said, agent=agent) if call.status == 200 else None
+                reason = f"a webhook ({call.state}) was taken with {call.status} while nothing could be written"
+                yield broken(call, reason, agent=agent) if call.status == 200 else None
         last = next((call for call in notices if call.state in ENDS and call.status in {200, 202}), None)
         if last is None or end is None or end.outcome is None or end.line < last.line:
             continue
         kind, late_s = end.outcome.kind.value, end.t - last.t
-        as_told = kind == last.state or (kind, last.state) == ("expired", "canceled")
-        said = f"a webhook said {last.state}, and {late_s:.0f} s later it ended as {kind}"
-        yield None if as_told and late_s <= RECORDED_WITHIN_S else broken(end, said)
+        matches = kind == last.state or (kind, last.state) == ("expired", "canceled")
+        reason = f"a webhook said {last.state}, and {late_s:.0f} s later it ended as {kind}"
+        yield None if matches and late_s <= RECORDED_WITHIN_S else broken(end, reason)
 
 
 @invariant("I-23", "a broken message gets a reply, and causes no internal error")
@@ -253,8 +253,8 @@ def _no_errors_inside(run: Run) -> Iterator[Violation | None]:
     killed_s = {killed.t for killed in run.all(HubKilled)}
     for call in run.all(CallEnded):
         wrong = call.status == 500 and not (call.target == "hub" and call.t in killed_s)
-        said = f"{call.target} answered {call.method} of {call.source} with 500"
-        yield broken(call, said, agent=call.target) if wrong else None
+        reason = f"{call.target} answered {call.method} of {call.source} with 500"
+        yield broken(call, reason, agent=call.target) if wrong else None
 
 
 def _notices(run: Run) -> dict[tuple[str, str, str], list[CallEnded]]:

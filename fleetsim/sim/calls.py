@@ -81,9 +81,9 @@ def _said(body: bytes) -> dict[str, str]:
     except ValueError:
         whole = _odd(body)
     part = _mapping(_mapping(whole).get("params", whole))
-    told = next((_mapping(part[key]) for key in ("statusUpdate", "artifactUpdate", "task") if key in part), part)
-    message, status = _mapping(part.get("message")), _mapping(told.get("status"))
-    task = told.get("taskId") or message.get("taskId") or told.get("id") or ""
+    update = next((_mapping(part[key]) for key in ("statusUpdate", "artifactUpdate", "task") if key in part), part)
+    message, status = _mapping(part.get("message")), _mapping(update.get("status"))
+    task = update.get("taskId") or message.get("taskId") or update.get("id") or ""
     state = str(status.get("state", "")).removeprefix("TASK_STATE_").lower().replace("_", "-")
     return {
         "task_id": str(task),
@@ -122,14 +122,14 @@ class SpoofedWebhookSender:
         if not seen:
             return
         one, other = rng.choice(seen).request, rng.choice(seen).request
-        said = _STATE.sub(b'"state":"completed"', one.body)
-        await self._send("no token", replace(one, body=said, headers=_without_token(one)))
+        body = _STATE.sub(b'"state":"completed"', one.body)
+        await self._send("no token", replace(one, body=body, headers=_without_token(one)))
         token = one.headers[TOKEN_HEADERS[0]]
         at = rng.randrange(len(token))
         changed = token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :]
-        await self._send("another signature", _with_token(replace(one, body=said), changed))
+        await self._send("another signature", _with_token(replace(one, body=body), changed))
         if one.url.rpartition("/")[2] != other.url.rpartition("/")[2]:
-            foreign = _with_token(replace(one, body=said), other.headers[TOKEN_HEADERS[0]])
+            foreign = _with_token(replace(one, body=body), other.headers[TOKEN_HEADERS[0]])
             if foreign.headers != one.headers:
                 await self._send("another request's token", foreign)
 

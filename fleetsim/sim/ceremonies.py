@@ -45,8 +45,8 @@ def chosen(texts: Mapping[str, bytes], ids: Sequence[str], folder: Path) -> dict
     contents = contents_of(texts, folder)
     for one in ids:
         if one not in contents.ceremonies:
-            told = [problem.error for problem in contents.problems if problem.ceremony_id == one]
-            hint = told[0] if told else nearest_of(one, contents.ceremonies)
+            errors = [problem.error for problem in contents.problems if problem.ceremony_id == one]
+            hint = errors[0] if errors else nearest_of(one, contents.ceremonies)
             raise UnknownTarget(f"there is no ceremony “{one}” in {folder}", hint=hint)
     return {name: texts[name] for name in (relpath(contents.paths[one], folder) for one in ids)}
 
@@ -69,16 +69,16 @@ def due_in(ceremonies: Iterable[Ceremony], begins: datetime, ends: datetime) -> 
 
     Counts the slots in the files alone. Raises ConfigError if there are more than can be played.
     """
-    found: dict[str, int] = {}
+    fires: dict[str, int] = {}
     for ceremony in ceremonies:
         slot, count = next_due(ceremony, begins) if ceremony.enabled else None, 0
         while slot is not None and slot <= ends:
             count += 1
             slot = next_due(ceremony, slot)
-            if count + sum(found.values()) > SLOTS_MAX:
+            if count + sum(fires.values()) > SLOTS_MAX:
                 raise ConfigError(f"more than {SLOTS_MAX:,} slots are due", hint="play a shorter span")
-        found[ceremony.ceremony_id] = count
-    return found
+        fires[ceremony.ceremony_id] = count
+    return fires
 
 
 def requests_in(ceremonies: Iterable[Ceremony], due: Mapping[str, int], offers: Offers) -> int:
@@ -131,8 +131,8 @@ def _agent(name: str, offered: Collection[str], ceremonies: Sequence[Ceremony], 
     """An agent with the skills that a scenario can name; skills that ceremonies ask for come first."""
     asked = {one.skill for one in ceremonies if one.enabled and {name, ALL} & set(one.targets)}
     skills = {*offered, *asked} if unread else {*offered}
-    kept = [skill for skill in sorted(skills, key=lambda s: (s not in asked, s)) if ID.fullmatch(skill)]
-    return SimulatedAgent.model_construct(skills={skill: SkillBehaviour() for skill in kept[:SKILLS_MAX]}, push=False)
+    valid = [skill for skill in sorted(skills, key=lambda s: (s not in asked, s)) if ID.fullmatch(skill)]
+    return SimulatedAgent.model_construct(skills={skill: SkillBehaviour() for skill in valid[:SKILLS_MAX]}, push=False)
 
 
 EDITS = ("disabled", "deleted", "half written", "as it was")

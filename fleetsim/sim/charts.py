@@ -186,8 +186,8 @@ def latencies(axis: Axis, name: str, points: Sequence[LatencyPoint]) -> Iterator
                 last_s = p.at_s
             yield f'<path class="{look}" d="{path}"/>'
             for (x, y), p in zip(at, points, strict=True):
-                said = f"{line} {in_words(getattr(p, line))}, {axis.moment(p.at_s)}"
-                yield f'<circle class="{look}" cx="{x}" cy="{y}" r="2"><title>{said}</title></circle>'
+                label = f"{line} {in_words(getattr(p, line))}, {axis.moment(p.at_s)}"
+                yield f'<circle class="{look}" cx="{x}" cy="{y}" r="2"><title>{label}</title></circle>'
 
     yield from chart(axis, height, f"latency of {name} over time", drawn())
 

@@ -78,8 +78,8 @@ def _success(outcomes: Sequence[Outcome], _: Observed) -> Sample:
 
 
 def _cost(outcomes: Sequence[Outcome], _: Observed) -> Sample:
-    told = any(outcome.cost_usd is not None for outcome in outcomes)
-    return [outcome.cost_usd or 0.0 for outcome in _agents(outcomes)] if told else []
+    known = any(outcome.cost_usd is not None for outcome in outcomes)
+    return [outcome.cost_usd or 0.0 for outcome in _agents(outcomes)] if known else []
 
 
 def _volume(outcomes: Sequence[Outcome], seen: Observed) -> Sample:
@@ -211,13 +211,13 @@ def compare(a: Observed, b: Observed) -> Comparison:
     ]
     samples = [sample for sample in samples if sample[2] and sample[3]]
     rng = Random(SEED)
-    found = [_difference(*sample, rng, len(samples)) for sample in samples]
+    differences = [_difference(*sample, rng, len(samples)) for sample in samples]
     requests = {key: (len(ours.get(key, ())), len(theirs.get(key, ()))) for key in {*ours, *theirs}}
     return Comparison(
         a=a.source,
         b=b.source,
         differences=tuple(
-            replace(one, tasks=requests[one.agent, one.skill]) if one.measure is VOLUME else one for one in found
+            replace(one, tasks=requests[one.agent, one.skill]) if one.measure is VOLUME else one for one in differences
         ),
         only_a=tuple(key for key in ours if key not in theirs),
         only_b=tuple(key for key in theirs if key not in ours),

@@ -123,7 +123,7 @@ def _traffic(rng: Random, fleet: Mapping[str, Any], duration_s: int) -> dict[str
 
 def _ceremonies(rng: Random, fleet: Mapping[str, Any]) -> dict[str, bytes]:
     """Up to three; some of their runs take longer than the time to the next slot."""
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for name in ("rounds", "watch", "digest")[: rng.choice((0, 0, 0, 1, 3))]:
         agent = rng.choice(sorted(fleet))
         targets = [agent] if fleet[agent].get("replicas", 1) == 1 and rng.random() < 0.6 else ["all"]
@@ -139,8 +139,8 @@ def _ceremonies(rng: Random, fleet: Mapping[str, Any]) -> dict[str, bytes]:
         }
         if rng.random() < 0.4:
             keys["timeoutMs"] = rng.choice((5_000, 60_000, 3_600_000))
-        found[f"{name}.yaml"] = written(keys).encode()
-    return found
+        files[f"{name}.yaml"] = written(keys).encode()
+    return files
 
 
 def _trouble(rng: Random, agents: tuple[str, ...], duration_s: int) -> dict[str, Any]:

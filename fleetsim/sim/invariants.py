@@ -103,12 +103,12 @@ def _no_move_after_the_end(run: Run) -> Iterator[Violation | None]:
 
 
 @invariant("I-04", "each outcome on record has exactly one event, and each event an outcome on record")
-def _told_once(run: Run) -> Iterator[Violation | None]:
+def _one_record(run: Run) -> Iterator[Violation | None]:
     for cid in run.outcomes.keys() | {cid for cid, request in run.requests.items() if request.end is not None}:
         request, rows = run.requests.get(cid, RequestRun()), run.outcomes.get(cid, [])
         first: list[RequestEvent | RunEvent] = [*request.decided, *rows]
-        said = f"{len(request.decided)} events of its outcome, {len(rows)} outcomes on record"
-        yield None if len(request.decided) == len(rows) == 1 else broken(first[0] if first else 0.0, said)
+        reason = f"{len(request.decided)} events of its outcome, {len(rows)} outcomes on record"
+        yield None if len(request.decided) == len(rows) == 1 else broken(first[0] if first else 0.0, reason)
 
 
 @invariant("I-29", "each request has exactly one event of its acceptance, before that of its outcome")
@@ -138,11 +138,11 @@ def _health_counts(run: Run) -> Iterator[Violation | None]:
         since = window_start(look.now)
         for agent, row in look.agents.items():
             # An outcome of the same moment may be counted or not; in real time its event may be written after the look.
-            recent = [told for told in ended[agent] if told.outcome is not None and since <= told.outcome.ended_at]
-            inside = [told for told in recent if told.t <= look.t or told.seq <= look.seq]
-            right = sum(told.t < look.t for told in inside) <= row.outcomes <= len(inside)
-            said = f"{agent}: {row.outcomes} outcomes in health, {len(inside)} published"
-            yield None if right else broken(look, said, agent=agent)
+            recent = [end for end in ended[agent] if end.outcome is not None and since <= end.outcome.ended_at]
+            inside = [end for end in recent if end.t <= look.t or end.seq <= look.seq]
+            right = sum(end.t < look.t for end in inside) <= row.outcomes <= len(inside)
+            reason = f"{agent}: {row.outcomes} outcomes in health, {len(inside)} published"
+            yield None if right else broken(look, reason, agent=agent)
 
 
 @invariant("I-06", "a ceremony fires at most once for each of its slots")
@@ -151,8 +151,8 @@ def _slots_once(run: Run) -> Iterator[Violation | None]:
     each prevent it, and only the hub knows the reason. The report counts such slots; the scheduler's tests cover them.
     """
     for (name, slot), fired_s in run.slots.items():
-        said = f"{name} fired {len(fired_s)} times for {slot.isoformat()}"
-        yield None if len(fired_s) == 1 else broken(fired_s[-1], said)
+        reason = f"{name} fired {len(fired_s)} times for {slot.isoformat()}"
+        yield None if len(fired_s) == 1 else broken(fired_s[-1], reason)
 
 
 @invariant("I-07", "a ceremony does not fire while it is disabled or deleted")
@@ -184,8 +184,8 @@ def _on_schedule(run: Run) -> Iterator[Violation | None]:
         zones = {before[-1] if before else zone, *(zone for moved_s, zone in moves if at - ZONE_SEEN_S < moved_s <= at)}
         cron = parse_cron(schedule)
         due = any(next_slot(cron, slot - timedelta(seconds=1), zone_of(named)) == slot for named in zones)
-        said = f"{name} fired for {slot.isoformat()}, which is not a slot in {', '.join(sorted(zones))}"
-        yield None if due else broken(at, said)
+        reason = f"{name} fired for {slot.isoformat()}, which is not a slot in {', '.join(sorted(zones))}"
+        yield None if due else broken(at, reason)
 
 
 @invariant("I-11", "text and cost of an outcome are those of the agent's task, complete")
@@ -193,8 +193,8 @@ def _whole_text(run: Run) -> Iterator[Violation | None]:
     for row, task in _with_task(run):
         unsure = bool(row.reason)  # the reason is that the result could not be confirmed
         if row.outcome == "completed" and task.ended == "completed" and not unsure:
-            said = f"{row.chars} characters, the agent said {task.chars}"
-            yield None if row.text == task.text else broken(row, said)
+            reason = f"{row.chars} characters, the agent said {task.chars}"
+            yield None if row.text == task.text else broken(row, reason)
             cost = f"cost {row.cost_usd}, the agent reported {task.cost_usd}"
             yield None if row.cost_usd == task.cost_usd else broken(row, cost)
 
@@ -208,8 +208,8 @@ def _answers_once(run: Run) -> Iterator[Violation | None]:
     for task in tasks_of(run):
         if task.answers:
             people = given[task.correlation_id]
-            said = f"the agent was given {len(task.answers)} answers, people gave {people}"
-            yield None if len(task.answers) <= people else broken(task, said)
+            reason = f"the agent was given {len(task.answers)} answers, people gave {people}"
+            yield None if len(task.answers) <= people else broken(task, reason)
 
 
 @invariant("I-14", "after all trouble the hub knows the end of a task within a quarter of an hour")
@@ -222,8 +222,8 @@ def _known_soon(run: Run) -> Iterator[Violation | None]:
         decided = request_of(run, task).decided
         if decided and task.correlation_id not in untold:
             late_s = decided[0].t - max(task.ended_s or task.t, run.calm_s)
-            said = f"the agent {task.ended} it, which was known {late_s:.0f} s later"
-            yield None if late_s <= KNOWN_WITHIN_S else broken(task, said)
+            reason = f"the agent {task.ended} it, which was known {late_s:.0f} s later"
+            yield None if late_s <= KNOWN_WITHIN_S else broken(task, reason)
 
 
 @invariant("I-15", "the memory of the hub is bounded by the requests in flight")
@@ -232,8 +232,8 @@ def _bounded(run: Run) -> Iterator[Violation | None]:
     for memory, in_flight in run.memory:
         most = in_flight + KEPT_BESIDE
         many = [what for what, n in memory.hub.items() if n > most * (PER_REQUEST if what == "workers" else 1)]
-        said = f"{in_flight} requests in flight, and {', '.join(f'{memory.hub[what]} {what}' for what in many)}"
-        yield broken(memory, said) if many else None
+        reason = f"{in_flight} requests in flight, and {', '.join(f'{memory.hub[what]} {what}' for what in many)}"
+        yield broken(memory, reason) if many else None
 
 
 @invariant("I-16", "an agent's key is sent to that agent alone, and is not in the ledger or the recording")
@@ -252,17 +252,17 @@ def _known_destinations(run: Run) -> Iterator[Violation | None]:
     for reached in run.all(OriginsReached):
         for pair in reached.origins:
             source, _, origin = pair.partition(" ")
-            said = f"{source or 'somebody'} called {origin}"
-            yield None if origin in known else broken(run.last_s, said, agent=source)
+            reason = f"{source or 'somebody'} called {origin}"
+            yield None if origin in known else broken(run.last_s, reason, agent=source)
 
 
 @invariant("I-20", "an agent keeps its limit of tasks, and none stays open for ever")
 def _tasks_end(run: Run) -> Iterator[Violation | None]:
     for memory, _ in run.memory:
-        for agent, kept in memory.agents.items():
-            said = f"{kept.tasks} tasks, {kept.open} open, the oldest for {kept.oldest_s:.0f} s"
-            wrong = kept.tasks > LIMITS.tasks_max or kept.oldest_s > TASK_LIFE_S
-            yield broken(memory, said, agent=agent) if wrong else None
+        for agent, held in memory.agents.items():
+            reason = f"{held.tasks} tasks, {held.open} open, the oldest for {held.oldest_s:.0f} s"
+            wrong = held.tasks > LIMITS.tasks_max or held.oldest_s > TASK_LIFE_S
+            yield broken(memory, reason, agent=agent) if wrong else None
 
 
 @invariant("I-21", "the ledger is whole after each kill of the hub, and at the end")
@@ -308,13 +308,13 @@ def _truthful(run: Run) -> Iterator[Violation | None]:
         if row.cause == "task_gone" and task.ended != "killed":
             ended_s = task.t if task.ended_s is None else task.ended_s
             forgot = any(at >= ended_s and (row.agent or "").startswith(whose) for at, whose in restarts)
-            kept = row.duration_ms / 1000 < LIMITS.terminal_ttl_s and not forgot
-            yield broken(row, f"said to be gone, the agent {task.ended} it") if kept else None
+            retained = row.duration_ms / 1000 < LIMITS.terminal_ttl_s and not forgot
+            yield broken(row, f"said to be gone, the agent {task.ended} it") if retained else None
         if row.cause == "cannot_follow":
             yield broken(row, "said that it cannot be followed, as every task here can be")
         if row.cause == "agent_said":
-            said = f"said to be {row.outcome}, the agent {task.ended} it"
-            yield None if row.outcome == task.ended else broken(row, said)
+            reason = f"said to be {row.outcome}, the agent {task.ended} it"
+            yield None if row.outcome == task.ended else broken(row, reason)
 
 
 @invariant("I-28", "a request becomes at most one task")

@@ -69,14 +69,14 @@ def _observed(
     scheduled: Iterable[str],
     since: datetime | None,
 ) -> Observed:
-    kept = sorted((o for o in outcomes if since is None or o.started_at >= since), key=lambda o: o.started_at)
-    names = {outcome.correlation_id for outcome in kept}
+    recent = sorted((o for o in outcomes if since is None or o.started_at >= since), key=lambda o: o.started_at)
+    names = {outcome.correlation_id for outcome in recent}
     moment = since or datetime.min.replace(tzinfo=UTC)
     return Observed(
         source=source,
-        since=kept[0].started_at if kept else moment,
-        until=kept[-1].started_at if kept else moment,
-        outcomes=tuple(structs.replace(outcome, text="", parts=(), effects=()) for outcome in kept),
+        since=recent[0].started_at if recent else moment,
+        until=recent[-1].started_at if recent else moment,
+        outcomes=tuple(structs.replace(outcome, text="", parts=(), effects=()) for outcome in recent),
         questions=tuple(question for question in questions if question.correlation_id in names),
         agents=agents,
         scheduled=frozenset(scheduled) & names,

@@ -234,12 +234,12 @@ def _troubles(run: Run) -> Iterator[TroubleRow]:
     hits: Counter[str] = Counter()
     for met in run.all(MessagesHit):
         hits[met.fault] += met.hits
-    said: dict[str, list[str]] = {}
+    descriptions: dict[str, list[str]] = {}
     for trouble in run.troubles:
-        said.setdefault(trouble.fault, []).append(trouble.said)
-    for fault, told in said.items():
-        in_words = one_line(told[0], 200) if len(told) == 1 else f"{one_line(fault, 100)}, {len(told)} times"
-        yield TroubleRow(fault=fault, said=in_words, times=len(told), hits=hits[fault])
+        descriptions.setdefault(trouble.fault, []).append(trouble.said)
+    for fault, texts in descriptions.items():
+        in_words = one_line(texts[0], 200) if len(texts) == 1 else f"{one_line(fault, 100)}, {len(texts)} times"
+        yield TroubleRow(fault=fault, said=in_words, times=len(texts), hits=hits[fault])
 
 
 def _ceremonies(run: Run, due: SlotsCounted) -> Iterator[CeremonyTotals]:
@@ -309,8 +309,8 @@ class LoadMetrics:
         late = self.lateness.at(SHARES["p99"]) or 0.0
         if late <= LATE_S or self.ours < OURS_MIN:
             return ""
-        said = f"1 request in 100 was with the hub {in_words(late)} or more after its time"
-        return f"{said}, {self.ours:.0%} of all response time; {self.sent:.3g} of {self.meant:.3g} a second were sent"
+        text = f"1 request in 100 was with the hub {in_words(late)} or more after its time"
+        return f"{text}, {self.ours:.0%} of all response time; {self.sent:.3g} of {self.meant:.3g} a second were sent"
 
     @property
     def elsewhere(self) -> str:

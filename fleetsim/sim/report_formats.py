@@ -129,15 +129,15 @@ def _expectations(report: SimulationReport) -> Iterator[str]:
     yield "<table><tr><th></th><th>Expectation</th><th>It is</th></tr>"
     for expectation, figure, holds in report.expectations:
         word = "holds" if holds else "broken"
-        told = "" if holds else _told(endings_about(report, expectation))
+        text = "" if holds else _items(endings_about(report, expectation))
         yield (
-            f'<tr><td class="{word}">{word}</td><td>{html_text(expectation.text)}{told}</td>'
+            f'<tr><td class="{word}">{word}</td><td>{html_text(expectation.text)}{text}</td>'
             f"<td>{html_text(shown(expectation.unit, figure))}</td></tr>"
         )
     yield "</table>"
 
 
-def _told(lines: Iterable[str]) -> str:
+def _items(lines: Iterable[str]) -> str:
     text = "\n".join(lines)
     return f"<pre>{html_text(text)}</pre>" if text else ""
 
@@ -147,7 +147,7 @@ def _rules(report: SimulationReport) -> Iterator[str]:
     for verdict in broken:
         times = f"{len(verdict.violations)} of {verdict.cases:,} cases"
         rule = f"{verdict.invariant.number} {verdict.invariant.rule}: {times}"
-        yield f'<h2 class="broken">Broken: {html_text(rule)}</h2>{_told(violations(report.start, verdict))}'
+        yield f'<h2 class="broken">Broken: {html_text(rule)}</h2>{_items(violations(report.start, verdict))}'
     cases = sum(verdict.cases for verdict in report.verdicts)
     held = sum(1 for verdict in report.verdicts if verdict.cases and not verdict.violations)
     word = f"{held} of {len(report.verdicts)} held, {cases:,} cases"
@@ -158,8 +158,8 @@ def _rules(report: SimulationReport) -> Iterator[str]:
         yield f'<td class="n">{v.cases:,}</td><td class="n">{len(v.violations)}</td></tr>'
     yield "</table></details>"
     if report.unchecked:
-        told = f"Not checked, as a hub's events do not show enough: {', '.join(report.unchecked)}."
-        yield f'<p class="dim">{html_text(told)}</p>'
+        text = f"Not checked, as a hub's events do not show enough: {', '.join(report.unchecked)}."
+        yield f'<p class="dim">{html_text(text)}</p>'
 
 
 def _charts(timeline: Timeline) -> Iterator[str]:
@@ -407,8 +407,8 @@ def load_rows(load: LoadMetrics) -> list[list[str]]:
     """The times of a load as a table: a row of heads, then a row for each."""
     rows = [["", *(name.upper() for name in SHARES)]]
     for what, times in load.rows():
-        found = [times.at(share) for share in SHARES.values()]
-        rows.append([what, *("-" if seconds is None else in_words(seconds) for seconds in found)])
+        shares = [times.at(share) for share in SHARES.values()]
+        rows.append([what, *("-" if seconds is None else in_words(seconds) for seconds in shares)])
     return rows
 
 

@@ -287,50 +287,50 @@ class Run:
 
     # ------------------------------------------------------------------ requests
 
-    def _told(self, at_s: float, line: int, event: Event) -> tuple[RequestEvent, RequestRun]:
+    def _entry(self, at_s: float, line: int, event: Event) -> tuple[RequestEvent, RequestRun]:
         cid = intern(event.correlation_id or f"seq-{event.seq}")
-        told = RequestEvent(at_s, line, event.seq, cid, intern(event.agent or ""), intern(event.task_id or ""))
-        return told, self.requests[cid]
+        entry = RequestEvent(at_s, line, event.seq, cid, intern(event.agent or ""), intern(event.task_id or ""))
+        return entry, self.requests[cid]
 
     def _accepted(self, at_s: float, line: int, event: RequestAccepted) -> RequestRun | None:
-        told, request = self._told(at_s, line, event)
-        request.accepted.append(told)
+        entry, request = self._entry(at_s, line, event)
+        request.accepted.append(entry)
         if request.begun is not None or request.end is not None:
             return None
-        request.begun, request.scheduled = told, event.source == "cron"
+        request.begun, request.scheduled = entry, event.source == "cron"
         self.in_flight += 1
         if at_s >= 0:
             self.counters.count(event.agent, event.skill, "requests")
         return request
 
     def _moved(self, at_s: float, line: int, event: TaskMoved) -> None:
-        told, request = self._told(at_s, line, event)
-        request.moved.append(told)
+        entry, request = self._entry(at_s, line, event)
+        request.moved.append(entry)
 
     def _unpolled(self, at_s: float, line: int, event: PollingStopped) -> None:
-        told, request = self._told(at_s, line, event)
-        request.unpolled.append(told)
+        entry, request = self._entry(at_s, line, event)
+        request.unpolled.append(entry)
 
     def _decided(self, at_s: float, line: int, event: OutcomeDecided) -> RequestRun | None:
-        told, request = self._told(at_s, line, event)
+        entry, request = self._entry(at_s, line, event)
         outcome = structs.replace(event.outcome, text="", parts=(), effects=())
-        told = told._replace(outcome=outcome)
-        request.decided.append(told)
+        entry = entry._replace(outcome=outcome)
+        request.decided.append(entry)
         if request.end is not None:
             return None
-        request.end = told
+        request.end = entry
         self.in_flight -= request.begun is not None
         if at_s >= 0:
             self.counters.ended(outcome, late_s=request.late_s or 0.0)
         return request
 
     def _asked(self, at_s: float, line: int, event: QuestionAsked) -> None:
-        told, request = self._told(at_s, line, event)
+        entry, request = self._entry(at_s, line, event)
         question = self.questions.get(event.question_id)
         if question is None:
-            question = self.questions[event.question_id] = QuestionRun(told, event.at)
+            question = self.questions[event.question_id] = QuestionRun(entry, event.at)
             request.questions.append(question)
-        question.asked, question.asked_at = told, event.at
+        question.asked, question.asked_at = entry, event.at
 
     def _answered(self, at_s: float, line: int, event: QuestionAnswered) -> None:
         if (question := self.questions.get(event.question_id)) is not None:
@@ -363,9 +363,9 @@ class Run:
     def _killed(self, at_s: float, line: int, event: HubKilled) -> None:
         self._all[HubKilled].append(event)
         for request in self.requests.values():
-            request.accepted = [told for told in request.accepted if told.seq <= event.journalled]
-            request.moved = [told for told in request.moved if told.seq <= event.journalled]
-            request.decided = [told for told in request.decided if told.seq <= event.journalled]
+            request.accepted = [entry for entry in request.accepted if entry.seq <= event.journalled]
+            request.moved = [entry for entry in request.moved if entry.seq <= event.journalled]
+            request.decided = [entry for entry in request.decided if entry.seq <= event.journalled]
 
     def _timed(self, at_s: float, line: int, event: RequestTimed) -> None:
         self._all[RequestTimed].append(event)

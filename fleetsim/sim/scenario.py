@@ -147,12 +147,12 @@ class People(BaseModel):
 
 def _start(value: Any) -> datetime:
     try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+        start = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
-        found = None
-    if found is None:
+        start = None
+    if start is None:
         raise ValueError("must be a date and time such as 2026-03-02T00:00:00Z")
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return start if start.tzinfo is not None else start.replace(tzinfo=UTC)
 
 
 class Mix(BaseModel):
@@ -350,12 +350,12 @@ def folder_files(folder: Path) -> dict[str, bytes]:
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", hint="--folder DIR says where ceremonies are")
     paths = sorted((*folder.iterdir(), *(folder.parent / PROJECTS).glob("*/ceremonies/*")))
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for path in paths:
         if path.suffix in SUFFIXES and path.is_file():
             with path.open("rb") as file:
-                found[relpath(path, folder)] = file.read(CEREMONY_BYTES_MAX + 1)
-    return found
+                files[relpath(path, folder)] = file.read(CEREMONY_BYTES_MAX + 1)
+    return files
 
 
 OPEN = {"fleet", "traffic", "weather", "expect", "settings", "people"}

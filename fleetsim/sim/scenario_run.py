@@ -115,12 +115,12 @@ class ScenarioRun(ABC):
 
     async def _record_outcomes(self, hub: Hub) -> Mapping[str, str]:
         """Records the outcomes in the ledger. Returns a digest of each, by correlation id."""
-        told: dict[str, str] = {}
+        recorded: dict[str, str] = {}
         for outcome in await self._outcomes(hub):
             intent = await hub.ledger.request(outcome.correlation_id)
             self.recorder.outcome(self.now, outcome, accepted=intent is not None)
-            told[outcome.correlation_id] = digest_of(repr(outcome))
-        return told
+            recorded[outcome.correlation_id] = digest_of(repr(outcome))
+        return recorded
 
     async def _outcomes(self, hub: Hub) -> Sequence[Outcome]:
         return await hub.ledger.outcomes(since=EPOCH, limit=OUTCOMES_MAX)

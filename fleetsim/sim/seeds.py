@@ -150,8 +150,8 @@ SEEDS_SCHEMA = "fleetsim-sim-seeds/1"
 def coverage_lines(coverage: Coverage, name: str, *, wanted: int, wall_s: float) -> Iterator[str]:
     """The coverage as lines: verdict, violations with their seeds, then each kind of trouble and each invariant."""
     seeds = "no seed" if not coverage.runs else f"seeds {coverage.first} to {coverage.last}"
-    said = f"{len(coverage.violated)} broke a rule that must always hold" if coverage.violated else "no rule broken"
-    yield f"{name}, {seeds}: {said}" + (f" ({coverage.runs:,} of {wanted:,} played)" if coverage.runs < wanted else "")
+    rules = f"{len(coverage.violated)} broke a rule that must always hold" if coverage.violated else "no rule broken"
+    yield f"{name}, {seeds}: {rules}" + (f" ({coverage.runs:,} of {wanted:,} played)" if coverage.runs < wanted else "")
     yield (
         f"{in_words(coverage.virtual_s)} of {coverage.requests:,} requests played in {in_words(wall_s)}, "
         f"{in_words(coverage.cpu_s)} of processor time"
@@ -339,17 +339,17 @@ def _consistent(values: Values) -> Values:
         known = part.get("agent") in names and part.get("skill") in offered
         return known and (":" in when or seconds_of(when) < end_s)
 
-    kept = {}
+    plausible = {}
     for key, value in values.items():
-        kept[key] = [*filter(means_something, value)] if key in {"traffic", "weather"} else value
-    return {key: value for key, value in kept.items() if value or key not in {"traffic", "weather"}}
+        plausible[key] = [*filter(means_something, value)] if key in {"traffic", "weather"} else value
+    return {key: value for key, value in plausible.items() if value or key not in {"traffic", "weather"}}
 
 
 def _without_one_key(value: Any) -> Iterator[Any]:
     """The value without one of its keys, at any depth."""
     for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
         if isinstance(value, Mapping) and key not in KEPT:
-            yield {other: kept for other, kept in value.items() if other != key}
+            yield {other: item for other, item in value.items() if other != key}
         if isinstance(inner, Mapping | list):
             for smaller in _without_one_key(inner):
                 yield (

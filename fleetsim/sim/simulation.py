@@ -150,8 +150,8 @@ class Simulation(ScenarioRun):
             self._record_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
             self._record_memory(self.hub)
             await self.disk.storage.read(lambda connection: self.keys.look_for(image(connection), "the ledger"))
-            told = [f"a key stood in {self.recorder.with_keys} lines of the recording"] * bool(self.recorder.with_keys)
-            self.record("keys", carried=self.keys.carried, strayed=[*self.keys.strayed, *told])
+            leaks = [f"a key stood in {self.recorder.with_keys} lines of the recording"] * bool(self.recorder.with_keys)
+            self.record("keys", carried=self.keys.carried, strayed=[*self.keys.strayed, *leaks])
             self.record("reached", origins=sorted(f"{source} {origin}" for source, origin in self.calls.reached))
             self._over = True
             self.record("end", kept={what: count for what, count in self.hub.tracker.kept().items() if count})

@@ -273,7 +273,7 @@ def _traffic(
     seen: Observed, agents: Mapping[str, Mapping[str, object]], left_out: frozenset[str]
 ) -> tuple[TrafficTwin, ...]:
     fleet = [outcome.started_at for outcome in seen.outcomes if outcome.correlation_id not in left_out]
-    found: list[TrafficTwin] = []
+    traffic: list[TrafficTwin] = []
     for (agent, skill), outcomes in seen.by_skill().items():
         if skill not in agents.get(agent, {}):
             continue
@@ -286,17 +286,17 @@ def _traffic(
         in_talks = {id(turns) for turns in talks}
         single = [turn.started_at for turns in contexts.values() if id(turns) not in in_talks for turn in turns]
         if single:
-            found.append(_arrivals(seen, agent, skill, sorted(single), fleet))
+            traffic.append(_arrivals(seen, agent, skill, sorted(single), fleet))
         if talks:
             turns = min(TURNS_MAX, round(fmean(map(len, talks))))
             pauses = [(b.started_at - a.ended_at).total_seconds() for talk in talks for a, b in pairwise(talk)]
             requests = sum(map(len, talks))
             per_s = requests / turns / max(seen.seconds, 1.0)
             pause = distribution([max(0.0, pause_s) for pause_s in pauses])
-            found.append(
+            traffic.append(
                 TrafficTwin(agent=agent, skill=skill, requests=requests, per_s=per_s, turns=turns, pause=pause)
             )
-    return tuple(found)
+    return tuple(traffic)
 
 
 def _is_talk(turns: Sequence[Outcome]) -> bool:
@@ -333,13 +333,13 @@ def _arrivals(
 
 def _exposure(seen: Observed) -> dict[int, float]:
     """For how many seconds each hour of the day (UTC) was seen."""
-    found: dict[int, float] = defaultdict(float)
+    exposure: dict[int, float] = defaultdict(float)
     at = seen.since
     while at < seen.until:
         end = min(seen.until, at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1))
-        found[at.hour] += (end - at).total_seconds()
+        exposure[at.hour] += (end - at).total_seconds()
         at = end
-    return found
+    return exposure
 
 
 def _curve(moments: Sequence[datetime], seen: Observed) -> tuple[float, ...] | None:

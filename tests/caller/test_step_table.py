@@ -76,7 +76,7 @@ ERRORS: tuple[FleetsimError, ...] = (
 
 @dataclass
 class Walk:
-    """One request, and whatever may befall it drawn from ``chance``."""
+    """One request, and everything that can happen to it, drawn from ``chance``."""
 
     chance: random.Random
 

@@ -182,7 +182,7 @@ async def test_what_is_told_of_a_run_so_far(tmp_path: Path) -> None:
         run = player.view.scenario
         assert run is not None
         assert run.state is RunState.ENDED
-        assert run.complaints == ("a worker failed",)
+        assert run.log_lines == ("a worker failed",)
         assert [row.figure for row in run.expectations] == [0.5, 0.5, 0.5]
 
 

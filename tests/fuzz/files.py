@@ -39,7 +39,7 @@ def ceremony(data: bytes) -> bool:
 
 
 def fleet(data: bytes) -> bool:
-    """An agents.yaml; no secret of the environment is in the values or the complaints."""
+    """An agents.yaml; no secret of the environment is in the values or the messages."""
     try:
         said = repr(parse_fleet(data, env=_ENV))
         taken = True

@@ -109,9 +109,9 @@ class CeremonyFolder:
 
     async def _listing(self) -> list[FileStamp]:
         """The files of the folder and of all projects. Raises ConfigError."""
-        found: list[FileStamp] = []
+        stamps: list[FileStamp] = []
         try:
-            found += await self._files.listing(self.path, suffixes=SUFFIXES)
+            stamps += await self._files.listing(self.path, suffixes=SUFFIXES)
         except ConfigError as error:
             # A fleet without ceremonies has no folder; only a folder that disappears is an error.
             ours = any(path.parent == self.path for path in self._files_read)
@@ -120,8 +120,8 @@ class CeremonyFolder:
         for project in (await self._files.folders(self._projects))[:PROJECTS_MAX]:
             folder = project / "ceremonies"
             if ID.fullmatch(project.name) and folder in await self._files.folders(project):
-                found += await self._files.listing(folder, suffixes=SUFFIXES)
-        return found
+                stamps += await self._files.listing(folder, suffixes=SUFFIXES)
+        return stamps
 
     async def _read(self, path: Path) -> _File:
         before = self._files_read.get(path, _File())
@@ -151,8 +151,8 @@ def _parsed(path: Path, text: bytes, folder: Path, before: _File) -> _File:
     key = path.stem
     try:
         document = load(text, str(path))
-        said = document.at(("id",))
-        key = one_line(said, 128) if isinstance(said, str) else key
+        id_place = document.at(("id",))
+        key = one_line(id_place, 128) if isinstance(id_place, str) else key
         ceremony = replace(parse_ceremony(document), project=_project(path, folder))
         return _File(ceremony_id=key, good=ceremony, values=document.value)
     except ConfigError as error:
@@ -186,8 +186,8 @@ def _in_force(files: Mapping[Path, _File], folder: Path, problems: list[FileProb
                 values[good.ceremony_id] = file.values
                 owners[good.created_by] += 1
         if error:
-            kept = good is not None and paths.get(good.ceremony_id) == str(path)
-            problems.append(FileProblem(path=str(path), error=error, ceremony_id=file.ceremony_id, kept=kept))
+            stays = good is not None and paths.get(good.ceremony_id) == str(path)
+            problems.append(FileProblem(path=str(path), error=error, ceremony_id=file.ceremony_id, kept=stays))
     return FolderContents(ceremonies=ceremonies, paths=paths, values=values, problems=tuple(problems))
 
 
@@ -267,8 +267,8 @@ class CeremonyStore:
         if owner is not None and (ceremony is None or ceremony.created_by != owner):
             raise CeremonyNotFound(f'Ceremony "{one_line(ceremony_id, 64)}" not found')
         if ceremony_id not in contents.ceremonies:
-            told = [problem.error for problem in self._problems(ceremony_id)]
-            hint = f"its file is broken: {told[0]}" if told else None
+            errors = [problem.error for problem in self._problems(ceremony_id)]
+            hint = f"its file is broken: {errors[0]}" if errors else None
             raise CeremonyNotFound(f'Ceremony "{one_line(ceremony_id, 64)}" not found', hint=hint)
         return StoredCeremony(
             ceremony=contents.ceremonies[ceremony_id],

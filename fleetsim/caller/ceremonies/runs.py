@@ -285,16 +285,16 @@ def verdict(
     """
     if outcomes is None:
         return RunStatus.TIMEOUT, run.error or "not all answers came in time"
-    told: list[str] = []
+    reasons: list[str] = []
     for outcome in outcomes:
         why = "" if outcome.success else outcome.reason or outcome.kind.value
         if outcome.success and ceremony is not None:
             why = ceremony.broken_expectation(outcome.text)
-        told += [f"{outcome.agent}: {why}"] if why else []
-    error = one_line("; ".join(filter(None, (run.error, *told))), ERROR_MAX)
+        reasons += [f"{outcome.agent}: {why}"] if why else []
+    error = one_line("; ".join(filter(None, (run.error, *reasons))), ERROR_MAX)
     if any(outcome.kind is OutcomeKind.EXPIRED and not outcome.success for outcome in outcomes):
         return RunStatus.TIMEOUT, error
-    if told or run.error or not outcomes:
+    if reasons or run.error or not outcomes:
         return RunStatus.FAILURE, error or "no agent took part"
     return RunStatus.SUCCESS, ""
 

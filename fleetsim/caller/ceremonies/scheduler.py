@@ -227,9 +227,9 @@ class Scheduler:
         self._judged = judge, channels, loaded
         before, self._warnings = self._warnings, {}
         for key, ceremony in loaded.ceremonies.items():
-            said = [judge(ceremony.skill, target) for target in ceremony.targets]
-            said.append(channel_doubt(channels, ceremony.notify_channel, ceremony.created_by))
-            doubts = tuple(doubt for doubt in said if doubt)
+            verdicts = [judge(ceremony.skill, target) for target in ceremony.targets]
+            verdicts.append(channel_doubt(channels, ceremony.notify_channel, ceremony.created_by))
+            doubts = tuple(doubt for doubt in verdicts if doubt)
             if doubts:
                 self._warnings[key] = doubts
             for doubt in doubts:
@@ -271,20 +271,20 @@ class Scheduler:
     def _update_entries(self) -> None:
         """Follow the folder. An entry keeps its place in time unless its schedule is new."""
         now, self._followed = self._clock.now(), self._folder.contents
-        kept: dict[str, _Entry] = {}
+        entries: dict[str, _Entry] = {}
         for key, ceremony in self._folder.contents.ceremonies.items():
             old = self._entries.get(key)
             if not ceremony.enabled:
                 continue
             if old is not None and _times(old.ceremony) == _times(ceremony):
-                old.ceremony, kept[key] = ceremony, old
+                old.ceremony, entries[key] = ceremony, old
             elif ceremony.schedule is None:
                 # It may have come due while the hub was down; if it fired, the ledger has its claim.
-                kept[key] = _Entry.of(ceremony, _LONG_AGO)
+                entries[key] = _Entry.of(ceremony, _LONG_AGO)
             else:
                 past = self._past.get(key, now) if old is None else now
-                kept[key] = _Entry.of(ceremony, min(past, now))
-        self._entries = kept
+                entries[key] = _Entry.of(ceremony, min(past, now))
+        self._entries = entries
         self._past.clear()  # what appears from now on has missed nothing
         self._judge_targets()
         self._publish_loaded()
@@ -295,8 +295,8 @@ class Scheduler:
         for problem in problems:
             if self._published_errors.get(problem.path) != problem.error:
                 self._events.publish(ConfigRejected(path=problem.path, error=problem.error))
-                kept = "its last good version stays" if problem.kept else "this ceremony is not in force"
-                log.warning("%s; %s", problem.error, kept)
+                consequence = "its last good version stays" if problem.kept else "this ceremony is not in force"
+                log.warning("%s; %s", problem.error, consequence)
         self._published_errors = {problem.path: problem.error for problem in problems}
         self._events.publish(
             CeremoniesLoaded(

@@ -131,8 +131,8 @@ class AlertMonitor:
         facts = self._look()
         self._alerts.forget_agents_but(facts.conditions)
         why = {ceremony: missed.why for ceremony, missed in self._missed.items()}
-        found = what_holds(settings, facts.snapshot, facts.last_hour, why, facts.conditions)
-        for event in self._alerts.judge(found, facts.snapshot.collected_at, settings.cooldown_s):
+        alerts = what_holds(settings, facts.snapshot, facts.last_hour, why, facts.conditions)
+        for event in self._alerts.judge(alerts, facts.snapshot.collected_at, settings.cooldown_s):
             self._events.publish(event)
         # Each was published at least once above, also if the next slot fired at once.
         self._missed = {ceremony: missed for ceremony, missed in self._missed.items() if not missed.over}

@@ -108,8 +108,8 @@ def what_holds(
             and rate.answered >= settings.failure_outcomes_min
             and rate.share > limit
         ):
-            said = f"{rate.failures} of {rate.answered} in the last hour"
-            holding[AlertKey(AlertKind.FAILURE_RATE, row.agent_name)] = said
+            text = f"{rate.failures} of {rate.answered} in the last hour"
+            holding[AlertKey(AlertKind.FAILURE_RATE, row.agent_name)] = text
         down = AlertKey(AlertKind.AGENT_DOWN, row.agent_name)
         if condition.barred and settings.agent_down_s is not None:
             lasted_s = (snapshot.collected_at - row.since).total_seconds() if row.since else settings.agent_down_s
@@ -121,8 +121,8 @@ def what_holds(
             undecided.add(down)
     limit = settings.cost_usd_1d_above
     if limit is not None and snapshot.total_cost_usd_1d > limit:
-        said = f"${snapshot.total_cost_usd_1d:,.2f} in the last 24 hours, more than ${limit:,.2f}"
-        holding[AlertKey(AlertKind.COST)] = said
+        text = f"${snapshot.total_cost_usd_1d:,.2f} in the last 24 hours, more than ${limit:,.2f}"
+        holding[AlertKey(AlertKind.COST)] = text
     if settings.orphaned_skills:
         for skill in snapshot.orphaned_skills:
             holding[AlertKey(AlertKind.ORPHANED_SKILL, skill)] = "it failed, and not one success in the last 24 hours"

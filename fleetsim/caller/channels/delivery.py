@@ -125,17 +125,17 @@ class Channels:
 
     def apply(self, channels: Mapping[str, Channel]) -> None:
         """Use the channels of a new agents.yaml. A sink that is still there keeps its queue and figures."""
-        kept: dict[tuple[str, Destination], _Queue] = {}
+        queues: dict[tuple[str, Destination], _Queue] = {}
         for key, channel in channels.items():
             for sink in channel.sinks:
                 rate = TokenBucket(self._runtime.clock, per_s=1 / APART_S, burst=BURST)
-                kept[key, sink] = self._queues.get((key, sink)) or _Queue(
+                queues[key, sink] = self._queues.get((key, sink)) or _Queue(
                     key, sink, rate, SinkRow(sink=sink.shown, kind=sink.kind.value)
                 )
         for at, queue in self._queues.items():
-            if at not in kept and queue.worker is not None:
+            if at not in queues and queue.worker is not None:
                 queue.worker.cancel()
-        self.in_force, self._queues = channels, kept
+        self.in_force, self._queues = channels, queues
 
     def rows(self) -> tuple[ChannelRow, ...]:
         """Every channel, in the order of the file."""
@@ -359,10 +359,10 @@ class Notifier:
 
     async def _outcomes(self, correlation_ids: tuple[str, ...]) -> tuple[Outcome, ...]:
         """The outcomes that can be read: a notice of a run is sent even while the ledger refuses reads."""
-        found = []
+        outcomes = []
         for correlation_id in correlation_ids:
             try:
-                found.append(await self._outcome(correlation_id))
+                outcomes.append(await self._outcome(correlation_id))
             except FleetsimError as error:
                 log.warning("the notice lacks the outcome of %s: %s", correlation_id, error)
-        return tuple(outcome for outcome in found if outcome is not None)
+        return tuple(outcome for outcome in outcomes if outcome is not None)

@@ -82,8 +82,8 @@ def plain(notice: Notice) -> str:
 
 def log_line(notice: Notice) -> str:
     """One line."""
-    said = (_headline(notice), one_line(_text(notice), _LOG_CHARS), notice.command)
-    return " | ".join(filter(None, said))
+    texts = (_headline(notice), one_line(_text(notice), _LOG_CHARS), notice.command)
+    return " | ".join(filter(None, texts))
 
 
 def desktop_texts(notice: Notice) -> tuple[str, str]:
@@ -109,11 +109,11 @@ def slack(notice: Notice) -> dict[str, Any]:
 def webhook(notice: Notice, channel_id: str) -> dict[str, Any]:
     """The JSON of a signed webhook, in the form that Standard Webhooks suggests."""
     data = {"channel": channel_id, "headline": _headline(notice), "text": _text(notice), "command": notice.command}
-    told = {"correlationId": notice.correlation_id, **notice.facts}
+    body = {"correlationId": notice.correlation_id, **notice.facts}
     return {
         "type": f"fleetsim.{notice.kind}",
         "timestamp": iso(notice.at),
-        "data": {**data, "link": notice.link or None, **told},
+        "data": {**data, "link": notice.link or None, **body},
     }
 
 
@@ -264,12 +264,12 @@ def _name(event: CeremonyCompleted | CeremonyLate | CeremonyMissed | CeremonySki
 
 def _answers(outcomes: Sequence[Outcome]) -> str:
     """The answers, or the reasons of failures; with several agents an excerpt of each."""
-    said = [(outcome.agent, outcome.text.strip() or outcome.reason) for outcome in outcomes[:_ANSWERS_MAX]]
-    if len(said) <= 1:
-        return said[0][1] if said else ""
-    share = TEXT_CHARS_MAX // len(said) - 80
-    lines = [f"{one_line(agent, 64)}: {one_line(text, share)}" for agent, text in said]
-    more = len(outcomes) - len(said)
+    answers = [(outcome.agent, outcome.text.strip() or outcome.reason) for outcome in outcomes[:_ANSWERS_MAX]]
+    if len(answers) <= 1:
+        return answers[0][1] if answers else ""
+    share = TEXT_CHARS_MAX // len(answers) - 80
+    lines = [f"{one_line(agent, 64)}: {one_line(text, share)}" for agent, text in answers]
+    more = len(outcomes) - len(answers)
     return "\n".join([*lines, *([f"and {more} more"] if more else [])])
 
 

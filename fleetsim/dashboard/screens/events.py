@@ -345,9 +345,9 @@ class EventsPane(Pane):
         self.filter_by(self.filter_text)
 
     def status(self, view: View) -> str:
-        kept = f"{len(self.main.rows.items):,} shown of {len(view.events):,} kept, {view.counters.events:,} seen"
+        counts = f"{len(self.main.rows.items):,} shown of {len(view.events):,} kept, {view.counters.events:,} seen"
         levels = "all levels" if self.debug else "info and above"
-        return f"{'following' if self.main.follow else 'paused'}   {kept}   {levels}"
+        return f"{'following' if self.main.follow else 'paused'}   {counts}   {levels}"
 
     def chosen_task(self) -> str | None:
         return self._event.correlation_id if self._event else None

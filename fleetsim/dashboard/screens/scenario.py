@@ -67,7 +67,7 @@ def standing(run: ScenarioView) -> Text:
         return line(("a recording of a hub", STRONG))
     if run.verdict is not None:
         return line(RESULT[run.verdict.result].piece)
-    if run.complaints:
+    if run.log_lines:
         return line(("✗ an error without a report", Tone.BAD))
     broken = sum(not row.holds for row in run.expectations)
     if broken:
@@ -83,10 +83,10 @@ def progress(run: ScenarioView, width: int) -> Text:
         return line((span(run.at_s), STRONG), (" since the recording began", MUTED))
     share = min(1.0, run.at_s / run.duration_s)
     rest = {RunState.RUNNING: "", RunState.SETTLING: " settling", RunState.ENDED: " over"}[run.state]
-    told = line((f" {share:.0%} ", STRONG), f"{span(run.at_s)} of {span(run.duration_s)}", (rest, MUTED))
-    cells = max(3, min(BAR_CELLS, width - told.cell_len))
+    text = line((f" {share:.0%} ", STRONG), f"{span(run.at_s)} of {span(run.duration_s)}", (rest, MUTED))
+    cells = max(3, min(BAR_CELLS, width - text.cell_len))
     done = round(share * cells)
-    return line(("━" * done, Tone.PRIMARY), ("─" * (cells - done), MUTED), told)
+    return line(("━" * done, Tone.PRIMARY), ("─" * (cells - done), MUTED), text)
 
 
 def rules(run: ScenarioView, *, written: bool = False) -> Text:
@@ -206,8 +206,8 @@ def expected(run: ScenarioView, width: int) -> list[Text]:
         mark = "✓" if row.holds else "✗" if final else "!"
         figure = shown(row.expectation.unit, row.figure)
         lines.append(clip(line((f"{mark} ", tone), row.expectation.text, (f"  it is {figure}", MUTED)), width))
-    for complaint in run.complaints:
-        lines += wrap(f"failed unseen: {complaint}", width, Tone.BAD)
+    for failure in run.log_lines:
+        lines += wrap(f"failed unseen: {failure}", width, Tone.BAD)
     for wrong in run.verdict.first if run.verdict else ():
         lines += [*wrap(wrong.rule, width, Tone.BAD), *wrap(f"{span(wrong.at_s)} {wrong.who}: {wrong.said}", width)]
     if run.verdict and run.verdict.violations > len(run.verdict.first):
@@ -276,8 +276,8 @@ class ScenarioPane(Pane):
         rows = Rows(view.agents, lambda agent: agent.name, lambda agent: agent_row(agent, run, cells), about)
         self.main.show(rows, empty=[line(("No agent is known yet.", MUTED))])
         self._expected.set_titles("Expected", "figures so far" if run.verdict is None and run.expectations else "")
-        told = (run.of_hub, run.expectations, run.verdict, run.complaints)
-        self._expected.show(told, lambda width: expected(run, width))
+        inputs = (run.of_hub, run.expectations, run.verdict, run.log_lines)
+        self._expected.show(inputs, lambda width: expected(run, width))
         now = sum(row.ended_s is None for row in run.troubles)
         self._troubles.set_titles("Trouble", f"{now} now" if run.troubles else "")
         self._troubles.show((run.troubles, run.state), lambda width: troubles(run, width))

@@ -29,8 +29,8 @@ def structure_damage(connection: sqlite3.Connection, size_bytes: int | None) -> 
         check = "quick_check(1)"
     else:
         return None
-    found = str(connection.execute(f"PRAGMA {check}").fetchone()[0])
-    return None if found == "ok" else found
+    result = str(connection.execute(f"PRAGMA {check}").fetchone()[0])
+    return None if result == "ok" else result
 
 
 def version_damage(connection: sqlite3.Connection) -> str | None:

@@ -110,7 +110,7 @@ class _Found:
 
 def _collect(source: Path) -> _Found:
     """Read the rows of each table and check their sums."""
-    found = _Found({table: {} for table in KEYS}, Counter())
+    rows = _Found({table: {} for table in KEYS}, Counter())
     with closing(connect(str(source), 0)) as connection, suppress(sqlite3.Error):
         connection.execute("PRAGMA trusted_schema = ON")
         with suppress(sqlite3.Error):
@@ -118,10 +118,10 @@ def _collect(source: Path) -> _Found:
         for table in KEYS:
             for row, good in _readable(connection, table):
                 if good:
-                    found.rows[table][row[KEYS[table]]] = row
+                    rows.rows[table][row[KEYS[table]]] = row
                 else:
-                    found.unreadable[table] += 1
-    return found
+                    rows.unreadable[table] += 1
+    return rows
 
 
 def _readable(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Row, bool]]:
