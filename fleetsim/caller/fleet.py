@@ -17,7 +17,7 @@ from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.channels.channel import Channel, ChannelIds
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.track import BUILT_IN, Rate, Rates, Rules
-from fleetsim.client.http import Credential, Scheme
+from fleetsim.client.credential import Credential, Scheme
 from fleetsim.model.work import ALL
 from fleetsim.runtime.explain import DECLARED, Pattern
 from fleetsim.wire.dialect import DIALECTS

@@ -24,7 +24,7 @@ from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import Typed, report_files, with_scheme
 from fleetsim.cli.render import emit_json, line, lines
 from fleetsim.cli.terminal import Progress
-from fleetsim.client.http import Credential
+from fleetsim.client.credential import Credential
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime

@@ -11,7 +11,7 @@ import click
 
 from fleetsim.cli.hub_client import find_hub
 from fleetsim.cli.main import CommonOptions
-from fleetsim.client.http import Credential
+from fleetsim.client.credential import Credential
 from fleetsim.client.hub_client import DEFAULT_URL, KEY_VARIABLE, URL_VARIABLE, HubClient
 from fleetsim.model.errors import ConfigError, FleetsimError, Unreachable
 from fleetsim.runtime.ports import Runtime

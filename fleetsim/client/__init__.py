@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fleetsim.client.agent_client import AgentClient
+from fleetsim.client.credential import Credential
 from fleetsim.client.follow import Following
-from fleetsim.client.http import ClientLimits, Credential
+from fleetsim.client.http import ClientLimits
 from fleetsim.client.results import ChatResponse, SentTask
 from fleetsim.client.stream import EventStream
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from fleetsim.client.blocking import blocking
+from fleetsim.client.credential import AgentCredentials, Credential
 from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMessage, Retrying
-from fleetsim.client.http import AgentHttp, AgentUrl, ClientLimits, Credential, FoundCard
+from fleetsim.client.http import AgentHttp, AgentUrl, ClientLimits, FoundCard
 from fleetsim.client.results import SentTask
 from fleetsim.client.stream import EventStream
 from fleetsim.model.call import (
@@ -86,7 +87,7 @@ class AgentClient:
         *,
         runtime: Runtime | None = None,
         transport: Given | None = None,
-        credential: Credential | None = None,
+        credential: Credential | Iterable[Credential] | None = None,
         auth_token: str | None = None,
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         dialect: str | None = None,
@@ -107,13 +108,14 @@ class AgentClient:
             if credential is not None:
                 raise ConfigError("auth_token and credential are two ways to say one thing: give one")
             credential = Credential.of("bearer", auth_token)
+        credentials = (credential,) if isinstance(credential, Credential) else credential or ()
         self._pinned = wire.dialect(dialect).name if dialect is not None else None
         self.limits = limits or ClientLimits()
         self._http = AgentHttp(
             address=self._address,
             limits=self.limits,
             headers={name.lower(): value for name, value in dict(headers).items()},
-            credential=credential,
+            credentials=AgentCredentials(credentials, self.where),
             extensions=extensions,
         )
         self.card: AgentCard | None = None
@@ -358,6 +360,7 @@ class AgentClient:
         twin = copy(self)
         twin._given_runtime = twin._runtime_now = None
         twin._discovering = asyncio.Lock()
+        twin._http = replace(self._http, credentials=self._http.credentials.twin())
         try:
             async with twin:
                 yield twin

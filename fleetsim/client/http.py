@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import html
 import math
-import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from msgspec import structs
 
+from fleetsim.client.credential import AgentCredentials
 from fleetsim.client.stream import AnswerRequest, EventStream, read_event
 from fleetsim.model.call import Call, SendMessage, SubscribeToTask
 from fleetsim.model.card import AgentCard
@@ -332,7 +332,7 @@ class AgentHttp:
     address: AgentUrl
     limits: ClientLimits
     headers: Mapping[str, str]
-    credential: Credential | None
+    credentials: AgentCredentials
     extensions: tuple[str, ...]
 
     async def call(
@@ -347,7 +347,7 @@ class AgentHttp:
         """One call that is answered at once: the reply, and its undecoded ``result``."""
         limits = self.limits.for_call(call, timeout_s)
         request, asked = self._request(runtime, call, choice, headers, limits, turns=turns)
-        answer = await exchange_following(runtime, self.address, request)
+        answer = await self._exchange(runtime, request)
         body, now = answer.body, runtime.clock.now()
         try:
             result = read_result(asked, answer.status, answer.headers, body, now)
@@ -382,7 +382,7 @@ class AgentHttp:
         if whole.total_s is None and limits.first_event_s is None:
             limits = replace(limits, first_event_s=math.inf)
         request, asked = self._request(runtime, call, choice, headers, allowed, streaming=True)
-        async with open_following(runtime, self.address, request) as incoming:
+        async with self._open(runtime, request) as incoming:
             content_type = incoming.headers.get("content-type", "")
             if incoming.status == 200 and content_type.partition(";")[0].strip().lower() == "text/event-stream":
                 document = runtime.room.document(asked.where)
@@ -416,20 +416,18 @@ class AgentHttp:
         if choice.tenant is not None:
             params = {**params, "tenant": choice.tenant}
         self.address.require(choice.url)
-        # Configured headers first, then the call's, the dialect's and the credential, which nothing overrides.
+        # Configured headers first, then the call's and the dialect's. The credential comes last: nothing overrides it.
         more = (*(headers or {}).items(), *own_headers.items())
         merged = {**self.headers, **{name.lower(): value for name, value in more}}
         if self.extensions:
             merged[spoken.extensions_header.lower()] = ", ".join(self.extensions)
         merged["content-type"] = "application/json"
-        if self.credential is not None:
-            merged.update(self.credential.headers())
         asked = AnswerRequest(
             request_id=runtime.ids.new(),
             dialect=spoken,
             operation=operation,
             where=self.address.where,
-            credential=self.credential.source if self.credential is not None else None,
+            credential=self.credentials.source,
             session=spoken.session(call) if spoken.caller_names_task else "",
         )
         body = rpc_body(asked.request_id, method, params)
@@ -443,6 +441,26 @@ class AgentHttp:
             turns=turns,
         )
         return request, asked
+
+    async def _exchange(self, runtime: Runtime, request: Request) -> HttpReply:
+        """Send with the credential, and once more with a new OAuth2 token if the agent refuses the one it got."""
+        signed = await self.credentials.sign(runtime, request)
+        reply = await exchange_following(runtime, self.address, signed)
+        if reply.status == 401 and self.credentials.forget(signed):
+            reply = await exchange_following(runtime, self.address, await self.credentials.sign(runtime, request))
+        return reply
+
+    @asynccontextmanager
+    async def _open(self, runtime: Runtime, request: Request) -> AsyncIterator[IncomingResponse]:
+        """As ``_exchange``, for a response that is read as it arrives."""
+        signed = await self.credentials.sign(runtime, request)
+        async with open_following(runtime, self.address, signed) as incoming:
+            if incoming.status != 401 or not self.credentials.forget(signed):
+                yield incoming
+                return
+        signed = await self.credentials.sign(runtime, request)
+        async with open_following(runtime, self.address, signed) as incoming:
+            yield incoming
 
     async def fetch_card(
         self, runtime: Runtime, known: FoundCard | None = None, timeout_s: float | None = None
@@ -494,17 +512,16 @@ class AgentHttp:
     ) -> FoundCard:
         """The card at one address; the one that is known if the agent says that it is the same."""
         self.address.require(url)
-        headers = {**self.headers, **(self.credential.headers() if self.credential else {}), **CARD_HEADERS}
+        headers = {**self.headers, **CARD_HEADERS}
         if known is not None and known.etag:
             headers["if-none-match"] = known.etag
         limits = structs.replace(self.limits.for_call(timeout_s=timeout_s), body_bytes_max=self.limits.card_bytes_max)
         where = f"{self.address.where}{_path(url)}"
         request = Request(method="GET", url=url, headers=headers, limits=limits)
-        reply = await exchange_following(runtime, self.address, request)
+        reply = await self._exchange(runtime, request)
         if known is not None and known.etag and reply.status == 304:
             return known
-        source = self.credential.source if self.credential else None
-        refuse_status(where, source, reply.status, reply.headers, reply.body, runtime.clock.now())
+        refuse_status(where, self.credentials.source, reply.status, reply.headers, reply.body, runtime.clock.now())
         try:
             card = read_card(parse_untrusted(reply.body, bytes_max=limits.body_bytes_max))
         except WireError as error:
@@ -515,48 +532,3 @@ class AgentHttp:
 
 def _path(url: str) -> str:
     return "/" + url.split("/", 3)[3]
-
-
-Scheme: TypeAlias = Literal["apiKey", "bearer"]
-
-API_KEY_HEADER = "x-api-key"
-
-_SECRET = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,8190}[\x21-\x7e])?", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Credential:
-    """An API key or bearer token, by the name of the environment variable that holds it.
-
-    ``secret`` holds the text itself instead, for scripts and tests; it is never shown.
-    """
-
-    scheme: Scheme
-    env: str = ""
-    header: str = API_KEY_HEADER
-    secret: str | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(cls, scheme: Scheme, secret: str) -> Credential:
-        """A credential from the text itself."""
-        return cls(scheme=scheme, secret=secret)
-
-    @property
-    def source(self) -> str:
-        """Where the secret comes from, in words for a message."""
-        return "the secret given" if self.secret is not None else f"the environment variable {self.env}"
-
-    def headers(self) -> Mapping[str, str]:
-        """The request header that carries it.
-
-        Raises:
-            ConfigError: the variable is unset, empty, or holds what no header can carry.
-        """
-        secret = self.secret if self.secret is not None else os.environ.get(self.env, "").strip()
-        if not secret:
-            raise ConfigError(f"{one_line(self.source, 160)} is not set", hint=f"export {one_line(self.env, 120)}=…")
-        if not _SECRET.fullmatch(secret):
-            raise ConfigError(f"{one_line(self.source, 160)} holds characters that no header can carry")
-        if self.scheme == "bearer":
-            return {"authorization": f"Bearer {secret}"}
-        return {self.header.lower(): secret}

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from urllib.parse import quote, urlencode
 
 from fleetsim.client.blocking import blocking
-from fleetsim.client.http import Credential, check_url
+from fleetsim.client.credential import Credential
+from fleetsim.client.http import check_url
 from fleetsim.client.hub_follow import TASK_WAIT_S, AgentAtHub, HubFollowing, with_parts
 from fleetsim.client.results import ChatResponse
 from fleetsim.model.errors import (

@@ -22,7 +22,7 @@ from fleetsim.agent.operations import BEHAVIOURS, CallerContext, Interceptor
 from fleetsim.agent.skills import Skill, skill
 from fleetsim.agent.tasks import TaskMove
 from fleetsim.caller.fleet import AuthEntry
-from fleetsim.client.http import API_KEY_HEADER
+from fleetsim.client.credential import API_KEY_HEADER
 from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.task import TERMINAL
 from fleetsim.runtime.ports import Request

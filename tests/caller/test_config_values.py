@@ -21,7 +21,7 @@ from fleetsim.caller.fleet import (
 )
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.track import BUILT_IN, Rate, Rates
-from fleetsim.client.http import Credential
+from fleetsim.client.credential import Credential
 from fleetsim.model.errors import ConfigError
 
 ONE = "agents:\n  - name: a\n    url: http://h/a2a\n"

@@ -8,7 +8,7 @@ import pytest
 
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.config import load_fleet
-from fleetsim.client.http import Credential
+from fleetsim.client.credential import Credential
 from fleetsim.runtime.files import DiskFiles
 
 pytestmark = pytest.mark.sockets  # real files are read in a thread

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
 
-from fleetsim.client import Credential
+from fleetsim.client import AgentClient, Credential
 from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import MemoryFiles
+from tests.client.scripted import ScriptedAgent, task
 
 
 def test_each_scheme_has_its_header() -> None:
@@ -34,3 +42,72 @@ def test_what_no_header_can_carry_is_refused_and_not_shown(secret: str, monkeypa
 
 def test_a_secret_is_in_no_repr() -> None:
     assert "s3cr3t" not in repr(Credential.of("bearer", "s3cr3t"))
+
+
+AGENT = "http://agent.example"
+
+
+async def sent_by(
+    runtime: Runtime, network: MemoryNetwork, *credentials: Credential, headers: Mapping[str, str] | None = None
+) -> list[tuple[Mapping[str, str], dict[str, list[str]]]]:
+    """The headers and query of the request for the card and of a call."""
+    network.mount(AGENT, ScriptedAgent({"*": task()}).app)
+    async with network:
+        await AgentClient(AGENT, runtime=runtime, credential=credentials, headers=headers or {}).send_task("hi")
+    return [(seen.request.headers, parse_qs(urlsplit(seen.request.url).query)) for seen in network.seen]
+
+
+@pytest.mark.parametrize(
+    ("credential", "header"),
+    [
+        (Credential("apiKey", header="X-Functions-Key", secret="s3"), ("x-functions-key", "s3")),
+        (Credential("apiKey", cookie="session", secret="s3"), ("cookie", "session=s3")),
+        (Credential("basic", username="me", secret="p\u00e4ss"), ("authorization", "Basic bWU6cMOkc3M=")),
+    ],
+)
+async def test_a_secret_goes_where_the_scheme_has_it(
+    runtime: Runtime, network: MemoryNetwork, credential: Credential, header: tuple[str, str]
+) -> None:
+    for headers, query in await sent_by(runtime, network, credential, headers={header[0]: "mine"}):
+        assert headers[header[0]].removeprefix("mine; ") == header[1]
+        assert query == {}
+
+
+async def test_a_key_in_the_query_is_escaped_and_no_header_has_it(runtime: Runtime, network: MemoryNetwork) -> None:
+    for headers, query in await sent_by(runtime, network, Credential("apiKey", query="code", secret="a&b=c d")):
+        assert query == {"code": ["a&b=c d"]}
+        assert "a&b" not in str(headers)
+
+
+async def test_several_credentials_go_together(runtime: Runtime, network: MemoryNetwork) -> None:
+    both = Credential("apiKey", header="x-sub", secret="one"), Credential("bearer", secret="two")
+    for headers, _ in await sent_by(runtime, network, *both):
+        assert (headers["x-sub"], headers["authorization"]) == ("one", "Bearer two")
+
+
+async def test_a_secret_in_a_file_is_read_for_each_request(runtime: Runtime, network: MemoryNetwork) -> None:
+    files = runtime.files
+    assert isinstance(files, MemoryFiles)
+    files.put("/run/key", "one\n")
+    network.mount(AGENT, ScriptedAgent({"*": task()}).app)
+    async with network:
+        agent = AgentClient(AGENT, runtime=runtime, credential=Credential("bearer", file="/run/key"))
+        await agent.discover()
+        files.put("/run/key", "two\n")
+        await agent.send_task("hi")
+    assert [seen.request.headers["authorization"] for seen in network.seen] == ["Bearer one", "Bearer two"]
+
+
+@pytest.mark.parametrize(("content", "mode"), [(None, 0o600), ("", 0o600), ("k", 0o644), ("k" * 9_000, 0o600)])
+async def test_a_file_that_is_missing_empty_open_or_large_sends_nothing(
+    runtime: Runtime, network: MemoryNetwork, content: str | None, mode: int
+) -> None:
+    files = runtime.files
+    assert isinstance(files, MemoryFiles)
+    if content is not None:
+        await files.write(Path("/run/key"), content.encode(), mode=mode)
+    network.mount(AGENT, ScriptedAgent({"*": task()}).app)
+    async with network:
+        with pytest.raises(ConfigError, match="/run/key"):
+            await AgentClient(AGENT, runtime=runtime, credential=Credential("bearer", file="/run/key")).discover()
+    assert list(network.seen) == []

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.client.http import Credential
+from fleetsim.client.credential import Credential
 from fleetsim.runtime.ports import Request
 from fleetsim.sim.agents import FleetKeys
 from fleetsim.sim.recorder import Recorder

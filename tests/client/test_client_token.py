@@ -1,0 +1,226 @@
+"""OAuth2 tokens: fetched, kept, renewed, and every failure named by its step (RFC 6749, RFC 8414)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from fleetsim.client import AgentClient, Credential
+from fleetsim.client.credential import TokenRequest
+from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, Unreachable
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.network import MemoryNetwork
+from tests.client.scripted import CARD, ScriptedAgent, task
+
+AGENT = "http://agent.example"
+LOGIN = "https://login.example"
+METADATA = f"{LOGIN}/.well-known/openid-configuration"
+SECRET = "s3cr3t"
+
+
+@dataclass
+class TokenServer:
+    """Issues ``token-1``, ``token-2`` ...; ``reply`` or ``metadata`` replace what it answers."""
+
+    reply: Response | None = None
+    metadata: Any = None
+    expires_in: Any = 3600
+    forms: list[dict[str, str]] = field(default_factory=list)
+    proofs: list[str] = field(default_factory=list)
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/token", self.token, methods=["POST"]),
+                Route("/{path:path}", self.discovery, methods=["GET"]),
+            ]
+        )
+
+    async def token(self, request: Request) -> Response:
+        form = parse_qs((await request.body()).decode())
+        self.forms.append({name: values[0] for name, values in form.items()})
+        self.proofs.append(request.headers.get("authorization", ""))
+        await asyncio.sleep(0.1)
+        return self.reply or JSONResponse(
+            {"access_token": f"token-{len(self.forms)}", "token_type": "Bearer", "expires_in": self.expires_in}
+        )
+
+    async def discovery(self, request: Request) -> Response:
+        if isinstance(self.metadata, Response):
+            return self.metadata
+        return JSONResponse({"issuer": LOGIN, "token_endpoint": f"{LOGIN}/token", **(self.metadata or {})})
+
+
+class Guarded(ScriptedAgent):
+    """Wants one of ``valid`` as a bearer token for calls; its card is public."""
+
+    valid: frozenset[str] = frozenset(f"token-{number}" for number in range(1, 100))
+
+    async def answer_call(self, request: Request) -> Response:
+        answer = await super().answer_call(request)
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        return answer if given in self.valid else Response(status_code=401)
+
+
+def oauth2(**grant: Any) -> Credential:
+    where = {} if grant.keys() & {"discovery_url", "token_url"} else {"token_url": f"{LOGIN}/token"}
+    return Credential("oauth2", secret=SECRET, token_request=TokenRequest(client_id="me", **where, **grant))
+
+
+def mounted(network: MemoryNetwork, server: TokenServer, agent: ScriptedAgent | None = None) -> ScriptedAgent:
+    agent = agent or Guarded({"*": task()})
+    network.mount(AGENT, agent.app)
+    network.mount(LOGIN, server.app)
+    return agent
+
+
+def tokens(agent: ScriptedAgent) -> list[str]:
+    return [seen.headers["authorization"] for seen in agent.seen]
+
+
+async def test_one_token_serves_all_calls_until_it_is_about_to_expire(runtime: Runtime, network: MemoryNetwork) -> None:
+    server = TokenServer()
+    agent = mounted(network, server)
+    async with network:
+        client = AgentClient(AGENT, runtime=runtime, credential=oauth2())
+        await asyncio.gather(*(client.send_task("hi") for _ in range(5)))
+        assert len(server.forms) == 1
+        await asyncio.sleep(3_500)
+        await client.send_task("hi")
+        assert len(server.forms) == 1
+        await asyncio.sleep(60)
+        await client.send_task("hi")
+    assert tokens(agent) == ["Bearer token-1"] * 6 + ["Bearer token-2"]
+
+
+async def test_the_form_and_the_proof_are_those_of_rfc_6749(runtime: Runtime, network: MemoryNetwork) -> None:
+    server = TokenServer()
+    mounted(network, server)
+    async with network:
+        grant = {"scopes": ("a", "b"), "parameters": (("audience", "quinn"),)}
+        for client_auth in ("basic", "post"):
+            credential = oauth2(client_auth=client_auth, **grant)
+            await AgentClient(AGENT, runtime=runtime, credential=credential).send_task("hi")
+    asked = {"grant_type": "client_credentials", "scope": "a b", "audience": "quinn"}
+    assert server.forms == [asked, {**asked, "client_id": "me", "client_secret": SECRET}]
+    assert server.proofs == ["Basic bWU6czNjcjN0", ""]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_refused_token_is_renewed_once(runtime: Runtime, network: MemoryNetwork, streamed: bool) -> None:
+    server, agent = TokenServer(), Guarded({"*": task()})
+    agent.valid = frozenset({"token-2"})
+    mounted(network, server, agent)
+    async with network:
+        client = AgentClient(AGENT, runtime=runtime, credential=oauth2())
+        if streamed:
+            events = [event async for event in client.stream("hi")]
+            assert len(events) == 1
+        else:
+            assert (await client.send_task("hi")).text == "done"
+        assert tokens(agent) == ["Bearer token-1", "Bearer token-2"]
+        agent.valid = frozenset()
+        with pytest.raises(AuthRefused) as refused:
+            await client.send_task("hi")
+    assert refused.value.status == 401
+    assert tokens(agent)[2:] == ["Bearer token-2", "Bearer token-3"]
+
+
+@pytest.mark.parametrize(
+    ("supported", "in_form"),
+    [(None, False), (["client_secret_post"], True), (["client_secret_post", "client_secret_basic"], False)],
+)
+async def test_the_metadata_names_the_endpoint_and_the_proof(
+    runtime: Runtime, network: MemoryNetwork, supported: list[str] | None, in_form: bool
+) -> None:
+    server = TokenServer(metadata={"token_endpoint_auth_methods_supported": supported} if supported else None)
+    mounted(network, server)
+    async with network:
+        await AgentClient(AGENT, runtime=runtime, credential=oauth2(discovery_url=METADATA)).send_task("hi")
+    assert ("client_secret" in server.forms[0]) is in_form
+
+
+REFUSED = JSONResponse({"error": "invalid_client", "error_description": f"{SECRET} is wrong\x1b"}, status_code=401)
+
+
+@pytest.mark.parametrize(
+    ("server", "grant", "kind", "step"),
+    [
+        (TokenServer(reply=REFUSED), {}, AuthRefused, "token request"),
+        (TokenServer(reply=Response(b"busy", status_code=503)), {}, Unreachable, "token request"),
+        (TokenServer(reply=RedirectResponse("http://evil.example/")), {}, AuthRefused, "token request"),
+        (TokenServer(reply=Response(b"[" * 60_000)), {}, ConfigError, "token request"),
+        (TokenServer(reply=JSONResponse({"access_token": "a\r\nb"})), {}, ConfigError, "token request"),
+        (TokenServer(reply=JSONResponse({"access_token": "a", "token_type": "DPoP"})), {}, ConfigError, "token req"),
+        (TokenServer(reply=Response(b" " * 70_000)), {}, Unreachable, "token request"),
+        (TokenServer(), {"token_url": "https://nowhere.example/token"}, Unreachable, "token request"),
+        (TokenServer(metadata=Response(status_code=404)), {"discovery_url": METADATA}, AuthRefused, "discovery"),
+        (TokenServer(metadata={"issuer": "https://evil.example"}), {"discovery_url": METADATA}, ConfigError, "discov"),
+        (TokenServer(metadata={"token_endpoint": "file:///x"}), {"discovery_url": METADATA}, ConfigError, "discovery"),
+    ],
+)
+async def test_a_failure_names_its_step_and_blames_no_agent(
+    runtime: Runtime,
+    network: MemoryNetwork,
+    server: TokenServer,
+    grant: dict[str, Any],
+    kind: type[FleetsimError],
+    step: str,
+) -> None:
+    agent = mounted(network, server)
+    async with network:
+        with pytest.raises(FleetsimError, match=step) as failed:
+            await AgentClient(AGENT, runtime=runtime, credential=oauth2(**grant)).send_task("hi")
+    assert type(failed.value) is kind
+    assert failed.value.blame != "agent"
+    assert SECRET not in str(failed.value)
+    assert "\x1b" not in str(failed.value)
+    assert agent.seen == []
+
+
+@pytest.mark.parametrize("endpoint", ["https://inside.example/token", "http://login.example/token"])
+async def test_metadata_sends_the_secret_to_no_private_or_plain_address(
+    runtime: Runtime, network: MemoryNetwork, endpoint: str
+) -> None:
+    server = TokenServer(metadata={"token_endpoint": endpoint})
+    mounted(network, server)
+    network.addresses["inside.example"] = ("10.0.0.1",)
+    inside = TokenServer()
+    network.mount("https://inside.example", inside.app)
+    async with network:
+        with pytest.raises(ConfigError):
+            await AgentClient(AGENT, runtime=runtime, credential=oauth2(discovery_url=METADATA)).send_task("hi")
+    assert inside.forms == server.forms == []
+
+
+async def test_a_card_does_not_decide_where_the_secret_goes(runtime: Runtime, network: MemoryNetwork) -> None:
+    flows = {"clientCredentials": {"tokenUrl": "https://evil.example/token", "scopes": {}}}
+    card = {**CARD, "securitySchemes": {"o": {"type": "oauth2", "flows": flows}}}
+    server, evil = TokenServer(), TokenServer()
+    mounted(network, server, Guarded({"*": task()}, card=card))
+    network.mount("https://evil.example", evil.app)
+    async with network:
+        await AgentClient(AGENT, runtime=runtime, credential=oauth2()).send_task("hi")
+    assert (len(server.forms), evil.forms) == (1, [])
+
+
+async def test_calls_that_need_a_token_at_once_share_its_failure(runtime: Runtime, network: MemoryNetwork) -> None:
+    server = TokenServer(reply=REFUSED)
+    mounted(network, server)
+    async with network:
+        client = AgentClient(f"{AGENT}/a/b", runtime=runtime, credential=oauth2(), dialect="0.3")
+        failed = await asyncio.gather(*(client.get("t") for _ in range(5)), return_exceptions=True)
+        assert {type(error) for error in failed} == {AuthRefused}
+        assert len(server.forms) == 1
+        server.reply = None
+        await asyncio.sleep(3)
+        await client.send_task("hi")
