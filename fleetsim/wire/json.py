@@ -20,13 +20,13 @@ BODY_BYTES_MAX = WIRE_BYTES_MAX
 """Largest JSON body read from a peer, in bytes (limits table: docs/reference/limits.md)."""
 
 _BOM = b"\xef\xbb\xbf"
-_LINE_BREAKS = {"\u0085": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_LINE_BREAKS = {c.encode(): b"\\u%04x" % ord(c) for c in "\u0085\u2028\u2029"}
 _LONE_SURROGATE = re.compile(  # one prefix for both halves, which is searched for fast
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
 )
 _QUOTATION_MARK = re.compile(rb"\\u0022")
-_DECODER, _ENCODER = msgspec.json.Decoder(), msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder()
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -113,19 +113,24 @@ def _check_depth(bare: bytes) -> None:
 
 
 def dump(value: Any) -> bytes:
-    """Compact UTF-8 JSON on one line, whatever a reader takes for a line break.
+    """Compact UTF-8 JSON on one line, whatever a reader takes for a line break. A lone surrogate becomes "?".
 
     Raises:
         WireError: the value holds something JSON has no form for.
     """
     try:
-        text = _COMPACT.encode(value)
+        try:
+            data = _ENCODER.encode(value)
+            if b"null" in data:  # msgspec writes a NaN and an infinite number as null
+                _STRICT.encode(value)
+        except UnicodeEncodeError:
+            data = _STRICT.encode(value).encode("utf-8", "replace")
     except (TypeError, ValueError, RecursionError):
         raise WireError("value has no JSON form") from None
-    if not text.isascii():
+    if not data.isascii():
         for character, escape in _LINE_BREAKS.items():
-            text = text.replace(character, escape)
-    return text.encode("utf-8", "replace")
+            data = data.replace(character, escape)
+    return data
 
 
 def _plain(value: Any) -> Any:
@@ -134,7 +139,8 @@ def _plain(value: Any) -> Any:
     raise TypeError
 
 
-_COMPACT = json.JSONEncoder(
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+_STRICT = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain, check_circular=False
 )
 

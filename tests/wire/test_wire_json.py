@@ -229,7 +229,7 @@ def test_any_bytes_give_a_value_or_a_wire_error(data: bytes) -> None:
     assert parse_untrusted(dump(value)) == value
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}, b"x"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {None: 1}, {(1, 2): 1}])
 def test_values_without_a_json_form_are_refused(value: object) -> None:
     with pytest.raises(WireError):
         dump({"v": value})
