@@ -281,7 +281,7 @@ class TaskFeed:
 
     def __init__(self) -> None:
         self._events: list[TaskEvent] = []
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: set[asyncio.Future[bool]] = set()
         self._read: tuple[int, int, tuple[TaskEvent, ...]] = (0, 0, ())
         self.closed = False
         self.shared: dict[tuple[str, int], tuple[TaskEvent, Any]] = {}
@@ -295,23 +295,22 @@ class TaskFeed:
         self.closed = self.closed or closes
         woken, self._waiting = self._waiting, set()
         for waiting in woken:
-            if not waiting.done():
-                waiting.set_result(None)
+            _ring(waiting, True)
 
     async def news(self, cursor: int, seconds: float | None = None) -> bool:
         """Wait for an event at ``cursor``, or for the feed to close; False if ``seconds`` pass first."""
+        if cursor < len(self._events) or self.closed:
+            return True
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[bool] = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, _ring, waiting, False)
+        self._waiting.add(waiting)
         try:
-            async with asyncio.timeout(seconds):
-                while cursor >= len(self._events) and not self.closed:
-                    waiting = asyncio.get_running_loop().create_future()
-                    self._waiting.add(waiting)
-                    try:
-                        await waiting
-                    finally:
-                        self._waiting.discard(waiting)
-        except TimeoutError:
-            return False
-        return True
+            return await waiting
+        finally:
+            self._waiting.discard(waiting)
+            if timer is not None:
+                timer.cancel()
 
     def since(self, cursor: int) -> tuple[tuple[TaskEvent, ...], int]:
         """The events from ``cursor`` on, adjoining text deltas joined, and the next cursor."""
@@ -325,6 +324,11 @@ class TaskFeed:
 ENDED_FEED = TaskFeed()
 """The feed of every finished task: none keeps what its readers still hold, or has one of its own."""
 ENDED_FEED.closed = True
+
+
+def _ring(waiting: asyncio.Future[bool], news: bool) -> None:
+    if not waiting.done():
+        waiting.set_result(news)
 
 
 def _joined(events: list[TaskEvent]) -> tuple[TaskEvent, ...]:
