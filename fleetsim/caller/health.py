@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 from math import inf, nextafter
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field
@@ -203,7 +204,8 @@ class FleetHealth:
         return True
 
     def _count_oldest_by_hour(self) -> None:
-        moments = sorted(row.at for skill in self.total.skills for row in skill.rows)
+        rows = chain.from_iterable(skill.rows for skill in self.total.skills)
+        moments = sorted(map(attrgetter("at"), rows))  # without a call of Python's for each of 100,000
         newest_gone = moments[max(1, len(moments) // 10) - 1]
         for skill in self.total.skills:
             self._ids.difference_update(row.correlation_id for row in skill.count_by_hour(nextafter(newest_gone, inf)))

@@ -7,11 +7,12 @@ that follow each outcome that comes or goes; ``OutcomeGroup`` reads the figures 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from heapq import merge
 from itertools import accumulate, chain, takewhile
 from math import exp, log
@@ -205,8 +206,8 @@ class SkillOutcomes:
         self.rows: list[Row] = []
         self.successes: list[float] = []
         self.failures: list[float] = []
-        self.hours: dict[int, dict[EndClass, Totals]] = {}
-        self.totals: dict[EndClass, Totals] = {}
+        self.hours = defaultdict[int, defaultdict[EndClass, Totals]](partial(defaultdict, Totals))
+        self.totals = defaultdict[EndClass, Totals](Totals)
         self.newest_failures: list[tuple[float, int, RecentFailure]] = []
         self.last: tuple[float, int, OutcomeKind] | None = None
         self.version = 0
@@ -234,10 +235,7 @@ class SkillOutcomes:
             insort(self.rows, row, key=attrgetter("at"))
         if ending.answered:
             insort(self.successes if ending.success else self.failures, at)
-        total = self.totals.get(ending)
-        if total is None:
-            total = self.totals[ending] = Totals()
-        total.add(row)
+        self.totals[ending].add(row)
         if self.last is None or self.last[0] <= at:
             self.last = at, number, outcome.kind
         if not outcome.success:
@@ -266,7 +264,8 @@ class SkillOutcomes:
                 self.totals[ending].subtract(total)
         if gone or old:
             self.version += 1
-            self.totals = {ending: total for ending, total in self.totals.items() if total.count}
+            for ending in [ending for ending, total in self.totals.items() if not total.count]:
+                del self.totals[ending]
             self.newest_failures = [failure for failure in self.newest_failures if failure[0] >= cutoff]
             if not self.totals:
                 self.last = None
@@ -276,8 +275,7 @@ class SkillOutcomes:
         """Count the outcomes that ended before ``cutoff`` by the hour from now on; returns their rows, which go."""
         gone = self._cut(cutoff)
         for row in gone:
-            hour = self.hours.setdefault(int(row.at // _HOUR_S), {})
-            hour.setdefault(row.ending, Totals()).add(row)
+            self.hours[int(row.at // _HOUR_S)][row.ending].add(row)
         self.version += bool(gone)
         return gone
 
