@@ -49,7 +49,7 @@ class AsgiCall:
         self._left = self._late = False
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
-        self._over: asyncio.Event | None = None  # made only when a reader waits, as few do
+        self._over: asyncio.Event | None = None  # created only if a reader waits, which is rare
 
     async def run(self) -> None:
         """Run the application to its end. An exception is logged, as a server does."""
@@ -124,7 +124,7 @@ class AsgiCall:
             self._end()
 
     def _end(self) -> None:
-        """The response is whole, or nothing more of it will come."""
+        """The response is complete, or no more of it will come."""
         self._complete = True
         self._ended_at = self._loop.time()
         if self._over is not None:
@@ -133,7 +133,7 @@ class AsgiCall:
     # The client's side.
 
     async def head(self) -> tuple[float, int, dict[str, str]]:
-        """When the head was sent, status and headers, once there. Raises ConnectionLost."""
+        """Wait for the head: the time at which it was sent, the status and the headers. Raises ConnectionLost."""
         while self._head is None:
             if self._left:
                 raise self._loss()
@@ -176,7 +176,7 @@ class AsgiCall:
         return sent_at, chunk
 
     def whole(self, bytes_max: int) -> bytes | None:
-        """All of the body, if it is there already and no larger; None otherwise, with nothing taken."""
+        """The whole body, if it has arrived and is within the limit; else None, and the body stays unread."""
         if not self._complete or self._lost is not None or self._buffered_bytes > bytes_max:
             return None
         body = b"".join(chunk for _, chunk in self._buffer)
@@ -210,7 +210,7 @@ class AsgiCall:
 
 
 class Lifespan:
-    """The start and the end of an application. ``run`` is the worker that both happen in."""
+    """The start and the end of an application; both happen in the worker ``run``."""
 
     def __init__(self, app: App, *, where: str) -> None:
         self._app = app
@@ -221,10 +221,10 @@ class Lifespan:
         self.started = asyncio.Event()
         self.failure: str | None = None
         self.killed = False
-        """Whether it was ended from outside: an exception after that is not the application's failure."""
+        """Whether it was canceled from outside: an exception after that is not the application's failure."""
 
     async def run(self, spec_version: str) -> None:
-        """Run the lifespan to its end. An application that knows none is served without one."""
+        """Run the lifespan to its end. An application without lifespan support is served without one."""
         scope: Scope = {
             "type": "lifespan",
             "asgi": {"version": "3.0", "spec_version": spec_version},
@@ -232,7 +232,7 @@ class Lifespan:
         }
         try:
             await self._app(scope, self._receive, self._send)
-        except Exception as error:  # noqa: BLE001 - either it speaks no lifespan, or it said so already
+        except Exception as error:  # noqa: BLE001 - the application has no lifespan support, or it has reported its error
             log.debug("%s: lifespan ended with %r", self._where, error)
         finally:
             self.started.set()

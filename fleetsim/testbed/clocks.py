@@ -1,8 +1,8 @@
 """The clocks of a whole process on virtual time, for code that asks ``time`` and ``datetime`` and not the loop.
 
-An agent that anybody wrote lets a task go when ``time.time()`` says so. ``Clocks.install`` belongs at the very
-start of a process that does nothing else, before what shall follow it is imported: modules keep what they
-imported. Only the passing of time is virtual; the dates begin at the machine's own.
+An agent of another vendor forgets a task by ``time.time()``. Call ``Clocks.install`` at the very start of a process of
+its own, before the import of modules that shall follow it: modules keep the functions that they imported. Only the
+passing of time is virtual; dates begin at the machine's date.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DATETIME, _DATE = dates.datetime, dates.date
 
 
 class Clocks:
-    """Virtual seconds since the installation, added to what the machine's clocks said then."""
+    """Virtual seconds since the installation, added to the machine's clocks at that moment."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -33,7 +33,7 @@ class Clocks:
         return 0.0 if self._loop is None else self._loop.time()
 
     def install(self) -> None:
-        """Replace the functions of ``time`` that tell time, and the classes of ``datetime`` that ask them."""
+        """Replace the functions of ``time`` that return the time, and the classes of ``datetime`` that call them."""
         for name in ("time", "monotonic", "perf_counter"):
             self._began[name] = getattr(time, f"{name}_ns")()
             setattr(time, name, self._seconds(name))
@@ -44,7 +44,7 @@ class Clocks:
         dates.datetime = _stand_in("datetime", _DATETIME, now=_now, today=_now, utcnow=_utcnow)  # type: ignore[misc]
         today = lambda _cls: _DATE.fromtimestamp(time.time())  # noqa: E731
         dates.date = _stand_in("date", _DATE, today=today)  # type: ignore[misc]
-        # Values stay the machine's own; they are copied and pickled by the names that are looked up now.
+        # Values keep the real classes, because copies and pickles look these names up.
         copyreg.pickle(_DATETIME, lambda value: (dates.datetime, tuple(value.__reduce_ex__(2)[1])))
         copyreg.pickle(_DATE, lambda value: (dates.date, tuple(value.__reduce_ex__(2)[1])))
 

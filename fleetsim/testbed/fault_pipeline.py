@@ -1,6 +1,6 @@
-"""One request's trip through the faults: what the faults decide is carried out here.
+"""The faults of one request, carried out.
 
-It knows an ``AsgiCall`` to drive and the faults that apply; addresses and mounts are ``network``'s.
+It drives one ``AsgiCall``; ``network`` knows the addresses and the mounted applications.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fleetsim.testbed.faults import FOREVER, Again, Break, Data, End, Fault, Fau
 
 @dataclass(frozen=True, slots=True)
 class FaultResult:
-    """The result of the faults for a request: a response from in between, or a body to deliver, and its copies."""
+    """The decision of the faults for a request: a response of their own, or a body to deliver, and its copies."""
 
     body: bytes
     answer: Response | None
@@ -25,7 +25,7 @@ class FaultResult:
 
 
 async def pause(seconds: float) -> None:
-    """Sleep; for ever means until cancelled, without a timer that would drag virtual time along."""
+    """Sleep. For ever means until cancelled: no timer is set, because virtual time would jump to it."""
     if seconds == FOREVER:
         await asyncio.Event().wait()
     elif seconds > 0:
@@ -33,7 +33,7 @@ async def pause(seconds: float) -> None:
 
 
 class FaultPipeline:
-    """The faults of one request, each with its moment, in the order they were put up."""
+    """The faults of one request, each with its input, in the order in which they were added."""
 
     def __init__(self, faults: Iterable[tuple[Fault, FaultInput]], *, where: str) -> None:
         self._faults = tuple(faults)
@@ -41,7 +41,7 @@ class FaultPipeline:
 
     @property
     def faultless(self) -> bool:
-        """Whether nothing happens on the way."""
+        """Whether no fault applies."""
         return not self._faults
 
     async def connect(self) -> None:
@@ -53,7 +53,7 @@ class FaultPipeline:
                 await pause(step.seconds)
 
     async def request(self, body: bytes) -> FaultResult:
-        """Carry the body to the door. Raises ConnectionLost if it is lost on the way."""
+        """Carry the body to the application. Raises ConnectionLost if a fault loses it."""
         again: list[Again] = []
         for fault, moment in self._faults:
             for step in fault.on_request(moment, body):
@@ -109,7 +109,7 @@ class FaultPipeline:
 
 
 class FaultedChunks(AsyncIterator[bytes]):
-    """The body as it comes out at the reader's end. A break reaches both sides."""
+    """The body as the reader receives it. A break reaches both sides."""
 
     def __init__(self, call: AsgiCall, pipeline: FaultPipeline, *, where: str) -> None:
         self._call = call

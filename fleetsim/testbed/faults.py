@@ -1,8 +1,8 @@
-"""Faults as small frozen values. Each decides, without doing: what happens to a connection at one of the
-four moments it is touched (connecting, the request's body, the response's start, each chunk of its body).
+"""Faults as small frozen values. Each only decides what happens to a connection in one of four phases: connecting,
+the body of the request, the start of the response, each chunk of its body.
 
-``network`` and ``proxy`` carry the decisions out. A fault keeps no state: what it has let pass so far is in
-the ``FaultInput``. The idea of one small class per kind of trouble is Toxiproxy's.
+``network`` and ``proxy`` carry the decisions out. A fault keeps no state: ``FaultInput`` counts the bytes that have
+passed. Toxiproxy, too, has one small class per kind of fault.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOREVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Time passes. ``overlapping`` waits delay what is under way (distance), others hold it up (slowness)."""
+    """A wait. If it is ``overlapping``, chunks on their way are delayed together (distance), else one after another."""
 
     seconds: float
     overlapping: bool = False
@@ -35,7 +35,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The connection is lost here."""
+    """The connection breaks at this point."""
 
     reason: str = "connection reset"
 
@@ -62,7 +62,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """This is answered, and the request goes no further."""
+    """A response in place of the application's: the request does not reach it."""
 
     start: Start
     body: bytes = b""
@@ -70,7 +70,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The request arrives once more, ``after_s`` seconds after the first; nobody reads that answer."""
+    """The request arrives a second time, ``after_s`` seconds after the first; its response is discarded."""
 
     after_s: float = 0.0
 
@@ -92,7 +92,7 @@ class FaultInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """No fault at all; the kinds below override the one moment they are about."""
+    """A fault that does nothing. Each kind below overrides the method of its phase."""
 
     def on_connect(self, moment: FaultInput) -> OnConnect:
         """Before anything is sent. ``Break`` means refused."""
@@ -124,7 +124,7 @@ class Refuse(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall(Fault):
-    """Silence without a close: at ``connect``, before the ``response``, or in the ``body`` after some bytes."""
+    """No bytes and no close: at ``connect``, before the ``response``, or in the ``body`` after some bytes."""
 
     at: str = "response"
     after_bytes: int = 0
@@ -145,7 +145,7 @@ class Stall(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency(Fault):
-    """Distance: everything that comes back does so ``low_s`` to ``high_s`` seconds late, in order."""
+    """Distance: each part of the response arrives ``low_s`` to ``high_s`` seconds late, in order."""
 
     low_s: float
     high_s: float
@@ -195,7 +195,7 @@ class Duplicate(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditRequest(Fault):
-    """The body arrives as ``edit`` makes it."""
+    """``edit`` changes the body before it arrives."""
 
     edit: Callable[[bytes], bytes]
 
@@ -231,7 +231,7 @@ def html_error(status: int = 502) -> Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoseReply(Fault):
-    """The application did it; the reply is lost."""
+    """The application handles the request, and its reply is lost."""
 
     def on_start(self, moment: FaultInput, start: Start) -> OnStart:
         return (Break("connection reset before the reply"),)
@@ -261,7 +261,7 @@ class EditStart(Fault):
 
 
 def wrong_content_type(content_type: str = "text/plain") -> EditStart:
-    """The right body under the wrong name."""
+    """The body is right and its content type is wrong."""
     return EditStart(headers={"content-type": content_type})
 
 
@@ -305,7 +305,7 @@ class Drip(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditChunk(Fault):
-    """Each chunk of the body arrives as ``edit`` makes it; lengths are no longer promised."""
+    """``edit`` changes each chunk of the body; the response has no ``Content-Length`` then."""
 
     edit: Callable[[bytes], bytes]
 
@@ -325,7 +325,7 @@ def _without_length(start: Start) -> Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which requests a fault is for. Everything left out matches; texts may hold shell wildcards.
+    """The requests that a fault applies to. An omitted field matches every request; texts may contain shell wildcards.
 
     ``rpc_method`` is the ``method`` of a JSON-RPC body, ``source`` the name of the sender (``seen_from``).
     """
@@ -338,7 +338,7 @@ class Match:
     where: Callable[[Request], bool] | None = None
 
     def __call__(self, request: Request, source: str) -> bool:
-        """Whether ``request``, sent by ``source``, is meant."""
+        """Whether the fault applies to ``request``, sent by ``source``."""
         return (
             _fits(self.method, request.method)
             and _fits(self.source, source)
@@ -351,11 +351,11 @@ class Match:
 
 @lru_cache(1024)
 def _place(url: str) -> tuple[str, str]:
-    """Origin and path, as patterns are held against them."""
+    """Origin and path, to compare with patterns."""
     return _bare(str(origin_of(url))), urlsplit(url).path or "/"
 
 
-@lru_cache(8)  # each fault that is up asks it of the same request
+@lru_cache(8)  # cached, because each active fault needs it for the same request
 def rpc_method(body: bytes) -> str:
     """The ``method`` of a JSON-RPC request, or the empty string."""
     try:
@@ -381,7 +381,7 @@ def _bare(origin: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Weather:
-    """A fault that is up. ``hits`` counts the requests it was applied to; ``lift`` ends it."""
+    """An active fault. ``hits`` counts its requests; ``lift`` ends it."""
 
     fault: Fault
     match: Match
@@ -391,7 +391,7 @@ class Weather:
     lifted: bool = False
 
     def lift(self) -> None:
-        """Take the fault down; requests under way keep it."""
+        """End the fault. Requests on their way keep it."""
         self.lifted = True
 
     def __enter__(self) -> Weather:
@@ -402,14 +402,14 @@ class Weather:
 
 
 class ActiveFaults:
-    """All the weather there is, in the order it was put up."""
+    """The active faults, in the order in which they were added."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._weather: list[Weather] = []
 
     def put_up(self, weather: Weather) -> Weather:
-        # Lifted faults are removed now: a day of a storm adds hundreds, and each request is compared with all.
+        # Remove ended faults here: a storm of a day adds hundreds, and each request is compared with all of them.
         self._weather = [*(other for other in self._weather if not other.lifted), weather]
         return weather
 
@@ -419,7 +419,7 @@ class ActiveFaults:
         self._weather.clear()
 
     def over(self, request: Request, source: str) -> list[tuple[Fault, FaultInput]]:
-        """The faults this request meets, each with its own moment; their hits are counted."""
+        """The faults that apply to this request, each with its input. Counts their hits."""
         chosen = []
         for weather in self._weather:
             if weather.lifted or weather.times == weather.hits or not weather.match(request, source):

@@ -29,7 +29,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-"""The wall time at loop time zero, unless told otherwise: a Thursday, at midnight."""
+"""The default wall time at loop time zero: a Thursday, at midnight."""
 
 _ASYNCIO = PurePath(base_events.__file__).parent
 
@@ -45,19 +45,19 @@ class Deadlock(RuntimeError):
 
 
 class Spinning(RuntimeError):
-    """The loop went round ``SPINS_MAX`` times without time moving: somebody polls without sleeping."""
+    """The loop ran ``SPINS_MAX`` rounds at one instant: a worker polls without sleeping."""
 
 
 class NoOutside(RuntimeError):
-    """Code on virtual time reached for a socket, DNS, a signal or a subprocess."""
+    """Code on virtual time used a socket, DNS, a signal or a subprocess."""
 
 
 class LeftOver(RuntimeError):
-    """The program ended with workers still running, or with errors that nobody looked at."""
+    """The program ended while workers still ran, or with errors that no code retrieved."""
 
 
 class _Worker(asyncio.Task[Any]):
-    """An asyncio task that hashes by birth, so that a set of them has the same order in every process."""
+    """An asyncio task whose hash is its creation number, so that a set of tasks has the same order in every process."""
 
     def __init__(self, coro: Coroutine[Any, Any, Any], *, birth: int, **options: Any) -> None:
         self._birth = birth
@@ -70,9 +70,9 @@ class _Worker(asyncio.Task[Any]):
 class VirtualLoop(base_events.BaseEventLoop):
     """The loop on virtual time. ``time()`` starts at 0.0 seconds; ``now()`` is ``start`` plus that.
 
-    With ``shuffle`` the callbacks that are ready in the same round run in an order drawn from ``seed``,
-    which shows races that first-in-first-out hides. Errors that nobody retrieved are collected and
-    raised as ``LeftOver`` by ``close``. ``reached`` names the first thing that was asked of the outside.
+    With ``shuffle`` the callbacks that are ready in the same round run in an order drawn from ``seed``, which shows
+    races that first-in-first-out hides. ``close`` raises errors that no code retrieved as ``LeftOver``. ``reached``
+    names the first use of the outside.
     """
 
     _ready: deque[asyncio.Handle]
@@ -123,7 +123,7 @@ class VirtualLoop(base_events.BaseEventLoop):
     def _run_once(self) -> None:
         """One round: jump to the next timer if nothing is ready, then run what is ready, and the timers that are due.
 
-        In place of asyncio's, which asks a selector for sockets that there are none of, and compares timers in Python.
+        It replaces asyncio's round, which polls a selector without sockets and compares timers in Python.
         """
         timers, ready = self._timers, self._ready
         if self._canceled_timers > CANCELED_TIMERS_MAX and self._canceled_timers * 2 > len(timers):
@@ -157,7 +157,7 @@ class VirtualLoop(base_events.BaseEventLoop):
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
-        handle = None  # from Python 3.12 on an error keeps this frame: it must not keep the task that nobody asked
+        handle = None  # from Python 3.12 on an error keeps this frame, which must not keep a task that no code awaited
 
     def _who_waits(self) -> str:
         waiting = sorted(f"{task.get_name()} ({where(task)})" for task in asyncio.all_tasks(self))
@@ -178,7 +178,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         return future
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Log as asyncio does, and keep the complaint for ``close``."""
+        """Log as asyncio does, and keep the message for ``close``."""
         super().default_exception_handler(context)
         error = context.get("exception")
         self.complaints.append(context.get("message", "unhandled error") + (f": {error!r}" if error else ""))
@@ -194,7 +194,7 @@ class VirtualLoop(base_events.BaseEventLoop):
             raise LeftOver("; ".join(complaints)) from (self._causes[0] if self._causes else None)
 
     def _write_to_self(self) -> None:
-        """Nothing to wake: the loop never blocks."""
+        """Do nothing: the loop never blocks."""
 
 
 def _refuse(loop: VirtualLoop, name: str) -> NoReturn:
@@ -264,9 +264,9 @@ def run(
     """Run ``main()`` to its end on a fresh ``VirtualLoop`` and return its result.
 
     Raises:
-        Deadlock: everybody waits for something that cannot come.
-        LeftOver: ``main`` returned while workers it started still ran (``strict``), or an error in one of
-            them was never looked at.
+        Deadlock: every worker waits, and no timer or callback can wake one.
+        LeftOver: ``main`` returned while workers that it started still ran (``strict``), or no code retrieved the error
+            of one.
     """
     with own_garbage():
         return _run(

@@ -1,8 +1,8 @@
 """A network in memory: ASGI applications at addresses, reached through the ``Transport`` port.
 
-Bytes stream both ways and each side sees the other leave, which is what a fleet's bugs are about. It is
-the ``Resolver`` too: ``network.addresses[host]`` says what a name resolves to. Faults are put up with
-``network.fault(...)``; everything drawn by chance comes from the seed.
+Bytes stream both ways, and each side notices when the other leaves: many bugs of a fleet are there. It is the
+``Resolver`` too: ``network.addresses[host]`` has the addresses of a name. ``network.fault(...)`` adds a fault; all
+random draws come from the seed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SEEN_MAX = 100_000
 
 
 class MemoryNetwork:
-    """Mounted applications, names, links and weather. ``async with`` starts and stops the applications.
+    """Mounted applications, names, links and faults. ``async with`` starts and stops the applications.
 
     ``seen`` are the last requests, and ``witnesses`` are called with each when it has ended. An application
     mounted on a network that nobody entered starts at its first request and stops at ``aclose``.
@@ -50,13 +50,13 @@ class MemoryNetwork:
         self._active_faults = ActiveFaults(rng if rng is not None else random.Random(f"{seed}/network"))
         self._mounts: dict[Origin, Mount] = {}
         self._own_addresses: dict[str, tuple[str, ...]] = {}
-        """Of hosts that were given none, by name: that of what was mounted there first."""
+        """The address of each host without one in ``addresses``: the network assigns it at the first mount."""
         self._ports: dict[str, int] = {}
         self._entered = False
         self._given_addresses = 0
         self._own = Workers("network")
 
-    # Who is where.
+    # Applications and their addresses.
 
     def mount(self, origin: str, app: App) -> None:
         """Put an application at ``scheme://host:port``. A second one at the same origin replaces a stopped one.
@@ -88,7 +88,7 @@ class MemoryNetwork:
             self._own_addresses.setdefault(at.host, (mount.address,))
 
     async def crash(self, origin: str) -> None:
-        """Kill the application: connections break and nothing of it runs on. Mount it again to restart."""
+        """Kill the application: its connections break and its workers stop. Mount it again to restart it."""
         await self._at(origin).crash()
 
     def down(self, origin: str) -> None:
@@ -105,7 +105,7 @@ class MemoryNetwork:
         return NetworkLink(self, source, None)
 
     async def resolve(self, host: str, port: int) -> tuple[str, ...]:
-        """What ``addresses`` says, or the mounted host's own address. Raises Unreachable."""
+        """The host's entry in ``addresses``, or the address of the mounted host. Raises Unreachable."""
         return self.addresses_of(host)
 
     def addresses_of(self, host: str) -> tuple[str, ...]:
@@ -130,13 +130,13 @@ class MemoryNetwork:
     def fault(
         self, fault: Fault, match: Match | None = None, *, times: int | None = None, probability: float = 1.0
     ) -> Weather:
-        """Put up a fault for the requests that ``match``: the next ``times`` of them, each with ``probability``."""
+        """Add a fault for the requests that ``match``: for the next ``times`` of them, each with ``probability``."""
         return self._active_faults.put_up(
             Weather(fault=fault, match=match or Match(), times=times, probability=probability)
         )
 
     def heal(self) -> None:
-        """Take every fault down and every origin up."""
+        """End every fault and restore every origin."""
         self._active_faults.clear()
         for mount in self._mounts.values():
             mount.up = True
@@ -173,7 +173,7 @@ class MemoryNetwork:
         await self.aclose()
 
     async def carry(self, simulated: SimulatedExchange, request: Request) -> Start:
-        """Have a request answered; how the response starts. Raises as ``Transport.open`` does."""
+        """Send a request and return the start of its response. Raises as ``Transport.open`` does."""
         mount = await simulated.connect(self.spec_version)
         scope = self._scope(request, simulated.seen.source, mount)
         return await simulated.converse(mount, scope, self._own)
@@ -216,7 +216,7 @@ class OpenExchange(AbstractAsyncContextManager[IncomingResponse]):
         self._policy = policy
 
     async def whole(self, room: Room | None) -> Reply:
-        """The whole response. Without faults it is there at once, and is taken without waiting."""
+        """The whole response. Without faults it arrives at once, and reading it does not wait."""
         start = await self._start()
         try:
             body, asked = self._simulated.whole(), self._request

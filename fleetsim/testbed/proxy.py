@@ -1,9 +1,8 @@
 """A fault proxy for real sockets: HTTP/1.1 over loopback TCP, one request per connection.
 
-It stands between a caller and an agent that nobody here wrote and carries out the same fault values as
-the network in memory. Bytes of the response are counted after its head and as they are on the wire, chunk
-framing included. ``Break`` is a reset, ``End`` is a close of our sending side alone (half-close). It
-listens on loopback addresses only.
+It stands between a caller and an agent of any vendor, and carries out the same fault values as the network in memory.
+Byte counts of a response begin after its head and include the chunk framing. ``Break`` is a reset, ``End`` is a close
+of our sending side alone (half-close). It listens on loopback addresses only.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ CHUNK_BYTES = 64 * 1024
 _RESET = struct.pack("ii", 1, 0)
 
 _BROKEN = (OSError, ValueError, asyncio.IncompleteReadError, TransportError, LimitReached)
-"""Ways in which a connection ends early: the weather's, the peers', and heads that are no HTTP."""
+"""Errors that end a connection early: those of a fault, of a peer, and of a head that is not HTTP."""
 
 Headers: TypeAlias = list[tuple[str, str]]
 
@@ -39,7 +38,7 @@ Headers: TypeAlias = list[tuple[str, str]]
 class FaultProxy:
     """``async with FaultProxy("http://127.0.0.1:8001") as proxy``: call ``proxy.url`` instead.
 
-    ``fault`` puts weather up as ``MemoryNetwork.fault`` does; ``down`` closes the listener, so that callers
+    ``fault`` adds a fault as ``MemoryNetwork.fault`` does; ``down`` closes the listener, so that callers
     are refused, and breaks what is open; ``up`` listens again on the same port.
     """
 
@@ -62,13 +61,13 @@ class FaultProxy:
 
     @property
     def target(self) -> str:
-        """The origin it stands in front of."""
+        """The origin of the agent behind the proxy."""
         return str(self._target)
 
     def fault(
         self, fault: Fault, match: Match | None = None, *, times: int | None = None, probability: float = 1.0
     ) -> Weather:
-        """Put up a fault for the requests that ``match`` (its ``origin`` is the target's)."""
+        """Add a fault for the requests that ``match`` (its ``origin`` is the target's)."""
         return self._active_faults.put_up(
             Weather(fault=fault, match=match or Match(), times=times, probability=probability)
         )

@@ -1,4 +1,4 @@
-"""The bundle of ports for virtual time: clock of the loop, counted ids, seeded chance, files in memory."""
+"""The ports on virtual time: the loop's clock, counted ids, seeded random numbers, files in memory."""
 
 from __future__ import annotations
 
@@ -38,20 +38,22 @@ class VirtualClock:
 
     def now(self) -> datetime:
         seconds = self.monotonic()
-        if self._passed[0] != seconds:  # it is asked many times in a moment
+        if self._passed[0] != seconds:  # cached: code reads the clock many times at one instant
             self._passed = seconds, timedelta(seconds=seconds)
         return self._start + self._passed[1]
 
     def monotonic(self) -> float:
         """The running loop's seconds; outside a loop, the last ones seen."""
         if self._loop is None or not self._loop.is_running():
-            self._loop = asyncio._get_running_loop()  # a call of the system in Python 3.11, and asked millions of times
+            self._loop = (
+                asyncio._get_running_loop()
+            )  # a system call in Python 3.11, and code reads it millions of times
         if self._loop is not None:
             self._seen_s = self._loop.time()
         return self._seen_s
 
     async def sleep_until(self, when: datetime) -> None:
-        """Wait until the virtual wall clock reads ``when``, or was set: noticed as late as the real one does."""
+        """Wait until the virtual wall clock shows ``when``. A clock that was set is noticed late, as in reality."""
         await sleep_until(self, when)
 
     def jump(self, seconds: float) -> None:
@@ -60,7 +62,7 @@ class VirtualClock:
 
 
 class CountedWork:
-    """Every stretch of work takes ``step_s``. By default nothing in a simulation costs anything."""
+    """Each measured piece of work takes ``step_s`` seconds of processor time, 0 by default."""
 
     def __init__(self, step_s: float = 0.0) -> None:
         self.step_s = step_s
@@ -75,7 +77,7 @@ class CountedWork:
 
 
 class CountedIds:
-    """Ids that look like UUIDs and count up; secrets that only the seed knows. Same seed, same names."""
+    """Ids that look like UUIDs and count up, and secrets drawn from the seed. The same seed gives the same ids."""
 
     def __init__(self, seed: int = 0, owner: str = "") -> None:
         self._key = f"{seed}/{owner}"
@@ -95,7 +97,7 @@ class CountedIds:
 
 
 class SeededRng:
-    """One generator per owner, seeded by the seed and the owner's name."""
+    """One random generator per owner, seeded with the seed and the owner's name."""
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
@@ -144,11 +146,11 @@ def _mixed(seed: int, name: str) -> int:
 
 
 # -- programs in memory ----------------------------------------------------------------------------------------------
-# The ``Programs`` port in memory: it starts no program, and remembers each run.
+# The ``Programs`` port in memory: it starts no program and records each run.
 
 
 class MemoryPrograms:
-    """Every program ends after ``took_s`` with ``result``; ``runs`` are those that were asked for."""
+    """Every program ends after ``took_s`` seconds with ``result``; ``runs`` lists the requested runs."""
 
     def __init__(self) -> None:
         self.runs: list[Program] = []
@@ -156,7 +158,7 @@ class MemoryPrograms:
         self.took_s = 0.0
 
     async def run(self, program: Program) -> ProgramResult:
-        """Remember it, and say how it ended."""
+        """Record the run and return its result."""
         self.runs.append(program)
         await asyncio.sleep(self.took_s)
         return self.result
@@ -167,11 +169,11 @@ class MemoryPrograms:
 
 
 class MemoryFiles:
-    """A tree of files that is a dict. ``put`` and ``take`` are for the test that plays the editor."""
+    """Files in a dict. A test changes them with ``put`` and ``take``, as an editor would."""
 
     def __init__(self, files: dict[str, str | bytes] | None = None) -> None:
         self._content: dict[Path, bytes] = {}
-        # A hub looks at its folders every few seconds of a day that is played in one, and hardly ever is there news.
+        # Cached: a hub reads its folders every few seconds of a simulated day, and they rarely change.
         self._listings: dict[tuple[Path, tuple[str, ...]], tuple[FileStamp, ...]] = {}
         self._folders: dict[Path, tuple[Path, ...]] = {}
         self.modes: dict[Path, int] = {}
@@ -199,7 +201,7 @@ class MemoryFiles:
         return dict(self._content)
 
     async def read(self, path: Path, *, bytes_max: int, private: bool = False) -> bytes:
-        """The content. Raises ConfigError if missing, larger than ``bytes_max``, or not as ``private`` as asked."""
+        """The content. Raises ConfigError: missing, larger than ``bytes_max``, or (``private``) readable by others."""
         content = self._content.get(path)
         if content is None:
             raise ConfigError(f"{path}: no such file")
@@ -210,7 +212,7 @@ class MemoryFiles:
         return content
 
     async def listing(self, folder: Path, *, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-        """The folder's own files by name. Raises ConfigError if nothing was ever put into it."""
+        """The files right in the folder, by name. Raises ConfigError if the folder never had a file."""
         if (folder, suffixes) not in self._listings:
             if not any(folder in path.parents for path in self._content):
                 raise ConfigError(f"{folder}: no such folder") from FileNotFoundError(str(folder))
@@ -222,7 +224,7 @@ class MemoryFiles:
         return self._listings[folder, suffixes]
 
     async def folders(self, folder: Path) -> tuple[Path, ...]:
-        """The folders in a folder by name, no hidden ones; none if nothing was ever put into it."""
+        """The folders in a folder by name, without hidden ones; empty if the folder never had a file."""
         if folder not in self._folders:
             inside = {path.relative_to(folder).parts for path in self._content if folder in path.parents}
             names = sorted({parts[0] for parts in inside if len(parts) > 1})

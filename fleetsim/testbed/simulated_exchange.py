@@ -49,7 +49,7 @@ class NetworkPort(Protocol):
     """The network, as an exchange uses it."""
 
     def addresses_of(self, host: str) -> tuple[str, ...]:
-        """Where the host is. Raises Unreachable."""
+        """The addresses of a host. Raises Unreachable."""
         ...
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
@@ -77,7 +77,7 @@ class SimulatedExchange:
         self._deadline = None if request.limits.total_s is None else self._now() + request.limits.total_s
         self._pipeline = FaultPipeline(network.over(request, source), where=self._where)
         self._call: AsgiCall | None = None
-        self._answer = b""  # of a fault, in the application's place
+        self._answer = b""  # a fault's own response
         self.seen = SeenRequest(
             at_s=self._now(),
             source=source,
@@ -87,14 +87,14 @@ class SimulatedExchange:
         )
 
     async def connect(self, spec_version: str) -> Mount:
-        """Resolve, ask the policy, meet the weather, find who listens."""
+        """Resolve the host, apply the address policy and the faults, and return the application that listens."""
         origin = self._origin
         addresses = self._network.addresses_of(origin.host)
         if self._policy is not None:
             self._policy.require(origin.host, origin.port, addresses)
         self.seen.address = addresses[0]
         if self._pipeline.faultless and (mount := self._network.mount_at(origin, addresses)).started:
-            return mount  # no step waited, so that none needs a limit
+            return mount  # no step waited, so none needs a time limit
         limit_s = self._within(self._request.limits.connect_s)
         try:
             async with asyncio.timeout(limit_s) as limit:
@@ -146,13 +146,13 @@ class SimulatedExchange:
         return BoundedChunks(chunks, limits=self._request.limits, deadline=self._deadline, where=self._where)
 
     def whole(self) -> bytes | None:
-        """The body, if all of it is there, takes no room and meets no weather; None if it is to be waited for."""
+        """The body, if all of it has arrived and no fault applies; None if the reader has to wait."""
         if self._call is None or not self._pipeline.faultless:
             return None
         return self._call.whole(min(SMALL_BYTES, self._request.limits.body_bytes_max))
 
     def leave(self) -> None:
-        """Drop the connection, if there still is one."""
+        """Drop the connection if it is open."""
         self.seen.ended_s = self._now()
         if self._call is not None:
             self._call.leave()
@@ -167,7 +167,7 @@ class SimulatedExchange:
             pass
 
     def _within(self, seconds: float | None) -> float | None:
-        """The sooner of a phase's own limit and what is left of the whole, in seconds."""
+        """The smaller of a phase's own limit and the rest of the total, in seconds."""
         if self._deadline is None:
             return seconds
         left_s = self._deadline - self._now()
@@ -175,7 +175,7 @@ class SimulatedExchange:
 
 
 class _Whole(AsyncIterator[bytes]):
-    """A body that is there already."""
+    """A body that has arrived."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -210,7 +210,7 @@ def http_scope(request: Request, mount: Mount, *, client: tuple[str, int], spec_
 
 
 def _there() -> bool:
-    """Whether the body is: here it always is."""
+    """Whether the body has arrived: always true."""
     return True
 
 
