@@ -304,16 +304,38 @@ def refused(where: str, cause: BaseException) -> FleetsimError:
     return Unreachable(f"{where}: {reason_of(cause)}", hint="is it running, and is the port right?")
 
 
-def tls_failed(where: str, cause: BaseException) -> FleetsimError:
-    return Unreachable(f"{where}: TLS failed: {reason_of(cause)}", hint="check the certificate and the scheme")
+def tls_failed(where: str, cause: ssl.SSLError) -> FleetsimError:
+    reason = reason_of(cause)
+    if "verify failed" in str(cause).lower():
+        hint = "to trust its authority, name the file: `ca` in agents.yaml, --ca, or the variable SSL_CERT_FILE"
+    elif "alert" in reason and any(word in reason for word in _CLIENT_CERTIFICATE):
+        reason = f"the server requires a client certificate that it trusts ({reason})"
+        hint = "name certificate and key in agents.yaml: auth: {scheme: mutualTLS, …}"
+    else:
+        hint = "check the certificate and the scheme"
+    return Unreachable(f"{where}: TLS failed: {reason}", hint=hint)
+
+
+def tls_ended(where: str, cause: BaseException) -> FleetsimError:
+    reason = "the connection was reset" if isinstance(cause, ConnectionError) else reason_of(cause)
+    return Unreachable(f"{where}: TLS failed: {reason}{_PERHAPS}", hint="check the certificate and the scheme")
+
+
+_PERHAPS = "; servers that require a client certificate may do this"
+"""Some send no alert before they close (asyncio's TLS, and so uvicorn)."""
+
+_CLIENT_CERTIFICATE = ("certificate", "handshake failure", "unknown ca", "access denied")
+"""Words in the alerts with which a server refuses a client's certificate, or that there is none (RFC 8446 6.2)."""
 
 
 def unwritable(where: str, error: Exception, *, sent: bool) -> FleetsimError:
     return Unreachable(f"{where}: the request could not be written ({type(error).__name__})", sent=sent)
 
 
-def broken(where: str) -> FleetsimError:
-    return ConnectionLost(f"{where}: the connection broke before the answer was complete")
+def broken(where: str, *, first_over_tls: bool = False) -> FleetsimError:
+    """``first_over_tls``: no byte of an answer has come over this TLS connection."""
+    perhaps = _PERHAPS if first_over_tls else ""
+    return ConnectionLost(f"{where}: the connection broke before the answer was complete{perhaps}")
 
 
 def headers_flood(where: str) -> FleetsimError:

@@ -8,7 +8,6 @@ a border. ``http_given`` is the form for a client that a program hands in. Why n
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 from asyncio import get_running_loop
@@ -23,7 +22,7 @@ from urllib.parse import quote, urlsplit
 import aiohappyeyeballs
 import idna
 
-from fleetsim.model.errors import FleetsimError, Unreachable
+from fleetsim.model.errors import Unreachable
 from fleetsim.runtime.address import AddressPolicy, blocked
 from fleetsim.runtime.body import Room
 from fleetsim.runtime.exchange import (
@@ -36,6 +35,7 @@ from fleetsim.runtime.exchange import (
     quieten_libraries,
     read_whole,
     refused,
+    tls_ended,
     tls_failed,
     too_large,
     unusable,
@@ -43,7 +43,8 @@ from fleetsim.runtime.exchange import (
     where_of,
 )
 from fleetsim.runtime.http_connection import PIECE_BYTES, ArrivingResponse, Connection
-from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Resolver
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Resolver, WayOut
+from fleetsim.runtime.tls import tls_context
 
 EXCHANGES_MAX = 2_000
 """A last bound only. Who calls agents decides how many at once: a hub's gate lets one call to each of 1,000 through."""
@@ -53,6 +54,8 @@ KEEP_ALIVE_S = 4.0
 """Below the 5 s after which uvicorn and node drop an idle connection, so that a POST seldom meets that race."""
 
 READ_BYTES = 64 * 1024
+
+_PLAIN_WAY = WayOut()
 
 
 class HttpTransport:
@@ -65,11 +68,13 @@ class HttpTransport:
         exchanges_max: int = EXCHANGES_MAX,
         streams_max: int = STREAMS_MAX,
         policy: AddressPolicy | None = None,
+        way: WayOut = _PLAIN_WAY,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        """``tls`` overrides the files of ``way``."""
         quieten_libraries()
         self._resolver = resolver
-        self._policy = policy
+        self._policy, self._way = policy, way
         self._tls = tls
         self._exchanges_max, self._streams_max = exchanges_max, streams_max
         self._exchange_gate = asyncio.Semaphore(exchanges_max)
@@ -78,26 +83,34 @@ class HttpTransport:
         self._open: set[Connection] = set()
         self._idle: defaultdict[Origin, list[Connection]] = defaultdict(list)
         self._sweep_timer: asyncio.TimerHandle | None = None
-        self._guarded: dict[AddressPolicy, HttpTransport] = {}
+        self._variants: dict[tuple[AddressPolicy | None, WayOut], HttpTransport] = {}
         self._closed = False
 
     def guarded(self, policy: AddressPolicy) -> HttpTransport:
         """A transport with its own connections that dials only what ``policy`` permits; one per policy."""
-        if policy not in self._guarded:
-            self._guarded[policy] = HttpTransport(
+        return self._variant(policy, self._way)
+
+    def through(self, way: WayOut) -> HttpTransport:
+        """A transport whose connections are made in this way; one per way."""
+        return self if way == self._way else self._variant(self._policy, way)
+
+    def _variant(self, policy: AddressPolicy | None, way: WayOut) -> HttpTransport:
+        if (policy, way) not in self._variants:
+            self._variants[policy, way] = HttpTransport(
                 resolver=self._resolver,
                 exchanges_max=self._exchanges_max,
                 streams_max=self._streams_max,
                 policy=policy,
+                way=way,
                 tls=self._tls,
             )
-        return self._guarded[policy]
+        return self._variants[policy, way]
 
     async def aclose(self) -> None:
-        """Close every connection, those of guarded transports included; requests from now on are Unreachable."""
+        """Close every connection, those of its variants included; requests from now on are Unreachable."""
         self._closed = True
-        for guarded in self._guarded.values():
-            await guarded.aclose()
+        for variant in self._variants.values():
+            await variant.aclose()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         for connection in tuple(self._open):
@@ -183,6 +196,7 @@ class HttpTransport:
                     resolver=self._resolver,
                     policy=self._policy,
                     tls=self._tls,
+                    way=self._way,
                 )
         except TimeoutError as error:
             raise progress.timed_out() from error
@@ -293,14 +307,16 @@ async def dial(
     resolver: Resolver,
     policy: AddressPolicy | None,
     tls: ssl.SSLContext | None,
+    way: WayOut,
 ) -> Connection:
-    """A new connection. ``tls`` overrides whose certificates count.
+    """A new connection. ``tls`` overrides the files of ``way``.
 
     Raises:
         Unreachable: no address, none that answers, or TLS failed.
         BlockedAddress: ``policy`` does not permit one of its addresses, or the peer is another.
     """
     host, port = origin.host, origin.port
+    secured = (tls or tls_context(way.tls)) if origin.scheme == "https" else None
     addresses = (host,) if _is_address(host) else await resolver.resolve(host, port)
     if policy is not None:
         policy.require(host, port, addresses)
@@ -311,21 +327,21 @@ async def dial(
             interleave=1,
             loop=get_running_loop(),
         )
-        if policy is not None and not policy.permits(host, port, str(connected.getpeername()[0])):
-            connected.close()
-            raise blocked(host, port)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        secured = (tls or authorities()) if origin.scheme == "https" else None
-        name = host.rstrip(".") if secured else None
+    except (OSError, ValueError) as error:
+        raise refused(where, error) from error
+    if policy is not None and not policy.permits(host, port, str(connected.getpeername()[0])):
+        connected.close()
+        raise blocked(host, port)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    name = host.rstrip(".") if secured else None
+    try:
         _, connection = await get_running_loop().create_connection(
             make, sock=connected, ssl=secured, server_hostname=name
         )
-    except FleetsimError:
-        raise
     except ssl.SSLError as error:
         raise tls_failed(where, error) from error
     except (OSError, ValueError) as error:
-        raise refused(where, error) from error
+        raise tls_ended(where, error) if secured else refused(where, error) from error
     return connection
 
 
@@ -342,17 +358,3 @@ def _target(address: str, port: int) -> tuple[int, int, int, str, tuple[str, int
     if ":" in address:
         return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0)
     return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port)
-
-
-@cache
-def authorities() -> ssl.SSLContext:
-    """Whose certificates count: certifi's list, unless SSL_CERT_FILE or SSL_CERT_DIR names another.
-
-    One context for the process: loading it takes a tenth of a second.
-    """
-    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    if not file and folder:
-        return ssl.create_default_context(capath=folder)
-    import certifi  # and with it twenty modules, for calls over TLS alone
-
-    return ssl.create_default_context(cafile=file or certifi.where())

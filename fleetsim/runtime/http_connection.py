@@ -7,6 +7,7 @@ module counts where bytes arrive: header lines and their size, interim responses
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import cast
 
@@ -14,7 +15,16 @@ import httptools
 
 from fleetsim.model.errors import FleetsimError, LimitReached
 from fleetsim.runtime.body import SMALL_BYTES
-from fleetsim.runtime.exchange import HEADERS_MAX, Origin, broken, check_head, headers_flood, headers_of, not_http
+from fleetsim.runtime.exchange import (
+    HEADERS_MAX,
+    Origin,
+    broken,
+    check_head,
+    headers_flood,
+    headers_of,
+    not_http,
+    tls_failed,
+)
 from fleetsim.runtime.ports import Limits
 
 PIECE_BYTES = 256 * 1024
@@ -157,8 +167,11 @@ class Connection(asyncio.BufferedProtocol):
                 and not {"content-length", "transfer-encoding"} & response.headers.keys()
             ):
                 response.complete = True
+            elif isinstance(error, ssl.SSLError) and not response.status:
+                response.error = tls_failed(response.where, error)  # TLS 1.3 refuses a client after its handshake
             else:
-                response.error = broken(response.where)
+                first = self.origin.scheme == "https" and not response.status and not self.idle_since
+                response.error = broken(response.where, first_over_tls=first)
             response.wake()
         self._on_lost(self)
         del self._parser  # it holds us

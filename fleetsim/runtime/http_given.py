@@ -41,7 +41,7 @@ from fleetsim.runtime.exchange import (
     unwritable,
     where_of,
 )
-from fleetsim.runtime.ports import IncomingResponse, Reply, Request, SseEvent, Transport
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, SseEvent, Transport, WayOut
 
 if TYPE_CHECKING:
     import httpx
@@ -82,6 +82,10 @@ class GivenTransport:
     def guarded(self, policy: AddressPolicy) -> Transport:
         """Raises ConfigError: whom a client that was handed in dials cannot be held to a policy."""
         raise ConfigError("the HTTP client that was handed in cannot be held to an address policy")
+
+    def through(self, way: WayOut) -> Transport:
+        """Raises ConfigError: a client that was handed in has proxies and certificates of its own."""
+        raise ConfigError("the HTTP client that was handed in keeps its own proxy and certificates: set them there")
 
     async def aclose(self) -> None:
         """Nothing: the client is its owner's."""

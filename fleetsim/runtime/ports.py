@@ -119,6 +119,38 @@ class Request(Struct, frozen=True, kw_only=True):
     turns: Turns | None = None
 
 
+SYSTEM_CA = "system"
+
+
+class TlsFiles(Struct, frozen=True, kw_only=True):
+    """PEM files for TLS; "" where there is none. They are read again when they change.
+
+    ``ca`` holds the authorities to trust instead of certifi's; ``SYSTEM_CA`` stands for the system's own. An agent that
+    requires a client certificate gets ``certificate``, which belongs to ``key``.
+    """
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+class Proxy(Struct, frozen=True, kw_only=True):
+    """An HTTP proxy that opens tunnels (CONNECT). ``login_env`` names the variable with ``user:password``.
+
+    Without a ``url`` the environment decides for each connection: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY.
+    """
+
+    url: str = ""
+    login_env: str = ""
+
+
+class WayOut(Struct, frozen=True, kw_only=True):
+    """How connections are made, where it is not the plain way."""
+
+    proxy: Proxy | None = None
+    tls: TlsFiles = TlsFiles()
+
+
 class Reply(Struct, frozen=True, kw_only=True):
     """One whole HTTP response. Header names are lower case; repeated ones are joined with ", "."""
 
@@ -173,6 +205,14 @@ class Transport(Protocol):
 
     def guarded(self, policy: AddressPolicy) -> Transport:
         """A transport that dials only addresses ``policy`` allows, checked on every connection."""
+        ...
+
+    def through(self, way: WayOut) -> Transport:
+        """A transport whose connections are made in this way. It keeps the address policy.
+
+        Raises:
+            ConfigError: this transport cannot do so.
+        """
         ...
 
     async def aclose(self) -> None:

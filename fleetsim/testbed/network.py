@@ -20,7 +20,7 @@ from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import Room
 from fleetsim.runtime.exchange import Origin, origin_of, read_whole, where_of
-from fleetsim.runtime.ports import IncomingResponse, Reply, Request
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, WayOut
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.asgi import App, Mount, Scope
 from fleetsim.testbed.faults import ActiveFaults, Fault, FaultInput, Match, Start, Weather
@@ -152,6 +152,10 @@ class MemoryNetwork:
     def guarded(self, policy: AddressPolicy) -> NetworkLink:
         return NetworkLink(self, "", policy)
 
+    def through(self, way: WayOut) -> MemoryNetwork:
+        """The same: in memory there are no proxies and no TLS."""
+        return self
+
     async def aclose(self) -> None:
         """Stop every application and break every connection."""
         for mount in self._mounts.values():
@@ -273,6 +277,10 @@ class NetworkLink:
 
     def guarded(self, policy: AddressPolicy) -> NetworkLink:
         return NetworkLink(self._network, self._source, policy)
+
+    def through(self, way: WayOut) -> NetworkLink:
+        """The same: in memory there are no proxies and no TLS."""
+        return self
 
     async def aclose(self) -> None:
         """Do nothing: the test that opened the network closes it."""

@@ -59,6 +59,9 @@ class EndlessTransport:
     def guarded(self, policy: object) -> EndlessTransport:
         return self
 
+    def through(self, way: object) -> EndlessTransport:
+        return self
+
     async def aclose(self) -> None:
         return
 

@@ -21,7 +21,7 @@ from fleetsim.model.errors import BlockedAddress, TransportError
 from fleetsim.model.task import Task, TaskState
 from fleetsim.runtime.address import AddressPolicy, WebhookUrl, parse_webhook_url
 from fleetsim.runtime.body import Room
-from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Transport
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Transport, WayOut
 from fleetsim.runtime.retry import DELAYS_S
 from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
 from fleetsim.wire.json import dump
@@ -208,6 +208,9 @@ class _Following:
 
     def guarded(self, policy: AddressPolicy) -> Transport:
         return _Following(self._inner.guarded(policy))
+
+    def through(self, way: WayOut) -> Transport:
+        return _Following(self._inner.through(way))
 
 
 class FollowingSender(WebhookSender):

@@ -15,7 +15,7 @@ from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.report import Report
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.body import Room
-from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Transport
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Transport, WayOut
 from tests.broken.inprocess import ALLOW, check_app
 from tests.scale import some
 
@@ -50,6 +50,9 @@ class SpoiledTransport:
 
     def guarded(self, policy: AddressPolicy) -> SpoiledTransport:
         return SpoiledTransport(self._inner.guarded(policy), self._edit)
+
+    def through(self, way: WayOut) -> SpoiledTransport:
+        return SpoiledTransport(self._inner.through(way), self._edit)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -11,7 +11,7 @@ import pytest
 
 from fleetsim.model.errors import BlockedAddress, FleetsimError, Unreachable
 from fleetsim.runtime.address import AddressPolicy
-from fleetsim.runtime.http import HttpTransport, authorities
+from fleetsim.runtime.http import HttpTransport
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import SystemResolver
 from tests.runtime.addresses import ALLOWED, DENIED
@@ -238,13 +238,9 @@ async def test_an_operator_may_name_other_authorities(
     (tmp_path / "d228d686.0").write_bytes(authority.read_bytes())  # as `openssl x509 -hash` names it
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.setenv(name, str(authority if name == "SSL_CERT_FILE" else tmp_path))
-    authorities.cache_clear()
-    try:
-        async with raw_server(handler, tls=_server_tls()) as server:
-            own = HttpTransport(resolver=Names(("127.0.0.1",)))
-            assert await outcome(own, f"https://good.test:{server.port}/") == 200
-    finally:
-        authorities.cache_clear()
+    async with raw_server(handler, tls=_server_tls()) as server:
+        own = HttpTransport(resolver=Names(("127.0.0.1",)))
+        assert await outcome(own, f"https://good.test:{server.port}/") == 200
 
 
 async def test_tls_to_a_plain_port_is_unreachable_and_nothing_was_sent() -> None:

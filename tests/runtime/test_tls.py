@@ -1,0 +1,200 @@
+"""TLS with files of the operator's: authorities, client certificates, and errors that name the file to mend."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+from fleetsim.model.errors import ConfigError, FleetsimError, TransportError, Unreachable
+from fleetsim.runtime.ports import Limits, Request, TlsFiles, Transport, WayOut
+from fleetsim.runtime.real import running_runtime
+from tests.runtime.rawserver import Peer, raw_server
+
+pytestmark = pytest.mark.sockets
+
+
+class Authority:
+    """A certificate authority with its files, a server's context and a client's certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.made = trustme.CA()
+        self.ca = str(folder / "ca.pem")
+        self.made.cert_pem.write_to_path(self.ca)
+
+    def server(self, *, client_certificate: bool = False, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.made.issue_cert("127.0.0.1").configure_cert(context)
+        if client_certificate:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(self.ca)
+        if version is not None:
+            context.maximum_version = version
+        return context
+
+    def client(self, name: str = "client", *, mode: int = 0o600, passphrase: bytes = b"") -> TlsFiles:
+        """A client's certificate and key; a second call with one ``name`` replaces the files."""
+        made = self.made.issue_cert("hub@fleet.test")
+        certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        made.cert_chain_pems[0].write_to_path(certificate)
+        pem = made.private_key_pem.bytes()
+        if passphrase:
+            locked = serialization.BestAvailableEncryption(passphrase)
+            form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
+            pem = serialization.load_pem_private_key(pem, None).private_bytes(*form, locked)
+        key.write_bytes(pem)
+        key.chmod(mode)
+        return TlsFiles(ca=self.ca, certificate=str(certificate), key=str(key))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[Transport]:
+    async with running_runtime() as runtime:
+        yield runtime.transport
+
+
+async def post(transport: Transport, url: str, tls: TlsFiles | None = None) -> FleetsimError | int:
+    request = Request(method="POST", url=url, body=b"hello", limits=Limits(total_s=20))
+    try:
+        return (await transport.through(WayOut(tls=tls or TlsFiles())).exchange(request)).status
+    except FleetsimError as error:
+        return error
+
+
+async def answer(peer: Peer) -> None:
+    await peer.reply()
+
+
+async def test_an_agent_of_a_private_authority_is_trusted_by_its_file(
+    authority: Authority, transport: Transport
+) -> None:
+    async with raw_server(answer, tls=authority.server()) as server:
+        assert await post(transport, server.url, TlsFiles(ca=authority.ca)) == 200
+        refused = await post(transport, server.url)
+        assert isinstance(refused, Unreachable)
+        assert not refused.sent
+        assert "SSL_CERT_FILE" in str(refused.hint)
+
+
+@contextmanager
+def openssl_server(tls: ssl.SSLContext) -> Iterator[str]:
+    """A server that sends the alert of a failed handshake, as OpenSSL, nginx and node do and asyncio does not."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                raw, _ = listener.accept()
+                with raw, suppress(ssl.SSLError, OSError):
+                    raw.settimeout(5)
+                    with tls.wrap_socket(raw, server_side=True) as secured:
+                        secured.recv(65_536)
+                        secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+
+
+@VERSIONS
+async def test_a_server_that_requires_a_client_certificate_gets_it_and_is_named_without(
+    authority: Authority, transport: Transport, version: ssl.TLSVersion, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path).client()
+    wrong = TlsFiles(ca=authority.ca, certificate=other.certificate, key=other.key)
+    with openssl_server(authority.server(client_certificate=True, version=version)) as url:
+        assert await post(transport, url, authority.client()) == 200
+        for files in (TlsFiles(ca=authority.ca), wrong):
+            refused = await post(transport, url, files)
+            assert isinstance(refused, TransportError)
+            assert "client certificate" in str(refused)
+            # In 1.3 the server refuses after the client's handshake, and its reset may overtake its alert.
+            assert version == ssl.TLSVersion.TLSv1_3 or isinstance(refused, Unreachable)
+
+
+@VERSIONS
+async def test_a_server_that_ends_the_connection_without_an_alert_may_require_a_client_certificate(
+    authority: Authority, transport: Transport, version: ssl.TLSVersion
+) -> None:
+    async with raw_server(answer, tls=authority.server(client_certificate=True, version=version)) as server:
+        refused = await post(transport, server.url, TlsFiles(ca=authority.ca))
+        assert isinstance(refused, TransportError)
+        assert "client certificate" in str(refused)
+        assert server.requests == []
+
+
+async def test_a_certificate_rotates_without_a_restart(
+    authority: Authority, transport: Transport, tmp_path: Path
+) -> None:
+    old, other = authority.client("rotated"), Authority(tmp_path)
+    async with raw_server(answer, tls=other.server(client_certificate=True)) as server:
+        trusting = TlsFiles(ca=other.ca, certificate=old.certificate, key=old.key)
+        assert isinstance(await post(transport, server.url, trusting), TransportError)
+        other.folder = authority.folder
+        other.client("rotated")
+        assert await post(transport, server.url, trusting) == 200
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ({"ca": "/nope.pem"}, "ca"),
+        ({"ca": __file__}, "ca"),
+        ({"certificate": "/nope.pem", "key": "/nope.key"}, "certificate"),
+        ({"certificate": __file__, "key": __file__}, "key"),
+        ({"certificate": __file__}, "certificate"),
+    ],
+)
+async def test_a_wrong_file_is_an_error_of_the_configuration_that_names_it(
+    transport: Transport, free_port: int, files: dict[str, str], named: str
+) -> None:
+    error = await post(transport, f"https://127.0.0.1:{free_port}", TlsFiles(**files))
+    assert isinstance(error, ConfigError)
+    assert named in str(error)
+
+
+async def test_a_wrong_ssl_cert_file_is_named_and_not_the_agent(
+    authority: Authority, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nope.pem")
+    async with raw_server(answer, tls=authority.server()) as server:
+        error = await post(transport, server.url)
+        assert isinstance(error, ConfigError)
+        assert "SSL_CERT_FILE" in str(error)
+        assert "/nope.pem" in str(error)
+
+
+async def test_a_key_that_others_can_read_is_refused(
+    authority: Authority, transport: Transport, free_port: int
+) -> None:
+    error = await post(transport, f"https://127.0.0.1:{free_port}", authority.client("open", mode=0o644))
+    assert isinstance(error, ConfigError)
+    assert "chmod 600" in str(error.hint)
+
+
+async def test_a_key_with_a_passphrase_is_refused_and_no_terminal_is_asked(
+    authority: Authority, transport: Transport, free_port: int
+) -> None:
+    error = await post(transport, f"https://127.0.0.1:{free_port}", authority.client("locked", passphrase=b"word"))
+    assert isinstance(error, ConfigError)
+    assert "passphrase" in str(error)
