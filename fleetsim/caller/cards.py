@@ -185,6 +185,10 @@ class CardBroker:
             self._disabled = {entry.name: entry.takes_no_work for entry in entries if not entry.enabled}
         return self._disabled
 
+    def unread(self) -> Collection[str]:
+        """The enabled agents without a card."""
+        return {view.entry.name for view in self.views() if view.entry.enabled and view.card is None}
+
     def away(self) -> Collection[str]:
         """The agents that cannot be reached now."""
         if self._away is None:

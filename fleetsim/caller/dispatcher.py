@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -27,18 +27,22 @@ class TaskBusy(NotAccepting):
 
 
 class TargetResolver(Protocol):
-    """Resolves a skill and targets to agents."""
+    """Resolves a skill and targets to agents (the registry)."""
 
-    def __call__(self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str], /) -> tuple[str, ...]:
+    def resolve(self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str], /) -> tuple[str, ...]:
         """The names of the agents, none of them one to avoid. Raises UnknownTarget."""
         ...
 
 
-class RouteFinder(Protocol):
-    """Finds the route to an agent."""
+class Routes(Protocol):
+    """The routes to agents at this moment, and those by which requests came."""
 
-    def __call__(self, agent: str, request: SkillRequest, /) -> AgentRoute:
-        """The route for a request, now."""
+    def route(self, agent: str, request: SkillRequest, *, webhooks: bool) -> AgentRoute:
+        """The route for a request. ``webhooks``: whether the agent takes our webhooks."""
+        ...
+
+    def came_through(self, request: SkillRequest) -> Collection[str]:
+        """The agents that are hubs that the request has visited."""
         ...
 
 
@@ -54,10 +58,9 @@ class Dispatcher:
         *,
         tokens: CallbackTokens,
         cards: CardReader,
-        resolve: TargetResolver,
-        route: RouteFinder,
+        registry: TargetResolver,
+        routes: Routes,
         cooldowns_s: Mapping[str, float] | None = None,
-        came_through: Callable[[SkillRequest], Collection[str]] = lambda _: (),
     ) -> None:
         self._runtime = runtime
         self._ledger = ledger
@@ -65,10 +68,9 @@ class Dispatcher:
         self._tracker = tracker
         self._tokens = tokens
         self._cards = cards
-        self._resolve = resolve
-        self._route = route
+        self._registry = registry
+        self._routes = routes
         self.cooldowns_s = cooldowns_s or {}
-        self._came_through = came_through
         self._last: dict[tuple[str, str], float] = {}
         self.accepting = True
 
@@ -157,7 +159,7 @@ class Dispatcher:
         except FleetsimError as error:
             raise self._dropped(request, "too_large", error) from None
         try:
-            return self._resolve(request.skill, request.targets, self._came_through(request))
+            return self._registry.resolve(request.skill, request.targets, self._routes.came_through(request))
         except UnknownTarget as error:
             raise self._dropped(request, "target_unresolved", error) from None
 
@@ -173,7 +175,7 @@ class Dispatcher:
         ]
 
     def _one(self, request: SkillRequest, agent: str) -> RequestRecord:
-        route = self._route(agent, request)
+        route = self._routes.route(agent, request, webhooks=agent not in self._tracker.push_watch.refusing)
         skill = request.skill or route.skill
         self._cool_down(request, agent, skill)
         now = self._runtime.clock.now()

@@ -14,7 +14,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -80,39 +80,36 @@ class Clients(Protocol):
         ...
 
 
-class CallbackBase(Protocol):
-    """Reports the address for an agent's webhooks."""
+class HubIdentity(Protocol):
+    """The hub as its requests name it to agents."""
 
-    def __call__(self, agent: str, url: str, /) -> str | None:
-        """The address for an agent whose work was sent to ``url``; None for polling only."""
+    def callback_base(self, agent: str, url: str, /) -> str | None:
+        """The address for webhooks of an agent whose work was sent to ``url``; None for polling only."""
         ...
 
-
-class VisitedHubs(Protocol):
-    """Names the hubs that a request has come through."""
-
-    def __call__(self, record: RequestRecord, /) -> tuple[str, ...]:
-        """Their ids, this hub included, where the agent is to know them."""
+    def hubs_visited(self, record: RequestRecord, /) -> tuple[str, ...]:
+        """The ids of the hubs that the request came through, this one included, if the agent is to know them."""
         ...
 
 
 class CallObserver(Protocol):
     """Observes each call to an agent, from start to end."""
 
-    def __call__(self, record: RequestRecord, operation: Operation, /) -> AbstractContextManager[Mapping[str, str]]:
+    def calling(self, record: RequestRecord, operation: Operation, /) -> AbstractContextManager[Mapping[str, str]]:
         """Entered before the call, with further headers for it; left with its error, if any."""
         ...
 
 
-def both(first: CallObserver, second: CallObserver) -> CallObserver:
+class Observers(NamedTuple):
     """Two observers as one."""
 
-    @contextmanager
-    def observed(record: RequestRecord, operation: Operation) -> Iterator[Mapping[str, str]]:
-        with first(record, operation) as one, second(record, operation) as other:
-            yield {**one, **other}
+    first: CallObserver
+    second: CallObserver
 
-    return observed
+    @contextmanager
+    def calling(self, record: RequestRecord, operation: Operation) -> Iterator[Mapping[str, str]]:
+        with self.first.calling(record, operation) as one, self.second.calling(record, operation) as other:
+            yield {**one, **other}
 
 
 class Executor:
@@ -124,17 +121,15 @@ class Executor:
         limiter: AgentLimiter,
         *,
         tokens: CallbackTokens,
-        callback_base: CallbackBase,
-        observed: CallObserver = lambda *_: nullcontext({}),
-        hubs: VisitedHubs = lambda _: (),
+        hub: HubIdentity,
+        observer: CallObserver | None = None,
     ) -> None:
         self._clients = clients
         self._limiter = limiter
         self.meter = limiter.meter
         self._tokens = tokens
-        self._callback_base = callback_base
-        self._observed = observed
-        self._hubs = hubs
+        self._hub = hub
+        self._observer = observer
 
     def slot(
         self, record: RequestRecord, *, breaks: bool = True, first: bool = True
@@ -269,10 +264,10 @@ class Executor:
         headers = {"X-Correlation-Id": record.request.correlation_id}
         if record.request.parent_id:
             headers["X-Parent-Id"] = record.request.parent_id
-        if hubs := self._hubs(record):
+        if hubs := self._hub.hubs_visited(record):
             headers[HUBS_HEADER] = ",".join(hubs)
         try:
-            with self._observed(record, operation) as more:
+            with self._observer.calling(record, operation) if self._observer else nullcontext({}) as more:
                 yield {**headers, **more}
         except AuthRefused as error:
             if not self._clients.former(record.agent, record.sent_to):
@@ -302,7 +297,7 @@ class Executor:
         )
 
     def _push_config(self, record: RequestRecord, last: str) -> PushConfig | None:
-        base = self._callback_base(record.agent, record.sent_to)
+        base = self._hub.callback_base(record.agent, record.sent_to)
         if base is None:
             return None
         cid, epoch = record.request.correlation_id, record.token_epoch
@@ -330,7 +325,7 @@ class Executor:
             ours["skillHint"] = trace["skill"] = hint
         if request.parent_id:
             ours["parentId"] = request.parent_id
-        if hubs := self._hubs(record):
+        if hubs := self._hub.hubs_visited(record):
             ours[HUBS_KEY] = list(hubs)
         return {**request.metadata, **ours}
 

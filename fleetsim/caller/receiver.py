@@ -80,7 +80,7 @@ class ReceiverLimits:
 class WebhookObserver(Protocol):
     """Observes each genuine webhook, from start to end."""
 
-    def __call__(self, record: RequestRecord, traceparent: str, /) -> AbstractContextManager[None]:
+    def webhook(self, record: RequestRecord, traceparent: str, /) -> AbstractContextManager[None]:
         """Entered before it is taken, with the webhook's own header of that name."""
         ...
 
@@ -99,14 +99,14 @@ class CallbackReceiver:
         records: Ledger,
         limits: ReceiverLimits | None = None,
         room: Room | None = None,
-        observed: WebhookObserver | None = None,
+        observer: WebhookObserver | None = None,
     ) -> None:
         self._tokens = tokens
         self._tracker = tracker
         self._events = events
         self._clock = clock
         self._records = records
-        self._observed = observed
+        self._observer = observer
         self._limits = limits or ReceiverLimits()
         self._meter, self._room = meter, room or Room()
         self._held: Counter[str] = Counter()
@@ -233,7 +233,7 @@ class CallbackReceiver:
         bound = record.task.task_id if record.task else outcome.task_id if outcome else None
         if last not in {cid, bound} or (bound is not None and not named <= {bound}):
             return self._refuse(request, "path, body and token disagree")
-        with nullcontext() if self._observed is None else self._observed(record, traceparent_of(request)):
+        with nullcontext() if self._observer is None else self._observer.webhook(record, traceparent_of(request)):
             early = await self._tracker.take_webhook(cid, bearer.agent, events, body_bytes=body_bytes)
         failpoint("after_push_before_answer")
         if outcome is not None and state in TERMINAL:

@@ -39,35 +39,44 @@ class CardReader(Protocol):
         ...
 
 
+class Offers(Protocol):
+    """The agents and their skills at this moment (the card broker)."""
+
+    def offers(self) -> Mapping[str, Collection[str]]:
+        """The skills of each enabled agent (agents.yaml and card); the same object until they change."""
+        ...
+
+    def disabled(self) -> Mapping[str, str]:
+        """The reason why each other agent takes no work, by name."""
+        ...
+
+    def unread(self) -> Collection[str]:
+        """The enabled agents without a card."""
+        ...
+
+
+class Weights(Protocol):
+    """The agents' shares of work at this moment."""
+
+    def weights(self) -> Mapping[str, float]:
+        """The share of each agent; an agent without history has the weight 1."""
+        ...
+
+
 class Registry:
-    """Resolves by the fleet of the moment.
+    """Resolves by the fleet of the moment."""
 
-    ``offers`` gives the skills of each agent (agents.yaml and card), in another object once they change. ``weights``
-    gives each agent's share of work; an agent without history has the weight 1. ``disabled`` gives the reason why each
-    other agent takes no work. ``unread`` names the agents whose cards were not read yet.
-    """
-
-    def __init__(
-        self,
-        offers: Callable[[], Mapping[str, Collection[str]]],
-        weights: Callable[[], Mapping[str, float]],
-        rng: Rng,
-        *,
-        disabled: Callable[[], Mapping[str, str]] = dict,
-        unread: Callable[[], Collection[str]] = tuple,
-    ) -> None:
-        self._unread = unread
-        self._disabled = disabled
+    def __init__(self, fleet: Offers, weights: Weights, rng: Rng) -> None:
+        self._fleet = fleet
         self._judged: tuple[_Fleet, Judge] | None = None
         self._offered: Mapping[str, Collection[str]] = {}
         self._by_skill: dict[str, tuple[str, ...]] = {}  # the agents with a skill, valid for one ``_offered``
-        self._offers = offers
         self._weights = weights
         self._chance = rng.stream("registry").random
 
     def resolve(self, skill: str | None, targets: Sequence[str] = (), avoid: Collection[str] = ()) -> tuple[str, ...]:
         """The agents to send to, at least one, and none of ``avoid``. Raises UnknownTarget, CameThrough."""
-        offers = self._offers()
+        offers = self._fleet.offers()
         if avoid:
             for name in targets:
                 if name in avoid:
@@ -79,22 +88,21 @@ class Registry:
                 raise CameThrough(
                     f"only hubs that the request came through offer “{one_line(skill or 'any skill', 64)}”"
                 )
-            return resolve(
-                skill, targets, offers=left, weights=self._weights(), chance=self._chance, disabled=self._disabled()
-            )
+            weights, disabled = self._weights.weights(), self._fleet.disabled()
+            return resolve(skill, targets, offers=left, weights=weights, chance=self._chance, disabled=disabled)
         if skill is None or targets:
-            disabled = self._disabled()
+            disabled = self._fleet.disabled()
             return resolve(skill, targets, offers=offers, weights={}, chance=self._chance, disabled=disabled)
         # Most requests come this way, so the agents with a skill are not searched each time.
         if offers is not self._offered:
             self._offered, self._by_skill = offers, {}
         if skill not in self._by_skill:
             self._by_skill[skill] = _everyone(skill, offers)
-        return (_choose(self._by_skill[skill], self._weights(), self._chance),)
+        return (_choose(self._by_skill[skill], self._weights.weights(), self._chance),)
 
     def judge(self) -> Judge:
         """A judge of what could be asked for at this moment; the same one as long as the fleet is the same."""
-        fleet = (dict(self._offers()), frozenset(self._unread()), dict(self._disabled()))
+        fleet = (dict(self._fleet.offers()), frozenset(self._fleet.unread()), dict(self._fleet.disabled()))
         if self._judged is None or self._judged[0] != fleet:
             offers, unread, disabled = fleet
             self._judged = fleet, judge(offers=offers, unread=unread, disabled=disabled)

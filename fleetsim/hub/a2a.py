@@ -32,6 +32,7 @@ from fleetsim.caller.registry import CameThrough
 from fleetsim.caller.track import Track
 from fleetsim.caller.tracker import Tracker
 from fleetsim.hub.endpoints import A2A_PATH
+from fleetsim.hub.fleet import FleetInForce
 from fleetsim.hub.keys import Keyring, Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.model.call import Call, SendMessage
@@ -89,10 +90,7 @@ class KeyringCallers(Authenticator):
 
 
 class HubAgent:
-    """The hub's A2A endpoint. ``async with`` resumes its tasks from the ``state`` file, if there is one.
-
-    ``url`` returns the hub's current address.
-    """
+    """The hub's A2A endpoint. ``async with`` resumes its tasks from the ``state`` file, if there is one."""
 
     def __init__(
         self,
@@ -104,11 +102,10 @@ class HubAgent:
         events: EventLog,
         broker: CardBroker,
         keyring: Keyring,
-        hub_id: str,
-        url: Callable[[], str | None],
+        fleet: FleetInForce,
         state: Path | None = None,
     ) -> None:
-        self._broker, self._tracker, self._url = broker, tracker, url
+        self._broker, self._tracker, self._fleet = broker, tracker, fleet
         self._workers = Workers("a2a")
         self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, broker, self._workers)
         skill = Skill(skill_id="fleet", name="Fleet", run=proxy, cost=True, sure=True, public=False)
@@ -130,14 +127,14 @@ class HubAgent:
         self._engine = proxy.engine = agent.engine()
         settings = agent.settings
         self._rpc = RpcEndpoint(RequestGuard(settings.authenticator(), settings.limits), settings)
-        self._hub_id, self._keyring = hub_id, keyring
+        self._keyring = keyring
         self._public = CardEndpoint(lambda url: self._as_hub(self._engine.card(url)), None, A2A_PATH)
         self._extended = CardEndpoint(lambda url: self._as_hub(self._engine.card(url, extended=True)), None, A2A_PATH)
 
     def _as_hub(self, card: AgentCard) -> AgentCard:
         """The card, with the hub's id and address."""
-        extensions = (*card.capabilities.extensions, hub_extension(self._hub_id))
-        base = self._url()
+        extensions = (*card.capabilities.extensions, hub_extension(self._fleet.hub_id))
+        base = self._fleet.public_url
         interfaces = card.interfaces
         if base is not None:
             interfaces = tuple(structs.replace(one, url=base.rstrip("/") + A2A_PATH) for one in interfaces)

@@ -325,7 +325,7 @@ class MetricsEndpoint:
         yield _gauge("tasks_in_flight", "Requests without an outcome.", "agent", flying)
         up = {view.entry.name: view.reachable for view in views if view.reachable is not None}
         words = GaugeMetricFamily("fleetsim_agent_health", "1 for the agent's health word.", labels=["agent", "health"])
-        for name, word in hub.health_words().items():
+        for name, word in hub.fleet.health_words().items():
             words.add_metric([one_line(name, 64), word.value], 1)
         yield words
         yield _gauge("agent_up", "1 if the last read of the agent's card succeeded, else 0.", "agent", up)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -19,14 +19,14 @@ from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder, CeremonyStore
 from fleetsim.caller.ceremonies.scheduler import Scheduler
-from fleetsim.caller.channels.alert_monitor import AlertMonitor, FleetFacts
+from fleetsim.caller.channels.alert_monitor import AlertMonitor
 from fleetsim.caller.channels.delivery import Channels, Notifier
 from fleetsim.caller.config import FleetFile
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.event_wire import to_json
 from fleetsim.caller.events import Level, OutcomeDecided, RequestAccepted
-from fleetsim.caller.executor import Executor, both
+from fleetsim.caller.executor import CallObserver, Executor, Observers
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
 from fleetsim.caller.fleet_events import (
     BreakerClosed,
@@ -36,29 +36,28 @@ from fleetsim.caller.fleet_events import (
     ConfigRejected,
     ConfigReloaded,
     CredentialAccepted,
-    HealthChanged,
     HubStarted,
     HubStopping,
     StorageFailed,
 )
-from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, HealthVerdict, HealthWord, window_start
+from fleetsim.caller.health import HealthSnapshot, window_start
 from fleetsim.caller.hitl import HitlMonitor
-from fleetsim.caller.ledger import AgentRoute, EarlyWebhook, Ledger, LedgerBroken, RequestRecord
-from fleetsim.caller.receiver import CallbackReceiver
+from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
+from fleetsim.caller.receiver import CallbackReceiver, WebhookObserver
 from fleetsim.caller.registry import Registry
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.hub.a2a import HubAgent
-from fleetsim.hub.agents import CONDITION_EVENTS, AgentNotes, callback_base, route_of
+from fleetsim.hub.agents import CONDITION_EVENTS
+from fleetsim.hub.fleet import FleetInForce
 from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
 from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
 from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts
-from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
-from fleetsim.model.extensions import SkillPolicy, hubs_of
+from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.work import Cause, Outcome, SkillRequest
 from fleetsim.runtime.files import LOOK_EVERY_S
 from fleetsim.runtime.ports import Clock, Runtime
@@ -71,16 +70,8 @@ FORGET_EVERY_S = 60.0
 _NO_TASK = "fleetsim-credential-check"
 
 
-class Tracer(Protocol):
+class Tracer(CallObserver, WebhookObserver, Protocol):
     """Reports requests, runs, calls and webhooks as spans (implemented in ``hub.tracing``)."""
-
-    def calling(self, record: RequestRecord, operation: Operation, /) -> AbstractContextManager[Mapping[str, str]]:
-        """As ``CallObserver``."""
-        ...
-
-    def webhook(self, record: RequestRecord, traceparent: str, /) -> AbstractContextManager[None]:
-        """As ``WebhookObserver``."""
-        ...
 
     def following(self, events: EventLog, ledger: Ledger, /) -> AbstractAsyncContextManager[None]:
         """Report requests and runs that end within this context."""
@@ -118,7 +109,6 @@ class Hub:
         look_every_s: float = LOOK_EVERY_S,
         settled: Sequence[Callable[[Outcome], None]] = (),
     ) -> None:
-        self.config = config
         self.file = file
         self._tracing = tracing
         self._ceremony_runtime = runtime if ceremony_clock is None else replace(runtime, clock=ceremony_clock)
@@ -132,35 +122,29 @@ class Hub:
         self.url = url
         settings = config.settings
         self.events = EventLog(runtime.clock)
-        self.health = FleetHealth(thresholds=settings.health)
         self.channels = Channels(runtime, self.events, config.channels)
         self.broker = CardBroker(runtime, config, self.events, ledger=ledger, client_factory=client_factory)
-        self.registry = Registry(
-            self.broker.offers,
-            self._weights,
-            runtime.rng,
-            disabled=self.broker.disabled,
-            unread=self._unread,
-        )
-        self.metrics = Metrics(self.events, skills=lambda agent: self.broker.offers().get(agent, ()))
         self.limiter = AgentLimiter(runtime, self.events, settings)
+        self.fleet = FleetInForce(
+            runtime.clock, self.events, config, self.broker, self.limiter, url=url, hub_id=keys.hub_id
+        )
+        self.registry = Registry(self.broker, self.fleet, runtime.rng)
+        self.metrics = Metrics(self.events, self.broker)
         tokens = keys.tokens()
         executor = Executor(
             self.broker,
             self.limiter,
             tokens=tokens,
-            callback_base=self._callback_base,
-            observed=self.metrics.calling if tracing is None else both(self.metrics.calling, tracing.calling),
-            hubs=self._hubs_visited,
+            hub=self.fleet,
+            observer=self.metrics if tracing is None else Observers(self.metrics, tracing),
         )
-        listeners = [self.health.fold, *settled]
         self.tracker = Tracker(
             runtime,
             executor,
             ledger,
             self.events,
             _rules_of(settings),
-            settled=listeners,
+            settled=[self.fleet.health.fold, *settled],
             late=self.metrics.poll_late,
         )
         self.dispatcher = Dispatcher(
@@ -170,10 +154,9 @@ class Hub:
             self.tracker,
             tokens=tokens,
             cards=self.broker,
-            resolve=self.registry.resolve,
-            route=self._route,
+            registry=self.registry,
+            routes=self.fleet,
             cooldowns_s=settings.cooldowns_s,
-            came_through=self._came_through,
         )
         self.hitl = HitlMonitor(runtime, self.tracker, self.dispatcher, self.events)
         self.receiver = CallbackReceiver(
@@ -184,7 +167,7 @@ class Hub:
             meter=self.limiter.meter,
             room=runtime.room,
             records=ledger,
-            observed=None if tracing is None else tracing.webhook,
+            observer=tracing,
         )
         self.a2a = HubAgent(
             runtime,
@@ -194,8 +177,7 @@ class Hub:
             events=self.events,
             broker=self.broker,
             keyring=self.keyring,
-            hub_id=keys.hub_id,
-            url=lambda: self.config.settings.base_url or self.url,
+            fleet=self.fleet,
             state=a2a_state,
         )
         self.scheduler: Scheduler | None = None
@@ -207,8 +189,6 @@ class Hub:
         self.running = False
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
-        self._notes = AgentNotes()
-        self._verdicts: dict[str, HealthVerdict] = {}
         self._warned = set(config.warnings)
         self._key_problems: frozenset[str] = frozenset()
         self._workers = Workers("hub")
@@ -221,40 +201,13 @@ class Hub:
         return await self.dispatcher.submit(request)
 
     def snapshot(self) -> HealthSnapshot:
-        """Fleet health now. Publishes a health word that changed only by time, so that all readers agree."""
-        found = self.health.snapshot(self.runtime.clock.now(), self.conditions())
-        self._tell_health()
-        return found
+        """Fleet health now."""
+        return self.fleet.snapshot()
 
-    def health_words(self) -> Mapping[str, HealthWord]:
-        """The health word of each agent now."""
-        self.health.prune(self.runtime.clock.now())
-        self._tell_health()
-        return {name: verdict.word for name, verdict in self._verdicts.items()}
-
-    def _tell_health(self, agents: Iterable[str] | None = None) -> None:
-        """Publish the changed health words with their reasons, by default of all agents."""
-        for view in self.broker.views() if agents is None else filter(None, map(self.broker.find, agents)):
-            name = view.entry.name
-            verdict, known = (
-                self.health.verdict(name, self._notes.condition(view, self.limiter)),
-                self._verdicts.get(name),
-            )
-            if known is not None and (known.word, known.why) == (verdict.word, verdict.why):
-                continue
-            self._verdicts[name] = verdict
-            level = Level.WARN if verdict.word in {HealthWord.DOWN, HealthWord.DEGRADED} else Level.INFO
-            word, since = verdict.word.value, verdict.since()
-            self.events.publish(HealthChanged(level=level, agent=name, health=word, why=verdict.why, since=since))
-
-    def _fleet_facts(self) -> FleetFacts:
-        now, conditions = self.runtime.clock.now(), self.conditions()
-        working = {name: condition for name, condition in conditions.items() if not condition.paused}
-        return FleetFacts(self.snapshot(), self.health.last_hour(now), working)
-
-    def conditions(self) -> dict[str, Condition]:
-        """The condition of each configured agent, without its outcomes."""
-        return {view.entry.name: self._notes.condition(view, self.limiter) for view in self.broker.views()}
+    @property
+    def config(self) -> FleetConfig:
+        """The version of agents.yaml in force."""
+        return self.fleet.config
 
     def rejected(self) -> tuple[str, ...]:
         """The problems for which the current agents.yaml or agent-keys.yaml is not in force."""
@@ -311,16 +264,12 @@ class Hub:
         # Fold the recorded outcomes first: outcomes during the recovery must come after them.
         async for page in self.ledger.outcome_facts(since=window_start(self.runtime.clock.now())):
             for outcome in page:
-                self.health.fold(outcome)
+                self.fleet.health.fold(outcome)
         await enter(self._workers)
         self._workers.start(self._follow_events(), name="events")
         await enter(self.channels)
-        await enter(
-            Notifier(self.events, self.channels, settings=lambda: self.config.settings, outcome=self.ledger.outcome)
-        )
-        await enter(
-            AlertMonitor(self.events, self.ledger, settings=lambda: self.config.settings.alerts, look=self._fleet_facts)
-        )
+        await enter(Notifier(self.events, self.channels, self.ledger, self.fleet))
+        await enter(AlertMonitor(self.events, self.ledger, self.fleet))
         await enter(self.broker)
         await enter(self.tracker)
         await enter(self.hitl)
@@ -332,7 +281,7 @@ class Hub:
         if self.scheduler is not None:
             await enter(self.scheduler)
         self.running = True
-        self._tell_health()
+        self.fleet.publish_health()
         self.events.publish(HubStarted(url=self.url or "", pid=os.getpid()))
 
     async def _recover(self) -> None:
@@ -407,15 +356,14 @@ class Hub:
                 settings=change.settings,
             )
         )
-        self._tell_health()
+        self.fleet.publish_health()
 
     def _take_over(self, config: FleetConfig) -> None:
-        before, self.config = self.config, config
+        before, self.fleet.config = self.config, config
         for entry in before.agents:
             now = config.agent(entry.name)
             if now is None or (now.url, now.credential) != (entry.url, entry.credential):
-                self._verdicts.pop(entry.name, None)
-                self._notes.forget(entry.name)
+                self.fleet.forget(entry.name)
                 self.tracker.push_watch.forget(entry.name)
         self.broker.apply(config)
         self.limiter.apply(config.settings)
@@ -462,17 +410,17 @@ class Hub:
                         case CardFetched():
                             if event.changed:
                                 self.tracker.push_watch.forget(agent)
-                            if agent in self._notes.auth_refused:
+                            if agent in self.fleet.notes.auth_refused:
                                 self._workers.start(self._try_credential(agent), name=f"credential:{agent}")
-                    if self._notes.take(agent, event):
+                    if self.fleet.notes.take(agent, event):
                         changed[agent] = None
-                self._tell_health(changed)
+                self.fleet.publish_health(changed)
 
     async def _forget_old(self) -> None:
         """Forget old outcomes each minute; a day of them at once would block the event loop."""
         while True:
             await asyncio.sleep(FORGET_EVERY_S)
-            self.health_words()
+            self.fleet.health_words()
 
     async def _try_credential(self, agent: str) -> None:
         """Test the credential: routing skips an agent that refused our key, so no request would show that it works
@@ -489,16 +437,6 @@ class Hub:
         except FleetsimError:
             return
 
-    # ------------------------------------------------------------------ facts for the parts
-
-    def _weights(self) -> Mapping[str, float]:
-        """The routing weight of each agent with outcomes, from those of a day and up to a minute more.
-
-        Old outcomes are forgotten in ``_forget_old``, because every request reads the weights.
-        """
-        weights, barred = self.health.weights(), self._notes.barred(self.broker.away(), self.limiter)
-        return {**weights, **dict.fromkeys(barred, 0.0)} if barred else weights
-
     def _scheduler(self, folder: CeremonyFolder) -> Scheduler:
         return Scheduler(
             self._ceremony_runtime,
@@ -513,9 +451,6 @@ class Hub:
             poll_s=self._look_every_s,
         )
 
-    def _unread(self) -> set[str]:
-        return {view.entry.name for view in self.broker.views() if view.entry.enabled and view.card is None}
-
     def _ledger_failed(self, error: LedgerBroken) -> None:
         """The ledger is damaged or failed unexpectedly: accept no work, record no outcome, and let the owner stop the
         hub.
@@ -525,30 +460,6 @@ class Hub:
         self.events.publish(StorageFailed(reason=str(error)))
         self.tracker.fail(error)
         self.failed.set()
-
-    def _callback_base(self, agent: str, url: str = "") -> str | None:
-        return callback_base(self.broker.entry(agent, url), self.config.settings, self.url)
-
-    def _hubs_visited(self, record: RequestRecord) -> tuple[str, ...]:
-        """The ids of visited hubs, for the next hub. Only hubs, and agents between hubs, receive them."""
-        request = record.request
-        if record.agent not in self.broker.hub_ids and request.source.interface != "a2a":
-            return ()
-        return (*hubs_of(request.metadata), self.keys.hub_id)
-
-    def _came_through(self, request: SkillRequest) -> Collection[str]:
-        """The agents that are hubs that the request has visited; this hub may be one of its own agents."""
-        if not (hubs := self.broker.hub_ids):
-            return ()
-        try:
-            visited = {self.keys.hub_id, *hubs_of(request.metadata)}
-        except ValueError:  # metadata from the API may hold anything
-            visited = {self.keys.hub_id}
-        return frozenset(name for name, hub in hubs.items() if hub in visited)
-
-    def _route(self, agent: str, request: SkillRequest) -> AgentRoute:
-        webhooks_at = None if agent in self.tracker.push_watch.refusing else self._callback_base(agent)
-        return route_of(self.broker.view(agent), request, webhooks_at=webhooks_at)
 
 
 def _rules_of(settings: FleetSettings) -> Rules:

@@ -7,7 +7,7 @@ No label holds an id, and an unlimited set of names from agents becomes ``other`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
@@ -40,6 +40,7 @@ from fleetsim.caller.fleet_events import (
     WebhookRejected,
 )
 from fleetsim.caller.ledger import RequestRecord, RunStatus
+from fleetsim.caller.registry import Offers
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
@@ -101,13 +102,13 @@ class Labels:
 class Metrics:
     """A hub's counters, in a registry of their own. ``async with`` has them follow its events after ``after_seq``.
 
-    ``skills`` says what an agent may be asked for now: any other skill is counted as ``other``.
+    A skill that its agent does not offer now is counted as ``other``.
     """
 
-    def __init__(self, events: EventLog, *, skills: Callable[[str], Collection[str]]) -> None:
+    def __init__(self, events: EventLog, fleet: Offers) -> None:
         self.registry = CollectorRegistry()
         self._events = events
-        self._skills = skills
+        self._fleet = fleet
         self._agents = Labels(AGENTS_MAX)
         self._skill_labels: defaultdict[str, Labels] = defaultdict(lambda: Labels(SKILLS_PER_AGENT_MAX))
         self._ceremonies = Labels(CEREMONIES_MAX)
@@ -223,8 +224,9 @@ class Metrics:
 
     def _end(self, outcome: Outcome, agent: str) -> None:
         self._accepted.pop(outcome.correlation_id, None)
-        skill, known = outcome.skill, outcome.skill == DEFAULT_SKILL or outcome.skill in self._skills(outcome.agent)
-        label = self._skill_labels[agent](skill) if known else OTHER
+        skill = outcome.skill
+        offered = skill == DEFAULT_SKILL or skill in self._fleet.offers().get(outcome.agent, ())
+        label = self._skill_labels[agent](skill) if offered else OTHER
         self._tasks(agent, label, outcome.kind.value).inc()
         if not outcome.success:
             self._failures(agent, outcome.blame.value).inc()

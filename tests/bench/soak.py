@@ -177,7 +177,7 @@ async def run(minutes: float, agents: Agents, folder: Path, seed: int, rate: flo
         hub = await stack.enter_async_context(
             running_hub(config, runtime, ledger, port=agents.hub_port, ceremonies=ceremonies)
         )
-        hub.health.outcomes_max = OUTCOMES_MAX  # of the one that the tracker tells
+        hub.fleet.health.outcomes_max = OUTCOMES_MAX  # of the one that the tracker tells
         return await measure(Soak(hub, agents, random.Random(seed)), minutes, rate)
 
 

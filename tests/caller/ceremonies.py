@@ -22,7 +22,7 @@ from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.runtime import MemoryFiles, VirtualClock, virtual_runtime
-from tests.caller.fleet import CardsRead
+from tests.caller.fleet import CardsRead, FixedFleet
 
 FOLDER = Path("ceremonies")
 OFFERS = {"quinn": {"report"}, "ava": {"report", "sitrep"}}
@@ -89,7 +89,7 @@ class Desk:
 
 
 def fleet_of(runtime: Runtime, unread: Collection[str] = ()) -> Registry:
-    return Registry(lambda: OFFERS, dict, runtime.rng, unread=lambda: unread)
+    return Registry(FixedFleet(OFFERS, unread), FixedFleet(), runtime.rng)
 
 
 class Ground:

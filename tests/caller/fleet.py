@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -157,6 +157,45 @@ class Fleet:
         return [e for e in self.events.recent(limit=100_000) if e.topic.startswith(prefix)]
 
 
+@dataclass
+class FixedFleet:
+    """A fleet whose parts stay as they are: skills, weights, routes and the hub's identity."""
+
+    skills: Mapping[str, Collection[str]] = field(default_factory=dict)
+    without_card: Collection[str] = ()
+    find_route: Callable[[str, SkillRequest], AgentRoute] | None = None
+    hub_url: str | None = None
+    hubs: tuple[str, ...] = ()
+
+    def offers(self) -> Mapping[str, Collection[str]]:
+        return self.skills
+
+    def disabled(self) -> Mapping[str, str]:
+        return {}
+
+    def unread(self) -> Collection[str]:
+        return self.without_card
+
+    def weights(self) -> Mapping[str, float]:
+        return {}
+
+    def resolve(self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str]) -> tuple[str, ...]:
+        return targets
+
+    def route(self, agent: str, request: SkillRequest, *, webhooks: bool) -> AgentRoute:
+        assert self.find_route is not None
+        return self.find_route(agent, request)
+
+    def came_through(self, request: SkillRequest) -> Collection[str]:
+        return ()
+
+    def callback_base(self, agent: str, url: str) -> str | None:
+        return self.hub_url
+
+    def hubs_visited(self, record: RequestRecord) -> tuple[str, ...]:
+        return self.hubs
+
+
 @asynccontextmanager
 async def fleet(
     *agents: Agent,
@@ -186,7 +225,7 @@ async def fleet(
             Clients(clients),
             limiter,
             tokens=tokens,
-            callback_base=lambda _agent, _url: HUB if push else None,
+            hub=FixedFleet(hub_url=HUB if push else None),
         )
         for number, agent in enumerate(agents):
             name = agent.settings.name
@@ -233,8 +272,8 @@ async def fleet(
                 tracker,
                 tokens=tokens,
                 cards=CardsRead(),
-                resolve=lambda _, targets, __: targets,
-                route=way,
+                registry=FixedFleet(),
+                routes=FixedFleet(find_route=way),
             )
 
         tracker, dispatcher = assemble()

@@ -15,6 +15,7 @@ from fleetsim.caller.channels.alert_monitor import AlertMonitor, FleetFacts
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Event
+from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.fleet_events import (
     AlertCleared,
     AlertRaised,
@@ -66,14 +67,21 @@ class Hub:
         return [event.detail if isinstance(event, AlertRaised) else "over" for event in found]
 
 
+class EmptyFleet:
+    settings = FleetSettings(alerts=AlertSettings(channels=("ops",)))
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def facts(self) -> FleetFacts:
+        return FleetFacts(FleetHealth().snapshot(self._runtime.clock.now(), {}), {}, {})
+
+
 @asynccontextmanager
 async def desk(runtime: Runtime, before: Sequence[Event] = ()) -> AsyncIterator[Hub]:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
         await ledger.append([replace(event, seq=seq) for seq, event in enumerate(before, 1)])
-        events, settings = EventLog(runtime.clock, first_seq=len(before)), AlertSettings(channels=("ops",))
-
-        def look() -> FleetFacts:
-            return FleetFacts(FleetHealth().snapshot(runtime.clock.now(), {}), {}, {})
+        events = EventLog(runtime.clock, first_seq=len(before))
 
         async def deliver() -> None:
             async with events.subscribe(kinds=(AlertRaised,)) as heard:
@@ -82,7 +90,7 @@ async def desk(runtime: Runtime, before: Sequence[Event] = ()) -> AsyncIterator[
                         assert isinstance(event, AlertRaised)
                         events.publish(delivery(event))
 
-        async with Workers("sinks") as sinks, AlertMonitor(events, ledger, settings=lambda: settings, look=look):
+        async with Workers("sinks") as sinks, AlertMonitor(events, ledger, EmptyFleet(runtime)):
             sinks.start(deliver(), name="log")
             yield Hub(events)
             await sinks.close()

@@ -25,7 +25,7 @@ from fleetsim.model.parts import PARTS_MAX, TooManyParts
 from fleetsim.model.task import TextPart
 from fleetsim.model.work import DEFAULT_SKILL, SkillRequest, Source
 from fleetsim.testbed.loop import START
-from tests.caller.fleet import CardsRead, Fleet, fleet
+from tests.caller.fleet import CardsRead, FixedFleet, Fleet, fleet
 
 PLAIN = AgentRoute(
     agent="scout", dialect="1.0", url="http://scout.example:8000", rpc_url="http://scout.example:8000/a2a"
@@ -89,12 +89,12 @@ class Door:
             f.tracker,
             tokens=f.tokens,
             cards=CardsRead(),
-            resolve=self._resolve,
-            route=lambda agent, request: self.ways.get(agent, replace(PLAIN, agent=agent)),
+            registry=self,
+            routes=FixedFleet(find_route=lambda agent, _: self.ways.get(agent, replace(PLAIN, agent=agent))),
             cooldowns_s=self.cooldowns_s,
         )
 
-    def _resolve(self, skill: str | None, targets: tuple[str, ...], _: object) -> tuple[str, ...]:
+    def resolve(self, skill: str | None, targets: tuple[str, ...], _: object) -> tuple[str, ...]:
         if "nobody" in targets:
             raise UnknownTarget("unknown agent “nobody”")
         return targets if self.agents is None else self.agents

@@ -74,9 +74,14 @@ class Env:
             self.clients,
             self.limiter,
             tokens=TOKENS,
-            callback_base=lambda _agent, _url: self.base,
-            hubs=lambda _record: self.hubs,
+            hub=self,
         )
+
+    def callback_base(self, agent: str, url: str) -> str | None:
+        return self.base
+
+    def hubs_visited(self, record: RequestRecord) -> tuple[str, ...]:
+        return self.hubs
 
     @contextmanager
     def breaker_open(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ import pytest
 
 from fleetsim.caller.registry import Registry, judge, resolve
 from fleetsim.model.errors import UnknownTarget
+from tests.caller.fleet import FixedFleet
 
 OFFERS = {"quinn": {"pr_review", "bug_triage"}, "ava": {"bug_triage", "sitrep"}, "frank": set[str]()}
 
@@ -111,17 +112,17 @@ class Seeded:
 
 
 def test_the_registry_reads_what_the_fleet_offers_now() -> None:
-    offers: dict[str, set[str]] = {"quinn": {"a"}}
-    registry = Registry(lambda: offers, dict, Seeded())
+    fleet = FixedFleet({"quinn": {"a"}})
+    registry = Registry(fleet, fleet, Seeded())
     assert registry.resolve("a") == ("quinn",)
-    offers = {"quinn": {"b"}}
+    fleet.skills = {"quinn": {"b"}}
     with pytest.raises(UnknownTarget):
         registry.resolve("a")
     assert registry.resolve("b", ["quinn"]) == ("quinn",)
 
 
 def test_a_request_with_targets_and_a_skill_goes_to_these_targets_alone() -> None:
-    registry = Registry(lambda: OFFERS, dict, Seeded())
+    registry = Registry(FixedFleet(OFFERS), FixedFleet(), Seeded())
     for targets in (("ava",), ("quinn",), ("ava", "quinn")):
         assert registry.resolve("bug_triage", targets) == targets
         assert registry.resolve("bug_triage", targets, avoid={"frank"}) == targets

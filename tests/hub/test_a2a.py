@@ -442,7 +442,7 @@ async def test_work_does_not_go_back_to_the_hub_it_came_from_and_nobody_behind_i
             skills=(SkillEntry(name="spin"), SkillEntry(name="echo")),
             wire=dialect,
         )
-        far.hub.config = replace(far.hub.config, agents=(*far.hub.config.agents, back))
+        far.hub.fleet.config = replace(far.hub.config, agents=(*far.hub.config.agents, back))
         far.hub.broker.apply(far.hub.config)
         await asyncio.sleep(2)
         await near.hub.broker.refresh("fleet")

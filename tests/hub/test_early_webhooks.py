@@ -83,7 +83,7 @@ async def test_an_outcome_decided_while_the_hub_starts_is_told_once(known: bool)
     async with reply_held_back(quinn(wait_s=0 if known else 1000), OLDER) as (t, cid):
         t.network.down(AGENT)
         if not known:
-            t.hub.config = replace(t.hub.config, agents=())
+            t.hub.fleet.config = replace(t.hub.config, agents=())
         await t.restart()
         await ended(t, cid)
         await asyncio.sleep(10)

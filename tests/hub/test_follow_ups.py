@@ -243,7 +243,7 @@ async def test_a_tasks_earlier_state_does_not_end_the_follow_up(past: str) -> No
         ]
         t.network.mount("http://odd.example:8000", Starlette(routes=routes))
         entry = replace(t.hub.config.agents[0], name="odd", url="http://odd.example:8000/a2a")
-        t.hub.config = replace(t.hub.config, agents=(*t.hub.config.agents, entry))
+        t.hub.fleet.config = replace(t.hub.config, agents=(*t.hub.config.agents, entry))
         await t.restart()
         await asyncio.sleep(1)
         (first,) = await t.remote.submit({"text": "go", "skill": "echo", "targets": ["odd"]})

@@ -112,7 +112,7 @@ async def test_open_work_stays_where_it_was_sent_and_shows_the_current_key_at_it
     async with local_hub(worker(), entries={"quinn": {**POLLED, **LOCKED, "url": QUINN}}) as t:
         await start(t)
         (entry,) = t.hub.config.agents
-        t.hub.config = replace(t.hub.config, agents=(replace(entry, **changed),))
+        t.hub.fleet.config = replace(t.hub.config, agents=(replace(entry, **changed),))
         await t.restart()
         before = len(t.network.seen)
         await asyncio.sleep(60)

@@ -53,7 +53,7 @@ async def test_six_rejections_by_the_operator_leave_a_sound_agent_up() -> None:
         assert (found.health, found.figures.success_rate) == (HealthWord.UP, 1.0)
         assert (found.figures.total_outcomes, found.figures.answered_outcomes) == (11, 5)
         assert found.figures.failure_rate_1h == 0.0
-        assert (t.hub.health.weights().get("quinn") or 0.0) > 0.4
+        assert (t.hub.fleet.weights().get("quinn") or 0.0) > 0.4
 
 
 async def routed(t: LocalHub) -> str:

@@ -30,6 +30,7 @@ from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.ports import Reply, Request, Runtime
 from fleetsim.runtime.real import running_runtime
 from tests.caller import ledgers
+from tests.caller.fleet import FixedFleet
 from tests.hub.local_hub import LocalHub, local_hub, worker
 
 Figures = dict[str, float]
@@ -223,7 +224,7 @@ def outcome(skill: str, agent: str = "quinn") -> OutcomeDecided:
 async def test_hostile_names_of_skills_are_few_and_harmless(runtime: Runtime) -> None:
     names = ['"} 1\nfleetsim_tasks_total{agent="vera', "\ud800", "a" * 5_000, "\x1b[31m", *map(str, range(500))]
     events = EventLog(runtime.clock)
-    metrics = Metrics(events, skills=lambda _: names)
+    metrics = Metrics(events, FixedFleet({"quinn": names}))
     async with metrics:
         for name in (*names, "nobody's skill"):
             events.publish(outcome(name))
@@ -241,7 +242,7 @@ async def test_ceremonies_that_fire_once_or_are_gone_share_one_label(runtime: Ru
     facts: list[dict[str, object]] = [{"id": f"c-{n}", "schedule": "* * * * *"} for n in range(CEREMONIES_MAX + 5)]
     once: dict[str, object] = {"id": "later", "schedule": None}
     done = {"run_id": "r", "status": "success", "duration_ms": 1, "error": "", "correlation_ids": ()}
-    metrics = Metrics(events, skills=lambda _: ())
+    metrics = Metrics(events, FixedFleet())
     async with metrics:
         events.publish(CeremoniesLoaded(ceremonies=(*facts, once), errors=()))
         for key in (*(str(fact["id"]) for fact in facts), "later", "gone"):

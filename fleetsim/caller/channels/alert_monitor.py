@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fleetsim.caller.channels.alerts import AlertKey, AlertKind, Alerts, AlertSettings, what_holds
+from fleetsim.caller.channels.delivery import SettingsInForce
 from fleetsim.caller.event_log import EventLog, Subscription
 from fleetsim.caller.events import EPOCH
 from fleetsim.caller.fleet_events import (
@@ -54,28 +55,28 @@ class _Missed:
     over: bool = False
 
 
-class AlertMonitor:
-    """``async with``. ``look`` gives the fleet of the moment, ``settings`` what is an alert now."""
+class WatchedFleet(SettingsInForce, Protocol):
+    """The fleet that alerts are about."""
 
-    def __init__(
-        self,
-        events: EventLog,
-        ledger: Ledger,
-        *,
-        settings: Callable[[], AlertSettings],
-        look: Callable[[], FleetFacts],
-    ) -> None:
+    def facts(self) -> FleetFacts:
+        """The fleet at this moment."""
+        ...
+
+
+class AlertMonitor:
+    """``async with``. Publishes the alerts that begin and end."""
+
+    def __init__(self, events: EventLog, ledger: Ledger, fleet: WatchedFleet) -> None:
         self._events = events
         self._ledger = ledger
-        self._settings = settings
-        self._look = look
+        self._fleet = fleet
         self._alerts = Alerts()
         self._missed: dict[str, _Missed] = {}
         self._workers = Workers("alerts")
 
     async def __aenter__(self) -> AlertMonitor:
         heard = self._events.subscribe(kinds=(CeremonyMissed, CeremonyFired, CeremoniesLoaded, NoticeDelivered))
-        if self._settings().channels:
+        if self._fleet.settings.alerts.channels:
             await self._recall()
         self._workers.start(self._follow(heard), name="events")
         self._workers.start(self._watch(), name="watch")
@@ -120,7 +121,7 @@ class AlertMonitor:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            settings = self._settings()
+            settings = self._fleet.settings.alerts
             if settings.channels:
                 try:
                     self._judge(settings)
@@ -128,7 +129,7 @@ class AlertMonitor:
                     log.exception("the fleet could not be judged for alerts")
 
     def _judge(self, settings: AlertSettings) -> None:
-        facts = self._look()
+        facts = self._fleet.facts()
         self._alerts.forget_agents_but(facts.conditions)
         why = {ceremony: missed.why for ceremony, missed in self._missed.items()}
         alerts = what_holds(settings, facts.snapshot, facts.last_hour, why, facts.conditions)

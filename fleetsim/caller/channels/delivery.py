@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Protocol
 
 from fleetsim.caller.channels import notice as put
 from fleetsim.caller.channels.channel import OPERATOR, Channel, Destination, SinkKind
@@ -29,6 +30,7 @@ from fleetsim.caller.fleet_events import (
     NoticeDelivered,
     NoticeFailed,
 )
+from fleetsim.caller.ledger import Ledger
 from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
@@ -307,21 +309,23 @@ KINDS = (
 )
 
 
-class Notifier:
-    """``async with``. ``settings`` are those of the moment; ``outcome`` gives what became of a request, if known."""
+class SettingsInForce(Protocol):
+    """The settings of the fleet at this moment."""
 
-    def __init__(
-        self,
-        events: EventLog,
-        channels: Channels,
-        *,
-        settings: Callable[[], FleetSettings],
-        outcome: Callable[[str], Awaitable[Outcome | None]],
-    ) -> None:
+    @property
+    def settings(self) -> FleetSettings:
+        """Those of the version of agents.yaml in force."""
+        ...
+
+
+class Notifier:
+    """``async with``. Notifies channels of runs, questions and alerts."""
+
+    def __init__(self, events: EventLog, channels: Channels, ledger: Ledger, fleet: SettingsInForce) -> None:
         self._events = events
         self._channels = channels
-        self._settings = settings
-        self._outcome = outcome
+        self._ledger = ledger
+        self._fleet = fleet
         self._workers = Workers("notifier")
 
     async def __aenter__(self) -> Notifier:
@@ -349,12 +353,12 @@ class Notifier:
                 self._channels.send(event.notify_channel, put.of_slot(event), owner=event.created_by)
 
             case QuestionAsked() | QuestionExpired() | QuestionOverdue():
-                settings = self._settings()
+                settings = self._fleet.settings
                 for channel in settings.question_channels:
                     self._channels.send(channel, put.of_question(event, settings.question_link))
 
             case AlertRaised() | AlertCleared(delivered=True):
-                for channel in self._settings().alerts.channels:
+                for channel in self._fleet.settings.alerts.channels:
                     self._channels.send(channel, put.of_alert(event))
 
     async def _outcomes(self, correlation_ids: tuple[str, ...]) -> tuple[Outcome, ...]:
@@ -362,7 +366,7 @@ class Notifier:
         outcomes = []
         for correlation_id in correlation_ids:
             try:
-                outcomes.append(await self._outcome(correlation_id))
+                outcomes.append(await self._ledger.outcome(correlation_id))
             except FleetsimError as error:
                 log.warning("the notice lacks the outcome of %s: %s", correlation_id, error)
         return tuple(outcome for outcome in outcomes if outcome is not None)

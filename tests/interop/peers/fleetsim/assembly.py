@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger import AgentRoute
+from fleetsim.caller.ledger import AgentRoute, RequestRecord
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.track import Rules
@@ -45,6 +45,37 @@ class Ways:
     def exclusive(self) -> bool:
         """Whether polls are too far apart to bring the news instead."""
         return self.poll_s >= NEVER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One agent, and where its webhooks reach us: the registry, the routes and the identity of this caller."""
+
+    broker: CardBroker
+    ways: Ways
+    base: str
+
+    def resolve(self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str]) -> tuple[str, ...]:
+        return targets
+
+    def route(self, agent: str, request: SkillRequest, *, webhooks: bool) -> AgentRoute:
+        view = self.broker.view(agent)
+        return AgentRoute(
+            agent=agent,
+            dialect=view.choice.dialect_name if view.choice else "0.3",
+            hint=skill_hint(view.card, request.skill),
+            streaming=self.ways.streaming and view.capabilities.streaming,
+            push=self.ways.push and view.capabilities.push_notifications,
+        )
+
+    def came_through(self, request: SkillRequest) -> tuple[str, ...]:
+        return ()
+
+    def callback_base(self, agent: str, url: str) -> str:
+        return self.base
+
+    def hubs_visited(self, record: RequestRecord) -> tuple[str, ...]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +112,9 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
             events,
             client_factory=lambda entry: AgentClient(entry.url, runtime=runtime, credential=credential),
         )
-        base = f"http://127.0.0.1:{port}"
+        place = Place(broker, ways, f"http://127.0.0.1:{port}")
         limiter = AgentLimiter(runtime, events)
-        executor = Executor(broker, limiter, tokens=tokens, callback_base=lambda _agent, _url: base)
+        executor = Executor(broker, limiter, tokens=tokens, hub=place)
         rules = Rules(poll_interval_s=ways.poll_s)
         tracker = Tracker(runtime, executor, ledger, events, rules, settled=[outcomes.append])
         receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, meter=limiter.meter, records=ledger)
@@ -92,16 +123,6 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
         await stack.enter_async_context(tracker)
         await stack.enter_async_context(broker)
         view = await broker.refresh(AGENT)
-
-        def way(agent: str, request: SkillRequest) -> AgentRoute:
-            choice = broker.view(agent).choice
-            return AgentRoute(
-                agent=agent,
-                dialect=choice.dialect_name if choice else "0.3",
-                hint=skill_hint(broker.view(agent).card, request.skill),
-                streaming=ways.streaming and view.capabilities.streaming,
-                push=ways.push and view.capabilities.push_notifications,
-            )
 
         yield Assembly(
             tracker=tracker,
@@ -113,8 +134,8 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
                 tracker,
                 tokens=tokens,
                 cards=broker,
-                resolve=lambda _, targets, __: targets,
-                route=way,
+                registry=place,
+                routes=place,
             ),
             outcomes=outcomes,
             offers_streaming=view.capabilities.streaming,

@@ -1,0 +1,131 @@
+"""The fleet in force, as the parts of a hub see it: its settings, the routes to its agents, and their health."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from fleetsim.caller.agent_limiter import AgentLimiter
+from fleetsim.caller.cards import CardBroker
+from fleetsim.caller.channels.alert_monitor import FleetFacts
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import Level
+from fleetsim.caller.fleet import FleetConfig, FleetSettings
+from fleetsim.caller.fleet_events import HealthChanged
+from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, HealthVerdict, HealthWord
+from fleetsim.caller.ledger import AgentRoute, RequestRecord
+from fleetsim.hub.agents import AgentNotes, callback_base, route_of
+from fleetsim.model.extensions import hubs_of
+from fleetsim.model.work import SkillRequest
+from fleetsim.runtime.ports import Clock
+
+
+class FleetInForce:
+    """``config`` is the version of agents.yaml in force, ``url`` the address of the hub's API (None without one)."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        events: EventLog,
+        config: FleetConfig,
+        broker: CardBroker,
+        limiter: AgentLimiter,
+        *,
+        url: str | None,
+        hub_id: str,
+    ) -> None:
+        self.config = config
+        self.health = FleetHealth(thresholds=config.settings.health)
+        self.notes = AgentNotes()
+        self.url = url
+        self.hub_id = hub_id
+        self._clock = clock
+        self._events = events
+        self._broker = broker
+        self._limiter = limiter
+        self._verdicts: dict[str, HealthVerdict] = {}
+
+    @property
+    def settings(self) -> FleetSettings:
+        return self.config.settings
+
+    @property
+    def public_url(self) -> str | None:
+        """The hub's address for other machines."""
+        return self.settings.base_url or self.url
+
+    # ------------------------------------------------------------------ routes
+
+    def route(self, agent: str, request: SkillRequest, *, webhooks: bool) -> AgentRoute:
+        """The route for a request, now. ``webhooks``: whether the agent takes our webhooks."""
+        webhooks_at = self.callback_base(agent) if webhooks else None
+        return route_of(self._broker.view(agent), request, webhooks_at=webhooks_at)
+
+    def callback_base(self, agent: str, url: str = "") -> str | None:
+        """The address for webhooks of an agent whose work was sent to ``url``; None for polling only."""
+        return callback_base(self._broker.entry(agent, url), self.settings, self.url)
+
+    def hubs_visited(self, record: RequestRecord) -> tuple[str, ...]:
+        """The ids of visited hubs, for the next hub. Only hubs, and agents between hubs, receive them."""
+        request = record.request
+        if record.agent not in self._broker.hub_ids and request.source.interface != "a2a":
+            return ()
+        return (*hubs_of(request.metadata), self.hub_id)
+
+    def came_through(self, request: SkillRequest) -> Collection[str]:
+        """The agents that are hubs that the request has visited; this hub may be one of its own agents."""
+        if not (hubs := self._broker.hub_ids):
+            return ()
+        try:
+            visited = {self.hub_id, *hubs_of(request.metadata)}
+        except ValueError:  # metadata from the API may hold anything
+            visited = {self.hub_id}
+        return frozenset(name for name, hub in hubs.items() if hub in visited)
+
+    # ------------------------------------------------------------------ health
+
+    def weights(self) -> Mapping[str, float]:
+        """The routing weight of each agent with outcomes, from those of a day and up to a minute more.
+
+        Old outcomes are forgotten in ``health_words``, because every request reads the weights.
+        """
+        weights, barred = self.health.weights(), self.notes.barred(self._broker.away(), self._limiter)
+        return {**weights, **dict.fromkeys(barred, 0.0)} if barred else weights
+
+    def conditions(self) -> dict[str, Condition]:
+        """The condition of each configured agent, without its outcomes."""
+        return {view.entry.name: self.notes.condition(view, self._limiter) for view in self._broker.views()}
+
+    def snapshot(self) -> HealthSnapshot:
+        """Fleet health now. Publishes a health word that changed only by time, so that all readers agree."""
+        snapshot = self.health.snapshot(self._clock.now(), self.conditions())
+        self.publish_health()
+        return snapshot
+
+    def health_words(self) -> Mapping[str, HealthWord]:
+        """The health word of each agent now."""
+        self.health.prune(self._clock.now())
+        self.publish_health()
+        return {name: verdict.word for name, verdict in self._verdicts.items()}
+
+    def facts(self) -> FleetFacts:
+        """The facts that alerts are judged by."""
+        conditions = {name: condition for name, condition in self.conditions().items() if not condition.paused}
+        return FleetFacts(self.snapshot(), self.health.last_hour(self._clock.now()), conditions)
+
+    def publish_health(self, agents: Iterable[str] | None = None) -> None:
+        """Publish the changed health words with their reasons, by default of all agents."""
+        for view in self._broker.views() if agents is None else filter(None, map(self._broker.find, agents)):
+            name = view.entry.name
+            verdict = self.health.verdict(name, self.notes.condition(view, self._limiter))
+            known = self._verdicts.get(name)
+            if known is not None and (known.word, known.why) == (verdict.word, verdict.why):
+                continue
+            self._verdicts[name] = verdict
+            level = Level.WARN if verdict.word in {HealthWord.DOWN, HealthWord.DEGRADED} else Level.INFO
+            word, since = verdict.word.value, verdict.since()
+            self._events.publish(HealthChanged(level=level, agent=name, health=word, why=verdict.why, since=since))
+
+    def forget(self, agent: str) -> None:
+        """Drop the health of an agent that was removed, or has another address or key."""
+        self._verdicts.pop(agent, None)
+        self.notes.forget(agent)
