@@ -26,7 +26,7 @@ from fleetsim.model.call import GetTask, Operation, PushConfig
 from fleetsim.model.errors import ConfigError, WireError
 from fleetsim.model.limits import ROW_BYTES_MAX
 from fleetsim.model.task import Task
-from fleetsim.runtime.failpoints import failpoint
+from fleetsim.runtime import failpoints
 from fleetsim.wire.dialect import dialect
 from fleetsim.wire.json import dump, parse_untrusted
 
@@ -196,7 +196,7 @@ class TaskFile:
 
     def _write(self, records: list[Record], gone: list[TaskKey]) -> None:
         rows = [(*record.key, _written(record)) for record in records]
-        failpoint("agent.before_write")
+        failpoints.reached("agent.before_write")
         connection = self._connection
         assert connection is not None, "the state file is not open"
         connection.execute("BEGIN IMMEDIATE")
@@ -208,7 +208,7 @@ class TaskFile:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        failpoint("agent.after_write")
+        failpoints.reached("agent.after_write")
 
 
 def _written(record: Record) -> bytes:

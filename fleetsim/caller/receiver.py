@@ -32,8 +32,8 @@ from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
+from fleetsim.runtime import failpoints
 from fleetsim.runtime.body import Deadline, Room
-from fleetsim.runtime.failpoints import failpoint
 from fleetsim.runtime.inbound import BodyReader, Refusal, traceparent_of
 from fleetsim.runtime.limits import TokenBuckets
 from fleetsim.runtime.ports import Clock
@@ -235,7 +235,7 @@ class CallbackReceiver:
             return self._refuse(request, "path, body and token disagree")
         with nullcontext() if self._observer is None else self._observer.webhook(record, traceparent_of(request)):
             early = await self._tracker.take_webhook(cid, bearer.agent, events, body_bytes=body_bytes)
-        failpoint("after_push_before_answer")
+        failpoints.reached("after_push_before_answer")
         if outcome is not None and state in TERMINAL:
             self._compare(outcome, state)
         self._events.publish(

@@ -68,7 +68,7 @@ from fleetsim.model.limits import check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.task import Task
 from fleetsim.model.work import Answer, Cause, Decision, Outcome, OutcomeKind, Question, UpdateSource
-from fleetsim.runtime.failpoints import failpoint
+from fleetsim.runtime import failpoints
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
@@ -243,7 +243,7 @@ class Tracker:
             raise UnknownTarget(
                 f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
             )
-        failpoint("after_answer_before_resume")
+        failpoints.reached("after_answer_before_resume")
         self.signal(question.correlation_id, Answered(answer=answer))
         return question
 
@@ -460,7 +460,7 @@ class Tracker:
                         message = await executor.as_asked_for(record)
                         await self._record_departure(cid, record)
                         reply = await executor.send(message)
-                    failpoint("after_send_before_bind")
+                    failpoints.reached("after_send_before_bind")
                     self.signal(cid, Replied(reply=reply, began=began))
                 case Subscribe():
                     async with executor.subscribe(record) as events:
@@ -474,7 +474,7 @@ class Tracker:
                         return
                     self._note_lateness(track)
                     task = await executor.poll(track.record)
-                    failpoint("after_poll_before_hear")
+                    failpoints.reached("after_poll_before_hear")
                     self.signal(cid, TaskUpdate(event=Snapshot(task=task), via=UpdateSource.POLL, began=began))
                 case LookUpTask() if executor.searchable(record):
                     self.signal(cid, Found(task=await executor.find(record)))
@@ -488,7 +488,7 @@ class Tracker:
                     async with executor.slot(record, breaks=False):
                         self.signal(cid, Left())
                         reply = await executor.resume(record, replace(answer, text=text, parts=parts))
-                    failpoint("after_resume_before_bind")
+                    failpoints.reached("after_resume_before_bind")
                     self.signal(cid, Resumed(reply=reply, began=began))
                 case Cancel():
                     self.signal(cid, CancelReplied(task=await executor.cancel(record), began=began))
@@ -509,13 +509,13 @@ class Tracker:
         self.signal(cid, Left())
         track = self.open_tracks.get(cid)
         await self._ledger.update(replace(track.record if track else record, phase=Phase.SENDING))
-        failpoint("before_send")
+        failpoints.reached("before_send")
 
     # ------------------------------------------------------------------ the end of a request
 
     async def _close(self, track: Track, outcome: Outcome) -> None:
         """Record the outcome, then notify. Only the call that decided notifies (I-01, I-04)."""
-        failpoint("before_close")
+        failpoints.reached("before_close")
         try:
             decided = await self._writer.close(outcome)
         except Exception as error:
@@ -524,7 +524,7 @@ class Tracker:
             refusal = error if isinstance(error, FleetsimError) else NotAccepting("the outcome could not be recorded")
             self._resolve(outcome.correlation_id, refusal)
             raise
-        failpoint("after_close_before_tell")
+        failpoints.reached("after_close_before_tell")
         self._forget(track)
         if not decided:
             recorded = await self._ledger.outcome(outcome.correlation_id)

@@ -1,7 +1,7 @@
 """Named points at which a test may stop the process, raise or wait. In production they do nothing.
 
-Code that promises something across a crash calls ``failpoint("after_this")`` where a crash would hurt most.
-Unless a handler is installed that is one global read and one comparison.
+Code that promises something across a crash calls ``failpoints.reached("after_this")`` where a crash would hurt most.
+It calls it as an attribute of this module, since a test replaces it.
 """
 
 from __future__ import annotations
@@ -10,23 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-Handler: TypeAlias = Callable[[str], None]
+Handler: TypeAlias = Callable[[str], object]
 
-_handler: Handler | None = None
-
-
-def failpoint(point: str) -> None:
-    """Tell the installed handler, if there is one, that ``point`` was reached; what it raises is raised here."""
-    if _handler is not None:
-        _handler(point)
+reached: Handler = bool
+"""Called with the name of each point. Unless a test installs a handler, it is a built-in function without effect."""
 
 
 @contextmanager
 def installed(handler: Handler) -> Iterator[None]:
-    """Call ``handler`` with every point reached, in whichever thread reaches it, until the context is left."""
-    global _handler
-    before, _handler = _handler, handler
+    """Call ``handler`` with every point reached, in whichever thread reaches it, until the context is left.
+
+    What it raises is raised at the point.
+    """
+    global reached
+    before, reached = reached, handler
     try:
         yield
     finally:
-        _handler = before
+        reached = before

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from fleetsim.runtime.failpoints import failpoint, installed
+from fleetsim.runtime import failpoints
+from fleetsim.runtime.failpoints import installed
 
 
 def test_a_handler_hears_every_point_until_it_is_taken_out() -> None:
     heard: list[str] = []
     with installed(heard.append):
-        failpoint("room.before")
-        failpoint("room.after")
-    failpoint("room.later")
+        failpoints.reached("room.before")
+        failpoints.reached("room.after")
+    failpoints.reached("room.later")
     assert heard == ["room.before", "room.after"]
 
 
@@ -24,6 +25,6 @@ def test_what_a_handler_raises_is_raised_at_the_point_and_the_handler_before_is_
 
     with installed(heard.append):
         with pytest.raises(OSError, match=r"room\.point"), installed(stop):
-            failpoint("room.point")
-        failpoint("room.next")
+            failpoints.reached("room.point")
+        failpoints.reached("room.next")
     assert heard == ["room.next"]

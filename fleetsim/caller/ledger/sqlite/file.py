@@ -24,7 +24,7 @@ from fleetsim.caller.ledger.sqlite.schema import APPLICATION_ID, VERSION, migrat
 from fleetsim.caller.ledger.sqlite.storage import Database
 from fleetsim.caller.ledger.sqlite.sums import teach
 from fleetsim.model.errors import ConfigError, NotAccepting
-from fleetsim.runtime.failpoints import failpoint
+from fleetsim.runtime import failpoints
 
 MAGIC = b"SQLite format 3\x00"
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
@@ -193,7 +193,7 @@ def _check_inside(
         _prepare(connection)
         sync_folder(path.parent)  # turning WAL on used a journal; were it to come back, it would undo everything
         migrate(connection, at_micros=micros(now))
-        failpoint("ledger.migrated")
+        failpoints.reached("ledger.migrated")
         _check_file(connection, path, take_over=take_over)
         damage = row_damage(connection)
     except UnicodeDecodeError as error:  # SQLite quotes the damage in its message, and not all bytes are text
@@ -334,7 +334,7 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-    failpoint("ledger.folder_synced")
+    failpoints.reached("ledger.folder_synced")
 
 
 def _create(path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from fleetsim.caller.ledger.records import LedgerDamaged
 from fleetsim.model.errors import FleetsimError, NotAccepting
-from fleetsim.runtime.failpoints import failpoint
+from fleetsim.runtime import failpoints
 
 T = TypeVar("T")
 
@@ -116,11 +116,11 @@ class Transactions:
         results = [one(self._connection, operation) for operation in operations]
         if self._guard is not None:
             self._guard.before_commit(self._connection)
-        failpoint("ledger.before_commit")
+        failpoints.reached("ledger.before_commit")
         self._connection.execute("COMMIT")
         if self._guard is not None:
             self._guard.after_commit()
-        failpoint("ledger.after_commit")
+        failpoints.reached("ledger.after_commit")
         return results
 
     @staticmethod
