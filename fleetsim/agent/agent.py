@@ -41,7 +41,7 @@ from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.webhook import WebhookSender
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire import jsonrpc
-from fleetsim.wire.dialect import DIALECTS
+from fleetsim.wire.dialect import OVER_JSON_RPC
 from fleetsim.wire.json import present
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Agent:
         bearer: str | None = None,
         bearers: Mapping[str, str] | None = None,
         allow_webhook: Iterable[str] = (),
-        dialects: Iterable[str] = tuple(DIALECTS),
+        dialects: Iterable[str] = OVER_JSON_RPC,
         behaviours: Mapping[str, DialectBehaviour] = BEHAVIOURS,
         send_wait_s: float | None = None,
         repeat_artifact: bool | None = None,

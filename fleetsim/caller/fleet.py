@@ -20,7 +20,7 @@ from fleetsim.caller.track import BUILT_IN, Rate, Rates, Rules
 from fleetsim.client.credential import Credential, Scheme
 from fleetsim.model.work import ALL
 from fleetsim.runtime.explain import DECLARED, Pattern
-from fleetsim.wire.dialect import DIALECTS
+from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC
 
 PushMode: TypeAlias = Literal["auto", "inline", "set", "off"]
 """How webhooks are registered: inside the send, by a call of its own, as the card and dialect suggest, or not."""
@@ -59,7 +59,7 @@ def or_nothing(empty: Any, *, max_length: int) -> tuple[Any, ...]:
 
 def _quoted_or_not(schema: dict[str, Any]) -> None:
     """For the JSON Schema: dialects are read as text and as the numbers that YAML makes of them."""
-    schema["anyOf"] = [{"enum": [*get_args(Wire), *map(float, get_args(Wire))]}, {"type": "null"}]
+    schema["anyOf"] = [{"enum": [*get_args(Wire), *map(float, OVER_JSON_RPC)]}, {"type": "null"}]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,8 @@ class AgentFile:
         Field(json_schema_extra=_quoted_or_not),
         BeforeValidator(lambda value: str(value) if isinstance(value, float) else value),
     ] = None
-    """The dialect of A2A, overruling the card; 0.1 is spoken only if either says so. With or without quotes."""
+    """The dialect of A2A, overruling the card: 1.0 and 0.3, each also over HTTP+JSON (1.0+http, 0.3+http), or 0.1,
+    which is spoken only if either says so. With or without quotes."""
     enabled: _Flag = True
     """A disabled agent is shown, not called."""
     tags: Annotated[tuple[_Text, ...], *or_nothing((), max_length=50)] = ()

@@ -12,7 +12,7 @@ from enum import IntEnum, StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fleetsim.wire.dialect import DIALECTS
+from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC
 
 if TYPE_CHECKING:
     from fleetsim.check.session import Probe
@@ -38,7 +38,7 @@ ONCE = ("any",)
 """Requirements of the agent as a whole: probed once, whichever dialects it speaks."""
 
 V03, V10, V01 = ("0.3",), ("1.0",), ("0.1",)
-ALL = tuple(sorted(DIALECTS))
+ALL = tuple(sorted(OVER_JSON_RPC))
 BOTH = tuple(name for name in ALL if DIALECTS[name].guessed)
 """The dialects with a specification."""
 

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import ConfigError
-from fleetsim.wire.dialect import DIALECTS
+from fleetsim.wire.dialect import OVER_JSON_RPC
 
 PROFILES = ("reference", "quinn", "selectools", "almanac")
 
@@ -40,7 +40,7 @@ PROFILES = ("reference", "quinn", "selectools", "almanac")
     "--dialect",
     "dialects",
     multiple=True,
-    type=click.Choice([*DIALECTS]),
+    type=click.Choice(OVER_JSON_RPC),
     help="Speak only this dialect (repeatable). [default: the profile's]",
 )
 @click.option(

@@ -38,7 +38,13 @@ def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
     token = click.option(
         "--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL)."
     )
-    version = click.option("--a2a-version", "dialect", type=click.Choice(sorted(DIALECTS)), help="Speak this dialect.")
+    version = click.option(
+        "--a2a-version",
+        "dialect",
+        type=click.Choice(sorted(DIALECTS)),
+        metavar="DIALECT",
+        help="Speak A2A 1.0, 0.3 or 0.1, whatever the card says; 1.0+http and 0.3+http are over HTTP+JSON.",
+    )
     return pin_options(key(token(version(command))))
 
 

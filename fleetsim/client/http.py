@@ -39,11 +39,11 @@ from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime, T
 from fleetsim.runtime.ports import Reply as HttpReply
 from fleetsim.runtime.retry import retry_after_s
 from fleetsim.runtime.sse import StreamLimits, read_events
+from fleetsim.wire.binding import read_result as read_answer
+from fleetsim.wire.binding import write_call
 from fleetsim.wire.choice import Choice, origin_of
 from fleetsim.wire.dialect import CARD_HEADERS, Reply, dialect, read_card
 from fleetsim.wire.json import parse_untrusted
-from fleetsim.wire.jsonrpc import read_response
-from fleetsim.wire.jsonrpc import request as rpc_body
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 """Where a card may be, newest first (A2A 0.3 section 5.3 and 0.2)."""
@@ -220,8 +220,9 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
     """
     refuse_status(asked.where, asked.credential, status, headers, body, now, tolerate_rpc=True)
     try:
-        value = parse_untrusted(body, bytes_max=len(body))  # its size was bounded while it was read
-        return read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect.name)
+        # Its size was bounded while it was read. Over HTTP+JSON an empty body answers a deletion.
+        value = parse_untrusted(body, bytes_max=len(body)) if body else None
+        return read_answer(value, asked.dialect, asked.operation, request_id=asked.request_id, status=status)
     except WireError as error:
         if not 200 <= status < 300:
             raise http_refused(asked.where, status, headers, body, now) from None
@@ -410,32 +411,31 @@ class AgentHttp:
         streaming: bool = False,
         turns: Turns | None = None,
     ) -> tuple[Request, AnswerRequest]:
-        operation, spoken = call.operation, dialect(choice.dialect_name)
-        method, params = spoken.encode_call(call)
+        operation, spoken = call.operation, dialect(choice.dialect_name).at(choice.url)
+        request_id = runtime.ids.new()
+        http_call = write_call(spoken, call, choice.url, request_id=request_id, tenant=choice.tenant)
         own_headers = spoken.headers(operation)
-        if choice.tenant is not None:
-            params = {**params, "tenant": choice.tenant}
-        self.address.require(choice.url)
+        self.address.require(http_call.url)
         # Configured headers first, then the call's and the dialect's. The credential comes last: nothing overrides it.
         more = (*(headers or {}).items(), *own_headers.items())
         merged = {**self.headers, **{name.lower(): value for name, value in more}}
         if self.extensions:
             merged[spoken.extensions_header.lower()] = ", ".join(self.extensions)
-        merged["content-type"] = "application/json"
+        if http_call.media_type:
+            merged["content-type"] = http_call.media_type
         asked = AnswerRequest(
-            request_id=runtime.ids.new(),
+            request_id=request_id,
             dialect=spoken,
             operation=operation,
             where=self.address.where,
             credential=self.credentials.source,
             session=spoken.session(call) if spoken.caller_names_task else "",
         )
-        body = rpc_body(asked.request_id, method, params)
         request = Request(
-            method="POST",
-            url=choice.url,
+            method=http_call.method,
+            url=http_call.url,
             headers=merged,
-            body=body,
+            body=http_call.body,
             limits=limits,
             streaming=streaming,
             turns=turns,

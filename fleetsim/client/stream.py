@@ -22,9 +22,9 @@ from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUp
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import SseEvent
+from fleetsim.wire import binding
 from fleetsim.wire.dialect import Dialect
 from fleetsim.wire.json import parse_untrusted
-from fleetsim.wire.jsonrpc import read_response
 
 log = logging.getLogger(__name__)
 
@@ -258,9 +258,7 @@ def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:
     """One frame by itself; as ``FrameReader.read``."""
     frame = data.encode()
     value = parse_untrusted(frame, bytes_max=len(frame))  # its size was bounded while it was read
-    if not isinstance(value, dict) or "jsonrpc" in value or {"result", "error"} & value.keys():
-        value = read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect.name)
-    return read_event(value, asked)
+    return read_event(binding.read_frame(value, asked.dialect, asked.operation, request_id=asked.request_id), asked)
 
 
 def read_event(value: Any, asked: AnswerRequest) -> TaskEvent:

@@ -14,7 +14,7 @@ from fleetsim.ceremony.written import written
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.scenario import scenario_text
 from fleetsim.sim.troubles import KINDS, OF_AGENTS
-from fleetsim.wire.dialect import DIALECTS
+from fleetsim.wire.dialect import OVER_JSON_RPC
 
 ANY = "any"
 """The name of these scenarios where a scenario is asked for."""
@@ -77,7 +77,7 @@ def generated(seed: int) -> tuple[bytes, dict[str, bytes]]:
 
 def _agent(rng: Random) -> dict[str, Any]:
     agent: dict[str, Any] = {
-        "dialect": rng.choice(sorted((*DIALECTS, "0.3"), reverse=True)),
+        "dialect": rng.choice(sorted((*OVER_JSON_RPC, "0.3"), reverse=True)),
         "streaming": rng.random() < 0.7,
         "push": rng.random() < 0.7,
         "skills": {skill: _behaviour(rng) for skill in rng.sample(SKILLS, rng.choice((1, 1, 2)))},

@@ -56,6 +56,9 @@ from fleetsim.wire.json import present
 Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] | AgentCard | None
 """The reply to a call that is not a stream."""
 
+PAGE_SIZE_MAX = 100
+"""Most tasks on one page (A2A 1.0 section 3.1.4)."""
+
 Decoder = Callable[[JsonObject], Call]
 
 
@@ -103,10 +106,18 @@ class Dialect(ABC):
     """The member that says what a part is."""
     kinds: bool = False
     """Whether objects name themselves in ``kind``."""
+    says_final: bool = False
+    """Whether a streamed status says that it is the last."""
+    binding: str = "JSONRPC"
+    """Its binding's name in a card."""
+    paths: ClassVar[Mapping[Operation, tuple[str, str]]] = {}
+    """Over HTTP+JSON, the HTTP method and path of each operation; ``{}`` encloses the parameters in the path."""
+    media_type: str = "application/json"
+    """The content type of a body."""
 
     def speaks(self, version: str) -> bool:
         """Whether a protocol version on a card means this dialect; what none speaks is taken for ``UNSAID``."""
-        return major_minor(version) == self.name
+        return major_minor(version) == major_minor(self.card_version)
 
     def asked_by(self, version_header: str | None) -> bool:
         """Whether the value of ``A2A-Version`` asks for this dialect."""
@@ -116,9 +127,14 @@ class Dialect(ABC):
         """Whether a request is in this dialect whose method newer ones have too. The oldest that claims it has it."""
         return True
 
+    def at(self, url: str) -> Dialect:
+        """The dialect as an agent at this address has it."""
+        return self
+
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """The HTTP headers of a call, beside its content type and credentials."""
-        return {"Accept": "text/event-stream" if operation in STREAMING else "application/json"}
+        accepted = dict.fromkeys((self.media_type, "application/json"))
+        return {"Accept": "text/event-stream" if operation in STREAMING else ", ".join(accepted)}
 
     def method(self, operation: Operation) -> str:
         """The method name to write. Raises UnsupportedOperation if this dialect has none for it."""
@@ -209,7 +225,19 @@ class Dialect(ABC):
                 return self.write_push_ids(call.task_id, call.config_id)
             case ListPush():
                 return self.write_push_ids(call.task_id, None)
-            case ListTasks() | GetExtendedCard():
+            case ListTasks():
+                return {
+                    **present(
+                        contextId=call.context_id,
+                        status=None if call.state is None else self.write_state(call.state),
+                        pageSize=call.page_size,
+                        pageToken=call.page_token,
+                        historyLength=call.history_length,
+                        statusTimestampAfter=write_time(call.updated_after) if call.updated_after else None,
+                    ),
+                    "includeArtifacts": call.include_artifacts,
+                }
+            case GetExtendedCard():
                 return {}
 
     @abstractmethod
@@ -236,7 +264,12 @@ class Dialect(ABC):
             case AgentCard():
                 return write_card(reply)
             case TaskPage():
-                return {"tasks": [self.write_task(task) for task in reply.tasks]}
+                return {
+                    "tasks": [self.write_task(task) for task in reply.tasks],
+                    "nextPageToken": reply.next_page_token,
+                    "pageSize": reply.page_size,
+                    "totalSize": reply.total_size,
+                }
             case None:
                 return None
 
@@ -255,7 +288,7 @@ class Dialect(ABC):
                     "taskId": event.task_id,
                     "contextId": event.context_id,
                     "status": self.write_status(event.status),
-                    **({"final": final} if self.kinds else {}),
+                    **({"final": final} if self.says_final else {}),
                     **present(metadata=dict(event.metadata)),
                 }
             case ArtifactUpdate():
@@ -402,6 +435,26 @@ def read_get(params: JsonObject) -> GetTask:
     """``historyLength`` is 0 or more (A2A 1.0 section 3.2.4)."""
     task_id = reading.need_identifier(params, "id", "taskId")
     return GetTask(task_id=task_id, history_length=reading.count(params, "historyLength"))
+
+
+def read_list(params: JsonObject) -> ListTasks:
+    """A2A 1.0 section 3.1.4."""
+    state = None if params.get("status") is None else reading.read_state(params["status"])
+    if state is TaskState.UNKNOWN and params["status"] != "TASK_STATE_UNSPECIFIED":
+        raise WireError("status must be one of the task states")
+    after = params.get("statusTimestampAfter")
+    updated_after = reading.read_time(after)
+    if after is not None and updated_after is None:
+        raise WireError("statusTimestampAfter must be an ISO 8601 time")
+    return ListTasks(
+        context_id=reading.identifier(params, "contextId"),
+        state=None if state is TaskState.UNKNOWN else state,
+        page_size=reading.count(params, "pageSize", low=1, high=PAGE_SIZE_MAX),
+        page_token=reading.text(params, "pageToken", chars_max=reading.ID_CHARS_MAX) or None,
+        history_length=reading.count(params, "historyLength"),
+        include_artifacts=reading.flag(params, "includeArtifacts") or False,
+        updated_after=updated_after,
+    )
 
 
 def read_cancel(params: JsonObject) -> CancelTask:

@@ -11,12 +11,13 @@ from fleetsim.model.task import JsonObject
 from fleetsim.wire.base import Dialect, Reply
 from fleetsim.wire.cards import is_current, read_card, write_card
 from fleetsim.wire.v0_1 import V01
-from fleetsim.wire.v0_3 import V03
-from fleetsim.wire.v1_0 import V10
+from fleetsim.wire.v0_3 import V03, V03Http
+from fleetsim.wire.v1_0 import V10, V10Http
 
 __all__ = [
     "CARD_HEADERS",
     "DIALECTS",
+    "OVER_JSON_RPC",
     "UNSAID",
     "VERSION_HEADER",
     "Dialect",
@@ -25,6 +26,7 @@ __all__ = [
     "dialect",
     "dialect_of_version",
     "error_dialect",
+    "for_path",
     "for_request",
     "older_namesake",
     "other_dialect",
@@ -41,16 +43,24 @@ CARD_HEADERS: Mapping[str, str] = {"accept": "application/json", VERSION_HEADER.
 """Go with the request for a card: some agents change theirs by the version (interop.md section 6)."""
 
 
-DIALECTS: Mapping[str, Dialect] = {known.name: known for known in (V10(), V03(), V01())}
-"""Every dialect by name, newest first: the one list of them, from which all others are taken."""
+DIALECTS: Mapping[str, Dialect] = {known.name: known for known in (V10(), V03(), V01(), V10Http(), V03Http())}
+"""Every dialect by name: the one list of them, from which all others are taken. Those over JSON-RPC come first, and of
+each binding the newest."""
+
+OVER_JSON_RPC = tuple(name for name, known in DIALECTS.items() if not known.paths)
+"""The names of the dialects over JSON-RPC, newest first."""
+
+
+def _method_names(dialect: Dialect) -> list[str]:
+    return [name for names in dialect.methods.values() for name in names]
+
 
 _BY_METHOD: Mapping[str, tuple[Dialect, ...]] = {
-    method: tuple(one for one in DIALECTS.values() if any(method in names for names in one.methods.values()))
-    for known in DIALECTS.values()
-    for names in known.methods.values()
-    for method in names
+    method: tuple(DIALECTS[name] for name in OVER_JSON_RPC if method in _method_names(DIALECTS[name]))
+    for name in OVER_JSON_RPC
+    for method in _method_names(DIALECTS[name])
 }
-"""Who has a method of that name, newest first."""
+"""The dialects over JSON-RPC that have a method of that name, newest first."""
 
 UNSAID = next(known.name for known in DIALECTS.values() if known.guessed and not known.says_version)
 """The dialect of a peer that states no version."""
@@ -64,14 +74,18 @@ def dialect(name: str) -> Dialect:
     return known
 
 
-def dialect_of_version(version: str) -> str:
-    """The dialect that a protocol version on a card names."""
-    return next((known.name for known in DIALECTS.values() if known.speaks(version)), UNSAID)
+def dialect_of_version(version: str, binding: str = "JSONRPC") -> str:
+    """The dialect that a protocol version and a binding on a card name; "" if none has that binding."""
+    bound = [known for known in DIALECTS.values() if known.binding == binding.upper()]
+    spoken = (known.name for known in bound if known.speaks(version))
+    return next(spoken, next((known.name for known in bound if known.guessed and not known.says_version), ""))
 
 
 def other_dialect(dialect_name: str) -> str:
-    """The one to try where an agent does not know the one its card reads as (decision 0013)."""
-    return next(known.name for known in DIALECTS.values() if known.guessed and known.name != dialect_name)
+    """The one to try where an agent does not know the one its card reads as (decision 0013), in the same binding."""
+    binding = DIALECTS[dialect_name].binding
+    others = (known for known in DIALECTS.values() if known.guessed and known.binding == binding)
+    return next(known.name for known in others if known.name != dialect_name)
 
 
 def for_request(method: str, params: JsonObject, version_header: str | None) -> Dialect:
@@ -92,6 +106,20 @@ def for_request(method: str, params: JsonObject, version_header: str | None) -> 
                 return known
         raise VersionNotSupported(f"{method} needs the header {VERSION_HEADER}: {newest.name}")
     return next((known for known in reversed(older) if known.claims(method, params)), newest)
+
+
+def for_path(path: str, version_header: str | None) -> Dialect:
+    """The dialect of a request over HTTP+JSON whose path is ``path`` below the agent's address.
+
+    The header decides for 1.0. Without it, or with one of 0.3, a path below ``/v1`` is 0.3 as the SDKs write it, and
+    any other path 0.3 with the objects of JSON-RPC. Raises VersionNotSupported for all other versions.
+    """
+    current, older = (DIALECTS[name] for name in DIALECTS if name not in OVER_JSON_RPC)
+    if current.asked_by(version_header):
+        return current
+    if version_header and not older.speaks(version_header):
+        raise VersionNotSupported(f"this agent speaks A2A {current.card_version} and {older.card_version}")
+    return older if path.startswith("/v1/") else older.at("/v1")
 
 
 def served(method: str, params: JsonObject, version_header: str | None, offered: Collection[str]) -> Dialect:

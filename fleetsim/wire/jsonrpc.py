@@ -103,13 +103,13 @@ def result(request_id: RequestId, value: Any) -> dict[str, Any]:
 def error(request_id: RequestId, problem: RpcError, dialect_name: str) -> dict[str, Any]:
     """A failed answer. 1.0 details are a list that opens with an ErrorInfo (A2A 1.0 section 9.5)."""
     body: dict[str, Any] = {"code": problem.wire_code, "message": str(problem)}
-    data = _details(problem) if DIALECTS[dialect_name].details_errors else problem.data
+    data = details(problem) if DIALECTS[dialect_name].details_errors else problem.data
     if data is not None:
         body["data"] = data
     return {"jsonrpc": "2.0", "id": request_id, "error": body}
 
 
-def _details(problem: RpcError) -> list[Any]:
+def details(problem: RpcError) -> list[Any]:
     info: dict[str, Any] = {
         "@type": ERROR_INFO,
         "reason": REASONS.get(problem.wire_code, "SERVER_ERROR"),

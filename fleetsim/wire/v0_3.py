@@ -5,15 +5,19 @@ Also takes the older names that peers of 0.2 and selectools still send. 0.2.x is
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
-from fleetsim.model.call import Call, GetExtendedCard, Operation, SendMessage
+from fleetsim.model.call import Call, GetExtendedCard, Operation, SendMessage, SetPush, TaskPush
 from fleetsim.model.card import AgentCard
 from fleetsim.model.event import ArtifactUpdate, DirectReply, StatusUpdate, TaskEvent
-from fleetsim.model.task import TERMINAL, JsonObject, Task
+from fleetsim.model.task import TERMINAL, JsonObject, Message, Part, Task, TaskState
 from fleetsim.wire import base, reading
 from fleetsim.wire.cards import write_card
 from fleetsim.wire.json import present
+from fleetsim.wire.proto_json import ProtoJson
 
 
 def _read_send(params: JsonObject, operation: Operation) -> SendMessage:
@@ -69,7 +73,7 @@ class V03(base.Dialect):
         Operation.PUSH_DELETE: base.read_delete_push,
         Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
     }
-    kinds = True
+    kinds = says_final = True
 
     def write_send(self, call: SendMessage) -> dict[str, Any]:
         """The context stands beside the message too, where the seed has it ("Request shape"): its agent reads it
@@ -100,3 +104,125 @@ class V03(base.Dialect):
             body["artifact"] = {**self.write_artifact(artifacts[0]), "append": False, "lastChunk": True}
             body["artifacts"] = [self.write_artifact(artifact) for artifact in artifacts]
         return body
+
+
+_RESOURCE = re.compile(r"tasks/(.+?)(?:/pushNotificationConfigs/.*)?", re.DOTALL)
+_PATHS: Mapping[Operation, tuple[str, str]] = {
+    Operation.SEND: ("POST", "/message:send"),
+    Operation.STREAM: ("POST", "/message:stream"),
+    Operation.GET: ("GET", "/tasks/{id}"),
+    Operation.LIST: ("GET", "/tasks"),
+    Operation.CANCEL: ("POST", "/tasks/{id}:cancel"),
+    Operation.SUBSCRIBE: ("POST", "/tasks/{id}:subscribe"),
+    Operation.PUSH_SET: ("POST", "/tasks/{taskId}/pushNotificationConfigs"),
+    Operation.PUSH_GET: ("GET", "/tasks/{id}/pushNotificationConfigs/{pushNotificationConfigId}"),
+    Operation.PUSH_LIST: ("GET", "/tasks/{id}/pushNotificationConfigs"),
+    Operation.PUSH_DELETE: ("DELETE", "/tasks/{id}/pushNotificationConfigs/{pushNotificationConfigId}"),
+    Operation.EXTENDED_CARD: ("GET", "/card"),
+}
+"""Below ``/v1`` (A2A 0.3.0 section 3.5.6)."""
+
+
+class V03Plain(V03):
+    """A2A 0.3 over HTTP+JSON with the objects of its JSON-RPC binding, as in a2akit and the seed guide's aliases."""
+
+    name = "0.3+http"
+    binding = "HTTP+JSON"
+    methods: ClassVar = {**V03.methods, Operation.LIST: ("tasks/list",)}
+    decoders: ClassVar = {**V03.decoders, Operation.LIST: base.read_list}
+    paths: ClassVar = _PATHS
+
+
+class V03Http(ProtoJson, V03):
+    """A2A 0.3 over HTTP+JSON, with the objects of its gRPC binding in ProtoJSON.
+
+    All released SDKs of 0.3 write it so (a2a-sdk 0.3.26, @a2a-js/sdk 0.3.14), and a2a-sdk refuses unknown members.
+    These SDKs add ``/v1`` to a card's address. An agent whose address ends in it has the objects of ``V03Plain``.
+    """
+
+    name = "0.3+http"
+    binding = "HTTP+JSON"
+    methods: ClassVar = V03Plain.methods
+    paths: ClassVar = {
+        operation: ("GET" if operation is Operation.SUBSCRIBE else method, f"/v1{path}")
+        for operation, (method, path) in _PATHS.items()
+    }
+    """a2a-sdk 0.3.26 joins a stream again by GET alone."""
+    decoders: ClassVar = {
+        **V03Plain.decoders,
+        Operation.PUSH_SET: lambda params: base.read_set_push(
+            {**params, **reading.mapping(params.get("config") or {}, "config")}
+        ),
+    }
+    loses = (*V03.loses[1:], "references of a message")
+    kinds = False
+
+    plain: ClassVar = V03Plain()
+
+    def at(self, url: str) -> base.Dialect:
+        return self.plain if urlsplit(url).path.rstrip("/").endswith("/v1") else self
+
+    def read_names(self, value: Any) -> Any:
+        return _as_json_rpc(super().read_names(value))
+
+    def write_params(self, call: Call) -> dict[str, Any]:
+        params = super().write_params(call)
+        if not isinstance(call, SetPush):
+            return params
+        config = self.write_task_push(TaskPush(task_id=call.task_id, config=call.config))
+        named = present(configId=call.config.config_id)
+        return {"taskId": call.task_id, "parent": f"tasks/{call.task_id}", **named, "config": config}
+
+    def write_send(self, call: SendMessage) -> dict[str, Any]:
+        params = super().write_send(call)
+        params.pop("contextId", None)
+        configuration = params["configuration"]
+        if (push := configuration.pop("pushNotificationConfig", None)) is not None:
+            configuration["pushNotification"] = push
+        return params
+
+    def write_state(self, state: TaskState) -> str:
+        return "TASK_STATE_CANCELLED" if state is TaskState.CANCELED else super().write_state(state)
+
+    def write_message(self, message: Message) -> dict[str, Any]:
+        written = super().write_message(message)
+        written.pop("referenceTaskIds", None)
+        return {**written, "content": written.pop("parts")}
+
+    def write_part(self, part: Part) -> dict[str, Any]:
+        written = super().write_part(part)
+        del written[self.tag]
+        if "data" in written:
+            written["data"] = {"data": written["data"]}
+        if "file" in written:
+            written["file"] = {_FILE.get(name, name): item for name, item in written["file"].items()}
+        return written
+
+    def write_task_push(self, push: TaskPush) -> dict[str, Any]:
+        config = super().write_task_push(push)["pushNotificationConfig"]
+        name = f"tasks/{push.task_id}/pushNotificationConfigs/{push.config.config_id or ''}"
+        return {"name": name, "pushNotificationConfig": config}
+
+    def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
+        """A webhook body, which is the same in all bindings."""
+        return self.plain.encode_push(event, task)
+
+
+_FILE = {"bytes": "fileWithBytes", "uri": "fileWithUri"}
+
+
+def _as_json_rpc(value: Any) -> Any:
+    """``value`` as 0.3's JSON-RPC binding has it: a message's content, a data part, the name of a webhook."""
+    if isinstance(value, list | tuple):
+        return [_as_json_rpc(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    members = {name: item if name in reading.OPAQUE else _as_json_rpc(item) for name, item in value.items()}
+    if isinstance(data := members.get("data"), Mapping) and data.keys() == {"data"} and "kind" not in members:
+        members["data"] = data["data"]
+    if isinstance(members.get("content"), list):
+        members.setdefault("parts", members.pop("content"))
+    for resource in ("name", "parent"):
+        if isinstance(name := members.get(resource), str) and (match := _RESOURCE.fullmatch(name)):
+            members.setdefault("taskId", match[1])
+    return members

@@ -18,35 +18,27 @@ from fleetsim.model.call import (
     GetExtendedCard,
     GetPush,
     ListPush,
-    ListTasks,
     Operation,
     SendMessage,
     SetPush,
-    TaskPage,
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import InvalidParams, WireError
-from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.errors import WireError
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, TaskEvent
 from fleetsim.model.task import (
     TERMINAL,
     DataPart,
     FilePart,
     JsonObject,
-    Message,
     Part,
-    Role,
     Task,
-    TaskState,
     TextPart,
 )
 from fleetsim.wire import base, reading
 from fleetsim.wire.cards import write_card
 from fleetsim.wire.json import present
-
-PAGE_SIZE_MAX = 100
-"""Most tasks on one page (A2A 1.0 section 3.1.4)."""
-
+from fleetsim.wire.proto_json import ProtoJson
 
 _VERSION = re.compile(r"1(\.\d{1,6}){0,2}")
 
@@ -70,26 +62,6 @@ def _read_send(params: JsonObject, operation: Operation) -> SendMessage:
     )
 
 
-def _read_list(params: JsonObject) -> ListTasks:
-    """A2A 1.0 section 3.1.4."""
-    state = None if params.get("status") is None else reading.read_state(params["status"])
-    if state is TaskState.UNKNOWN and params["status"] != "TASK_STATE_UNSPECIFIED":
-        raise WireError("status must be one of the task states")
-    after = params.get("statusTimestampAfter")
-    updated_after = reading.read_time(after)
-    if after is not None and updated_after is None:
-        raise WireError("statusTimestampAfter must be an ISO 8601 time")
-    return ListTasks(
-        context_id=reading.identifier(params, "contextId"),
-        state=None if state is TaskState.UNKNOWN else state,
-        page_size=reading.count(params, "pageSize", low=1, high=PAGE_SIZE_MAX),
-        page_token=reading.text(params, "pageToken", chars_max=reading.ID_CHARS_MAX) or None,
-        history_length=reading.count(params, "historyLength"),
-        include_artifacts=reading.flag(params, "includeArtifacts") or False,
-        updated_after=updated_after,
-    )
-
-
 def _read_set_push(params: JsonObject) -> SetPush:
     push = reading.read_task_push(params)
     return SetPush(task_id=push.task_id, config=push.config)
@@ -99,7 +71,7 @@ def _task(params: JsonObject) -> str:
     return reading.need_identifier(params, "taskId")
 
 
-class V10(base.Dialect):
+class V10(ProtoJson):
     """A2A 1.0."""
 
     name = "1.0"
@@ -133,7 +105,7 @@ class V10(base.Dialect):
         Operation.SEND: lambda params: _read_send(params, Operation.SEND),
         Operation.STREAM: lambda params: _read_send(params, Operation.STREAM),
         Operation.GET: base.read_get,
-        Operation.LIST: _read_list,
+        Operation.LIST: base.read_list,
         Operation.CANCEL: base.read_cancel,
         Operation.SUBSCRIBE: base.read_subscribe,
         Operation.PUSH_SET: _read_set_push,
@@ -154,38 +126,7 @@ class V10(base.Dialect):
 
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """As every dialect, with the version (A2A 1.0 section 3.6.1)."""
-        return {**super().headers(operation), "A2A-Version": self.name}
-
-    def decode_call(self, method: str, params: JsonObject) -> Call:
-        """As every dialect, in either spelling of ProtoJSON. Raises MethodNotFound, InvalidParams."""
-        try:
-            params = reading.camel_case(params)
-        except WireError as error:
-            raise InvalidParams(f"{InvalidParams.title}: {error}") from None
-        return super().decode_call(method, params)
-
-    def decode_reply(self, operation: Operation, result: Any) -> base.Reply:
-        """As every dialect, in either spelling. Raises WireError."""
-        return super().decode_reply(operation, reading.camel_case(result))
-
-    def decode_event(self, value: Any) -> TaskEvent:
-        """As every dialect, in either spelling. Raises WireError."""
-        return super().decode_event(reading.camel_case(value))
-
-    def write_params(self, call: Call) -> dict[str, Any]:
-        if not isinstance(call, ListTasks):
-            return super().write_params(call)
-        return {
-            **present(
-                contextId=call.context_id,
-                status=None if call.state is None else self.write_state(call.state),
-                pageSize=call.page_size,
-                pageToken=call.page_token,
-                historyLength=call.history_length,
-                statusTimestampAfter=base.write_time(call.updated_after) if call.updated_after else None,
-            ),
-            "includeArtifacts": call.include_artifacts,
-        }
+        return {**super().headers(operation), "A2A-Version": self.card_version}
 
     def write_send(self, call: SendMessage) -> dict[str, Any]:
         """A2A 1.0 section 3.2.1."""
@@ -208,45 +149,8 @@ class V10(base.Dialect):
         return {"taskId": task_id, **present(id=config_id)}
 
     def encode_reply(self, call: Call, reply: base.Reply) -> Any:
-        """The ``result`` of an answer to ``call``; the answer to a message is wrapped, all others are bare."""
-        match reply:
-            case Task() if isinstance(call, SendMessage):
-                return {"task": self.write_task(reply)}
-            case Message():
-                return {"message": self.write_message(reply)}
-            case tuple():
-                return {"configs": [self.write_task_push(push) for push in reply], "nextPageToken": ""}
-            case AgentCard():
-                return write_card(reply, older=False)
-            case TaskPage():
-                return {
-                    "tasks": [self.write_task(task) for task in reply.tasks],
-                    "nextPageToken": reply.next_page_token,
-                    "pageSize": reply.page_size,
-                    "totalSize": reply.total_size,
-                }
-        return super().encode_reply(call, reply)
-
-    def encode_event(self, event: TaskEvent) -> dict[str, Any]:
-        """The ``result`` of one streamed answer (A2A 1.0 section 3.2.3)."""
-        written = super().encode_event(event)
-        match event:
-            case Snapshot():
-                return {"task": written}
-            case DirectReply():
-                return {"message": written}
-            case StatusUpdate():
-                return {"statusUpdate": written}
-            case ArtifactUpdate():
-                return {"artifactUpdate": written}
-
-    def write_state(self, state: TaskState) -> str:
-        """A2A 1.0 section 4.1.3."""
-        return "TASK_STATE_UNSPECIFIED" if state is TaskState.UNKNOWN else f"TASK_STATE_{state.name}"
-
-    def write_role(self, role: Role) -> str:
-        """A2A 1.0 section 4.1.5."""
-        return f"ROLE_{role.name}"
+        """As every dialect in ProtoJSON; a card is 1.0's alone."""
+        return write_card(reply, older=False) if isinstance(reply, AgentCard) else super().encode_reply(call, reply)
 
     def write_part(self, part: Part) -> dict[str, Any]:
         """A2A 1.0 section 4.1.6. Data names its media type in its metadata too, where 0.3 readers look."""
@@ -279,3 +183,25 @@ class V10(base.Dialect):
         if isinstance(event, Snapshot) or status.state in TERMINAL:
             return self.encode_event(Snapshot(task=replace(task, status=status, history=())))
         return self.encode_event(event)
+
+
+class V10Http(V10):
+    """A2A 1.0 over HTTP+JSON."""
+
+    name = "1.0+http"
+    binding = "HTTP+JSON"
+    media_type = "application/a2a+json"
+    paths: ClassVar = {
+        Operation.SEND: ("POST", "/message:send"),
+        Operation.STREAM: ("POST", "/message:stream"),
+        Operation.GET: ("GET", "/tasks/{id}"),
+        Operation.LIST: ("GET", "/tasks"),
+        Operation.CANCEL: ("POST", "/tasks/{id}:cancel"),
+        Operation.SUBSCRIBE: ("POST", "/tasks/{id}:subscribe"),
+        Operation.PUSH_SET: ("POST", "/tasks/{taskId}/pushNotificationConfigs"),
+        Operation.PUSH_GET: ("GET", "/tasks/{taskId}/pushNotificationConfigs/{id}"),
+        Operation.PUSH_LIST: ("GET", "/tasks/{taskId}/pushNotificationConfigs"),
+        Operation.PUSH_DELETE: ("DELETE", "/tasks/{taskId}/pushNotificationConfigs/{id}"),
+        Operation.EXTENDED_CARD: ("GET", "/extendedAgentCard"),
+    }
+    """A2A 1.0 section 11.3."""

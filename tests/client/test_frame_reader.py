@@ -29,6 +29,7 @@ def frame(dialect: str, *, bare: bool = False, compact: bool = True, **more: Any
     event = ArtifactUpdate(task_id="t", context_id="c", artifact=artifact, append=True)
     result = DIALECTS[dialect].encode_event(event)
     separators = (",", ":") if compact else (" ,", " : ")
+    bare = bare or bool(DIALECTS[dialect].paths)
     return json.dumps(result if bare else {"jsonrpc": "2.0", "id": "r", "result": result}, separators=separators)
 
 

@@ -40,6 +40,7 @@ OTHERWISE = {
     "fleetsim/caller/step/signals.py": "so do signals, and effects say what to do: SendFailed, Subscribe",
     "fleetsim/testbed/faults.py": "faults say what goes wrong: Stall",
     "fleetsim/agent/builtin.py": "each is called after the product whose quirks it has",
+    "fleetsim/wire/proto_json.py": "it has the name of its specification",
     "fleetsim/wire/v0_1.py": "a dialect has its version's name",
     "fleetsim/wire/v0_3.py": "a dialect has its version's name",
     "fleetsim/wire/v1_0.py": "a dialect has its version's name",

@@ -192,11 +192,13 @@ def over_the_wire(value: Any) -> Any:
 
 
 def kept_part(part: Part, version: str) -> Part:
-    return structs.replace(part, media_type=None) if isinstance(part, TextPart) and version != "1.0" else part
+    return structs.replace(part, media_type=None) if isinstance(part, TextPart) and version[:3] != "1.0" else part
 
 
 def kept_message(message: Message, version: str) -> Message:
     kept = structs.replace(message, parts=tuple(kept_part(part, version) for part in message.parts))
+    if version == "0.3+http":
+        return structs.replace(kept, reference_task_ids=())
     if version != "0.1":
         return kept
     return Message(message_id="", role=kept.role, parts=kept.parts, metadata=kept.metadata)
@@ -244,7 +246,7 @@ def kept_event(event: TaskEvent, version: str) -> TaskEvent:
                 task_id=event.task_id, context_id="", status=kept_status(event.status, version), final=final
             )
         case StatusUpdate():
-            final = version == "0.3" and (event.final or event.status.state in TERMINAL | INTERRUPTED)
+            final = version[:3] == "0.3" and (event.final or event.status.state in TERMINAL | INTERRUPTED)
             return structs.replace(event, status=kept_status(event.status, version), final=final)
         case ArtifactUpdate():
             kept = structs.replace(event, artifact=kept_artifact(event.artifact, version))
