@@ -240,11 +240,15 @@ def _as_code(text: str) -> str:
     return re.sub(name, lambda found: f"`{found[0]}`", text)
 
 
+KEYS_SHOWN = 12
+
+
 def _kind(told: dict[str, Any], schema: dict[str, Any]) -> str:
     """What a JSON Schema says of one value, in words."""
     if "$ref" in told:
         inner = schema["$defs"][told["$ref"].rpartition("/")[2]]
-        return f"`{{{', '.join(inner['properties'])}}}`"
+        keys = [*inner["properties"]]
+        return f"`{{{', '.join(keys[:KEYS_SHOWN] + ['…'] * (len(keys) > KEYS_SHOWN))}}}`"
     if branches := told.get("anyOf") or told.get("oneOf"):
         return " or ".join(dict.fromkeys(_kind(one, schema) for one in branches if one != {"type": "null"}))
     if choices := told.get("enum", [told["const"]] if "const" in told else None):

@@ -266,10 +266,9 @@ class CardBroker:
         """Why work of an agent at ``url`` cannot continue after a restart; empty if it can."""
         if agent not in self._states:
             return f"agents.yaml has no agent “{agent}” any more"
-        credential = self.entry(agent, url).credential
         try:
-            if credential is not None:
-                credential.headers()
+            for credential in self.entry(agent, url).credentials:
+                credential.require()
         except ConfigError as error:
             return f"agent “{agent}” has no credential any more: {error}"
         return ""
@@ -444,7 +443,7 @@ class CardBroker:
                 streaming=view.capabilities.streaming,
                 push_notifications=view.capabilities.push_notifications,
                 changed=tuple(changes(before.card, view.card)),
-                auth=entry.credential.env if entry.credential else "",
+                auth=entry.secrets,
                 warnings=tuple(warnings),
                 latency_ms=view.latency_ms,
             )
@@ -523,7 +522,7 @@ class CardBroker:
             rpc_url=entry.rpc_url,
             card_url=entry.card_url,
             runtime=self._runtime,
-            credential=entry.credential,
+            credential=entry.credentials,
             headers=entry.headers,
             dialect=entry.wire,
             limits=ClientLimits(connect_s=self._settings.connect_s, total_s=entry.timeout_s or self._settings.call_s),

@@ -14,6 +14,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fleetsim.caller.auth import HEADER, OURS, VARIABLE, AuthEntry
 from fleetsim.caller.channels.file import ChannelFile, link_problem, problems_of
 from fleetsim.caller.fleet import AgentEntry, AgentFile, FleetConfig, FleetSettings, or_nothing
 from fleetsim.client.http import AgentUrl
@@ -35,10 +36,7 @@ PLAIN_VARIABLES = re.compile(r"(?!.*(?:KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRI
 """Variables that may be filled in: none whose name says it is a secret."""
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,64}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?")
-_OURS = frozenset({"host", "content-length", "content-type", "transfer-encoding", "connection", "accept-encoding"})
 
 _NAMING = {("apiKeyEnv",), ("credentialsEnv",), ("secretEnv",)}
 """Keys whose value names the variable of a secret."""
@@ -85,14 +83,15 @@ def parse_fleet(
         raise combine(explain(written, error, AgentsFile)) from None
     problems = list(_unset_references(file, missing, enabled=True))
     unset = dict(_unset_credentials(written, file, env))
-    problems += [unset[at] for at in unset if strict and file.agents[at].enabled]
+    problems += [lack for at, (_, lack) in unset.items() if strict and file.agents[at].enabled]
     problems += _clashes(written, file)
     entries = []
     for at, agent in enumerate(file.agents):
         problems += _oddities(written, ("agents", at), agent)
-        entry = AgentEntry(**{key.name: getattr(agent, key.name) for key in fields(agent)})
-        if entry.enabled and at in unset and entry.credential is not None:
-            entry = replace(entry, enabled=False, disabled_why=f"its credential {entry.credential.env} is not set")
+        keys = {key.name: getattr(agent, key.name) for key in fields(agent)}
+        entry = AgentEntry(**keys, folder=FilePath(source).parent)
+        if entry.enabled and at in unset:
+            entry = replace(entry, enabled=False, disabled_why=f"its credential {unset[at][0]} is not set")
         entries.append(entry)
     for key, channel in file.channels.items():
         problems += problems_of(written, ("channels", key), channel, env)
@@ -104,7 +103,7 @@ def parse_fleet(
     doubts = [
         str(doubt) for doubt in (*_without_effect(written, file), *_unset_references(file, missing, enabled=False))
     ]
-    for at, lack in unset.items():
+    for at, (_, lack) in unset.items():
         agent = file.agents[at]
         doubts.append(f"{lack}; {agent.name} is disabled ({lack.hint})" if agent.enabled else str(lack))
     return FleetConfig(
@@ -151,26 +150,33 @@ class FleetFile:
 
 
 def _filled(written: YamlDocument, env: Mapping[str, str]) -> tuple[YamlDocument, tuple[MissingVariable, ...]]:
-    """The document with addresses, headers and variable names filled in."""
+    """The document with addresses, headers and the keys of ``auth`` filled in.
+
+    A header may hold any variable: like ``auth`` it goes to the agent alone, and no page or log shows it. All other
+    places may be shown, so a variable that holds a credential is refused there, and one whose name says so.
+    """
     # Named by some entry, well-formed or not: a credential, wherever else it is referred to.
     secret = {text for path, text in strings(written.value) if path[-1:] in _NAMING}
     for path, text in strings(written.value):
         for name in _REFERENCE.findall(text) if _may_refer(path) else ():
             if name in secret:
-                raise written.error(path, f"the variable {name} holds a credential and is never filled in")
+                raise written.error(path, f"the variable {name} holds a credential and is never filled in here")
+    headers = interpolate(written, env, where=_is_header)
     try:
-        filled = interpolate(written, env, where=_may_refer, names=PLAIN_VARIABLES)
+        filled = interpolate(headers.document, env, where=_may_refer, names=PLAIN_VARIABLES)
     except ConfigError as error:
-        hint = error.hint or "secrets are never filled in; name the variable in auth.credentialsEnv instead"
+        hint = error.hint or "secrets are never filled in here; name the variable in auth.credentialsEnv instead"
         raise ConfigError(str(error), hint=hint) from None
-    return filled.document, filled.missing
+    return filled.document, (*headers.missing, *filled.missing)
+
+
+def _is_header(path: Path) -> bool:
+    return len(path) == 4 and path[0] == "agents" and path[2] == "headers"
 
 
 def _may_refer(path: Path) -> bool:
     match path:
-        case ("agents", int(), "url" | "rpcUrl" | "cardUrl" | "apiKeyEnv"):
-            return True
-        case ("agents", int(), "headers", str()) | ("agents", int(), "auth", "credentialsEnv"):
+        case ("agents", int(), "url" | "rpcUrl" | "cardUrl" | "apiKeyEnv") | ("agents", int(), "auth", *_):
             return True
         case ("fleet", "base_url" | "internal_base_url") | ("channels", str(), "sinks", int(), "url"):
             return True
@@ -192,26 +198,37 @@ def _unset_references(
             yield one.error
 
 
+def _credentials(agent: AgentFile) -> Iterator[tuple[Path, AuthEntry]]:
+    """Each credential of an entry, and the path of its keys in the entry."""
+    if isinstance(agent.auth, tuple):
+        yield from ((("auth", at), auth) for at, auth in enumerate(agent.auth))
+    elif agent.auth is not None:
+        yield ("auth",), agent.auth
+    elif agent.api_key_env is not None:
+        yield (), AuthEntry(credentials_env=agent.api_key_env)
+
+
 def _unset_credentials(
     written: YamlDocument, file: AgentsFile, env: Mapping[str, str]
-) -> Iterator[tuple[int, ConfigError]]:
-    """Agents, by their place, whose credential the environment lacks."""
+) -> Iterator[tuple[int, tuple[str, ConfigError]]]:
+    """Agents, by their place, whose credential the environment lacks: the variable, and the error."""
     for at, agent in enumerate(file.agents):
-        if (credential := agent.credential) is None:
-            continue
-        name = credential.env
-        if _VARIABLE.fullmatch(name) and not env.get(name, "").strip():
-            message = f"the environment variable {name}, which holds the credential, is not set"
-            hint = f"export {name}=… and start again, or set enabled: false"
-            yield at, written.error(("agents", at, *agent.credential_key), message, hint=hint)
+        for path, auth in _credentials(agent):
+            name = auth.credentials_env or ""
+            if auth.scheme != "hmac" and VARIABLE.fullmatch(name) and not env.get(name, "").strip():
+                message = f"the environment variable {name}, which holds the credential, is not set"
+                hint = f"export {name}=… and start again, or set enabled: false"
+                key = (*path, "credentialsEnv") if path else ("apiKeyEnv",)
+                yield at, (name, written.error(("agents", at, *key), message, hint=hint))
 
 
 def _without_effect(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
     """Values that Workstacean accepted without effect, and that a user may rely on."""
     for at, agent in enumerate(file.agents):
-        if agent.auth is not None and agent.auth.scheme == "hmac":
-            message = f"the scheme hmac sends nothing, as in Workstacean: {agent.name} is called without a credential"
-            yield written.error(("agents", at, "auth", "scheme"), message)
+        for path, auth in _credentials(agent):
+            if auth.scheme == "hmac":
+                message = f"the scheme hmac sends nothing, as in Workstacean: {agent.name} is called without it"
+                yield written.error(("agents", at, *path, "scheme"), message)
 
 
 def _bad_notices(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
@@ -244,12 +261,14 @@ def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[C
     if not unusable:
         yield from _bad_address(written, (*path, "rpcUrl"), agent.url, rpc_url=agent.rpc_url)
         yield from _bad_address(written, (*path, "cardUrl"), agent.url, card_url=agent.card_url)
-    if agent.credential is not None and not _VARIABLE.fullmatch(agent.credential.env):
-        at = agent.credential_key
-        message = "must be the name of an environment variable, never the secret itself"
-        yield written.error((*path, *at), f"'{at[-1]}' {message}", hint="for example QUINN_API_KEY")
+    for at, auth in _credentials(agent):
+        for key, message in auth.problems():
+            place = (*path, *at, key) if at else (*path, "apiKeyEnv")
+            message = message if at else message.replace("credentialsEnv", "apiKeyEnv")
+            hint = "for example QUINN_API_KEY" if key == "credentialsEnv" else None
+            yield written.error(place, message, hint=hint)
     for name, value in agent.headers.items():
-        if not _HEADER.fullmatch(name) or name.lower() in _OURS:
+        if not HEADER.fullmatch(name) or name.lower() in OURS:
             yield written.error((*path, "headers", name), "not a header that may be set here", key=True)
         elif not _HEADER_VALUE.fullmatch(value):
             yield written.error((*path, "headers", name), "a header value is 1 to 1024 printable ASCII characters")

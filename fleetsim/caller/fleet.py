@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
+from fleetsim.caller.auth import Auth, credentials_of
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.channels.channel import Channel, ChannelIds
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.track import BUILT_IN, Rate, Rates, Rules
-from fleetsim.client.credential import Credential, Scheme
+from fleetsim.client.credential import Credential
 from fleetsim.model.work import ALL
 from fleetsim.runtime.explain import DECLARED, Pattern
 from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC
@@ -63,24 +65,6 @@ def _quoted_or_not(schema: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuthEntry:
-    """``auth``: how to prove who we are, and the variable that holds the secret."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
-    scheme: Literal[Scheme, "hmac"] = "apiKey"
-    """X-API-Key or Authorization: Bearer; hmac, Workstacean's reserved word, sends nothing, with a warning."""
-    env: Annotated[str, Field(alias="credentialsEnv")]
-    """The environment variable that holds the secret: its name, never the secret itself."""
-
-
-def credential_of(auth: AuthEntry | None, api_key_env: str | None) -> Credential | None:
-    """The credential that the client sends: ``auth`` wins over ``apiKeyEnv``, and hmac sends none."""
-    if auth is None:
-        return None if api_key_env is None else Credential(scheme="apiKey", env=api_key_env)
-    return None if auth.scheme == "hmac" else Credential(scheme=auth.scheme, env=auth.env)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillEntry:
     """A skill that agents.yaml pins: it routes even without a card and is never pruned."""
 
@@ -118,10 +102,11 @@ class AgentFile:
     """Where its card is, exactly; at the origin of url. Without it the card is looked for."""
     api_key_env: str | None = None
     """The environment variable whose value is sent as X-API-Key: its name, never the key itself."""
-    auth: AuthEntry | None = None
-    """How to prove who we are; wins over apiKeyEnv."""
+    auth: Auth | None = None
+    """How to prove who we are, as the agent's card requests it; a list where it wants several at once. Wins over
+    apiKeyEnv."""
     headers: Annotated[Mapping[str, str], *or_nothing({}, max_length=32)] = field(default_factory=dict, repr=False)
-    """Sent with every request to this agent, never overriding the hub's own."""
+    """Sent with every request to this agent, never overriding the hub's own. ${VAR} of any variable is filled in."""
     streaming: _Flag | None = None
     """Whether to stream until the first card is read; the card decides from then on."""
     rejoin: _Flag | None = None
@@ -156,25 +141,27 @@ class AgentFile:
     """Accepted for old files; without effect."""
 
     @property
-    def credential(self) -> Credential | None:
-        """The credential that the client sends."""
-        return credential_of(self.auth, self.api_key_env)
-
-    @property
-    def credential_key(self) -> tuple[str, ...]:
-        """The key that names the credential's variable."""
-        return ("apiKeyEnv",) if self.auth is None else ("auth", "credentialsEnv")
-
-    @property
     def skill_names(self) -> tuple[str, ...]:
         return tuple(skill.name for skill in self.skills)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEntry(AgentFile):
-    """One agent of the fleet. ``disabled_why``: the reason why an agent is disabled that agents.yaml enables."""
+    """One agent of the fleet. ``disabled_why``: the reason why an agent is disabled that agents.yaml enables.
+    ``folder`` is the one of agents.yaml, from which paths are taken."""
 
     disabled_why: str = ""
+    folder: Path = Path()
+
+    @property
+    def credentials(self) -> tuple[Credential, ...]:
+        """The credentials that the client sends."""
+        return credentials_of(self.auth, self.api_key_env, self.folder)
+
+    @property
+    def secrets(self) -> str:
+        """The variables and files that hold the secrets of its credentials, for people."""
+        return ", ".join(credential.env or credential.file or credential.certificate for credential in self.credentials)
 
     @property
     def address(self) -> tuple[str, str | None, str | None]:

@@ -153,7 +153,7 @@ async def agent_client(common: CommonOptions, ask: AskOptions) -> AsyncIterator[
             rpc_url=ask.rpc_url or entry.rpc_url,
             card_url=ask.card_url or entry.card_url,
             runtime=runtime,
-            credential=entry.credential,
+            credential=entry.credentials,
             headers=tuple(entry.headers.items()),
             dialect=ask.dialect or entry.wire,
             limits=limits,

@@ -70,7 +70,7 @@ def _plan(
             "card_url": options["card_url"] or entry.card_url,
             "dialects": options["dialects"] or ((entry.wire,) if entry.wire else ()),
         }
-        own = entry.credential.headers() if entry.credential else {}
+        own = {name: value for one in entry.credentials for name, value in one.headers().items()}
         headers = {**entry.headers, **(headers or own)}
     if other := options["other_key_env"]:
         other_headers = _headers(other, None) if options["api_key_env"] else _headers(None, other)

@@ -49,7 +49,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import check_text
 from fleetsim.model.task import Part, Task, TaskState
-from fleetsim.runtime.ports import Runtime, Transport, Turns
+from fleetsim.runtime.ports import Runtime, Transport, Turns, WayOut
 from fleetsim.runtime.real import real_runtime
 from fleetsim.runtime.sse import StreamLimits
 from fleetsim.wire import dialect as wire
@@ -77,8 +77,9 @@ class AgentClient:
     the client makes a real one and closes it at the end. ``transport`` replaces its way out: an
     ``httpx.AsyncClient`` with authentication, proxies and hooks of its own, an ``httpx.ASGITransport`` for an agent
     in the same process (which hands a stream over when it has ended), or another Transport; it stays its owner's.
-    ``auth_token`` is short for the credential of a bearer token. ``dialect`` ("1.0", "0.3", "0.1") overrules the
-    card. ``card`` is the one last discovered or adopted, ``card_at`` its address, "" if unknown.
+    ``way`` says how connections are made; a credential of mutual TLS adds its certificate. ``auth_token`` is short for
+    the credential of a bearer token. ``dialect`` ("1.0", "0.3", "0.1") overrules the card. ``card`` is the one last
+    discovered or adopted, ``card_at`` its address, "" if unknown.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class AgentClient:
         dialect: str | None = None,
         extensions: tuple[str, ...] = (),
         limits: ClientLimits | None = None,
+        way: WayOut | None = None,
         rpc_url: str | None = None,
         card_url: str | None = None,
     ) -> None:
@@ -108,7 +110,12 @@ class AgentClient:
             if credential is not None:
                 raise ConfigError("auth_token and credential are two ways to say one thing: give one")
             credential = Credential.of("bearer", auth_token)
-        credentials = (credential,) if isinstance(credential, Credential) else credential or ()
+        credentials = (credential,) if isinstance(credential, Credential) else tuple(credential or ())
+        for one in credentials:
+            if one.certificate:
+                files = structs.replace((way or WayOut()).tls, certificate=one.certificate, key=one.key)
+                way = structs.replace(way or WayOut(), tls=files)
+        self._way = way
         self._pinned = wire.dialect(dialect).name if dialect is not None else None
         self.limits = limits or ClientLimits()
         self._http = AgentHttp(
@@ -144,7 +151,9 @@ class AgentClient:
         """The runtime in use: the one given, with the transport given, else a real one made at first need."""
         if self._runtime_now is None:
             runtime = self._given_runtime or real_runtime()
-            self._runtime_now = replace(runtime, transport=self._given_transport) if self._given_transport else runtime
+            transport = self._given_transport or runtime.transport
+            transport = transport if self._way is None else transport.through(self._way)
+            self._runtime_now = runtime if transport is runtime.transport else replace(runtime, transport=transport)
         return self._runtime_now
 
     async def __aenter__(self) -> AgentClient:

@@ -29,7 +29,7 @@ from fleetsim.runtime.exchange import where_of
 from fleetsim.runtime.ports import Limits, Request, Runtime, Transport
 from fleetsim.wire.choice import origin_of
 
-Scheme: TypeAlias = Literal["apiKey", "bearer", "basic", "oauth2"]
+Scheme: TypeAlias = Literal["apiKey", "bearer", "basic", "oauth2", "mutualTLS"]
 ClientAuth: TypeAlias = Literal["basic", "post"]
 
 API_KEY_HEADER = "x-api-key"
@@ -68,8 +68,8 @@ class Credential:
     """One credential, by the name of the environment variable (``env``) or the private ``file`` that holds its secret.
 
     An API key goes into ``header``, or into the ``query`` parameter or ``cookie`` of that name. ``username`` belongs to
-    Basic, ``token_request`` to OAuth2. ``secret`` holds the text itself instead, for scripts and tests; it is never
-    shown.
+    Basic, ``token_request`` to OAuth2; mutual TLS has the files ``certificate`` and ``key`` instead of a secret.
+    ``secret`` holds the text itself, for scripts and tests; it is never shown.
     """
 
     scheme: Scheme
@@ -82,6 +82,8 @@ class Credential:
     cookie: str = ""
     username: str = ""
     token_request: TokenRequest | None = None
+    certificate: str = ""
+    key: str = ""
 
     @classmethod
     def of(cls, scheme: Scheme, secret: str) -> Credential:
@@ -93,7 +95,8 @@ class Credential:
         """Where the secret comes from, in words for a message."""
         if self.secret is not None:
             return "the secret given"
-        return f"the file {self.file}" if self.file else f"the environment variable {self.env}"
+        path = self.file or self.certificate
+        return f"the file {path}" if path else f"the environment variable {self.env}"
 
     def headers(self) -> Mapping[str, str]:
         """The request headers of a secret that is in a variable.
@@ -102,6 +105,11 @@ class Credential:
             ConfigError: the variable is unset, empty, or holds what no header can carry.
         """
         return self.sent(self._checked(self.secret if self.secret is not None else os.environ.get(self.env, "")))[0]
+
+    def require(self) -> None:
+        """Raises ConfigError if its variable is unset or unusable. A file is looked at when it is used."""
+        if not (self.file or self.certificate):
+            self._checked(self.secret if self.secret is not None else os.environ.get(self.env, ""))
 
     async def read(self, runtime: Runtime) -> str:
         """The secret, as it is now. Raises ConfigError as ``headers``, and if the file is missing or not private."""
@@ -204,6 +212,8 @@ class AgentCredentials:
             return request
         headers, query = dict(request.headers), dict[str, str]()
         for credential in self.credentials:
+            if credential.scheme == "mutualTLS":
+                continue  # the connection proves it
             if credential.token_request is not None:
                 secret = await self._token(runtime, credential, credential.token_request)
             else:

@@ -362,7 +362,7 @@ class Hub:
         before, self.fleet.config = self.config, config
         for entry in before.agents:
             now = config.agent(entry.name)
-            if now is None or (now.url, now.credential) != (entry.url, entry.credential):
+            if now is None or (now.url, now.credentials) != (entry.url, entry.credentials):
                 self.fleet.forget(entry.name)
                 self.tracker.push_watch.forget(entry.name)
         self.broker.apply(config)

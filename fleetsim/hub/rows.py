@@ -37,7 +37,7 @@ def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
         "dialect": choice.spoken if choice else entry.wire,
         "enabled": entry.enabled,
         "tags": list(entry.tags),
-        "auth": entry.credential.env if entry.credential else None,
+        "auth": entry.secrets or None,
         "health": health.health.value if health else "unknown",
         "why": health.why if health else "",
         "reachable": view.reachable,

@@ -21,7 +21,7 @@ from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.operations import BEHAVIOURS, CallerContext, Interceptor
 from fleetsim.agent.skills import Skill, skill
 from fleetsim.agent.tasks import TaskMove
-from fleetsim.caller.fleet import AuthEntry
+from fleetsim.caller.auth import AuthEntry
 from fleetsim.client.credential import API_KEY_HEADER
 from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.task import TERMINAL
@@ -233,7 +233,7 @@ class FleetKeys:
 
     def entry(self, agent: str) -> AuthEntry:
         """The agent's credential in the hub's configuration."""
-        return AuthEntry(scheme="apiKey", env=self._variables[agent])
+        return AuthEntry(scheme="apiKey", credentials_env=self._variables[agent])
 
     def door(self, agent: str) -> KeyAuthenticator:
         """The authenticator of an agent; it stays the same when the agent restarts."""

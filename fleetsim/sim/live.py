@@ -10,7 +10,6 @@ does not slow the others.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import tempfile
 import time
@@ -22,12 +21,12 @@ from os.path import normpath
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, credential_of
+from fleetsim.caller.auth import credentials_of
+from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
-from fleetsim.model.text import one_line
 from fleetsim.runtime.collector import own_garbage
 from fleetsim.runtime.explain import combine
 from fleetsim.runtime.real import SystemClock, running_runtime
@@ -77,11 +76,11 @@ def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Ite
         return
     for name in sorted(real):
         agent = scenario.fleet[name]
-        proof = credential_of(agent.auth, agent.api_key_env)
-        if proof is not None and not os.environ.get(proof.env, "").strip():
-            key = ("auth", "credentialsEnv") if agent.auth is not None else ("apiKeyEnv",)
-            why = f"the environment variable {one_line(proof.env, 120)}, which holds the credential, is not set"
-            yield written.error(("fleet", name, *key), why)
+        for credential in credentials_of(agent.auth, agent.api_key_env):
+            try:
+                credential.require()
+            except ConfigError as error:
+                yield written.error(("fleet", name, "auth" if agent.auth is not None else "apiKeyEnv"), str(error))
     if _starts_now(scenario, rate):
         now = SystemClock().now()
         moments = [(("weather", at, "at"), trouble.begins_s(now)) for at, trouble in enumerate(scenario.weather)]

@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
+from fleetsim.caller.auth import Auth
 from fleetsim.caller.ceremonies.folder import PROJECTS, SUFFIXES
-from fleetsim.caller.fleet import NAME, AuthEntry, FleetSettings, Wire
+from fleetsim.caller.fleet import NAME, FleetSettings, Wire
 from fleetsim.ceremony.written import value_text
 from fleetsim.client.http import AgentUrl
 from fleetsim.model.errors import ConfigError
@@ -91,7 +92,7 @@ class SimulatedAgent(BaseModel):
     """Where a real agent is, with `--clock real` or `xN`. How it behaves is then its own: its skills are but named."""
     api_key_env: str | None = None
     """The environment variable whose value the real agent is sent as X-API-Key: its name, never the key itself."""
-    auth: AuthEntry | None = None
+    auth: Auth | None = None
     """The credential for the real agent; overrides apiKeyEnv."""
 
 

@@ -13,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from fleetsim.caller.auth import AuthEntry
 from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
-from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, FleetSettings, SkillEntry
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client.http import CARD_PATHS
@@ -212,7 +213,7 @@ async def test_the_credential_and_the_configured_headers_go_with_the_card_reques
     runtime: Runtime, network: MemoryNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUINN_KEY", "canary-7")
-    auth = AuthEntry(scheme="apiKey", env="QUINN_KEY")
+    auth = AuthEntry(scheme="apiKey", credentials_env="QUINN_KEY")
     ground = Ground(runtime, network, auth=auth, headers={"X-Team": "blue"})
     async with ground.broker():
         await asyncio.sleep(1)

@@ -122,7 +122,31 @@ def test_no_secret_is_in_the_values() -> None:
         (ONE.replace("name: a", "name: 7"), "put it in quotes"),
         (ONE + "  - name: a\n    url: http://i/a2a\n", "agents.yaml:4:11: the agent name 'a' is taken"),
         (ONE + "    streaming: yes\n", "'streaming' must be true or false"),
-        (ONE + "    auth: {scheme: basic, credentialsEnv: X}\n", "'scheme'"),
+        (ONE + "    auth: {scheme: digest, credentialsEnv: X}\n", "'scheme'"),
+        (ONE + "    auth: {scheme: basic, credentialsEnv: X}\n", "agents.yaml:4:20: basic needs a 'username'"),
+        (ONE + "    auth: {scheme: basic, username: 'a:b', credentialsEnv: X}\n", "without a colon"),
+        (ONE + "    auth: {scheme: bearer}\n", "one of 'credentialsEnv' and 'credentialsFile'"),
+        (ONE + "    auth: {credentialsEnv: X, credentialsFile: x}\n", "one of 'credentialsEnv' and 'credentialsFile'"),
+        (
+            ONE + "    auth: {scheme: bearer, header: x-k, credentialsEnv: X}\n",
+            "agents.yaml:4:36: 'header' does not belong",
+        ),
+        (ONE + "    auth: {header: x-k, query: k, credentialsEnv: X}\n", "one of header, query and cookie"),
+        (ONE + "    auth: {header: Host, credentialsEnv: X}\n", "not a header that may be set here"),
+        (ONE + "    auth: {cookie: 'a=b', credentialsEnv: X}\n", "not a cookie that may be set here"),
+        (ONE + "    auth: {heder: x-k, credentialsEnv: X}\n", "did you mean 'header'?"),
+        (ONE + "    auth: {scheme: oauth2, tokenUrl: 'https://l/t', credentialsEnv: X}\n", "oauth2 needs a 'clientId'"),
+        (ONE + "    auth: {scheme: oauth2, clientId: me, credentialsEnv: X}\n", "one of 'tokenUrl' and 'discoveryUrl'"),
+        (
+            ONE + "    auth: {scheme: oauth2, clientId: me, tokenUrl: 'http://l/t', credentialsEnv: X}\n",
+            "'tokenUrl' must be https://",
+        ),
+        (
+            ONE + "    auth: [{credentialsEnv: V}, {scheme: basic, credentialsEnv: V}]\n",
+            "agents.yaml:4:42: basic needs",
+        ),
+        (ONE + "    auth: []\n", "'auth'"),
+        (ONE + "    auth: {scheme: mutualTLS, certificateFile: c.pem}\n", "mutualTLS needs"),
         (ONE + "    push: maybe\n", "'push'"),
         (ONE + "    wire: '0.2'\n", "'wire'"),
         (ONE + "    headers: {Host: evil}\n", "agents.yaml:4:15: not a header that may be set here"),
@@ -178,12 +202,22 @@ def test_a_default_stands_in_for_an_unset_variable() -> None:
 
 
 @pytest.mark.parametrize("name", ["SOME_API_KEY", "GH_TOKEN", "MY_SECRET", "DB_PASSWORD", "AUTH_HOST", "PASSPHRASE"])
-@pytest.mark.parametrize("place", ["url: http://x/${%s}", "url: http://h\n    headers: {X-A: '${%s}'}"])
-def test_a_secret_is_never_filled_into_an_address_or_a_header(name: str, place: str) -> None:
+@pytest.mark.parametrize("place", ["url: http://x/${%s}", "url: http://h\n    auth: {clientId: '${%s}'}"])
+def test_a_secret_is_never_filled_into_a_value_that_is_shown(name: str, place: str) -> None:
     said = refusal("agents:\n  - name: a\n    " + place % name + "\n", **{name: "canary-2"})
     assert f"the variable {name} may not be used here" in said
     assert "auth.credentialsEnv" in said
     assert "canary-2" not in said
+
+
+@pytest.mark.parametrize("name", ["FUNC_KEY", "FUNC", "AVA_API_KEY"])
+def test_a_header_holds_any_variable_and_shows_none(name: str) -> None:
+    config = parse(
+        ONE + f"    apiKeyEnv: AVA_API_KEY\n    headers: {{x-functions-key: '${{{name}}}'}}\n",
+        **{name: "canary-7", "AVA_API_KEY": "canary-7"},
+    )
+    assert config.agents[0].headers == {"x-functions-key": "canary-7"}
+    assert "canary-7" not in repr(config)
 
 
 def test_a_variable_named_as_a_credential_is_not_filled_in_elsewhere() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.auth import AuthEntry
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.config import parse_fleet
 from fleetsim.caller.fleet import (
     AT_START,
     AgentEntry,
-    AuthEntry,
     FleetChange,
     FleetConfig,
     FleetSettings,
@@ -21,7 +21,7 @@ from fleetsim.caller.fleet import (
 )
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.track import BUILT_IN, Rate, Rates
-from fleetsim.client.credential import Credential
+from fleetsim.client.credential import Credential, TokenRequest
 from fleetsim.model.errors import ConfigError
 
 ONE = "agents:\n  - name: a\n    url: http://h/a2a\n"
@@ -54,7 +54,7 @@ def test_every_key_of_an_agent_is_in_its_entry() -> None:
             url="http://h/a2a",
             rpc_url="http://h/rpc",
             card_url="http://h/card",
-            auth=AuthEntry(scheme="bearer", env="V"),
+            auth=AuthEntry(scheme="bearer", credentials_env="V"),
             headers={"X-A": "b"},
             streaming=False,
             rejoin=False,
@@ -116,6 +116,14 @@ def test_a_dialect_may_be_written_as_the_number_it_looks_like(wire: str, dialect
 
 # ---------------------------------------------------------------------- credentials
 
+TOKEN_REQUEST = TokenRequest(
+    client_id="me",
+    token_url="https://l/t",
+    scopes=("a", "b"),
+    parameters=(("audience", "q"),),
+    client_auth="post",
+)
+
 
 @pytest.mark.parametrize(
     ("keys", "credential"),
@@ -123,6 +131,19 @@ def test_a_dialect_may_be_written_as_the_number_it_looks_like(wire: str, dialect
         ("apiKeyEnv: V", Credential(scheme="apiKey", env="V")),
         ("auth: {credentialsEnv: V}", Credential(scheme="apiKey", env="V")),
         ("auth: {scheme: bearer, credentialsEnv: V}\n    apiKeyEnv: UNSET", Credential(scheme="bearer", env="V")),
+        ("auth: {header: x-functions-key, credentialsEnv: V}", Credential("apiKey", "V", header="x-functions-key")),
+        ("auth: {query: code, credentialsEnv: V}", Credential("apiKey", "V", query="code")),
+        ("auth: {cookie: sid, credentialsFile: run/key}", Credential("apiKey", cookie="sid", file="run/key")),
+        ("auth: {scheme: basic, username: me, credentialsEnv: V}", Credential("basic", "V", username="me")),
+        (
+            "auth: {scheme: oauth2, clientId: me, tokenUrl: 'https://l/t', scopes: [a, b], parameters: {audience: q}, "
+            "clientAuth: post, credentialsEnv: V}",
+            Credential("oauth2", "V", token_request=TOKEN_REQUEST),
+        ),
+        (
+            "auth: {scheme: mutualTLS, certificateFile: c.pem, keyFile: /k.pem}",
+            Credential("mutualTLS", certificate="c.pem", key="/k.pem"),
+        ),
         ("auth: {scheme: hmac, credentialsEnv: UNSET}", None),
         ("auth: {scheme: hmac, credentialsEnv: UNSET}\n    apiKeyEnv: V", None),
         ("enabled: true", None),
@@ -132,7 +153,21 @@ def test_the_credential_is_that_of_auth_before_the_api_key_and_hmac_sends_none(
     keys: str, credential: Credential | None
 ) -> None:
     (entry,) = parse(f"{ONE}    {keys}\n", V="secret").agents
-    assert (entry.credential, entry.enabled, entry.disabled_why) == (credential, True, "")
+    assert (entry.credentials, entry.enabled, entry.disabled_why) == ((credential,) if credential else (), True, "")
+
+
+def test_several_credentials_are_sent_at_once_and_paths_are_taken_from_the_folder_of_the_file() -> None:
+    auth = "auth: [{credentialsEnv: V}, {scheme: bearer, credentialsFile: run/token}]"
+    config = parse_fleet(f"{ONE}    {auth}\n", source="/etc/fleet/agents.yaml", env={"V": "secret"})
+    assert config.agents[0].credentials == (
+        Credential("apiKey", "V"),
+        Credential("bearer", file="/etc/fleet/run/token"),
+    )
+
+
+def test_an_agent_is_disabled_that_lacks_one_of_its_credentials() -> None:
+    (entry,) = parse(f"{ONE}    auth: [{{credentialsEnv: V}}, {{scheme: bearer, credentialsEnv: W}}]\n", V="s").agents
+    assert (entry.enabled, "W" in entry.disabled_why) == (False, True)
 
 
 def test_who_relies_on_hmac_is_told_that_it_sends_nothing_and_nobody_else_is() -> None:
@@ -188,7 +223,7 @@ def test_every_address_and_variable_name_is_filled_in() -> None:
     config = parse(text, H="host", N="V", V="secret")
     (entry,) = config.agents
     assert entry.address == ("http://host/a2a", "http://host/rpc", "http://host/card")
-    assert (entry.headers, entry.credential) == ({"X-A": "host"}, Credential(scheme="apiKey", env="V"))
+    assert (entry.headers, entry.credentials) == ({"X-A": "host"}, (Credential(scheme="apiKey", env="V"),))
     assert (config.settings.base_url, config.settings.internal_base_url) == ("http://host:1", "http://host:2")
 
 

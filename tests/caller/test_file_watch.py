@@ -103,7 +103,7 @@ async def test_a_good_file_is_taken_up_once() -> None:
     assert not await file.poll(), "other text, the same fleet"
     files.put(AGENTS, GOOD.replace("http://a", "http://a', apiKeyEnv: 'KEY"))
     assert await file.poll()
-    assert file.config.agents[0].credential is not None
+    assert file.config.agents[0].credentials
     assert file.config.agents[0].enabled, "the credential is looked up in the environment it was given"
 
 

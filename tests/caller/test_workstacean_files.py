@@ -32,13 +32,13 @@ async def test_workstaceans_registry_loads_unchanged() -> None:
     assert entries["quinn"].url == "http://quinn:7870/a2a"
     assert entries["quinn"].skill_names == ("pr_review", "bug_triage", "security_triage")
     assert entries["protomaker"].skill_names == ("sitrep", "board_health", "manage_feature", "bug_triage")
-    assert entries["protomaker"].credential == Credential(scheme="apiKey", env="AVA_API_KEY")
+    assert entries["protomaker"].credentials == (Credential(scheme="apiKey", env="AVA_API_KEY"),)
     assert entries["protomaker"].streaming is False
     assert (entries["protopen"].streaming, entries["protopen"].external) == (True, True)
-    assert entries["external_partner"].credential == Credential(scheme="bearer", env="PARTNER_API_TOKEN")
+    assert entries["external_partner"].credentials == (Credential(scheme="bearer", env="PARTNER_API_TOKEN"),)
     assert dict(entries["external_partner"].headers) == {"a2a-extensions": "https://proto-labs.ai/a2a/ext/cost-v1"}
-    assert entries["frank"].credential == Credential(scheme="apiKey", env="FRANK_API_KEY")
-    assert entries["signer"].credential is None
+    assert entries["frank"].credentials == (Credential(scheme="apiKey", env="FRANK_API_KEY"),)
+    assert entries["signer"].credentials == ()
     assert entries["researcher"].skills == ()
     (warning,) = fleet.warnings
     assert "agents.yaml:53:15: the scheme hmac " in warning

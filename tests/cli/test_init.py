@@ -69,8 +69,8 @@ def first(*agents: ReadableAgent) -> Ceremony:
 
 def test_a_card_becomes_an_entry_and_a_ceremony_that_waits() -> None:
     config = fleet(read())
-    assert [(entry.name, entry.url, entry.wire, entry.credential) for entry in config.agents] == [
-        ("scout", "http://127.0.0.1:9000", None, None)
+    assert [(entry.name, entry.url, entry.wire, entry.credentials) for entry in config.agents] == [
+        ("scout", "http://127.0.0.1:9000", None, ())
     ]
     made = first(read())
     assert (made.ceremony_id, made.skill, made.targets, made.enabled) == ("scout.echo", "echo", ("scout",), False)
@@ -138,19 +138,18 @@ def test_two_agents_of_one_name_are_told_apart() -> None:
 def test_what_a_card_asks_for_is_a_placeholder_that_changes_nothing(schemes: Any, line: str) -> None:
     agent = read(security_schemes=schemes, security=tuple({name: []} for name in schemes))
     assert line in agents_yaml([agent])
-    assert fleet(agent).agents[0].credential is None
+    assert fleet(agent).agents[0].credentials == ()
 
 
 def test_a_placeholder_works_once_its_mark_is_taken_away() -> None:
     agent = read("42 eyes", security_schemes={"k": {"type": "http", "scheme": "bearer"}}, security=({"k": []},))
     text = agents_yaml([agent]).replace("# auth:", "auth:")
-    assert parse_fleet(text, env={"AGENT_42_EYES_TOKEN": "t"}).agents[0].credential is not None
+    assert parse_fleet(text, env={"AGENT_42_EYES_TOKEN": "t"}).agents[0].credentials
 
 
 def test_a_key_that_was_given_is_named_and_never_written() -> None:
     config = fleet(read(api_key_env="QUINN_KEY"), QUINN_KEY="canary")
-    credential = config.agents[0].credential
-    assert credential is not None
+    (credential,) = config.agents[0].credentials
     assert (credential.scheme, credential.env) == ("apiKey", "QUINN_KEY")
 
 

@@ -18,7 +18,8 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.store import Store
-from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, FleetSettings, SkillEntry
+from fleetsim.caller.auth import AuthEntry
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.ledger.sqlite import SqliteLedger
 from fleetsim.caller.ledger.sqlite.storage import InlineStorage
@@ -365,7 +366,7 @@ async def chained(*agents: Agent, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         await asyncio.sleep(1)
         runtime = virtual_runtime(7, far.network, name="near")
         far.network.addresses["near.example"] = ("93.184.216.35",)
-        fleet = AgentEntry(name="fleet", url=HUB + "/a2a", auth=AuthEntry(scheme="apiKey", env="FAR_KEY"))
+        fleet = AgentEntry(name="fleet", url=HUB + "/a2a", auth=AuthEntry(scheme="apiKey", credentials_env="FAR_KEY"))
         config = FleetConfig(agents=(fleet,), settings=FleetSettings(base_url=NEAR))
         storage = InlineStorage(opener(None))
         async with SqliteLedger(storage, LedgerLimits()) as ledger:
@@ -438,7 +439,7 @@ async def test_work_does_not_go_back_to_the_hub_it_came_from_and_nobody_behind_i
         back = AgentEntry(
             name="near",
             url=f"{NEAR}/a2a",
-            auth=AuthEntry(scheme="apiKey", env="NEAR_KEY"),
+            auth=AuthEntry(scheme="apiKey", credentials_env="NEAR_KEY"),
             skills=(SkillEntry(name="spin"), SkillEntry(name="echo")),
             wire=dialect,
         )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, Effect, SkillContext, SkillFailed
-from fleetsim.caller.fleet import AuthEntry
+from fleetsim.caller.auth import AuthEntry
 from fleetsim.client.hub_tools import RESULT_CHARS_MAX
 from tests.hub.local_hub import KEY, LocalHub, local_hub
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
@@ -68,7 +68,7 @@ async def test_an_agents_key_sees_who_there_is_and_no_address_and_no_credential(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("QUINN_SECRET", "s" * 20)
-    entries = {"quinn": {"auth": AuthEntry(scheme="bearer", env="QUINN_SECRET"), "tags": ("board",)}}
+    entries = {"quinn": {"auth": AuthEntry(scheme="bearer", credentials_env="QUINN_SECRET"), "tags": ("board",)}}
     async with local_hub(filer("quinn", confidence=1.0), entries=entries, agent_keys=ENV) as t:
         await asyncio.sleep(1)
         (row,) = await t.agents_client(AVA).list_agents()

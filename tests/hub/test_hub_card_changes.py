@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.fleet import AuthEntry
+from fleetsim.caller.auth import AuthEntry
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import EditChunk, Match, Status
 from tests.hub.local_hub import LocalHub, local_hub, worker
@@ -86,7 +86,7 @@ def posts(t: LocalHub, since: int = 0) -> list[tuple[str, str, str | None, str |
     return [(r.url, r.rpc_method, h.get("x-api-key"), h.get("x-tenant")) for r, h in zip(seen, headers, strict=True)]
 
 
-LOCKED = {"auth": AuthEntry(scheme="apiKey", env="QUINN_KEY"), "headers": {"x-tenant": "t-1"}}
+LOCKED = {"auth": AuthEntry(scheme="apiKey", credentials_env="QUINN_KEY"), "headers": {"x-tenant": "t-1"}}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ LOCKED = {"auth": AuthEntry(scheme="apiKey", env="QUINN_KEY"), "headers": {"x-te
         ({}, "canary", "t-1"),
         ({"url": f"{QUINN}/a2a/"}, "canary", "t-1"),
         ({"wire": "0.3"}, "canary", "t-1"),
-        ({"auth": AuthEntry(scheme="apiKey", env="OTHER_KEY")}, "other", "t-1"),
+        ({"auth": AuthEntry(scheme="apiKey", credentials_env="OTHER_KEY")}, "other", "t-1"),
         ({"auth": None, "headers": {}}, None, None),
         ({"enabled": False}, "canary", "t-1"),
         ({"url": "http://moved.example:8000"}, None, None),

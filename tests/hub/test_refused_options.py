@@ -11,8 +11,8 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.builtin import PROFILES, profile_agent
+from fleetsim.caller.auth import AuthEntry
 from fleetsim.caller.event_wire import payload
-from fleetsim.caller.fleet import AuthEntry
 from fleetsim.cli.agent import first_command
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import AuthRefused, Blame
@@ -161,7 +161,7 @@ async def test_a_401_without_a_configured_credential_says_so_at_every_door(
     entry: dict[str, Any] = {"wire": dialect}
     if key is not None:
         monkeypatch.setenv("QUINN_KEY", key)
-        entry["auth"] = AuthEntry(scheme="apiKey", env="QUINN_KEY")
+        entry["auth"] = AuthEntry(scheme="apiKey", credentials_env="QUINN_KEY")
     agent = worker(ran, dialects=(dialect,), api_key="right")
     async with local_hub(agent, entries={"quinn": entry}) as t:
         await asyncio.sleep(1)

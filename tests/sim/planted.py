@@ -369,8 +369,8 @@ DEFECTS: tuple[Planted, ...] = (
         name="key",
         wrong="the first agent's key is shown to all of them",
         file="caller/fleet.py",
-        old="        return credential_of(self.auth, self.api_key_env)\n",
-        new="        first = getattr(AgentFile, 'first', None) or credential_of(self.auth, self.api_key_env)\n"
+        old="        return credentials_of(self.auth, self.api_key_env, self.folder)\n",
+        new="        first = getattr(AgentFile, 'first', None) or credentials_of(self.auth, self.api_key_env)\n"
         "        AgentFile.first = first\n        return first\n",
         found_by="I-16",
         seed=1,

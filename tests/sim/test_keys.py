@@ -21,8 +21,12 @@ def keys() -> FleetKeys:
 
 
 def key_of(keys: FleetKeys, agent: str) -> str:
-    (value,) = Credential(scheme="apiKey", env=keys.entry(agent).env).headers().values()
+    (value,) = Credential(scheme="apiKey", env=variable(keys, agent)).headers().values()
     return value
+
+
+def variable(keys: FleetKeys, agent: str) -> str:
+    return keys.entry(agent).credentials_env or ""
 
 
 def test_each_agent_lets_in_who_has_its_own_key_and_the_hub_finds_them_in_the_environment(keys: FleetKeys) -> None:
@@ -31,7 +35,7 @@ def test_each_agent_lets_in_who_has_its_own_key_and_the_hub_finds_them_in_the_en
         assert keys.door("quinn").admit(shown) == "hub"
         assert keys.door("herald").admit(shown) is None
         before = dict(os.environ)
-    assert {name for name in before if name not in os.environ} == {keys.entry("quinn").env, keys.entry("herald").env}
+    assert {name for name in before if name not in os.environ} == {variable(keys, "quinn"), variable(keys, "herald")}
 
 
 def test_a_new_key_is_asked_for_before_the_hub_has_it(keys: FleetKeys) -> None:
