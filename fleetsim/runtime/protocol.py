@@ -39,6 +39,7 @@ _FRAMED_TWICE = "the body is framed in two ways"
 
 _FRAMING = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"expect"})
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r]*", re.IGNORECASE)
+_ABSOLUTE = re.compile(rb"https?://([^/?#]+)(.*)", re.IGNORECASE)
 _BARE_BREAK = re.compile(rb"(?<!\r)\n")
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
 _BODILESS = frozenset({204, 304})
@@ -239,6 +240,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._about: dict[str, Any] = {}
         self._parser = httptools.HttpRequestParser(self)
         self._held = bytearray()
+        self._skipped = False  # an empty line before the next head
         self._searched = 0  # bytes of an incomplete head that were searched for its end
         self._headers: list[tuple[bytes, bytes]] = []
         self._exchange: _Exchange | None = None
@@ -340,6 +342,11 @@ class GuardedProtocol(asyncio.Protocol):
                 elif not self._idle:
                     self.flow.pause_reading()
                     return at
+                elif not self._skipped and data[at : at + 2] in (b"\r\n", b"\r"):  # RFC 9112 2.2
+                    if len(data) - at < 2:
+                        return at
+                    self._skipped = True
+                    at += 2
                 elif end := self._find_head(data, at):
                     self._take_head(bytes(data[at:end]))
                     at = end
@@ -386,6 +393,11 @@ class GuardedProtocol(asyncio.Protocol):
         if not current and line != b"%b %b HTTP/1.0" % (method, target):
             raise _Refused(400, _NOT_HTTP)
         keep_alive, expects = self._read_framing(headers, current=current)
+        if absolute := _ABSOLUTE.fullmatch(target):  # RFC 9112 3.2.2
+            host, target = absolute.groups()
+            if dict(headers).get(b"host", host).lower() != host.lower():
+                raise _Refused(400, "the target and the Host header name different hosts")
+            target = target if target.startswith(b"/") else b"/" + target
         path, _, query = target.partition(b"?")
         scope: dict[str, Any] = {
             **self._about,
@@ -408,7 +420,7 @@ class GuardedProtocol(asyncio.Protocol):
         task.add_done_callback(self.state.tasks.discard)
 
     def _parse(self, head: bytes) -> None:
-        self._target, self._headers, self._begun = b"", [], False
+        self._target, self._headers, self._begun, self._skipped = b"", [], False, False
         self._parser.feed_data(head)
 
     def _read_framing(self, headers: list[tuple[bytes, bytes]], *, current: bool) -> tuple[bool, bool]:

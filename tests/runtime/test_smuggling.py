@@ -67,7 +67,10 @@ REFUSED = {
     "two spaces": b"GET  /0 HTTP/1.1\r\nhost: x\r\n\r\n",
     "a space at the end": b"GET /0 HTTP/1.1 \r\nhost: x\r\n\r\n",
     "a space in front of a header": b"GET /0 HTTP/1.1\r\n host: x\r\n\r\n",
-    "an empty line in front": b"\r\n" + NEXT,
+    "two empty lines in front": b"\r\n\r\n" + NEXT,
+    "a bare line break in front": b"\n" + NEXT,
+    "an absolute target of another host": b"GET http://y/0 HTTP/1.1\r\nhost: x\r\n\r\n",
+    "an absolute target with a user": b"GET http://a@x/0 HTTP/1.1\r\nhost: x\r\n\r\n",
     "a target that is no URL": b"GET /\xe9 HTTP/1.1\r\nhost: x\r\n\r\n",
     "a tunnel": b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\n\r\n",
     "HTTP/2 outright": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -95,6 +98,31 @@ async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_behind_it_i
     assert peer.wire.written.count(b"HTTP/1.1 ") == 1
     assert peer.gone
     assert echo.asked == []
+
+
+@pytest.mark.parametrize("pieces", ["at once", "byte by byte"])
+async def test_one_empty_line_before_a_request_is_skipped(pieces: str) -> None:
+    echo = Echo()
+    peer = Peer(guests(), echo)
+    sent = b"\r\n" + NEXT + b"\r\n" + POST + b"content-length: 2\r\n\r\nhi\r\n" + NEXT
+    for piece in [sent] if pieces == "at once" else [bytes([byte]) for byte in sent]:
+        await peer.send(piece)
+    assert [(method, path, body) for method, path, _, body in echo.asked] == [
+        ("GET", "/0", b""),
+        ("POST", "/echo", b"hi"),
+        ("GET", "/0", b""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [(b"http://x/a?b", "/a"), (b"HTTPS://X/a%20b", "/a b"), (b"http://x", "/"), (b"http://x?b", "/")],
+)
+async def test_a_target_may_name_the_host_of_the_server(target: bytes, path: str) -> None:
+    echo = Echo()
+    peer = Peer(guests(), echo)
+    await peer.send(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % target)
+    assert [asked[1] for asked in echo.asked] == [path]
 
 
 @pytest.mark.parametrize("cut", range(0, 60, 7))
