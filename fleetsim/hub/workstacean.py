@@ -307,6 +307,8 @@ class CeremonyApi:
         values: dict[str, Any] = body.model_dump(by_alias=True, exclude_unset=True)
         values.setdefault("targets", body.targets)
         by = principal.agent or body.created_by
+        if values.get("createdBy", by) != by:
+            raise CeremonyInvalid("createdBy", "only the hub's own key may name another owner")
         self._require_channel(values, by)
         return self._answer(await self._store().create(values, created_by=by))
 
@@ -314,9 +316,9 @@ class CeremonyApi:
         """Change only the given keys; null removes a key."""
         body = await read_body(request, UpdateCeremonyBody)
         changes: dict[str, Any] = body.model_dump(by_alias=True, exclude_unset=True)
-        changes.pop("createdBy", None)
-        if changes.get("enabled", True) is None:  # tools send null for a value that they were not given
-            del changes["enabled"]
+        for key in ("createdBy", "enabled"):
+            if changes.get(key, True) is None:  # tools send null for a value that they were not given
+                del changes[key]
         ceremony_id, owner = request.path_params["id"], principal_of(request).agent
         self._require_channel(changes, self._store().get(ceremony_id, owner=owner).ceremony.created_by)
         return self._answer(await self._store().update(ceremony_id, changes, owner=owner))

@@ -127,7 +127,7 @@ async def test_incident_a_ceremony_is_never_overwritten_by_making_one(key: str, 
         await asyncio.sleep(1)
         await create(t, enabled=enabled)
         before, rows = t.files.take(FOLDER / f"{SWEEP['id']}.yaml"), await listed(t)
-        status, said = await create(t, key=key, name="Mine now", createdBy="ava")
+        status, said = await create(t, key=key, name="Mine now")
         assert (status, said["code"]) == (409, "FLEETSIM_ERR_EXISTS")
         assert (t.files.take(FOLDER / f"{SWEEP['id']}.yaml"), await listed(t)) == (before, rows)
 
@@ -168,9 +168,13 @@ async def test_a_ceremony_of_somebody_else_is_not_there(owner: str, method: str,
 async def test_who_made_it_is_stamped_and_stays() -> None:  # T-33
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
-        assert (await create(t, createdBy="ava"))[1]["data"]["createdBy"] == "quinn"
-        status, row = await call(t, "POST", f"{PATH}/update", {"createdBy": "ava", "name": "x"}, key=QUINN)
-        assert (status, row["data"]["createdBy"], row["data"]["name"]) == (200, "quinn", "x")
+        assert (await create(t, createdBy="ava"))[0] == 400
+        assert (await create(t, createdBy="quinn"))[1]["data"]["createdBy"] == "quinn"
+        for key in (QUINN, KEY):
+            assert (await call(t, "POST", f"{PATH}/update", {"createdBy": "ava", "name": "x"}, key=key))[0] == 400
+            for same in ("quinn", None):
+                status, row = await call(t, "POST", f"{PATH}/update", {"createdBy": same, "name": key}, key=key)
+                assert (status, row["data"]["createdBy"], row["data"]["name"]) == (200, "quinn", key)
         assert (await call(t, "POST", f"{PATH}/update", {"id": "other"}, key=QUINN))[0] == 400
         assert (await create(t, key=KEY, id="for-ava", createdBy="ava"))[1]["data"]["createdBy"] == "ava"
         assert set(await listed(t, key=AVA)) == {"for-ava"}
