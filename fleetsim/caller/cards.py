@@ -198,7 +198,7 @@ class CardBroker:
     # ------------------------------------------------------------------ first reads
 
     def reading(self, skill: str | None, targets: Sequence[str]) -> bool:
-        """Whether a card is being read for the first time that may change who such a request goes to, or how.
+        """Whether the first read of a card is in progress that may change the target of such a request, or its form.
 
         A request does not wait for a card of an earlier run that lists the skill. It waits where the dialect, the
         part of a person or a new skill may still be unknown.

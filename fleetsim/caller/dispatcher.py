@@ -1,4 +1,5 @@
-"""The one door for requests (Workstacean's SkillDispatcherPlugin): resolve, cool down, record, hand on."""
+"""Accepts every request (Workstacean's SkillDispatcherPlugin): resolve, check the cooldown, record, start its track.
+``failure_count`` counts failures of agents, ``beside_counts`` all other outcomes."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class TargetResolver(Protocol):
     """Resolves a skill and targets to agents (the registry)."""
 
     def resolve(self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str], /) -> tuple[str, ...]:
-        """The names of the agents, none of them one to avoid. Raises UnknownTarget."""
+        """The names of the agents, without those to avoid. Raises UnknownTarget."""
         ...
 
 
@@ -97,7 +98,8 @@ class Dispatcher:
         return tuple(r.request.correlation_id for r in records)
 
     async def _follow_up(self, request: SkillRequest, task_id: str) -> str:
-        """One more message on a task that its agent has."""
+        """A further message on a task that the agent has.
+        How many more events are kept before the oldest are removed, all of these at once."""
         agents = self._targets(request)
         if len(agents) != 1:
             error = UnknownTarget("a task is one agent's", hint="name that agent as the one target")

@@ -28,7 +28,7 @@ from fleetsim.runtime.ports import Clock
 
 KEEP_MAX = 20_000
 SPARE = 1_000
-"""How many more events are kept before the oldest are removed, all of these at once."""
+"""The log grows by this many events before it removes the oldest, all at once."""
 
 _SEQ = attrgetter("seq")
 
@@ -127,7 +127,7 @@ class _Readers:
         self._of_kind.clear()
 
     def drop(self, reader: Subscription) -> bool:
-        """False if it is not among them."""
+        """Remove a reader; False if the log does not have it."""
         if reader.about is not None:
             others = self._of_request.get(reader.about, [])
             if reader not in others:

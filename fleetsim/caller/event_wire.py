@@ -37,14 +37,14 @@ TOPIC_CHARS_MAX = 300
 _NUMBER_MAX = 1e15
 _PLAIN = frozenset({str, int, bool, type(None)})
 _WRONG = object()
-"""Stands for what no type takes."""
+"""The result for a value of the wrong type."""
 
 
 # ---------------------------------------------------------------------- values
 
 
 def to_json(value: Any) -> Any:
-    """``value`` as what ``json.dumps`` takes; fields hidden from ``repr`` are left out, as are odd numbers.
+    """``value`` in the types of ``json.dumps``, without fields hidden from ``repr`` and without NaN and infinity.
 
     Raises TypeError for a type that is not a value of this project.
     """
@@ -111,7 +111,7 @@ class JsonMember(Struct, frozen=True):
 
 
 def event_classes() -> tuple[type[Event], ...]:
-    """Every class of a happening that a hub publishes, in the order of their modules."""
+    """Every event class that a hub publishes, in the order of the modules."""
     values = (*vars(events).values(), *vars(fleet_events).values())
     classes = (value for value in values if isinstance(value, type) and issubclass(value, Event))
     return tuple(dict.fromkeys(kind for kind in classes if kind not in {Event, OtherEvent}))
@@ -119,7 +119,7 @@ def event_classes() -> tuple[type[Event], ...]:
 
 @cache
 def _members(kind: type[Event]) -> tuple[JsonMember, ...]:
-    """The members of a class that its payload holds, beside the envelope's; of an outcome, those of the outcome."""
+    """The members in the payload of a class, without the envelope's. For an outcome they are the outcome's members."""
     members = [_TASK_STATE] if kind is OutcomeDecided else []
     for field in msgspec.structs.fields(Outcome if kind is OutcomeDecided else kind):
         if field.name not in {*ENVELOPE, "effects"}:
@@ -182,7 +182,7 @@ def payload(event: Event) -> dict[str, Any]:
     for member in _members(type(event)):
         value, key = getattr(source, member.name), member.key
         kind = type(value)
-        if kind in _PLAIN:  # as most are: fourteen events are written for each run of a ceremony
+        if kind in _PLAIN:  # the quick way for most events; a run of a ceremony writes fourteen
             if value is not None or JsonForm.OMIT_NONE not in member.marks:
                 written[key] = value
         elif kind is Excerpt:
@@ -199,7 +199,7 @@ def payload(event: Event) -> dict[str, Any]:
 def _written(value: Any, *, milliseconds: bool) -> Any:
     if isinstance(value, datetime):
         return iso(value) if milliseconds else value.isoformat()
-    if isinstance(value, Usage):  # under the names of cost-v1, which has them so
+    if isinstance(value, Usage):  # under the names of cost-v1
         return msgspec.structs.asdict(value)
     if isinstance(value, tuple) and value and isinstance(value[0], ListedPart):
         return part_notes(value)
@@ -210,11 +210,11 @@ def _written(value: Any, *, milliseconds: bool) -> Any:
 
 
 def from_wire(row: Mapping[str, Any], *, seq: int = 0) -> Event | None:
-    """An event from its JSON form; None if it is none.
+    """An event from its JSON form; None if the JSON is not an event.
 
-    Envelope keys may be in camelCase or, as ledgers of earlier versions have them, in snake_case; what stands in the
-    topic too may be missing from the payload, as it was there. A member of the payload that is not of its type is left
-    out; an event that then lacks what it needs is an ``OtherEvent``.
+    Envelope keys may be in camelCase or, in ledgers of earlier versions, in snake_case. The payload may omit a member
+    that is part of the topic. A payload member of the wrong type is left out; an event that then lacks a required
+    member becomes an ``OtherEvent``.
     """
     at, topic = from_iso(row.get("at")), row.get("topic")
     if at is None or not isinstance(topic, str):
@@ -296,12 +296,12 @@ def _member(member: JsonMember, written: JsonObject, in_topic: Mapping[str, str]
         return from_iso(value)
     try:
         return msgspec.convert(value, member.kind)
-    except (msgspec.ValidationError, UnicodeEncodeError):  # a half character is in no name, date or number
+    except (msgspec.ValidationError, UnicodeEncodeError):  # half of a surrogate pair is in no name, date or number
         return _WRONG
 
 
 def _sane(value: Any) -> Any:
-    """Lists of a bounded length, numbers of a size that sums and dates can bear; what is not so is wrong."""
+    """Reject lists that are too long, and numbers too large for sums and dates."""
     if isinstance(value, list | tuple):
         return tuple(_sane(item) for item in value[:LIST_MAX])
     return _WRONG if isinstance(value, int | float) and not abs(value) < _NUMBER_MAX else value

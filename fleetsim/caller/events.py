@@ -44,7 +44,7 @@ class Excerpt(Struct, frozen=True):
 
     @classmethod
     def of(cls, text: str, chars: int = 0, *, chars_max: int = EXCERPT_CHARS_MAX) -> Excerpt:
-        """At most ``chars_max`` of ``text``, of which there were ``chars`` before anything was left out."""
+        """At most ``chars_max`` characters of ``text``. ``chars`` is its full length before any cut."""
         return cls(text[:chars_max], max(chars, len(text)))
 
     @property
@@ -68,7 +68,7 @@ class Event(Struct, frozen=True, kw_only=True):
     """
 
     TOPIC: ClassVar[str] = ""
-    """``{...}`` stands for a member, which is written beside it too."""
+    """``{...}`` stands for a member. The payload has that member too."""
 
     seq: int = 0
     at: datetime = EPOCH
@@ -80,12 +80,12 @@ class Event(Struct, frozen=True, kw_only=True):
     task_id: str | None = None
 
     def __init_subclass__(cls) -> None:
-        if "{" not in cls.TOPIC:  # a class's own attribute costs no call
+        if "{" not in cls.TOPIC:  # an attribute of the class costs no call
             cls.topic = cls.TOPIC  # type: ignore[assignment, method-assign]
 
     @property
     def topic(self) -> str:
-        """The name under which it is published, with the ids and names that are part of it."""
+        """The topic of the event, with its ids and names filled in."""
         return re.sub(r"{(\w+)}", lambda match: str(getattr(self, match[1]) or ""), self.TOPIC)
 
 
@@ -139,7 +139,7 @@ class TaskBound(Event, frozen=True, kw_only=True):
 
 
 class TaskMoved(Event, frozen=True, kw_only=True):
-    """A task was seen to move."""
+    """The state of a task changed."""
 
     TOPIC: ClassVar[str] = "agent.skill.update"
     state: str
@@ -159,7 +159,7 @@ class UpdateIgnored(Event, frozen=True, kw_only=True):
 
 
 class TaskElsewhere(Event, frozen=True, kw_only=True):
-    """The agent went on in another task or context than the one asked for."""
+    """The agent continued in another task or context than the requested one."""
 
     TOPIC: ClassVar[str] = "agent.skill.elsewhere"
     level: Level = Level.WARN
@@ -167,7 +167,7 @@ class TaskElsewhere(Event, frozen=True, kw_only=True):
 
 
 class CallRetried(Event, frozen=True, kw_only=True):
-    """A send is tried again, nothing having been accepted."""
+    """A send is repeated; the agent had accepted nothing."""
 
     TOPIC: ClassVar[str] = "agent.skill.retry"
     attempt: int = 0
@@ -284,7 +284,7 @@ class QuestionWithdrawn(Event, frozen=True, kw_only=True):
 
 
 class QuestionOverdue(Event, frozen=True, kw_only=True):
-    """A question has waited half its time."""
+    """Half of a question's time has passed without an answer."""
 
     TOPIC: ClassVar[str] = "hitl.reminder.{correlation_id}"
     level: Level = Level.WARN
@@ -302,7 +302,7 @@ class QuestionEscalated(Event, frozen=True, kw_only=True):
 
 
 class NotifiedWorkStarted(Event, frozen=True, kw_only=True):
-    """Work declared worth a note has started."""
+    """Work started whose card requests a note."""
 
     TOPIC: ClassVar[str] = "hitl.notification.{correlation_id}"
 
@@ -324,7 +324,7 @@ class GateSkipped(Event, frozen=True, kw_only=True):
 
 
 class OtherEvent(Event, frozen=True, kw_only=True):
-    """One of a recording that this version does not know, or cannot read."""
+    """An event of a recording that this version does not know or cannot read."""
 
     TOPIC: ClassVar[str] = "{name}"
     name: str

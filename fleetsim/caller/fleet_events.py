@@ -59,7 +59,7 @@ class CeremonyCompleted(Event, frozen=True, kw_only=True):
 
 
 class CeremonySkipped(Event, frozen=True, kw_only=True):
-    """Slots did not fire because the run before was still under way; the event names the newest slot."""
+    """Slots did not fire because the previous run still ran; the event names the newest slot."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.skipped"
     level: Level = Level.WARN
@@ -89,7 +89,7 @@ class CeremonyMissed(Event, frozen=True, kw_only=True):
 
 
 class CeremoniesLoaded(Event, frozen=True, kw_only=True):
-    """The folder was read; the whole list follows."""
+    """The folder was read; the event has the whole list."""
 
     TOPIC: ClassVar[str] = "ceremony.loaded"
     ceremonies: tuple[JsonObject, ...]
@@ -122,7 +122,7 @@ class CardFailed(Event, frozen=True, kw_only=True):
 
 
 class BreakerOpened(Event, frozen=True, kw_only=True):
-    """An agent is left alone for a while."""
+    """The hub pauses calls to an agent after repeated failures."""
 
     TOPIC: ClassVar[str] = "agent.breaker.opened"
     level: Level = Level.WARN
@@ -132,13 +132,13 @@ class BreakerOpened(Event, frozen=True, kw_only=True):
 
 
 class BreakerClosed(Event, frozen=True, kw_only=True):
-    """An agent answers again."""
+    """An agent replies again, and the pause ends."""
 
     TOPIC: ClassVar[str] = "agent.breaker.closed"
 
 
 class HealthChanged(Event, frozen=True, kw_only=True):
-    """The health word of an agent, or the reason for it, is another; `since` when it holds, as far as known."""
+    """The health word of an agent, or its reason, changed; `since` is the time from which it holds, if known."""
 
     TOPIC: ClassVar[str] = "agent.health.changed"
     health: str
@@ -147,7 +147,7 @@ class HealthChanged(Event, frozen=True, kw_only=True):
 
 
 class CredentialRefused(Event, frozen=True, kw_only=True):
-    """An agent refuses our credential, or wants one and none is configured."""
+    """An agent refuses our credential, or requires one and none is configured."""
 
     TOPIC: ClassVar[str] = "agent.auth.refused"
     level: Level = Level.WARN
@@ -155,7 +155,7 @@ class CredentialRefused(Event, frozen=True, kw_only=True):
 
 
 class CredentialAccepted(Event, frozen=True, kw_only=True):
-    """An agent that refused our credential takes it again."""
+    """An agent accepts our credential again."""
 
     TOPIC: ClassVar[str] = "agent.auth.accepted"
 
@@ -181,7 +181,7 @@ class WebhookRejected(Event, frozen=True, kw_only=True):
 
 
 class WebhookRegistered(Event, frozen=True, kw_only=True):
-    """The agent took our webhook."""
+    """The agent accepted our webhook."""
 
     TOPIC: ClassVar[str] = "agent.push.registered"
 
@@ -196,7 +196,7 @@ class WebhooksDegraded(Event, frozen=True, kw_only=True):
 
 
 class AlertRaised(Event, frozen=True, kw_only=True):
-    """An alert of `fleet.alerts` was raised; `since` when its reason holds."""
+    """An alert of `fleet.alerts` was raised; `since` is the time from which its reason holds."""
 
     TOPIC: ClassVar[str] = "alert.{kind}.raised"
     level: Level = Level.ERROR
@@ -207,7 +207,7 @@ class AlertRaised(Event, frozen=True, kw_only=True):
 
 
 class AlertCleared(Event, frozen=True, kw_only=True):
-    """An alert is over; `since` when it held, and whether the alert was `delivered`: only then people are notified."""
+    """An alert is over. It began at `since`. People receive the recovery only if the alert was `delivered`."""
 
     TOPIC: ClassVar[str] = "alert.{kind}.cleared"
     kind: str
@@ -217,7 +217,7 @@ class AlertCleared(Event, frozen=True, kw_only=True):
 
 
 class NoticeDelivered(Event, frozen=True, kw_only=True):
-    """One sink of a channel took a notice; `alert` and `subject` say which alert or recovery it was, if one."""
+    """A sink of a channel accepted a notice; `alert` and `subject` name its alert or recovery, if any."""
 
     TOPIC: ClassVar[str] = "channel.{channel}.delivered"
     level: Level = Level.DEBUG
@@ -230,7 +230,7 @@ class NoticeDelivered(Event, frozen=True, kw_only=True):
 
 
 class NoticeFailed(Event, frozen=True, kw_only=True):
-    """A sink of a channel did not take a notice, or, with no `sink`, its owner may not use the channel."""
+    """A sink of a channel did not accept a notice. Without `sink`: the owner of the work may not use the channel."""
 
     TOPIC: ClassVar[str] = "channel.{channel}.failed"
     level: Level = Level.WARN
@@ -242,7 +242,7 @@ class NoticeFailed(Event, frozen=True, kw_only=True):
 
 
 class ConfigLoaded(Event, frozen=True, kw_only=True):
-    """agents.yaml was read; `thresholds` are those of `fleet.health`."""
+    """agents.yaml was read; `thresholds` has the values of `fleet.health`."""
 
     TOPIC: ClassVar[str] = "config.loaded"
     path: str

@@ -1,8 +1,9 @@
 """Fleet health: outcomes of the last 24 hours, folded one by one, read at any moment. Pure.
 
-The numbers are Workstacean's, each defined in docs/reference/health.md, its faults repaired: an outcome counts once per
-correlation id and for the agent that did the work; the requester is counted beside it; success rate and latency are
-over outcomes the agent answers for. The newest 100,000 outcomes are kept one by one, older ones as sums by the hour.
+docs/reference/health.md defines each figure. They are Workstacean's, with its faults repaired: an outcome counts once
+per correlation id, and for the agent that did the work; requesters have figures of their own; success rate and latency
+cover the outcomes that the agent is responsible for. The newest 100,000 outcomes are kept one by one, older ones as
+sums by the hour.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class HealthWord(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """Where words change: success rates 0 to 1, and how many outcomes a rate needs to be worth a colour."""
+    """The thresholds between health words: success rates from 0 to 1, and the number of outcomes that a rate needs."""
 
     __pydantic_config__: ClassVar[ConfigDict] = DECLARED
     up_at: Share = 0.95
@@ -70,17 +71,17 @@ class Thresholds:
     down_below: Share = 0.5
     """Less than this share of successes counts as down."""
     outcomes_min: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 5
-    """How many outcomes it takes to judge by."""
+    """The number of outcomes that a success rate needs before it decides."""
     p95_limit_ms: Annotated[int, Field(gt=0, strict=True)] | None = None
     """A slower 95th percentile counts as degraded, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """The state of an agent, beside its outcomes. ``reachable`` None: the hub has not called it yet.
+    """The state of an agent apart from its outcomes. ``reachable`` None: the hub has not called it yet.
 
-    ``unreachable_why``, ``refused_why`` and ``paused_why`` are the reasons, if known. The moments are when each was
-    first noticed.
+    ``unreachable_why``, ``refused_why`` and ``paused_why`` are the reasons, if known. Each time is the first at which
+    the hub noticed the state.
     """
 
     reachable: bool | None = None
@@ -98,13 +99,13 @@ class Condition:
 
     @property
     def barred(self) -> bool:
-        """Whether work sent to it now would not be taken: routing gives such an agent none."""
+        """Whether the agent would not accept work now. Routing sends no work to such an agent."""
         return self.reachable is False or self.breaker_open or self.auth_refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentHealth:
-    """One agent's row. ``since``: since when it is down or degraded, as far as known."""
+    """One agent's row. ``since`` is the time from which it is down or degraded, if known."""
 
     agent_name: str
     health: HealthWord
@@ -124,7 +125,7 @@ class SkillHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemActor:
-    """A requester and its outcomes. ``failure_count``: failures of agents; ``beside_counts``: the rest."""
+    """A requester and its outcomes. ``failure_count`` counts failures of agents, ``beside_counts`` the others."""
 
     system_actor: str
     total_outcomes: int
@@ -168,13 +169,13 @@ class HealthSnapshot:
 
 
 class FleetHealth:
-    """The rolling aggregate. Folding costs the same whatever has been folded before. ``total`` is of all agents."""
+    """The rolling aggregate. The cost of a fold does not grow with earlier ones. ``total`` covers all agents."""
 
     def __init__(self, *, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX) -> None:
         self.thresholds = thresholds or Thresholds()
         self.outcomes_max = outcomes_max
         self._ids = set[str]()
-        """Of the outcomes that are kept one by one."""
+        """The correlation ids of the outcomes that are kept one by one."""
         self._skills: dict[tuple[str, str], OutcomeGroup] = {}
         self._agents: dict[str, OutcomeGroup] = {}
         self._weights: dict[str, float] = {}
@@ -205,13 +206,13 @@ class FleetHealth:
 
     def _count_oldest_by_hour(self) -> None:
         rows = chain.from_iterable(skill.rows for skill in self.total.skills)
-        moments = sorted(map(attrgetter("at"), rows))  # without a call of Python's for each of 100,000
+        moments = sorted(map(attrgetter("at"), rows))  # one call for all 100,000
         newest_gone = moments[max(1, len(moments) // 10) - 1]
         for skill in self.total.skills:
             self._ids.difference_update(row.correlation_id for row in skill.count_by_hour(nextafter(newest_gone, inf)))
 
     def prune(self, now: datetime) -> None:
-        """Forget what ended more than 24 hours before ``now``."""
+        """Remove outcomes that ended more than 24 hours before ``now``."""
         cutoff, empty = window_start(now).timestamp(), False
         for (agent, _), group in self._skills.items():
             (skill,) = group.skills
@@ -288,7 +289,7 @@ class FleetHealth:
         return AgentHealth(agent_name=name, health=word, why=why, since=since(), figures=figures)
 
     def verdict(self, name: str, condition: Condition) -> HealthVerdict:
-        """The word of one agent, of all outcomes since the last ``prune``."""
+        """The health word of one agent, over all outcomes since the last ``prune``."""
         return judge(self._agents.get(name, _NO_OUTCOMES), condition, self.thresholds)
 
     def _system_actors(self) -> tuple[SystemActor, ...]:
@@ -308,9 +309,9 @@ class FleetHealth:
 
 
 class HealthVerdict(NamedTuple):
-    """An agent's word and the reason for it, which names no figure and so stays the same while it holds.
+    """An agent's health word and its reason. The reason contains no figure, so it stays equal while it holds.
 
-    ``since`` looks up since when it holds, None if that is not known or the agent is not down or degraded.
+    ``since`` looks up the time from which it holds: None if it is not known, or the agent is not down or degraded.
     """
 
     word: HealthWord
@@ -319,7 +320,7 @@ class HealthVerdict(NamedTuple):
 
 
 def judge(group: OutcomeGroup, condition: Condition, limits: Thresholds) -> HealthVerdict:
-    """An agent's word: the one place that decides it. A rate over too few outcomes decides nothing."""
+    """An agent's health word. Only this function decides it. A rate over too few outcomes decides nothing."""
     answered, failures = group.answered()
     rate = (answered - failures) / answered if answered >= limits.outcomes_min else None
     low = "its success rate is under {:g} %"
@@ -357,7 +358,7 @@ _NOT_THERE = frozenset({Cause.UNREACHABLE, Cause.NEVER_SENT})
 
 
 def _streak(group: OutcomeGroup, noticed: datetime | None, causes: Collection[Cause]) -> Callable[[], datetime | None]:
-    """The earlier of both; outcomes remember more than a hub that was started again."""
+    """The earlier of the two times. Outcomes reach further back than the memory of a restarted hub."""
 
     def since() -> datetime | None:
         return min((at for at in (noticed, group.streak_since(causes)) if at is not None), default=None)

@@ -2,8 +2,7 @@
 
 * ``autonomous``: no notice. ``notification``: a note is published when the work starts.
 * ``veto``: the work starts at once and a person may stop it within the window (60 s unless declared).
-* ``gated`` and ``compound``: a person decides, never another agent; an agent that ends without having asked
-  is called out.
+* ``gated`` and ``compound``: a person decides, never another agent; an agent that ends without a question is reported.
 
 A question goes first to the agent that dispatched the work, if there is one and the card does not name the
 operator as reviewer; a blank, failed or late reply leaves it with the person (the question stays open all
@@ -61,7 +60,7 @@ class HitlMonitor:
         self._workers = Workers("hitl")
         self._vetoes: dict[str, Veto] = {}
         self._gates: dict[str, bool] = {}
-        """Gated work that goes on, and whether its agent has asked anything yet."""
+        """Gated work in progress, and whether its agent has asked a question."""
 
     def vetoes(self) -> tuple[Veto, ...]:
         """Work that may be stopped now, oldest first."""
@@ -77,9 +76,9 @@ class HitlMonitor:
         return True
 
     def take_up(self, record: RequestRecord) -> None:
-        """After a restart: a window stays open for the time it has left, a gate knows what was asked."""
+        """After a restart: a window stays open for the rest of its time, and a gate knows the questions so far."""
         if record.bound_at is None or record.declared.hitl is None:
-            return  # what its agent has not taken yet will be an event like any other
+            return  # work that its agent has not accepted yet will publish its event later
         if (track := self._tracker.open_tracks.get(record.request.correlation_id)) is not None:
             self._follow(track)
 
@@ -114,7 +113,7 @@ class HitlMonitor:
             )
 
     def _follow(self, track: Track) -> None:
-        """Watch work its agent has taken, as far as its rule asks for it."""
+        """Watch work that its agent accepted, if its declaration requires it."""
         rule = track.record.declared.hitl
         if rule is not None and rule.mode is HitlMode.VETO:
             self._open_window(track.record, rule.veto_window_s)
@@ -122,7 +121,7 @@ class HitlMonitor:
             self._gates[track.correlation_id] = bool(track.record.over) or track.asking.question is not None
 
     def _open_window(self, record: RequestRecord, window_s: float) -> None:
-        """Let it be stopped until ``window_s`` after the agent took it, whatever happened to the hub meanwhile."""
+        """Let a person stop it until ``window_s`` seconds after the agent accepted it, also after a restart."""
         now, cid = self._runtime.clock.now(), record.request.correlation_id
         expires = (record.bound_at or now) + timedelta(seconds=window_s)
         left_s = min((expires - now).total_seconds(), window_s)
@@ -155,7 +154,7 @@ class HitlMonitor:
             self._workers.start(self._ask_dispatcher(dispatcher, question), name=f"ask:{cid}")
 
     async def _ask_dispatcher(self, dispatcher: str, question: Question) -> None:
-        """Ask the dispatching agent; its answer lands only if nobody was quicker."""
+        """Ask the dispatching agent. Its answer counts only if no other answer came first."""
         text = (
             f"{question.agent} is working on {question.skill!r} for you and needs a decision.\n"
             f"Its question: {question.text}\nReply with the decision alone, in a sentence or two."
@@ -184,7 +183,7 @@ class HitlMonitor:
             why = str(error)
         track = self._tracker.open_tracks.get(question.correlation_id)
         if track is None or track.question != question:
-            return  # somebody else was quicker
+            return  # another answer came first
         self._events.publish(
             QuestionEscalated(
                 correlation_id=question.correlation_id,

@@ -1,7 +1,7 @@
 """The figures of a set of outcomes: of one skill at one agent, of one agent, or of the whole fleet. Pure.
 
-docs/reference/health.md defines each figure. ``SkillOutcomes`` keeps the outcomes of one skill at one agent, with sums
-that follow each outcome that comes or goes; ``OutcomeGroup`` reads the figures of one or several of them from these.
+docs/reference/health.md defines each figure. ``SkillOutcomes`` keeps the outcomes of one skill at one agent, and sums
+that change with each added or removed outcome; ``OutcomeGroup`` reads the figures of one or several of them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RecentFailure:
 
 @dataclass(frozen=True, slots=True)
 class TrendBucket:
-    """1.5 hours: how many outcomes the agent answers for, and how many of them were successes."""
+    """1.5 hours: the outcomes that the agent is responsible for, and the successes among them."""
 
     outcomes: int
     successes: int
@@ -88,8 +88,8 @@ class TrendBucket:
 class OutcomeStats:
     """The numbers of one set of outcomes. Rates are 0 to 1, None without data; latencies 0 without data.
 
-    ``answered_outcomes`` are those the agent answers for: its successes, and the failures blamed on it
-    (``failure_count``). ``beside_counts`` has all the others by their blame.
+    ``answered_outcomes`` counts those that the agent is responsible for: its successes, and the failures blamed on it
+    (``failure_count``). ``beside_counts`` counts all others by their blame.
     """
 
     total_outcomes: int = 0
@@ -119,7 +119,7 @@ class OutcomeStats:
 
 
 class FailureRate(NamedTuple):
-    """Outcomes that an agent answers for, and how many of them it failed at."""
+    """The outcomes that an agent is responsible for, and the failures among them."""
 
     answered: int
     failures: int
@@ -145,7 +145,7 @@ class EndClass(NamedTuple):
 
     @property
     def answered(self) -> bool:
-        """Whether the agent answers for it (``Outcome.counts``)."""
+        """Whether the agent is responsible for it (``Outcome.counts``)."""
         return self.success or self.blame is Blame.AGENT
 
 
@@ -164,7 +164,7 @@ class Row(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over outcomes that ended alike. ``durations`` counts them by class (``class_of``)."""
+    """Sums over outcomes of the same end class. ``durations`` counts them by duration class (``class_of``)."""
 
     count: int = 0
     cost_nano_usd: int = 0
@@ -197,9 +197,9 @@ class Totals:
 class SkillOutcomes:
     """The outcomes of one skill at one agent.
 
-    ``rows`` are single outcomes, oldest first; ``successes`` and ``failures`` are the moments of those that the agent
-    answers for. ``hours`` are totals of outcomes that are older than the rows, by hours since 1970. ``totals`` are
-    over both. ``version`` changes with each change.
+    ``rows`` are single outcomes, oldest first; ``successes`` and ``failures`` are the end times of those that the agent
+    is responsible for. ``hours`` are totals of outcomes that are older than the rows, by hours since 1970. ``totals``
+    cover both. ``version`` changes with each change.
     """
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ class SkillOutcomes:
         self.version = 0
 
     def add(self, outcome: Outcome | OutcomeFacts, at: float, number: int) -> None:
-        """Count an outcome, in whatever order they come; ``number`` is its place in that order."""
+        """Count an outcome. They may arrive in any order; ``number`` is the place of arrival."""
         ending = EndClass(
             outcome.kind, outcome.via, outcome.success, outcome.blame, outcome.cause, outcome.system_actor
         )
@@ -254,7 +254,7 @@ class SkillOutcomes:
         del self.newest_failures[:-FAILURES_SHOWN]
 
     def drop_before(self, cutoff: float) -> Sequence[Row]:
-        """Forget outcomes that ended before ``cutoff``; returns those that were rows. Hours go as a whole."""
+        """Remove outcomes that ended before ``cutoff``; returns the removed rows. An hour is removed as a whole."""
         gone = self._cut(cutoff)
         for row in gone:
             self.totals[row.ending].add(row, -1)
@@ -272,7 +272,7 @@ class SkillOutcomes:
         return gone
 
     def count_by_hour(self, cutoff: float) -> Sequence[Row]:
-        """Count the outcomes that ended before ``cutoff`` by the hour from now on; returns their rows, which go."""
+        """Turn the rows of outcomes that ended before ``cutoff`` into sums by the hour; returns the removed rows."""
         gone = self._cut(cutoff)
         for row in gone:
             self.hours[int(row.at // _HOUR_S)][row.ending].add(row)
@@ -290,7 +290,7 @@ class SkillOutcomes:
         return gone
 
     def by_hour(self, success: bool) -> Iterator[tuple[float, int]]:
-        """The answered outcomes of each hour that has no rows any more: its middle, and how many."""
+        """The answered outcomes of each hour without rows: the middle of the hour, and the number."""
         for hour, totals in self.hours.items():
             counts = (t.count for ending, t in totals.items() if ending.answered and ending.success is success)
             yield (hour + 0.5) * _HOUR_S, sum(counts)
@@ -300,7 +300,7 @@ class SkillOutcomes:
 
 
 class OutcomeGroup:
-    """Skills that are looked at together: one skill, all skills of an agent, or the whole fleet."""
+    """Skills whose figures are read together: one skill, all skills of an agent, or the whole fleet."""
 
     def __init__(self, skills: Iterable[SkillOutcomes] = ()) -> None:
         self.skills = list(skills)
@@ -314,12 +314,12 @@ class OutcomeGroup:
         return sum(total.count for _, total in self.totals())
 
     def answered(self) -> FailureRate:
-        """The outcomes that the agent answers for."""
+        """The number of outcomes that the agent is responsible for."""
         counts = [(ending.success, total.count) for ending, total in self.totals() if ending.answered]
         return FailureRate(sum(count for _, count in counts), sum(count for success, count in counts if not success))
 
     def rate(self) -> float | None:
-        """Successes over outcomes the agent answers for; None without any."""
+        """Successes over the outcomes that the agent is responsible for; None without outcomes."""
         answered, failures = self.answered()
         return (answered - failures) / answered if answered else None
 
@@ -328,16 +328,16 @@ class OutcomeGroup:
         return sum(total.cost_nano_usd for _, total in self.totals()) / _NANO
 
     def cost_per_success(self) -> float:
-        """US dollars of the outcomes the agent answers for over its successes; 0 without a success."""
+        """US dollars of the outcomes that the agent is responsible for, over its successes; 0 without a success."""
         answered, failures = self.answered()
         cost = sum(total.cost_nano_usd for ending, total in self.totals() if ending.answered)
         return cost / _NANO / (answered - failures) if answered > failures else 0.0
 
     def low_since(self, below: float, outcomes_min: int) -> datetime | None:
-        """Since when the success rate, over the outcomes kept, has been under ``below``; None if it is not.
+        """The time from which the success rate has been under ``below``; None if it is not.
 
-        Exact for the newest outcomes. Further back it looks at every 64th part of the way only, so that a long day
-        costs some hundred looks.
+        It is exact for the newest outcomes. Further back it checks every 64th part of the way only, so that a long
+        day costs about a hundred checks.
         """
         successes = sorted(chain.from_iterable(skill.successes for skill in self.skills))
         failures = sorted(chain.from_iterable(skill.failures for skill in self.skills))
@@ -356,7 +356,7 @@ class OutcomeGroup:
         return _date(since)
 
     def slow_since(self, limit_ms: int) -> datetime | None:
-        """When the oldest outcome ended that took the agent longer than ``limit_ms``."""
+        """The end of the oldest outcome that took the agent longer than ``limit_ms``."""
         slow = (
             next((row.at for row in skill.rows if row.ms > limit_ms and row.ending.answered), None)
             for skill in self.skills
@@ -364,7 +364,7 @@ class OutcomeGroup:
         return _date(min((at for at in slow if at is not None), default=None))
 
     def streak_since(self, causes: Collection[Cause]) -> datetime | None:
-        """When the newest run of outcomes with one of these causes began; None if the last had another."""
+        """The start of the newest unbroken run of outcomes with these causes; None if the last has another cause."""
         newest_first = merge(*(reversed(skill.rows) for skill in self.skills), key=attrgetter("at"), reverse=True)
         run = takewhile(lambda row: row.ending.cause in causes, newest_first)
         return _date(min((row.at for row in run), default=None))
@@ -376,7 +376,7 @@ class OutcomeGroup:
         return FailureRate(self._since(moments, success=True)[0] + failures, failures)
 
     def _since(self, moments: Sequence[float], *, success: bool) -> list[int]:
-        """How many answered outcomes ended at or after each of the moments."""
+        """The number of answered outcomes that ended at or after each of these times."""
         counts = [0] * len(moments)
         for skill in self.skills:
             ends = skill.successes if success else skill.failures
@@ -459,7 +459,7 @@ class OutcomeGroup:
 
 
 def class_of(ms: int) -> int:
-    """The class of a duration: 0 for 0 ms; those of one class differ by a hundredth at most."""
+    """The class of a duration: 0 for 0 ms. Durations of one class differ by at most a hundredth."""
     return 1 + int(log(ms) / _CLASS_WIDTH) if ms > 0 else 0
 
 
@@ -472,7 +472,7 @@ def _date(at: float | None) -> datetime | None:
 
 
 def grouped(counts: Iterable[tuple[StrEnum, int]]) -> dict[str, int]:
-    """The counts added up by name, in order."""
+    """The sums of the counts by name, in order of the names."""
     sums = Counter[StrEnum]()
     for name, count in counts:
         sums[name] += count

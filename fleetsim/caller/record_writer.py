@@ -27,7 +27,7 @@ from fleetsim.runtime.workers import Workers
 AGAIN_S = 1.0
 
 BATCH_MAX = 256
-"""Records in one transaction: few enough to keep outcomes and new work, which wait for it, under 50 ms."""
+"""Records in one transaction, a number that lets outcomes and new work wait for it at most 50 ms."""
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from fleetsim.model.work import ALL
 from fleetsim.runtime.ports import Rng
 
 Judge: TypeAlias = Callable[[str, str], str]
-"""The reason why a target cannot be asked for a skill, in a sentence; empty if it can."""
+"""A sentence with the reason why a target cannot take a skill; empty if it can."""
 
 _Fleet: TypeAlias = tuple[Mapping[str, Collection[str]], frozenset[str], Mapping[str, str]]
 
@@ -31,11 +31,11 @@ class CardReader(Protocol):
     """Reads agents' cards. The skills of an agent are known once its card was read."""
 
     def reading(self, skill: str | None, targets: Sequence[str], /) -> bool:
-        """Whether a card is being read for the first time that may change who such a request goes to, or how."""
+        """Whether the first read of a card is in progress that may change the target of such a request, or its form."""
         ...
 
     async def until_read(self, skill: str | None, targets: Sequence[str], /) -> None:
-        """Wait until none is, or for as long as it may last."""
+        """Wait until no first read is in progress, at most for the time limit of one."""
         ...
 
 
@@ -64,18 +64,18 @@ class Weights(Protocol):
 
 
 class Registry:
-    """Resolves by the fleet of the moment."""
+    """Resolves with the current fleet."""
 
     def __init__(self, fleet: Offers, weights: Weights, rng: Rng) -> None:
         self._fleet = fleet
         self._judged: tuple[_Fleet, Judge] | None = None
         self._offered: Mapping[str, Collection[str]] = {}
-        self._by_skill: dict[str, tuple[str, ...]] = {}  # the agents with a skill, valid for one ``_offered``
+        self._by_skill: dict[str, tuple[str, ...]] = {}  # the agents by skill, valid for one ``_offered``
         self._weights = weights
         self._chance = rng.stream("registry").random
 
     def resolve(self, skill: str | None, targets: Sequence[str] = (), avoid: Collection[str] = ()) -> tuple[str, ...]:
-        """The agents to send to, at least one, and none of ``avoid``. Raises UnknownTarget, CameThrough."""
+        """The agents to send to: at least one, without those of ``avoid``. Raises UnknownTarget, CameThrough."""
         offers = self._fleet.offers()
         if avoid:
             for name in targets:
@@ -93,7 +93,7 @@ class Registry:
         if skill is None or targets:
             disabled = self._fleet.disabled()
             return resolve(skill, targets, offers=offers, weights={}, chance=self._chance, disabled=disabled)
-        # Most requests come this way, so the agents with a skill are not searched each time.
+        # Most requests name a skill only, so the agents of a skill are cached.
         if offers is not self._offered:
             self._offered, self._by_skill = offers, {}
         if skill not in self._by_skill:
@@ -101,7 +101,8 @@ class Registry:
         return (_choose(self._by_skill[skill], self._weights.weights(), self._chance),)
 
     def judge(self) -> Judge:
-        """A judge of what could be asked for at this moment; the same one as long as the fleet is the same."""
+        """A function that judges a skill and a target with the current fleet. It changes only with the fleet.
+        A moment: monotonic seconds for durations, wall time for people, and one draw of chance for jitter."""
         fleet = (dict(self._fleet.offers()), frozenset(self._fleet.unread()), dict(self._fleet.disabled()))
         if self._judged is None or self._judged[0] != fleet:
             offers, unread, disabled = fleet
@@ -118,7 +119,7 @@ def resolve(
     chance: Callable[[], float],
     disabled: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """The agents to send to: each target once, every agent for ``all``, one by weight if none is named.
+    """The agents to send to: each target once, every agent for ``all``, one chosen by weight without targets.
 
     ``chance`` returns uniform numbers in [0, 1). Without a skill the targets are taken as they are.
 
@@ -145,9 +146,9 @@ def resolve(
 def judge(
     *, offers: Mapping[str, Collection[str]], unread: Collection[str] = (), disabled: Mapping[str, str] | None = None
 ) -> Judge:
-    """Judges (skill, target) by the fleet of this moment: what is wrong with it, or nothing.
+    """Judges (skill, target) with the current fleet: the problem in a sentence, or the empty string.
 
-    ``unread`` are agents whose card is still to be read: what they will offer is not doubted.
+    ``unread`` are agents whose card was not read yet: any skill may turn out to be theirs.
     """
 
     every = {skill for skills in offers.values() for skill in skills}
@@ -175,7 +176,7 @@ def _everyone(skill: str | None, offers: Mapping[str, Collection[str]]) -> tuple
 
 
 def _choose(names: tuple[str, ...], weights: Mapping[str, float], chance: Callable[[], float]) -> str:
-    """Weighted choice; the first if nobody deserves anything, as in Workstacean."""
+    """Weighted choice; the first name if all weights are 0, as in Workstacean."""
     shares = [max(0.0, weights.get(name, 1.0)) for name in names]
     left = chance() * sum(shares)
     for name, share in zip(names, shares, strict=True):

@@ -111,7 +111,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 class Now(Struct, frozen=True):
-    """A moment: monotonic seconds for durations, wall time for people, and one draw of chance for jitter."""
+    """An instant: monotonic seconds for durations, wall time for people, and one random number for jitter."""
 
     mono: float
     wall: datetime
@@ -119,7 +119,7 @@ class Now(Struct, frozen=True):
 
 
 class TaskUpdate(Struct, frozen=True, kw_only=True):
-    """News of the task from the agent. ``began`` is when the request that brought it started."""
+    """An update of the task from the agent. ``began`` is the start of the request that brought it."""
 
     event: TaskEvent
     via: UpdateSource
@@ -145,13 +145,13 @@ class Timer(StrEnum):
 class Sending(Struct, frozen=True, kw_only=True):
     """The first send, until the task is bound.
 
-    ``stream``: it asks for the streaming form. ``attempt`` counts what was tried again. ``lost`` is what came instead
-    of the reply, in the agent's own words where it had any; ``silent``: the agent ended its stream without a word.
-    ``searches`` counts the looks for its task that found none; ``unsearchable``: it offers no such look. ``early`` are
-    webhooks that came before the reply; ``look_due``: one was turned away. ``stream_refused`` is the agent's refusal of
-    a stream, ``push_refused`` its refusal of the send with our webhook, until the same send without it is taken.
-    ``overdue``: the reply takes longer than other calls may; it is still awaited, and webhooks and looks are believed
-    before it comes.
+    ``stream``: it requests the streaming form. ``attempt`` counts repeats. ``lost`` describes what arrived instead of
+    the reply, in the agent's own words if it sent any; ``silent``: the agent ended its stream without an event.
+    ``searches`` counts the searches that did not find its task; ``unsearchable``: the agent offers no search.
+    ``early`` are webhooks that arrived before the reply; ``look_due``: the hub refused one. ``stream_refused`` is the
+    agent's refusal of a stream, ``push_refused`` its refusal of the send with our webhook, until it accepts the same
+    send without it. ``overdue``: the reply takes longer than other calls may. The hub still waits for it, and applies
+    webhooks and polls before it arrives.
     """
 
     stream: bool = False
@@ -169,7 +169,7 @@ class Sending(Struct, frozen=True, kw_only=True):
 
 
 class StopReason(Struct, frozen=True, kw_only=True):
-    """Why a task is not polled any more, and how its request ends if no stream or webhook reports another end."""
+    """The reason why polling stopped, and the end of the request if no stream or webhook reports another."""
 
     kind: OutcomeKind
     cause: Cause
@@ -179,11 +179,10 @@ class StopReason(Struct, frozen=True, kw_only=True):
 class Polling(Struct, frozen=True, kw_only=True):
     """The polls of a task.
 
-    ``began``: since when a poll is in the air; ``next_at``: when to poll again, if that was decided meanwhile.
-    ``failed`` counts, in a row, polls that what may pass kept from bringing the task. ``refusals`` names, since the
-    last poll that brought it, each answer that polling cannot mend; ``trouble`` says why the last one did not.
-    ``misses`` counts answers that the task is gone, the last of them at ``missed_at``. ``looked_at`` is when the agent
-    was last asked for the task.
+    ``began`` is the start of the poll under way; ``next_at`` the time of the next one, if it was set meanwhile.
+    ``failed`` counts polls in a row that failed for a reason that may pass. ``refusals`` lists the replies, since the
+    last good poll, that a repeat cannot change; ``trouble`` is the reason of the last failure. ``misses`` counts
+    replies that the task does not exist, the last of them at ``missed_at``. ``looked_at`` is the time of the last poll.
     """
 
     began: float | None = None
@@ -199,7 +198,7 @@ class Polling(Struct, frozen=True, kw_only=True):
 
 
 class Streaming(Struct, frozen=True, kw_only=True):
-    """Following a stream. ``gap``: something may have been missed since the last snapshot of the task."""
+    """Following a stream. ``gap``: events may be missing since the last snapshot of the task."""
 
     open: bool = False
     joining: bool = False
@@ -208,7 +207,7 @@ class Streaming(Struct, frozen=True, kw_only=True):
 
 
 class Pushing(Struct, frozen=True, kw_only=True):
-    """Webhooks: how many have come, and whether one was registered after the reply."""
+    """Webhooks: the number received, and whether one was registered after the reply."""
 
     received: int = 0
     registered: bool = False
@@ -217,11 +216,10 @@ class Pushing(Struct, frozen=True, kw_only=True):
 class Asking(Struct, frozen=True, kw_only=True):
     """The agent's question, and the answer on its way to it.
 
-    ``key`` tells the open ``question`` from others of the same task; ``recorded``: it is on record, so that an answer
-    to it is accepted. ``left_s`` is what is left of the request's time, which stands still meanwhile. ``answered_at``
-    is when the last question was over; ``answer_lost``: whether the last answer arrived is not known. ``attempt``
-    counts what was tried again of ``answer``; ``doubt``: it was on its way when the hub stopped, and only the agent
-    knows whether it arrived.
+    ``key`` distinguishes the open ``question`` from others of the same task; ``recorded``: it is on record, so the hub
+    accepts an answer. ``left_s`` is the rest of the request's time, which stands still meanwhile. ``answered_at`` is
+    the end of the last question; ``answer_lost``: the last answer may not have arrived. ``attempt`` counts repeats of
+    ``answer``; ``doubt``: the hub stopped while it was sending the answer, and only the agent knows whether it arrived.
     """
 
     question: Question | None = None
@@ -236,9 +234,9 @@ class Asking(Struct, frozen=True, kw_only=True):
 
 
 class Ending(Struct, frozen=True, kw_only=True):
-    """How the request comes to its end.
+    """The end of the request.
 
-    ``whole`` names artifacts known to be complete; ``polls_owed`` counts the polls that are still due before a
+    ``whole`` names artifacts that are known to be complete; ``polls_owed`` counts the polls that are still due before a
     terminal state may be believed complete.
     """
 
@@ -248,14 +246,14 @@ class Ending(Struct, frozen=True, kw_only=True):
 
 
 class Track(Struct, kw_only=True):
-    """One request in flight: its durable record, a state for each thing that goes on, and when what falls due.
+    """One request in flight: its durable record, the states of its parts, and its timers.
 
-    Only a step changes one, and only its own copy: to everybody else it is a value. Times are monotonic seconds.
-    ``applied_at`` is when the last applied signal arrived; a poll begun before it is stale. ``taken_at`` is when the
-    agent last took something from us: a young task is looked at often. ``turn_from`` is since when it has been the
-    agent's turn; None while the request waits to leave, or for a person. ``chunks`` counts what streams brought of the
-    answer; None once some of it may have been missed. ``text_chars`` is how much text the task's artifacts have at the
-    most; None where that is not known, or some was left out.
+    Only a step changes a track, and only its own copy. Other code treats it as a value. Times are monotonic seconds.
+    ``applied_at`` is the arrival of the last applied signal; a poll that began before it is stale. ``taken_at`` is the
+    last time at which the agent accepted a message: a young task is polled often. ``turn_from`` is the start of the
+    agent's turn; None while the request waits for its slot or for a person. ``chunks`` counts the chunks of the answer
+    that streams brought; None once one may be missing. ``text_chars`` is an upper bound for the text of the task's
+    artifacts; None if it is not known, or if text was left out.
     """
 
     record: RequestRecord
@@ -277,17 +275,17 @@ class Track(Struct, kw_only=True):
 
     @property
     def task(self) -> Task | None:
-        """The task as last believed."""
+        """The task as of the last applied update."""
         return self.record.task
 
     @property
     def question(self) -> Question | None:
-        """The question that everybody may see and answer; None until it is on record."""
+        """The question as people see it and may answer it; None until it is on record."""
         return self.asking.question if self.asking.recorded else None
 
     @property
     def awaits_reply(self) -> bool:
-        """Whether the send is in the air and not overdue, so that it will say which task this is."""
+        """Whether the send is under way and not overdue: its reply will name the task."""
         sending = self.sending
         return self.record.task is None and sending.in_air and not sending.overdue and self.outcome is None
 
@@ -299,9 +297,9 @@ class Track(Struct, kw_only=True):
 
 # ------------------------------------------------------------------ follow-ups
 #
-# A follow-up is one more message on a task that its agent has already. An agent that takes the message may still show
-# the task as it stood before (ended, or waiting), in its reply or at the start of its stream. That is not the answer:
-# only a poll that began afterwards is believed about it.
+# A follow-up is a further message on a task that the agent has. An agent that accepts it may still show the task in its
+# earlier state (ended, or waiting), in its reply or at the start of its stream. That is not the answer: only a poll
+# that began afterwards decides.
 
 _DIGEST_CHARS = 24
 
@@ -326,7 +324,7 @@ def _earlier(last: Outcome, record: RequestRecord | None) -> str:
 
 
 def how_it_stands(task: Task) -> str:
-    """A digest of a task that does nothing by itself (ended, or waiting); the empty string for any other."""
+    """A digest of a task that has ended or waits; the empty string for a task at work."""
     return _digest(task.state, text_of(task)[0]) if task.terminal or task.state in INTERRUPTED else ""
 
 
@@ -335,18 +333,18 @@ def _digest(state: TaskState, text: str) -> str:
 
 
 def shows_the_past(record: RequestRecord, event: TaskEvent) -> bool:
-    """Whether an event shows a follow-up's task exactly as it stood before the message."""
+    """Whether an event shows a follow-up's task exactly in its state before the message."""
     return isinstance(event, Snapshot) and record.earlier != "" and how_it_stands(event.task) == record.earlier
 
 
 def just_taken(event: TaskEvent) -> TaskEvent:
-    """A snapshot of the past as a sign that the agent took the message: the task is submitted."""
+    """Replace a snapshot from before the message: the agent accepted the message, so the task is submitted."""
     assert isinstance(event, Snapshot)
     return Snapshot(task=replace(event.task, status=TaskStatus(state=TaskState.SUBMITTED)))
 
 
 def shows_the_message(record: RequestRecord, task: Task) -> bool:
-    """Whether a task tells that the message arrived, its own reply being lost."""
+    """Whether a task shows that the message arrived, although its reply was lost."""
     if any(message.message_id == record.message_id for message in task.history):
         return True
     stands = how_it_stands(task)

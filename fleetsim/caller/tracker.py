@@ -73,12 +73,12 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
 LAST_WORDS_S = 3.0
-"""How long closing waits for replies in the air, and a stream may go on after its request has ended."""
+"""The time that closing waits for replies, and that a stream may continue after the end of its request."""
 RECORD_PATIENCE_S = 2.0
 """The longest that a webhook's reply waits until the ledger has recorded its changes."""
 
 POLLS_PER_S, POLLS_HEADROOM = 400, 1.4
-"""The pace of polls: 400 a second, or 1.4 times the expected number if that is more."""
+"""The rate of polls: 400 a second, or 1.4 times the expected number if that is more."""
 
 LATE_S, LATE_LOGGED_EVERY_S = 5.0, 60.0
 """The hub logs polls that go out later than 5 s, at most once a minute."""
@@ -87,18 +87,18 @@ log = logging.getLogger(__name__)
 
 
 class OutcomeListener(Protocol):
-    """Is notified of every outcome."""
+    """Receives every outcome."""
 
     def __call__(self, outcome: Outcome, /) -> object:
-        """Take one outcome, just decided. The result is ignored."""
+        """Receive an outcome when it is decided. The result is ignored."""
         ...
 
 
 class LatenessListener(Protocol):
-    """Is notified how late each poll goes out."""
+    """Receives the lateness of each poll."""
 
     def __call__(self, seconds: float, /) -> object:
-        """Take the lateness of a poll that goes out now."""
+        """Receive the lateness in seconds of a poll that is sent now."""
         ...
 
 
@@ -141,13 +141,13 @@ class Tracker:
         self.push_watch = PushWatch(events)
         self._early = EarlyWebhooks(ledger, early)
         self._by_task: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        """Requests by agent and task id; a tuple of the two for each task would be another 80 bytes."""
+        """Requests by agent, then by task id."""
         self._ending = False
 
     # ------------------------------------------------------------------ outside
 
     def begin(self, record: RequestRecord) -> None:
-        """Take on a request that the ledger accepted."""
+        """Start a request that the ledger accepted."""
         cid = record.request.correlation_id
         self.open_tracks[cid] = new_track(record, self._moment())
         self.signal(cid, Begin())
@@ -161,7 +161,7 @@ class Tracker:
         early: Sequence[EarlyWebhook] = (),
         uncallable: str = "",
     ) -> None:
-        """Take up a request after a restart, with its ``early`` webhooks; ``uncallable``: why it can only be ended."""
+        """Resume a request after a restart, with its ``early`` webhooks. ``uncallable``: why it must end now."""
         cid = record.request.correlation_id
         self.open_tracks[cid] = new_track(record, self._moment())
         named = record.task.task_id if record.task is not None else record.request.task_id
@@ -189,7 +189,7 @@ class Tracker:
         return tuple(question for track in self.open_tracks.values() if (question := track.question) is not None)
 
     def kept(self) -> dict[str, int]:
-        """How much is kept of requests in flight, by name: nothing once they have all ended and are on record."""
+        """The number of values kept for requests in flight, by name. All are 0 once every outcome is on record."""
         return {
             "tracks": len(self.open_tracks),
             "timers": len(self._timers),
@@ -202,7 +202,7 @@ class Tracker:
         }
 
     async def wait(self, correlation_id: str) -> Outcome:
-        """The outcome of an accepted request, waiting for it if need be.
+        """Wait for the outcome of an accepted request.
 
         Raises:
             UnknownTarget: no request has that id.
@@ -219,14 +219,14 @@ class Tracker:
         return outcome
 
     async def answer(self, answer: Answer) -> Question:
-        """Give a question its answer; it lands at most once.
+        """Answer a question. Only the first answer is accepted.
 
         Raises:
             QuestionNotOpenYet: the question is not on record yet.
             UnknownTarget: the question is not open any more (answered, withdrawn or expired meanwhile).
             TooMuchText: the answer is longer than ``text_chars_max``.
             TooManyParts: its files, data and metadata are more than one message may carry.
-            UnfitAnswer: its data is not what the question's schema asks for; the question stays open.
+            UnfitAnswer: its data does not fit the question's schema; the question stays open.
         """
         check_text(answer.text, "the answer", self.rules.text_chars_max)
         require_parts(answer.parts, answer.metadata)
@@ -248,34 +248,34 @@ class Tracker:
         return question
 
     def cancel(self, correlation_id: str, *, by: str = "operator") -> None:
-        """Ask for a request to be stopped. Raises UnknownTarget if it is not in flight."""
+        """Request the cancel of a request. Raises UnknownTarget if it is not in flight."""
         if correlation_id not in self.open_tracks:
             raise UnknownTarget(f"no request {correlation_id!r} is in flight")
         self.signal(correlation_id, CancelAsked(by=by))
 
     def fail(self, error: LedgerBroken) -> None:
-        """The ledger cannot record any more: every caller that waits for an outcome gets the error."""
+        """The ledger has failed for good: raise the error for every caller that waits for an outcome."""
         self._broken = error
         for correlation_id in list(self._waiters):
             self._resolve(correlation_id, error)
 
     def find(self, agent: str, task_id: str) -> str | None:
-        """The open request that has an agent's task, or is about to."""
+        """The open request that has an agent's task or claims it."""
         return self._by_task.get(agent, {}).get(task_id)
 
     def claim(self, agent: str, task_id: str, correlation_id: str) -> bool:
-        """Give an agent's task to the follow-up that is about to begin; False if an open request has it."""
+        """Claim an agent's task for a follow-up that is about to begin; False if an open request has it."""
         return self._by_task[agent].setdefault(task_id, correlation_id) == correlation_id
 
     def release(self, agent: str, task_id: str, correlation_id: str) -> None:
-        """Take a claim back."""
+        """Withdraw a claim."""
         if self.find(agent, task_id) == correlation_id:
             del self._by_task[agent][task_id]
 
     async def take_webhook(
         self, correlation_id: str, agent: str, events: Sequence[TaskEvent], *, body_bytes: int
     ) -> bool:
-        """A verified webhook. Returns once it, or what it changed, is on record; true if it waits for the reply.
+        """Apply a verified webhook. Returns once it or its change is on record; True if it waits for the reply.
 
         Raises:
             NotAccepting: it is not on record, and must not be acknowledged.
@@ -286,7 +286,7 @@ class Tracker:
         if track is not None and overtook_reply:
             early_updates = [update.event for update in track.sending.early]
             if all(event in early_updates for event in events):
-                return True  # told twice, and kept the first time
+                return True  # a repeat of one that is recorded
             webhook = EarlyWebhook(
                 correlation_id=correlation_id,
                 agent=agent,
@@ -298,19 +298,19 @@ class Tracker:
         for event in events:
             self.signal(correlation_id, TaskUpdate(event=event, via=UpdateSource.PUSH, began=clock.monotonic()))
         if overtook_reply and (track := self.open_tracks.get(correlation_id)) is not None and track.awaits_reply:
-            return True  # the reply has not come meanwhile either
+            return True  # and the reply has still not arrived
         await self._recorded(correlation_id)
         return False
 
     def turned_away(self, correlation_id: str) -> None:
-        """A webhook of this request was not taken: poll the task, since its news may be lost."""
+        """The hub refused a webhook of this request: poll the task, since the update may be lost."""
         self.signal(correlation_id, TurnedAway())
 
     async def _recorded(self, correlation_id: str) -> None:
         """Return once the ledger has recorded the current state of a request.
 
         Raises:
-            NotAccepting: the storage does not take it yet; it is kept in memory and tried again.
+            NotAccepting: the storage refuses it for now; the hub keeps it in memory and repeats the write.
         """
         closing = self._closing.get(correlation_id)
         if closing is not None:
@@ -364,9 +364,9 @@ class Tracker:
         return Now(clock.monotonic(), clock.now(), self._rng.random())
 
     def _bind(self, track: Track, had: Task | None, task: Task) -> bool:
-        """(agent, task id) belongs to one open request; a second claim on it is the agent's fault (F-20).
+        """Bind (agent, task id) to this open request. A second request on the same task is the agent's fault (F-20).
 
-        A follow-up claimed its task before it began; if the agent started another, that is the one it has.
+        A follow-up claimed its task before it began; if the agent started another task, it is bound to that one.
         """
         request, agent = track.record.request, track.record.agent
         claimed = request.task_id if had is None else had.task_id
@@ -395,16 +395,16 @@ class Tracker:
                     self._writer.write_question(record, effect)
                 case Close(outcome=outcome):
                     if not track.streaming.open or track.asking.answer is not None:
-                        for send in self._sent(cid):  # one that waits for a slot must not leave; no reply is awaited
+                        for send in self._sent(cid):  # a send that waits for a slot must not leave
                             send.cancel()
                     self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
                 case _:
                     self._reach_out(cid, record, effect)
 
     async def _poll_turn(self) -> None:
-        """Wait for the turn of one poll, so that polls which fall due at once are spread over time (F-42).
+        """Wait for the turn of one poll: polls that are due at the same time are spread (F-42).
 
-        Sends, answers and webhooks do not wait here: work goes before watching.
+        Sends, answers and webhooks do not wait here.
         """
         now = self._runtime.clock.monotonic()
         mine = max(self._next_poll_at, now)
@@ -414,7 +414,7 @@ class Tracker:
             await asyncio.sleep(mine - now)
 
     def _note_lateness(self, track: Track) -> None:
-        """A poll goes out now."""
+        """Record that a poll is sent now."""
         now = self._runtime.clock.monotonic()
         late_s = 0.0 if track.polling.began is None else now - track.polling.began
         self._late(late_s)
@@ -423,7 +423,7 @@ class Tracker:
             log.warning("polls go out %.0f s late: more of them fall due than this hub can carry out", late_s)
 
     def _reach_out(self, cid: str, record: RequestRecord, effect: Effect) -> asyncio.Task[None]:
-        """Have an effect carried out at the agent's expense, for the request that ``record`` is now."""
+        """Start a worker that carries out an effect, charged to the agent, for the request ``record``."""
         work = self._executor.meter.charged(record.agent, self._call(cid, record, effect))
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
         if isinstance(effect, Send | Subscribe | Resume):
@@ -437,9 +437,9 @@ class Tracker:
         return [call for call in calls if call is not None and call is not asyncio.current_task()]
 
     async def _call(self, cid: str, record: RequestRecord, effect: Effect) -> None:
-        """Carry out an effect that reaches out to the agent.
+        """Carry out an effect that calls the agent.
 
-        Every failure ends in a signal: a request must never wait for a signal that does not come.
+        Every failure ends in a signal, because a request must never wait for a missing signal.
         """
         executor, clock = self._executor, self._runtime.clock
         began, silent = clock.monotonic(), True
@@ -447,7 +447,7 @@ class Tracker:
             match effect:
                 case Send(stream=True):
                     async with AsyncExitStack() as stack:
-                        async with executor.slot(record):  # held until the first byte of the answer only
+                        async with executor.slot(record):  # held only until the first byte of the reply
                             message = await executor.as_asked_for(record)
                             await self._record_departure(cid, record)
                             events = await stack.enter_async_context(executor.stream(message))
@@ -502,9 +502,9 @@ class Tracker:
             self.signal(cid, failed(effect, unforeseen, silent))
 
     async def _record_departure(self, cid: str, record: RequestRecord) -> None:
-        """Record that the request may have left, before a byte leaves. A request that waits for its slot has not left.
+        """Record that the request may have left, before its first byte leaves. Until then it waits for its slot.
 
-        The track changes first, so that every later record of the request agrees.
+        The track changes first, so that every later record agrees.
         """
         self.signal(cid, Left())
         track = self.open_tracks.get(cid)
@@ -519,7 +519,7 @@ class Tracker:
         try:
             decided = await self._writer.close(outcome)
         except Exception as error:
-            # The ledger has the request open: the next start takes it up again.
+            # The request is open in the ledger: the next start resumes it.
             self._forget(track)
             refusal = error if isinstance(error, FleetsimError) else NotAccepting("the outcome could not be recorded")
             self._resolve(outcome.correlation_id, refusal)
@@ -567,7 +567,7 @@ class Tracker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._ending = True  # news that arrives from here on is recorded, and sets no timer
+        self._ending = True  # later updates are recorded and set no timer
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -50,7 +50,7 @@ class CallbackTokens:
         self.current = current
 
     def mint(self, agent: str, correlation_id: str, *, epoch: int | None = None, signed: bool = False) -> str:
-        """A token for one request to one agent."""
+        """Make a token for one request to one agent."""
         claims = _claims_bytes(self._known(epoch), agent, correlation_id, signed)
         return f"{_b64(claims)}.{_b64(self._mac(self._known(epoch), claims))}"
 
@@ -106,8 +106,8 @@ SILENT_AFTER = 3
 class EarlyLimits:
     """Webhooks kept before their reply is there, and their bytes: of one request, of one agent, and in all.
 
-    They are small as a rule, and one of the largest fits whoever else is there; so they stay in memory too until
-    the reply comes, and these limits are that memory's.
+    Most are small, and one of the largest size always fits. They also stay in memory until the reply arrives; these
+    limits bound that memory.
     """
 
     per_request_max: int = 16
@@ -118,11 +118,10 @@ class EarlyLimits:
 
 
 class EarlyWebhooks:
-    """Webhooks that overtook the reply to their send: on record before they are acknowledged, and within limits.
+    """Webhooks that arrive before the reply to their send: recorded before the acknowledgement, within limits.
 
-    The token says which request they mean, and no task is bound yet. An agent that got a 2xx sends them no second
-    time, so they stay in the ledger until their request ends, also over a restart. A webhook beyond the limits is not
-    acknowledged.
+    Their token names the request, and no task is bound yet. After a 2xx an agent does not repeat them, so they stay in
+    the ledger until their request ends, also over a restart. A webhook beyond the limits is not acknowledged.
     """
 
     def __init__(self, ledger: Ledger, limits: EarlyLimits | None = None) -> None:
@@ -133,10 +132,10 @@ class EarlyWebhooks:
         self._bytes: Counter[str] = Counter()
 
     async def keep(self, webhook: EarlyWebhook) -> None:
-        """Put it on record until its request ends.
+        """Record a webhook until its request ends.
 
         Raises:
-            NotAccepting: a limit is reached, or the storage refuses it. Then it is not kept.
+            NotAccepting: a limit is reached, or the storage refuses it. The webhook is not recorded then.
         """
         self._require_room(webhook)
         self._add(webhook)
@@ -185,7 +184,7 @@ class PushWatch:
     """Marks agents whose webhooks do not arrive (reliability F-38): three in a row that are missing, not one.
 
     Counts, per agent, ends that only a poll brought. One webhook that does arrive clears the count. ``refusing`` are
-    the agents that refused a webhook: they are offered none until they are another agent, or their card changes.
+    the agents that refused a webhook. They receive none until their address or card changes.
     """
 
     def __init__(self, events: EventLog) -> None:
@@ -194,22 +193,22 @@ class PushWatch:
         self.refusing = set[str]()
 
     def refused(self, agent: str) -> bool:
-        """Remember that the agent refused a webhook; true if that was known."""
+        """Record that the agent refused a webhook; True if that was known."""
         known = agent in self.refusing
         self.refusing.add(agent)
         return known
 
     def forget(self, agent: str) -> None:
-        """It may be another agent by now: its webhooks are tried again."""
+        """Offer webhooks again: the address may belong to another agent by now."""
         self.refusing.discard(agent)
 
     def arrived(self, agent: str) -> None:
-        """A verified webhook of this agent is here, early, late or in time."""
+        """A verified webhook of this agent arrived, early, late or in time."""
         self._missed.pop(agent, None)
         self.refusing.discard(agent)
 
     def ended(self, track: Track, outcome: Outcome) -> None:
-        """A request ended. Says ``agent.push.degraded`` once the agent's webhooks are missed often enough."""
+        """A request ended. Publishes ``agent.push.degraded`` after three ends in a row without a webhook."""
         agent = track.record.agent
         if track.pushing.received:
             self.arrived(agent)

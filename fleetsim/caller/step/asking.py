@@ -1,4 +1,4 @@
-"""Questions an agent asks: opened once, withdrawn when it goes on by itself, and the answers on their way to it."""
+"""Questions of an agent: opened once, withdrawn when it continues by itself, and the sending of answers."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus, id_cha
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, QuestionKind, UpdateSource
 
 OVER_MAX = 32
-"""Of how many questions of one task it is remembered that they are over."""
+"""The number of closed questions that a task remembers."""
 
 
 # ------------------------------------------------------------------ the agent asks
 
 
 def waits_for_somebody(context: StepContext, update: TaskUpdate) -> None:
-    """The agent waits for somebody: open the question once, whichever way it was seen."""
+    """The agent waits for an answer: open the question once, whether a stream, poll or webhook brought it."""
     track, task = context.track, context.track.record.task
     assert task is not None
     key = key_of(task)
@@ -67,10 +67,10 @@ def waits_for_somebody(context: StepContext, update: TaskUpdate) -> None:
 
 
 def _asked_again(context: StepContext, update: TaskUpdate) -> bool:
-    """After our answer the same question is new only if a poll asked for afterwards reports it.
+    """After our answer the same question is new only if a later poll reports it.
 
-    A status with its old time is not a new question. It counts once the answer is no longer young, or at once if the
-    answer may never have arrived. A task that is being cancelled opens no question.
+    A status with an old time is not a new question. It counts after the answer has had some time to arrive, or at once
+    if the answer may never have arrived. A task that is being canceled opens no question.
     """
     track, asking = context.track, context.track.asking
     assert track.record.task is not None
@@ -86,7 +86,7 @@ def _since_answer(context: StepContext) -> float:
 
 
 def _id(agent: str, task: Task, asked_at: datetime) -> str:
-    """A question's id: a digest of agent, task, question and the moment when it was seen first (T-40)."""
+    """A question's id: a digest of agent, task, question and the time of its first sight (T-40)."""
     source = "\0".join((agent, key_of(task), asked_at.isoformat()))
     return f"q-{hashlib.sha256(source.encode()).hexdigest()[:24]}"
 
@@ -122,7 +122,7 @@ def _open(context: StepContext, task: Task, key: str) -> None:
 
 
 def recorded(context: StepContext, signal: QuestionRecorded) -> None:
-    """The ledger has the question: everybody may see it now, because its answer would be accepted."""
+    """The ledger has the question: people see it from now on, because an answer would be accepted."""
     track, question = context.track, context.track.asking.question
     if question is None or question.question_id != signal.question_id:
         return
@@ -142,9 +142,9 @@ def recorded(context: StepContext, signal: QuestionRecorded) -> None:
 
 
 def _pause(context: StepContext, question: Question, key: str) -> None:
-    """The request's time stands still while somebody thinks, and after that there is a minute at least.
+    """The request's time stands still while a person thinks; after that at least a minute is left.
 
-    A limit that the caller set is not made longer.
+    A limit that the caller set is not extended.
     """
     track = context.track
     least_s = 0.0 if track.record.request.timeout_s is not None else 60.0
@@ -153,7 +153,7 @@ def _pause(context: StepContext, question: Question, key: str) -> None:
 
 
 def reopen(context: StepContext, question: Question) -> None:
-    """Take an open question up again after a restart; its remaining life is clamped to the rule's."""
+    """Resume an open question after a restart. Its remaining time is at most the configured one."""
     track, now = context.track, context.now
     task = track.record.task
     left_s = min(max((question.expires_at - now.wall).total_seconds(), 0.0), context.rules.question_ttl_s)
@@ -166,7 +166,7 @@ def reopen(context: StepContext, question: Question) -> None:
 
 
 def remind(context: StepContext) -> None:
-    """Half the question's life is over and nobody answered (F-23)."""
+    """Half of the question's time has passed without an answer (F-23)."""
     question = context.track.asking.question
     assert question is not None
     event = QuestionOverdue(
@@ -178,7 +178,7 @@ def remind(context: StepContext) -> None:
 
 
 def expire(context: StepContext) -> None:
-    """Nobody answered: end with that reason, and cancel the remote task unless told to leave it (F-23)."""
+    """The question expired: end with that reason, and cancel the remote task unless the settings leave it (F-23)."""
     reason = "nobody answered the agent's question in time"
     if context.rules.question_expiry_cancels:
         context.effects.append(Cancel())
@@ -188,22 +188,22 @@ def expire(context: StepContext) -> None:
 
 
 def _watch_slowly(context: StepContext) -> None:
-    """While a person thinks, look now and then: the agent may give up or go on by itself.
+    """Poll while a person thinks: the agent may give up or continue by itself.
 
-    A look that is due sooner stays: news of a question, however often it comes, never postpones it.
+    A poll that is due sooner stays: repeated updates of the question never postpone it.
     """
     context.poll_at(context.now.mono + context.jitter(2 * context.rules.poll_interval_s))
 
 
 def at_work(context: StepContext) -> None:
-    """The agent works: an answer in doubt had reached it, and an open question is over."""
+    """The agent works: an uncertain answer has reached it, and an open question is over."""
     if context.track.asking.doubt:
         _arrived(context)
     withdraw(context)
 
 
 def withdraw(context: StepContext) -> None:
-    """The agent went on, or ended, without our answer: its question is over like one that was answered."""
+    """The agent continued or ended without our answer: its question is over, as if it had been answered."""
     if context.track.asking.question is not None:
         settle_question(context, QuestionState.WITHDRAWN)
         context.agents_turn()
@@ -211,7 +211,7 @@ def withdraw(context: StepContext) -> None:
 
 
 def _over(context: StepContext) -> None:
-    """The open question is over: time goes on, and from now on only a later poll is believed about it (decision 5)."""
+    """The open question is over: the request's time runs again, and only a later poll can reopen it (decision 5)."""
     track, now = context.track, context.now
     key, left_s = track.asking.key, track.asking.left_s
     for timer in (Timer.QUESTION, Timer.REMINDER):
@@ -237,13 +237,13 @@ def _remember(context: StepContext, key: str) -> None:
 
 
 def look_first(context: StepContext, task: Task) -> None:
-    """After a restart, about a task that waits with no question open: it was answered, or never put on record.
+    """After a restart, a task waits without an open question: it was answered, or the question was never recorded.
 
-    A poll tells which.
+    A poll decides which.
     """
     track = context.track
     if message_removed(task.status, track.record.over_at):
-        return  # answered; the agent is at work
+        return  # it was answered, and the agent works
     key = key_of(task)
     track.asking = replace(track.asking, answered_at=context.now.mono)
     if key not in track.record.over[-1:]:
@@ -255,7 +255,7 @@ def look_first(context: StepContext, task: Task) -> None:
 
 
 def answered(context: StepContext, signal: Answered) -> None:
-    """The ledger gave this answer the question: send it, or cancel the task if it was rejected."""
+    """The ledger accepted this answer: send it, or cancel the task if a person rejected the question."""
     track, answer = context.track, signal.answer
     question = track.asking.question
     if question is None or question.question_id != answer.question_id:
@@ -281,9 +281,9 @@ def reject(context: StepContext, answer: Answer) -> None:
 
 
 def follow_task(context: StepContext, task: Task) -> None:
-    """Make the request that task's if the agent took the answer in another task than the one that asked, and warn.
+    """Follow the other task, with a warning, if the agent continued the answer in another task than the one that asked.
 
-    It should go on in the same task (A2A 1.0 section 3.4.3), but it works at our request.
+    It should continue in the same task (A2A 1.0 section 3.4.3), but it works at our request.
     """
     track, before = context.track, context.track.record.task
     if before is None or before.task_id == task.task_id or context.ended:
@@ -299,13 +299,13 @@ def follow_task(context: StepContext, task: Task) -> None:
 
 
 def resume_failed(context: StepContext, signal: ResumeFailed) -> None:
-    """Keep trying with the same message id while nothing arrived (F-22); otherwise ask the agent what it thinks."""
+    """Repeat with the same message id while the answer cannot have arrived (F-22); otherwise poll the task."""
     track, error = context.track, signal.error
     answer = track.asking.answer
     if answer is None:
         return
     track.timers.pop(Timer.OVERDUE, None)
-    # An unreadable reply does not mean a refusal: the agent may have gone on with the answer.
+    # An unreadable reply is not a refusal: the agent may have continued with the answer.
     lost = isinstance(error, WireError) or (isinstance(error, TransportError | HttpRefused) and error.sent)
     if not lost and error.retryable and not context.ended:
         waits = (*context.rules.retry_waits_s, context.rules.poll_interval_s)
@@ -334,13 +334,13 @@ def resume_failed(context: StepContext, signal: ResumeFailed) -> None:
 
 
 def resume_again(context: StepContext) -> None:
-    """The pause before sending the answer again is over."""
+    """Send the answer again after its pause."""
     if context.track.asking.answer is not None:
         context.effects.append(Resume(answer=context.track.asking.answer))
 
 
 def recover_answer(context: StepContext, question: Question, answer: Answer) -> None:
-    """After a restart: the answer may have arrived. It is sent only if the agent says that it still waits."""
+    """After a restart the answer may have arrived. Send it only if the agent still waits."""
     track, task = context.track, context.track.record.task
     if (
         task is None
@@ -355,7 +355,7 @@ def recover_answer(context: StepContext, question: Question, answer: Answer) -> 
 
 
 def _resolve_doubt(context: StepContext, update: TaskUpdate, key: str) -> None:
-    """A poll that began after the restart decides: the same question waits, or another one does."""
+    """Decide by a poll that began after the restart: the same question waits, or another one."""
     track = context.track
     answer = track.asking.answer
     if answer is None or update.via is not UpdateSource.POLL:
@@ -368,7 +368,7 @@ def _resolve_doubt(context: StepContext, update: TaskUpdate, key: str) -> None:
 
 
 def _arrived(context: StepContext) -> None:
-    """The agent went on from a question: our answer had reached it."""
+    """The agent continued after a question: our answer has reached it."""
     track, answer = context.track, context.track.asking.answer
     if answer is not None:
         track.asking = replace(track.asking, answer=None, doubt=False)

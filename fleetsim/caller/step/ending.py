@@ -1,4 +1,4 @@
-"""How a request ends: its cancelling, its giving up, and its one outcome."""
+"""The end of a request: cancel, time limit, failure, and its one outcome."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from fleetsim.model.work import BLAME, KIND_OF_STATE, Cause, Outcome, OutcomeKin
 REASON_MAX = 500
 
 _BAD_REQUEST = frozenset({400, 413, 414, 415, 422})
-"""Statuses that find fault with the request and not with where it was sent."""
+"""HTTP statuses that blame the request and not its address."""
 
 
 def cancel_asked(context: StepContext, signal: CancelAsked) -> None:
-    """Somebody wants the task stopped."""
+    """A person or a caller cancels the task."""
     cancel(context, signal.by)
 
 
 def cancel(context: StepContext, by: str) -> None:
-    """Cancel a bound task, remember the wish for an unbound one, and end a request that was never sent (F-25)."""
+    """Cancel a bound task, record the cancel for an unbound one, and end a request that was never sent (F-25)."""
     context.save(cancel_wanted=True)
     if context.track.record.task is not None:
         if not context.ended:
@@ -59,7 +59,7 @@ def cancel(context: StepContext, by: str) -> None:
 
 
 def cancel_once(context: StepContext) -> None:
-    """Ask the agent to stop what is bound; it has a while to confirm."""
+    """Send a cancel for the bound task; the agent has some time to confirm."""
     track = context.track
     if not track.ending.cancel_sent:
         track.ending = replace(track.ending, cancel_sent=True)
@@ -74,24 +74,23 @@ def cancel_failed(context: StepContext, signal: CancelFailed) -> None:
 
 
 def cancel_unconfirmed(context: StepContext) -> None:
-    """Nobody confirmed the cancel in time."""
+    """The agent did not confirm the cancel in time."""
     reason = "cancel was asked for and the agent did not confirm it in time"
     close(context, OutcomeKind.EXPIRED, Cause.CANCEL_UNCONFIRMED, reason)
 
 
 def give_up(context: StepContext, kind: OutcomeKind, cause: Cause, reason: str) -> None:
-    """End the track from our side, and have the agent stop unless it has."""
+    """End the track from our side, and cancel the task unless it has ended."""
     if not context.ended:
         context.effects.append(Cancel())
     close(context, kind, cause, reason)
 
 
 def close(context: StepContext, kind: OutcomeKind | None = None, cause: Cause | None = None, reason: str = "") -> None:
-    """End the track: fix its outcome, and settle a question nobody needs any more.
+    """End the track: decide its outcome, and close an open question.
 
-    ``kind`` and ``cause`` None mean the agent's own terminal state. Once that is known, nothing we find
-    instead of it is the outcome: terminal states do not change (decision 7). ``reason`` is then why a result
-    is not known whole.
+    ``kind`` and ``cause`` None mean the agent's own terminal state. Once that is known, no other end replaces it:
+    terminal states do not change (decision 7). ``reason`` then says why the result may be incomplete.
     """
     track, task = context.track, context.track.record.task
     if task is not None and context.ended:
@@ -106,7 +105,7 @@ def close(context: StepContext, kind: OutcomeKind | None = None, cause: Cause | 
 
 
 def settle_question(context: StepContext, state: QuestionState) -> None:
-    """Settle the open question, if there is one: nobody answers it any more. Only a visible one is an event."""
+    """Close the open question, if there is one. Only a visible question is published."""
     asking = context.track.asking
     if asking.question is None:
         return
@@ -152,10 +151,9 @@ def outcome_of(
 ) -> Outcome:
     """The outcome of a track that ends now; ``kind`` and ``cause`` None mean the agent's own terminal state.
 
-    ``success`` means the goal was met: the agent completed it and no payload of its own denies that; whoever reads
-    health wants to know of work that was done, not of calls that were answered. Text, cost and effects are read
-    from the task as folded, so they are the same whichever channel ended it, and counted once. Tokens without a
-    cost are priced here, once, by ``rates``.
+    ``success``: the agent completed the task and no payload of its own denies it, because health counts work that was
+    done, not calls that were answered. Text, cost and effects come from the folded task, so they are the same for
+    stream, poll and webhook, and count once. Tokens without a cost are priced here, once, by ``rates``.
     """
     record = track.record
     task = record.task
@@ -212,7 +210,7 @@ def outcome_of(
 
 
 def _own_cause(kind: OutcomeKind, success: bool, record: RequestRecord) -> Cause:
-    """The cause of the agent's end of a task. After a cancel the requester of the cancel is the cause."""
+    """The cause of an end that the agent reported. After a cancel it is the requester of the cancel."""
     if success:
         return Cause.AGENT_SAID
     if record.cancel_wanted:
@@ -220,5 +218,5 @@ def _own_cause(kind: OutcomeKind, success: bool, record: RequestRecord) -> Cause
     if kind is OutcomeKind.COMPLETED:
         return Cause.SUCCESS_DENIED
     if (kind, Cause.REQUEST_WRONG) in BLAME and cause_from_hub(record.task) == Cause.REQUEST_WRONG:
-        return Cause.REQUEST_WRONG  # the agent is a hub, and somebody behind it says so
+        return Cause.REQUEST_WRONG  # the agent is a hub, and an agent behind it reported the cause
     return Cause.CANCELED_UNASKED if kind is OutcomeKind.CANCELED else Cause.AGENT_SAID

@@ -1,4 +1,4 @@
-"""News of a task, from stream, poll or webhook: one fold, one rule of staleness; and the polls."""
+"""Updates of a task from stream, poll or webhook, with one fold and one rule for stale ones; and the polls."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ TROUBLE_MAX = 500
 
 
 def task_update(context: StepContext, update: TaskUpdate) -> None:
-    """Take one piece of news, or record why not."""
+    """Apply one update, or publish why it was ignored."""
     track, via = context.track, update.via
     match via:
         case UpdateSource.POLL:
@@ -83,11 +83,11 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
         case UpdateSource.PUSH:
             track.pushing = replace(track.pushing, received=track.pushing.received + 1)
             if track.awaits_reply:
-                # It overtook the reply: it is kept until the reply has bound the task (F-15).
+                # It arrived before the reply: keep it until the reply has bound the task (F-15).
                 track.sending = replace(track.sending, early=(*track.sending.early, update))
                 return
             if isinstance(update.event, DirectReply):
-                message = update.event.message  # something it says about its task at work, never the end of it
+                message = update.event.message  # a message about its task at work, never its end
                 remark = StatusUpdate(
                     task_id=message.task_id or "",
                     context_id=message.context_id or "",
@@ -109,13 +109,13 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
 
 
 def late_update(context: StepContext, update: TaskUpdate) -> None:
-    """The request has its outcome, and news changes nothing any more."""
+    """The request has its outcome: an update changes nothing."""
     event = UpdateIgnored(state=state_of(update.event), via=update.via.value, why="already ended")
     context.effects.append(Publish(event=event))
 
 
 def state_of(event: TaskEvent) -> TaskState | None:
-    """The state an event names, if it names one."""
+    """The state in an event, if it has one."""
     match event:
         case Snapshot(task=task):
             return task.status.state
@@ -128,7 +128,7 @@ def state_of(event: TaskEvent) -> TaskState | None:
 
 
 def task_id_of(event: TaskEvent) -> str:
-    """The task an event speaks of; empty for a message outside any task."""
+    """The task id of an event; empty for a message outside a task."""
     match event:
         case Snapshot(task=task):
             return task.task_id
@@ -139,13 +139,13 @@ def task_id_of(event: TaskEvent) -> str:
 
 
 def _shows_the_past(context: StepContext, update: TaskUpdate) -> bool:
-    """Whether a follow-up's task is shown as it stood before; a poll is believed about that. Most have no past."""
+    """Whether an update shows a follow-up's task in its earlier state. A poll is never taken as that."""
     record = context.track.record
     return record.earlier != "" and update.via is not UpdateSource.POLL and shows_the_past(record, update.event)
 
 
 def _stale(context: StepContext, update: TaskUpdate) -> str | None:
-    """Why news must not be applied, or None. Agents' own time stamps are hints and are not read."""
+    """Why an update must not be applied, or None. The agent's own time stamps are not used: they are hints only."""
     track, event, via = context.track, update.event, update.via
     task, named = track.record.task, task_id_of(event)
     if task is None:
@@ -169,7 +169,7 @@ def _stale(context: StepContext, update: TaskUpdate) -> str | None:
 
 
 def _after_stale(context: StepContext, update: TaskUpdate) -> None:
-    """A stale poll is owed again soon; a chunk that could not be placed leaves the artifact incomplete."""
+    """Repeat a stale poll soon. A chunk without its predecessors leaves the artifact incomplete."""
     track = context.track
     if update.via is UpdateSource.POLL and not context.ended:
         context.poll_at(context.soon)
@@ -182,11 +182,10 @@ def _after_stale(context: StepContext, update: TaskUpdate) -> None:
 
 
 def _doubtful(context: StepContext, update: TaskUpdate) -> bool:
-    """Whether news about a question must be checked by a poll before it is believed.
+    """Whether a poll must confirm an update about a question.
 
-    Webhooks may be late, doubled or out of order, and a stream may lag behind both: neither can reopen a
-    question that was answered, replace the one that is open, or say that the agent has moved on from it.
-    Only a poll asked for afterwards can.
+    Webhooks may be late, repeated or out of order, and a stream may lag behind both. Neither can reopen an answered
+    question, replace the open one, or close it. Only a later poll can.
     """
     track, state = context.track, state_of(update.event)
     task = track.record.task
@@ -230,14 +229,14 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
 
 
 def _is_piece(before: Task | None, task: Task, event: TaskEvent) -> bool:
-    """Whether it brought more of the answer; an artifact that is there and comes whole once more does not."""
+    """Whether it brought more of the answer. A complete artifact that arrives again does not."""
     if not isinstance(event, ArtifactUpdate):
         return False
     return event.append or before is None or len(task.artifacts) > len(before.artifacts)
 
 
 def hear_early(context: StepContext) -> None:
-    """Webhooks that came before the reply speak now: their token already proved which request they mean."""
+    """Apply webhooks that arrived before the reply. Their token proved which request they belong to."""
     track = context.track
     early, track.sending = track.sending.early, replace(track.sending, early=())
     for update in early:
@@ -264,7 +263,7 @@ def recall(context: StepContext, events: Iterable[TaskEvent]) -> None:
 
 
 def _note_parts(context: StepContext, event: TaskEvent) -> None:
-    """Keep account of which artifacts are known whole; a snapshot of a running task shows none of them whole."""
+    """Record which artifacts are complete. A snapshot of a running task completes none of them."""
     track, whole = context.track, context.track.ending.whole
     match event:
         case Snapshot():
@@ -275,8 +274,8 @@ def _note_parts(context: StepContext, event: TaskEvent) -> None:
             closed = last and not append
             whole = whole | {artifact.artifact_id} if closed else whole - {artifact.artifact_id}
         case StatusUpdate(status=status, artifacts=artifacts, lone=lone):
-            beside = {a.artifact_id for a in artifacts}  # of a running task: what there was of them so far
-            # Of several artifacts 0.1 sends a webhook each, and the state the task has by then with each.
+            beside = {a.artifact_id for a in artifacts}  # of a running task: the artifacts so far
+            # 0.1 sends one webhook per artifact, each with the state of the task at that time.
             whole = whole | beside if status.state in TERMINAL and not lone else whole - beside
         case DirectReply():
             pass
@@ -285,7 +284,7 @@ def _note_parts(context: StepContext, event: TaskEvent) -> None:
 
 
 def _bind(context: StepContext, update: TaskUpdate, task: Task) -> None:
-    """The first news fixes which task this is (T-07), and how it will be watched."""
+    """The first update binds the task (T-07) and decides how it is watched."""
     track, record, now, rules = context.track, context.track.record, context.now, context.rules
     for timer in (Timer.GIVE_UP, Timer.OVERDUE, Timer.LOOK_UP, Timer.RETRY):
         track.timers.pop(timer, None)
@@ -306,7 +305,7 @@ def _bind(context: StepContext, update: TaskUpdate, task: Task) -> None:
         _register(context)
     if track.sending.look_due:
         context.poll_at(now.mono)
-    if track.streaming.open:  # it tells by itself: looks for safety's sake alone are spread over the interval
+    if track.streaming.open:  # it sends updates itself: spread the polls that only confirm over the interval
         context.poll_at(now.mono + max(now.jitter * rules.poll_interval_s, min(0.5, rules.poll_interval_s)))
     else:
         context.poll_at(now.mono + _pause(context))
@@ -352,7 +351,7 @@ def _received(event: TaskEvent) -> StreamReceived:
 
 
 def _end(context: StepContext, update: TaskUpdate, task: Task) -> None:
-    """The task is terminal. Close if all of it is known, else owe a poll first."""
+    """The task is terminal. Close if the result is complete, else poll first."""
     track = context.track
     match update.event:
         case DirectReply():
@@ -376,7 +375,7 @@ def _end(context: StepContext, update: TaskUpdate, task: Task) -> None:
 
 
 def _pay_owed(context: StepContext, why: str) -> None:
-    """A poll that was owed brought no better end; after the last one, close with the known end."""
+    """A required poll brought no better end. After the last one, close with the known end."""
     track, rules = context.track, context.rules
     track.ending = replace(track.ending, polls_owed=track.ending.polls_owed - 1)
     if track.ending.polls_owed <= 0:
@@ -387,7 +386,7 @@ def _pay_owed(context: StepContext, why: str) -> None:
 
 
 def resumed(context: StepContext, signal: Resumed) -> None:
-    """The agent took the answer; what it says now is news like any other."""
+    """The agent accepted the answer; its reply is an update like any other."""
     track, now = context.track, context.now
     answer = track.asking.answer
     if answer is not None:
@@ -412,7 +411,7 @@ def resumed(context: StepContext, signal: Resumed) -> None:
 
 
 def cancel_replied(context: StepContext, signal: CancelReplied) -> None:
-    """The agent took the cancel. If it has not ended the task yet, look again soon."""
+    """The agent accepted the cancel. If the task has not ended, poll soon."""
     task_update(context, TaskUpdate(event=Snapshot(task=signal.task), via=UpdateSource.REPLY, began=signal.began))
     if context.track.outcome is None:
         context.poll_at(context.soon)
@@ -422,17 +421,17 @@ def cancel_replied(context: StepContext, signal: CancelReplied) -> None:
 
 
 def _pause(context: StepContext) -> float:
-    """How long to the next look: as long as the task has been at work, at least a second, at most the interval.
+    """Seconds until the next poll: the age of the task, at least 1 and at most the interval.
 
-    So a quick task is seen to end in about a second, and a long one, or one from before a restart, costs no more
-    polls than its interval allows.
+    So the end of a quick task is seen after about a second, and a long one, or one from before a restart, costs no
+    more polls than its interval allows.
     """
     age_s, rules = context.now.mono - context.track.taken_at, context.rules
     return context.jitter(min(max(age_s, rules.look_first_s), rules.poll_interval_s))
 
 
 def _keep_watch(context: StepContext, update: TaskUpdate) -> None:
-    """See to it that the task is looked at again, at most two intervals away, whatever else arrives."""
+    """Schedule a poll at most two intervals away, whatever else arrives."""
     track, now, interval_s = context.track, context.now, context.rules.poll_interval_s
     polled = update.via is UpdateSource.POLL
     if polled or (Timer.POLL not in track.timers and track.polling.next_at is None):
@@ -443,7 +442,7 @@ def _keep_watch(context: StepContext, update: TaskUpdate) -> None:
 
 
 def _register_once(context: StepContext) -> None:
-    """No webhook has come so far: perhaps the one inside the send was overlooked (decision 6)."""
+    """No webhook has arrived: the agent may have ignored the one inside the send (decision 6)."""
     track = context.track
     if track.record.push and not track.pushing.received and not track.pushing.registered:
         _register(context)
@@ -455,7 +454,7 @@ def _register(context: StepContext) -> None:
 
 
 def push_registered(context: StepContext, signal: PushRegistered) -> None:
-    """The task may have moved between the reply and the registration: look once."""
+    """The task may have changed between the reply and the registration: poll once."""
     if signal.error is None:
         context.effects.append(Publish(event=WebhookRegistered()))
         context.poll_at(context.now.mono)
@@ -469,9 +468,9 @@ def push_registered(context: StepContext, signal: PushRegistered) -> None:
 
 
 def turned_away(context: StepContext, _: TurnedAway) -> None:
-    """A webhook was not taken, and may not come again: what it would have told is looked at soon.
+    """The hub refused a webhook that the agent may not repeat: poll soon.
 
-    Some seconds after the last look, so that an agent's flood of webhooks makes no flood of polls.
+    The poll comes some seconds after the last one, so that a flood of webhooks causes no flood of polls.
     """
     track = context.track
     when = max(context.soon, track.polling.looked_at + context.rules.lost_confirm_s)
@@ -484,20 +483,20 @@ def turned_away(context: StepContext, _: TurnedAway) -> None:
 
 
 def poll(context: StepContext) -> None:
-    """The poll fell due."""
+    """Send the poll that is due."""
     now = context.now.mono
     context.track.polling = replace(context.track.polling, began=now, looked_at=now)
     context.effects.append(Poll())
 
 
 def rejoin(context: StepContext) -> None:
-    """The pause before rejoining a stream is over."""
+    """Rejoin a stream after its pause."""
     context.track.streaming = replace(context.track.streaming, joining=True)
     context.effects.append(Subscribe())
 
 
 def poll_failed(context: StepContext, signal: PollFailed) -> None:
-    """A poll failed. A failure that will not change ends the polling; after any other, poll again."""
+    """A poll failed. A permanent failure ends the polling; after any other, poll again."""
     error, rules = signal.error, context.rules
     _poll_over(context, trouble=one_line(str(error), TROUBLE_MAX))
     gone = isinstance(error, TaskNotFound | AuthRefused) or (
@@ -521,7 +520,7 @@ def poll_failed(context: StepContext, signal: PollFailed) -> None:
 
 
 def _poll_over(context: StepContext, **result: object) -> None:
-    """A poll is not in the air any more: what was to be polled for meanwhile falls due by itself again."""
+    """A poll has ended: a poll that was requested meanwhile is scheduled now."""
     track, polling = context.track, context.track.polling
     if polling.next_at is not None:
         track.timers[Timer.POLL] = polling.next_at
@@ -529,9 +528,9 @@ def _poll_over(context: StepContext, **result: object) -> None:
 
 
 def _may_pass(error: FleetsimError) -> bool:
-    """Whether asking again may bring the task: the way was blocked, or the agent speaks of trouble of its own.
+    """Whether a repeated poll may succeed: the network failed, or the agent reported a fault of its own.
 
-    A code that the specification does not know may mean anything, an overload too.
+    A code that is not in the specification may mean anything, an overload too.
     """
     if isinstance(error, HttpRefused):
         return error.retryable or error.status >= 500
@@ -539,13 +538,13 @@ def _may_pass(error: FleetsimError) -> bool:
 
 
 def _refused(context: StepContext, error: FleetsimError) -> None:
-    """An answer that polling cannot mend: after a few that are alike, nobody polls any more."""
+    """A reply that a repeat cannot change: after a few equal ones, polling stops."""
     track, rules = context.track, context.rules
     kind = f"{type(error).__name__} {getattr(error, 'status', '')}"
     refusals = (*track.polling.refusals, kind)
     track.polling = replace(track.polling, refusals=refusals)
     if refusals.count(kind) < rules.refused_polls_max:
-        # Bytes outside the protocol may come from a proxy in between, for a while: they are polled for longer.
+        # Bytes outside the protocol may come from a proxy for a while: poll longer.
         pause_s = rules.poll_interval_s if isinstance(error, WireError) else rules.lost_confirm_s
         context.poll_at(context.now.mono + context.jitter(min(pause_s, rules.poll_interval_s)))
         return
@@ -570,7 +569,7 @@ def end_if_nothing_can_tell(context: StepContext) -> None:
     if stopped is None or track.outcome is not None:
         return
     streamed = track.streaming.open or track.streaming.joining or Timer.REJOIN in track.timers
-    # In doubt, only a poll says whether it is sent.
+    # While an answer is uncertain, only a poll decides whether to send it.
     answering = track.asking.answer is not None and not track.asking.doubt
     if streamed or answering or track.asking.question is not None or Timer.CANCEL in track.timers:
         return
@@ -580,10 +579,10 @@ def end_if_nothing_can_tell(context: StepContext) -> None:
 
 
 def _gone(context: StepContext, error: FleetsimError) -> None:
-    """An answer that will not change: confirmed once, three times while the task is young (F-12)."""
+    """The agent does not know the task: confirm once, three times while the task is young (F-12)."""
     track, now, rules = context.track, context.now.mono, context.rules
     confirmable = track.polling.missed_at + rules.lost_confirm_s
-    if now < confirmable:  # other news had it asked again sooner: that confirms nothing
+    if now < confirmable:  # another update caused an earlier poll, which confirms nothing
         context.poll_at(max(confirmable, context.soon))
         return
     misses = track.polling.misses + 1

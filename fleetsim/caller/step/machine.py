@@ -1,31 +1,29 @@
-"""The request as a machine: in which stage a request in flight is, and what each signal does to it there.
+"""The state machine of a request: its stages, and the effect of each signal in each stage.
 
-Between acceptance and outcome a request is a value, the ``Track``. The world reaches it by *signals* alone: the agent
-said something, a call failed, a person answered, time has passed. ``step`` takes one signal and returns the new track
-and the *effects* that are to follow: send, poll, save, ask, close. It waits for nothing, reads no clock and draws no
-chance (``Now`` brings the moment), so that every history can be played again in a test. Effects are carried out
-elsewhere, and their results return as signals. Only a signal changes a track.
+Between acceptance and outcome a request is a value, the ``Track``. Only *signals* change it: the agent sent an update,
+a call failed, a person answered, time has passed. ``step`` takes one signal and returns the new track and the *effects*
+to carry out: send, poll, save, ask, close. It does not wait, read a clock or draw random numbers (``Now`` has both), so
+a test can replay every history. The tracker carries the effects out, and their results return as signals.
 
-A track is in one of seven *stages*. None of them is stored: ``stage_of`` reads it off what the track holds, so that
-the two cannot disagree. First no task is known yet: the send waits, is under way or is tried again (``SENDING``), or
-its reply is lost and the task is looked for (``SEARCHING``). Once anything has told which task it is, the request is
-*bound* to it, for good. Then the agent works and we look on (``FOLLOWING``), or it waits for somebody (``ASKING``), or
-an answer is on its way to it (``ANSWERING``). Once it has said that it is done, it is believed; only whether we have
-all of the result may still need a poll (``CONFIRMING``). ``ENDED`` has the one outcome, and nothing changes it.
+A track is in one of seven *stages*. No field stores it: ``stage_of`` computes it from the track, so the two cannot
+disagree. At first no task is known: the send waits, is under way or is repeated (``SENDING``), or its reply is lost and
+the hub searches for the task (``SEARCHING``). The first update that names a task *binds* the request to it, for good.
+Then the agent works (``FOLLOWING``), waits for an answer (``ASKING``), or an answer is on its way (``ANSWERING``).
+After the agent reported the end, only the completeness of the result may still need a poll (``CONFIRMING``). ``ENDED``
+has the one outcome and never changes.
 
-Stream, polls and webhooks are not stages: they go on side by side, bring the same news in any order, and each may
-stop at any time. Their states lie in the track beside the stage (``streaming``, ``polling``, ``pushing``), and
-what they bring is one signal, ``TaskUpdate``. Nor is cancelling a stage: it is a wish, remembered in the record, that
-holds in all of them until the agent has ended its task.
+Stream, polls and webhooks are not stages: they run side by side, bring the same updates in any order, and each may stop
+at any time. Their states are in the track (``streaming``, ``polling``, ``pushing``), and each of their updates is one
+signal, ``TaskUpdate``. A cancel is not a stage either: the record holds it, through all stages, until the task ends.
 
-``TRANSITIONS`` is the whole of it: for each stage the signals that mean something there, which function takes them,
-and in which stages the track may be afterwards. ``step`` calls what the table names and nothing else; a signal without
-an entry came too late to matter and changes nothing. Time passes as the signal ``Due``: the track has named timers,
-and ``TIMERS`` says what each does when it falls due, in order of weight. One rule more holds after every signal: when
-polling has stopped and neither a stream nor a webhook can report the task's end, the request ends.
+``TRANSITIONS`` is the whole machine: for each stage the signals that count there, the function of each, and the stages
+that may follow. ``step`` calls only what the table names; a signal without an entry came too late and changes nothing.
+Time passes as the signal ``Due``: a track has named timers, and ``TIMERS`` has the function of each, in order of
+weight. One more rule holds after every signal: when polling has stopped and neither a stream nor a webhook can report
+the task's end, the request ends.
 
-The functions are divided by subject (``sending``, ``following``, ``asking``, ``ending``), and one that takes a signal
-has the signal's name. docs/reference/requests.md draws the table.
+The functions are divided by subject (``sending``, ``following``, ``asking``, ``ending``). A function that takes a
+signal has the signal's name. docs/reference/requests.md draws the table.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ from fleetsim.model.task import TERMINAL
 
 
 class Stage(StrEnum):
-    """Where a request is on its way from acceptance to outcome."""
+    """The stages of a request between acceptance and outcome."""
 
     SENDING = "sending"
     SEARCHING = "searching"
@@ -79,7 +77,7 @@ class Stage(StrEnum):
 
 
 def stage_of(track: Track) -> Stage:
-    """The stage a track is in, read off what it holds."""
+    """The stage of a track, computed from its fields."""
     task = track.record.task
     if track.outcome is not None:
         return Stage.ENDED
@@ -95,8 +93,8 @@ def stage_of(track: Track) -> Stage:
 def new_track(record: RequestRecord, now: Now) -> Track:
     """A track for a record just accepted, or just read back after a restart.
 
-    Durations are monotonic; the recorded wall times are clamped so that a jumped clock cannot make a
-    request immortal or end it at once (reliability F-26).
+    Durations are monotonic. Recorded wall times are clamped, so that a clock that jumped can neither keep a request
+    open for ever nor end it at once (reliability F-26).
     """
     age_s = max(0.0, (now.wall - record.accepted_at).total_seconds())
     limit_s = (record.deadline_at - record.accepted_at).total_seconds()
@@ -114,11 +112,11 @@ def new_track(record: RequestRecord, now: Now) -> Track:
 
 
 def step(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, tuple[Effect, ...]]:
-    """Apply one signal: the new track, and what is to be done about it. ``track`` itself stays as it is."""
+    """Apply one signal. Returns the new track and the effects to carry out; ``track`` itself does not change."""
     transition = TRANSITIONS[stage_of(track)].get(type(signal))
     if transition is None:
         return track, ()
-    context = StepContext(replace(track, timers=dict(track.timers)), now, rules)  # all else that it holds is frozen
+    context = StepContext(replace(track, timers=dict(track.timers)), now, rules)  # its other fields are frozen
     transition.take(context, signal)
     if context.track.polling.stopped is not None:
         following.end_if_nothing_can_tell(context)
@@ -126,7 +124,7 @@ def step(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, t
 
 
 def time_passed(context: StepContext, _: Due) -> None:
-    """Do everything whose time has come, in order of weight; stop once the track is closed."""
+    """Run every timer that has expired, in order of weight; stop once the track is closed."""
     track, now = context.track, context.now.mono
     if track.timers and now - min(track.timers.values()) > context.rules.stall_s:
         _excuse(context)
@@ -137,7 +135,7 @@ def time_passed(context: StepContext, _: Due) -> None:
 
 
 def _excuse(context: StepContext) -> None:
-    """The hub did not run meanwhile (a stalled loop, a host that slept), so the time that passed is not the agent's.
+    """The hub did not run for a while (a blocked loop, a host that slept), so that time does not count as the agent's.
 
     A timer that would end the request waits for one grace, and the task is polled now (F-27, F-43).
     """

@@ -1,6 +1,6 @@
-"""The first send: retried only while nothing can have been accepted, searched for when its reply is lost.
+"""The first send: repeated only while the agent cannot have accepted it, and searched for when its reply is lost.
 
-And its streams, and what is taken up after a restart.
+Also its streams, and the resuming after a restart.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ from fleetsim.model.work import Cause, Decision, OutcomeKind, UpdateSource
 from fleetsim.runtime.retry import pause_s
 
 _UNKNOWN = (MethodNotFound, VersionNotSupported)
-"""-32601 and -32009: the agent does not know what was asked, so it has done nothing."""
+"""-32601 and -32009: the agent does not know the method or the version, so it has done nothing."""
 
 LOST_MAX = 400
 """Characters of a malformed reply that the reason of the outcome quotes."""
 
 SEARCHES_MAX = 2
-"""Looks for the task of an agent that ended its stream without a word."""
+"""Searches for the task of an agent that ended its stream without an event."""
 
 WEBHOOK_WAITS = 10
-"""Poll intervals that a webhook is waited for where it alone can tell which task is ours: it may be a long one."""
+"""Poll intervals to wait for a webhook if only a webhook can name the task, which may be a long one."""
 
 
 def begin(context: StepContext, _: Begin) -> None:
@@ -71,16 +71,16 @@ def begin(context: StepContext, _: Begin) -> None:
 
 
 def send(context: StepContext) -> None:
-    """Ask for it to be sent. It may wait for its turn, and nothing has left until then."""
+    """Request the send. It may wait for a slot, and no byte leaves until then."""
     sending = context.track.sending
     context.track.sending = replace(sending, in_air=True)
     context.effects.append(Send(stream=sending.stream))
 
 
 def left(context: StepContext, _: Left) -> None:
-    """Its turn has come, and bytes may leave: whatever is saved of it from here on must say so (F-29).
+    """The send has its slot, and bytes may leave: every later record must say so (F-29).
 
-    It is the tracker that records it, before the first byte; here it is only not taken back.
+    The tracker records it before the first byte.
     """
     track = context.track
     context.agents_turn()
@@ -90,9 +90,9 @@ def left(context: StepContext, _: Left) -> None:
 
 
 def overdue(context: StepContext) -> None:
-    """The agent holds our connection for longer than other calls may take: it is at work, and its reply is awaited.
+    """The agent holds our connection for longer than other calls may take: it works, and the hub waits for its reply.
 
-    From now on its webhooks, a look for the task or a poll are believed before the reply.
+    From now on webhooks, searches and polls count before the reply arrives.
     """
     track = context.track
     if track.sending.in_air and track.record.task is None:
@@ -105,7 +105,7 @@ def overdue(context: StepContext) -> None:
 
 
 def replied(context: StepContext, signal: Replied) -> None:
-    """The agent took it: bind the task, then treat the answer like any other news of it."""
+    """The agent accepted the send: bind the task, then apply the reply like any other update."""
     context.taken()
     reply = signal.reply
     event = Snapshot(task=reply) if isinstance(reply, Task) else DirectReply(message=reply)
@@ -116,9 +116,9 @@ def replied(context: StepContext, signal: Replied) -> None:
 
 
 def send_failed(context: StepContext, signal: SendFailed) -> None:
-    """The first send failed. Only what cannot have been accepted is tried again.
+    """The first send failed. Repeat it only if the agent cannot have accepted it.
 
-    A webhook before it proves that the agent has the request, whatever the reply was.
+    An earlier webhook proves that the agent has the request, whatever the reply was.
     """
     track, error = context.track, signal.error
     track.sending = replace(track.sending, in_air=False, overdue=False)
@@ -132,7 +132,7 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
         track.sending = replace(sending, silent=True)
         _reply_lost(context, str(error))
     elif record.cancel_wanted and not (
-        # An answer that cannot be read, or that speaks of trouble inside, may come from an agent at work.
+        # A reply that is unreadable or reports an internal error may come from an agent that works on the request.
         _maybe_accepted(error) or isinstance(error, WireError | LimitReached | InternalError)
     ):
         close(context, OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, "cancelled before it was sent")
@@ -146,9 +146,7 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
     elif isinstance(error, _UNKNOWN) and record.other is not None:
         _try_other_dialect(context, record.other, error)
     elif isinstance(error, AuthRefused) and error.status == 401 and sending.attempt == 0:
-        _retry_or_end(
-            context, error
-        )  # keys are read afresh for every call: the one that was changed meanwhile is used now
+        _retry_or_end(context, error)  # each call reads the keys again, so a key that changed meanwhile is used now
     elif isinstance(error, WireError | LimitReached):
         cause = Cause.PROTOCOL if isinstance(error, WireError) else Cause.LIMIT_REACHED
         close(context, OutcomeKind.PROTOCOL_ERROR, cause, str(error))
@@ -164,10 +162,10 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
 
 
 def _may_mean_the_webhook(error: FleetsimError, *, stream: bool) -> bool:
-    """Whether the agent refused the send, did nothing, and may have done so because of the webhook in it.
+    """Whether the agent refused the send without effect, possibly because of its webhook.
 
-    An error that names the webhook surely means it. Of the codes that can mean it, -32004 to a stream first means the
-    stream; 0.1 has codes of its own, of which -32004 means the webhook.
+    An error that names the webhook means it for sure. Of the codes that can mean it, -32004 to a stream first means the
+    stream. 0.1 has codes of its own; there -32004 means the webhook.
     """
     if isinstance(error, HttpRefused):
         return 400 <= error.status < 500 and not error.retryable and bool(_WEBHOOK.search(error.said))
@@ -182,14 +180,14 @@ _WEBHOOK = re.compile(r"web.?hook|push.?(notif|config)|call.?back", re.IGNORECAS
 
 
 def _send_otherwise(context: StepContext, reason: str) -> None:
-    """The same message in another form, at once: it was refused, so nothing was accepted."""
+    """Send the same message in another form at once: the agent refused it, so it accepted nothing."""
     context.retried(reason, Level.INFO, attempt=context.track.sending.attempt)
     context.not_taken()
     send(context)
 
 
 def _try_other_dialect(context: StepContext, other: OtherWay, error: RpcError) -> None:
-    """The agent does not know the dialect its card reads as: the other one, once (decision 0013)."""
+    """The agent does not know the dialect of its card: try the other one, once (decision 0013)."""
     track = context.track
     track.sending = replace(track.sending, stream=False)
     track.record = replace(
@@ -209,7 +207,7 @@ def _maybe_accepted(error: FleetsimError) -> bool:
 
 
 def _retry_or_end(context: StepContext, error: FleetsimError) -> None:
-    """Send again after a pause, unless that was done often enough."""
+    """Send again after a pause, up to the number of attempts."""
     track, rules = context.track, context.rules
     asked_s = error.retry_after_s if isinstance(error, HttpRefused) else None
     wait_s = pause_s(
@@ -248,7 +246,7 @@ def _undeliverable(context: StepContext, error: FleetsimError) -> None:
 
 
 def _reply_lost(context: StepContext, why: str) -> None:
-    """The agent may have it. Look for it; never send it again (F-03)."""
+    """The agent may have the request. Search for its task, and never send again (F-03)."""
     track, now, rules = context.track, context.now.mono, context.rules
     wait_s = 2 * rules.poll_interval_s
     again_s = rules.lost_confirm_s if track.sending.silent else wait_s / 2
@@ -260,7 +258,7 @@ def _reply_lost(context: StepContext, why: str) -> None:
 
 
 def look_up(context: StepContext) -> None:
-    """The pause before looking for the task again is over."""
+    """Search for the task again after the pause."""
     context.track.polling = replace(context.track.polling, looked_at=context.now.mono)
     context.effects.append(LookUpTask())
 
@@ -268,9 +266,9 @@ def look_up(context: StepContext) -> None:
 def found(context: StepContext, signal: Found) -> None:
     """The search for a lost task ended. A follow-up's task existed before, so it must show the message.
 
-    A reply that was lost on the way may belong to a task that is still to appear. An agent that ended its own
-    stream has had its say: what is not there at a second look is not waited for. And where no search is possible,
-    only a webhook is worth waiting for; it comes when the task moves, which may take a while.
+    After a lost reply the task may still appear. After a stream that the agent ended itself, a second search is the
+    last. If the agent offers no search, only a webhook can name the task; it arrives when the task changes, which may
+    take a while.
     """
     track, now, rules = context.track, context.now.mono, context.rules
     record, sending, task = track.record, track.sending, signal.task
@@ -281,7 +279,7 @@ def found(context: StepContext, signal: Found) -> None:
         context.retried(f"found the task whose reply {'was lost' if searching else 'is still awaited'}", Level.INFO)
         task_update(context, TaskUpdate(event=Snapshot(task=task), via=UpdateSource.POLL, began=now))
         return
-    if not searching:  # the reply is still awaited: a look that finds nothing ends nothing
+    if not searching:  # the reply may still arrive: a search without a result ends nothing
         if sending.in_air and signal.possible:
             track.timers[Timer.LOOK_UP] = now + 2 * rules.poll_interval_s
         return
@@ -300,7 +298,7 @@ def found(context: StepContext, signal: Found) -> None:
 
 
 def give_up_search(context: StepContext) -> None:
-    """Nothing turned up: it may have run, and nobody knows."""
+    """No task was found: whether the work ran stays unknown."""
     sending = context.track.sending
     if sending.silent:
         reason = f"{sending.lost}; its task was not found: it may have run"
@@ -343,15 +341,15 @@ def stream_ended(context: StepContext, signal: StreamEnded) -> None:
         track.timers[Timer.REJOIN] = context.now.mono + wait_s
         streaming = replace(streaming, rejoins=streaming.rejoins + 1)
     track.streaming, track.chunks = replace(streaming, gap=True), None
-    # A task that has ended cannot be joined (A2A 1.0 section 3.1.6): its end is there to be seen at once.
+    # A task that has ended cannot be joined (A2A 1.0 section 3.1.6): a poll shows its end at once.
     ended = joining and isinstance(error, UnsupportedOperation)
     context.poll_at(context.now.mono if ended else context.soon)
 
 
 def out_of_time(context: StepContext) -> None:
-    """The request's time is over, in whatever stage it is. The reason says what is known."""
+    """The request's time is over, in any stage. The reason says what is known."""
     track = context.track
-    if track.sending.early:  # the reply is not waited for any longer: what webhooks told before it counts
+    if track.sending.early:  # the wait for the reply ends: webhooks that arrived before it count
         track.timers[Timer.DEADLINE] = context.now.mono
         track.sending = replace(track.sending, in_air=False)
         hear_early(context)
@@ -380,7 +378,7 @@ def out_of_time(context: StepContext) -> None:
 
 
 def recovered(context: StepContext, signal: Recovered) -> None:
-    """Go on where the ledger says we were: never resend what may have been accepted (F-29)."""
+    """Continue from the state in the ledger. Never send again what the agent may have accepted (F-29)."""
     if signal.uncallable:
         _abandon(context, signal)
         return
@@ -389,7 +387,7 @@ def recovered(context: StepContext, signal: Recovered) -> None:
     recall(context, signal.early)
     record = track.record
     if track.outcome is not None or (unbound and record.task is not None):
-        return  # the agent has it: its webhook came before the restart
+        return  # the agent has it: its webhook arrived before the restart
     if record.phase is Phase.INTENT and record.cancel_wanted:
         close(context, OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, "cancelled before it was sent")
         return
@@ -425,7 +423,7 @@ def recovered(context: StepContext, signal: Recovered) -> None:
 
 
 def _abandon(context: StepContext, signal: Recovered) -> None:
-    """Nobody can be asked about it any more: end it with that reason, and as what it was."""
+    """The agent cannot be called any more: end the request with that reason."""
     if signal.question is not None and signal.answer is None:
         asking.reopen(context, signal.question)
     recall(context, signal.early)

@@ -41,7 +41,7 @@ class Recovered(Struct, frozen=True):
 
 
 class Left(Struct, frozen=True):
-    """The request, or an answer, has its slot and is sent now; the agent's time begins."""
+    """The request, or an answer, has its slot and is sent now. The agent's time begins."""
 
 
 class Replied(Struct, frozen=True, kw_only=True):
@@ -70,9 +70,9 @@ class PollFailed(Struct, frozen=True, kw_only=True):
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """The search for a task whose reply was lost came back.
+    """The search for a task whose reply was lost ended.
 
-    ``possible``: the agent has a way to look for one. ``error`` is the failure of the search, if it failed.
+    ``possible``: the agent offers a search. ``error`` is the failure of the search, if it failed.
     """
 
     task: Task | None
@@ -116,7 +116,7 @@ class ResumeFailed(Struct, frozen=True, kw_only=True):
 
 
 class CancelAsked(Struct, frozen=True, kw_only=True):
-    """Somebody asked to cancel the task."""
+    """A person or a caller requested the cancel of the task."""
 
     by: str = "operator"
 
@@ -176,7 +176,7 @@ class Poll(Struct, frozen=True):
 
 
 class LookUpTask(Struct, frozen=True):
-    """Look for the task by our context id."""
+    """Search for the task by our context id."""
 
 
 class RegisterPush(Struct, frozen=True):
@@ -184,7 +184,7 @@ class RegisterPush(Struct, frozen=True):
 
 
 class Save(Struct, frozen=True):
-    """Remember the record durably."""
+    """Write the record to the ledger."""
 
 
 class Ask(Struct, frozen=True, kw_only=True):
@@ -262,7 +262,7 @@ def failed(effect: Effect, error: FleetsimError, silent: bool) -> Signal:
 
 @dataclass(slots=True)
 class StepContext:
-    """The copy of the track that the step may change, and the effects so far. Lives only inside ``step``."""
+    """The copy of the track that the step may change, and the effects so far. It exists only inside ``step``."""
 
     track: Track
     now: Now
@@ -270,7 +270,7 @@ class StepContext:
     effects: list[Effect] = field(default_factory=list)
 
     def save(self, **changes: Any) -> None:
-        """Change the durable part and have it saved, before all else and once however many changes there are."""
+        """Change the record and save it: before all other effects, and once for any number of changes."""
         if changes:
             self.track.record = replace(self.track.record, **changes)
         if not self.effects or not isinstance(self.effects[0], Save):
@@ -282,11 +282,11 @@ class StepContext:
         self.effects.append(Publish(event=event))
 
     def jitter(self, seconds: float, spread: float = 0.1) -> float:
-        """``seconds`` plus or minus ``spread`` of it, by the moment's draw of chance."""
+        """``seconds`` plus or minus ``spread`` of it, by the random number of ``Now``."""
         return seconds * (1 + spread * (2 * self.now.jitter - 1))
 
     def poll_at(self, when: float) -> None:
-        """Poll then, or earlier if one is due earlier. At most one poll is in the air (I-10)."""
+        """Poll at that time, or earlier if a poll is due earlier. At most one poll is under way (I-10)."""
         timers, polling = self.track.timers, self.track.polling
         if polling.stopped is not None:
             return
@@ -299,45 +299,45 @@ class StepContext:
 
     @property
     def soon(self) -> float:
-        """In a second, or in an interval where that is shorter."""
+        """In a second, or after the poll interval if that is shorter."""
         return self.now.mono + min(self.rules.look_first_s, self.rules.poll_interval_s)
 
     def agents_turn(self) -> None:
-        """From now on time is the agent's, if it is not so already."""
+        """The agent's turn begins, unless it has begun."""
         if self.track.turn_from is None:
             self.track.turn_from = self.now.mono
             self.track.record = replace(self.track.record, agent_since=self.now.wall)
 
     def agents_turn_over(self) -> None:
-        """The agent has done its part: it has ended, or it waits for somebody."""
+        """The agent's turn is over: it has ended, or it waits for an answer."""
         agent_s = agent_seconds(self.track, self.now)
         self.track.turn_from = None
         self.track.record = replace(self.track.record, agent_s=agent_s, agent_since=None)
 
     def taken(self) -> None:
-        """The agent took the send. If it refused it with our webhook before, the webhook was the part it refused."""
+        """The agent accepted the send. If it refused the same send with our webhook before, it refused the webhook."""
         if why := self.track.sending.push_refused:
             self.push_refused(f"refused with the send: {why}")
         self.track.sending = replace(self.track.sending, in_air=False, push_refused="")
 
     def push_refused(self, why: str) -> None:
-        """The agent refuses our webhooks. Agents on this machine do so for safety, which needs no warning."""
+        """The agent refuses our webhooks. An agent on this machine may do so for safety; that needs no warning."""
         level = Level.INFO if on_this_machine(self.track.record.sent_to) else Level.WARN
         self.effects.append(Publish(event=WebhooksDegraded(level=level, why=why, refused=True)))
 
     def not_taken(self) -> None:
-        """The send did not arrive, so the time of the attempt does not count as the agent's."""
+        """The send did not arrive: the time of the attempt does not count as the agent's."""
         self.track.turn_from = None
         self.track.record = replace(self.track.record, agent_since=None)
 
     @property
     def ended(self) -> bool:
-        """Whether the agent is known to have ended the task, be all of it known or not."""
+        """Whether the agent is known to have ended the task. The result may still be incomplete."""
         task = self.track.record.task
         return task is not None and task.status.state in TERMINAL
 
 
 def agent_seconds(track: Track, now: Now) -> float:
-    """How long the agent has had the request by now."""
+    """The seconds that the agent has had the request."""
     turn_s = 0.0 if track.turn_from is None else max(0.0, now.mono - track.turn_from)
     return track.record.agent_s + turn_s
