@@ -32,7 +32,7 @@ from fleetsim.caller.registry import CameThrough
 from fleetsim.caller.track import Track
 from fleetsim.caller.tracker import Tracker
 from fleetsim.hub.endpoints import A2A_PATH
-from fleetsim.hub.fleet import FleetInForce
+from fleetsim.hub.fleet import CurrentFleet
 from fleetsim.hub.keys import Keyring, Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.model.call import Call, SendMessage
@@ -102,7 +102,7 @@ class HubAgent:
         events: EventLog,
         broker: CardBroker,
         keyring: Keyring,
-        fleet: FleetInForce,
+        fleet: CurrentFleet,
         state: Path | None = None,
     ) -> None:
         self._broker, self._tracker, self._fleet = broker, tracker, fleet

@@ -19,7 +19,7 @@ from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import Clock
 
 
-class FleetInForce:
+class CurrentFleet:
     """``config`` is the version of agents.yaml in force, ``url`` the address of the hub's API (None without one)."""
 
     def __init__(

@@ -50,7 +50,7 @@ from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.hub.a2a import HubAgent
 from fleetsim.hub.agents import CONDITION_EVENTS
-from fleetsim.hub.fleet import FleetInForce
+from fleetsim.hub.fleet import CurrentFleet
 from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
 from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
@@ -125,7 +125,7 @@ class Hub:
         self.channels = Channels(runtime, self.events, config.channels)
         self.broker = CardBroker(runtime, config, self.events, ledger=ledger, client_factory=client_factory)
         self.limiter = AgentLimiter(runtime, self.events, settings)
-        self.fleet = FleetInForce(
+        self.fleet = CurrentFleet(
             runtime.clock, self.events, config, self.broker, self.limiter, url=url, hub_id=keys.hub_id
         )
         self.registry = Registry(self.broker, self.fleet, runtime.rng)

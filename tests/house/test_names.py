@@ -17,7 +17,7 @@ WORDS = """
     capabilities cause change changes choice chunks claim claims class client clients clock clocks column condition
     config contents controls counters credential cron database deadline decision delivery delta destination
     detail dir document editor ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
-    follower form formatter frame grid group guard health hint
+    follower form formatter frame grid group guard health hint identity
     host interface internals job journal keys label labels layout lifespan
     limiter limits line link listener lock look
     mark marks member meter metrics migration mode monitor mount move note notes notice
@@ -26,7 +26,8 @@ WORDS = """
     pushing query rate rates reader receiver recorder registry report response retention role room route rows rule rules
     scheduler screen sample sender server service settings severity sink size slots snapshot source spec stamp stats
     storage store subscription target term text thresholds timeline timeouts timer tokens tone totals tracer tracing
-    transactions transition trend update url usage variable veto view waiter watchdog widget window workers writer
+    transactions transition trend update url usage variable veto view waiter watchdog weights widget window workers
+    writer
 """
 """Words of HTTP, databases, terminals and programming in their usual meaning."""
 

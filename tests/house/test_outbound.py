@@ -25,6 +25,8 @@ CALLS = {
 ALLOWED: dict[str, str] = {
     "fleetsim/runtime/http.py": "the one way out of the product: its sockets are made, vetted and checked there",
     "fleetsim/runtime/exchange.py": "what the system and TLS say went wrong, to be told as ours",
+    "fleetsim/runtime/http_connection.py": "tells a failure of TLS from other failures of a connection",
+    "fleetsim/runtime/tls.py": "reads authorities and client certificates into a TLS context",
     "fleetsim/runtime/http_given.py": "a client that a program of its own hands in; nothing in the product does",
     "fleetsim/runtime/real.py": "name resolution, and the operating system's certificates",
     "fleetsim/runtime/programs.py": "starts the programs that the operator's file names, and nothing else does",

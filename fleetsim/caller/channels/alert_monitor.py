@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from fleetsim.caller.channels.alerts import AlertKey, AlertKind, Alerts, AlertSettings, what_holds
-from fleetsim.caller.channels.delivery import SettingsInForce
+from fleetsim.caller.channels.delivery import CurrentSettings
 from fleetsim.caller.event_log import EventLog, Subscription
 from fleetsim.caller.events import EPOCH
 from fleetsim.caller.fleet_events import (
@@ -55,7 +55,7 @@ class _Missed:
     over: bool = False
 
 
-class WatchedFleet(SettingsInForce, Protocol):
+class WatchedFleet(CurrentSettings, Protocol):
     """The fleet that alerts are about."""
 
     def facts(self) -> FleetFacts:

@@ -309,7 +309,7 @@ KINDS = (
 )
 
 
-class SettingsInForce(Protocol):
+class CurrentSettings(Protocol):
     """The settings of the fleet at this moment."""
 
     @property
@@ -321,7 +321,7 @@ class SettingsInForce(Protocol):
 class Notifier:
     """``async with``. Notifies channels of runs, questions and alerts."""
 
-    def __init__(self, events: EventLog, channels: Channels, ledger: Ledger, fleet: SettingsInForce) -> None:
+    def __init__(self, events: EventLog, channels: Channels, ledger: Ledger, fleet: CurrentSettings) -> None:
         self._events = events
         self._channels = channels
         self._ledger = ledger
