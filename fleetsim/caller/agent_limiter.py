@@ -127,7 +127,7 @@ class AgentLimiter:
         return True
 
     def _count(self, agent: str, state: _AgentState, error: FleetsimError) -> None:
-        """Only the connection counts: an agent that answers, even with a refusal, is there."""
+        """Count connections only: an agent that replies, even with a refusal, is reachable."""
         if isinstance(error, NotAccepting):
             return  # our own storage, before a byte left: no news of the agent
         down = isinstance(error, TransportError) or (isinstance(error, HttpRefused) and error.status >= 500)

@@ -1,8 +1,8 @@
 """``fleetsim check --app``: runs the named agent in a separate process, and sees it from inside.
 
-All rows are probed over a port, in real time, with the agent's log read and its garbage collected on demand; those
-that need hours in a second process, on virtual time, unless the agent does there what virtual time cannot carry.
-The process holds nothing of the report. It has no terminal, ends with the check, and is killed where it does not.
+Most rows are probed over a port in real time; the check reads the agent's log and runs its garbage collector. Rows that
+need hours run in a second process on virtual time, unless the agent uses something that virtual time lacks. The process
+holds nothing of the report. It has no terminal and ends with the check, which kills it if necessary.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ async def show(hub: Hub, *, title: str, note: str = "", plain: bool = False, rea
 
 
 class _OwnersLog(RotatingFileHandler):
-    """Each file is its owner's alone from its first moment."""
+    """A log whose files only their owner can read, from the moment of their creation."""
 
     def _open(self) -> TextIOWrapper:
         Path(self.baseFilename).touch(mode=0o600)

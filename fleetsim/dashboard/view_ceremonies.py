@@ -183,7 +183,7 @@ class CeremonyFold:
             ceremony.runs.appendleft(RunRow(run_id=run_id, at=event.at, trigger="cron", **done))
 
     def skipped_slot(self, event: CeremonySkipped) -> None:
-        """Slots were skipped; journals of earlier versions have missed slots here, too."""
+        """Slots were skipped. In journals of earlier versions this event also reports missed slots."""
         self._not_fired(event, "skipped" if event.why.startswith("overlap") else "missed")
 
     def missed_slot(self, event: CeremonyMissed) -> None:

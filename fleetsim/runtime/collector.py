@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 YOUNG_OBJECTS, LOOKS = 5_000, 200
-"""New objects after which the collector looks at them, and how many such looks come before one at older objects.
+"""New objects before a run of the collector, and such runs before one over older objects.
 
-Python's own are 700 (2,000 from 3.13 on), which one request makes, and 10.
+Python's defaults are 700 (2,000 from 3.13 on), which one request creates, and 10.
 """
 
 RUN_OBJECTS = 50_000
-"""The same in a simulated run, where nobody waits for a response meanwhile."""
+"""The same for a simulated run, in which no caller waits for a response."""
 
 _tuned = False
 
 
 def collect_seldom() -> None:
-    """Look at new objects a seventh as often, and at older ones once in a million new objects.
+    """Check new objects a seventh as often, and older ones once in a million new objects.
 
-    Otherwise a hub under load spends a sixth of its time on it, one that starts with 100,000 outcomes a fifth. A look
-    at 5,000 objects takes 2 to 4 ms in which nobody is served, one at 50,000 up to 45. An object in no cycle is freed
-    at once in any case.
+    By default a hub under load spends a sixth of its time in the collector, a start with 100,000 outcomes a fifth. A
+    run over 5,000 objects blocks the loop for 2 to 4 ms, one over 50,000 for up to 45. An object outside cycles is
+    freed at once in any case.
     """
     gc.set_threshold(YOUNG_OBJECTS, LOOKS, 1_000)
 
@@ -31,9 +31,9 @@ def collect_seldom() -> None:
 def tune_gc() -> None:
     """Tune the garbage collector of a process that serves many requests. Call it once, when the program has started.
 
-    The collector leaves alone what exists now (a look takes 80 ms in which nobody is served), and new objects mostly.
-    ``fleetsim up`` and ``Agent.serve`` do it. A program that serves ``Agent.app`` itself calls it: with 100,000 kept
-    tasks a request costs twice as much otherwise.
+    The collector skips the objects that exist now (a run over them blocks the loop for 80 ms) and runs rarely.
+    ``fleetsim up`` and ``Agent.serve`` call this function. A program that serves ``Agent.app`` itself should call it:
+    with 100,000 kept tasks a request costs twice as much without it.
     """
     global _tuned
     gc.collect()
@@ -44,8 +44,8 @@ def tune_gc() -> None:
 
 @contextmanager
 def own_garbage() -> Iterator[None]:
-    """Look only at objects made inside, and seldom: a look at a large process takes half a second, and at Python's own
-    pace they take a fifteenth of a simulated run.
+    """Check only objects created inside, and rarely: a run over a large process takes half a second. At Python's
+    defaults the collector takes a fifteenth of a simulated run.
     """
     often = gc.get_threshold()
     if not _tuned:  # asking the collector whether anything is frozen would count it

@@ -32,7 +32,7 @@ class ServerLimits:
 
 
 class TokenBucket:
-    """``per_s`` turns a second, ``burst`` at once after a quiet time. Some wait for theirs, others do without."""
+    """``per_s`` tokens a second, at most ``burst`` at once. ``take`` refuses without one, ``wait`` waits for it."""
 
     def __init__(self, clock: Clock, *, per_s: float, burst: float) -> None:
         self._clock = clock
@@ -41,14 +41,14 @@ class TokenBucket:
         self._next = clock.monotonic() - self._slack_s
 
     def take(self) -> bool:
-        """Take a turn if one is free now. A refused attempt costs saved turns: a caller that never pauses gets none."""
+        """Take a token if one is free. A refused attempt costs saved tokens: a caller that never pauses gets none."""
         now = self._clock.monotonic()
         mine = max(self._next, now - self._slack_s)
         self._next = min(mine, now) + self._apart_s
         return mine <= now
 
     async def turn(self) -> None:
-        """Wait for the next turn, in order. A caller that is cancelled while it waits loses its turn."""
+        """Wait for the next token, in the order of the calls. A caller that is canceled meanwhile loses its token."""
         now = self._clock.monotonic()
         mine = max(self._next, now - self._slack_s)
         self._next = mine + self._apart_s
@@ -57,14 +57,14 @@ class TokenBucket:
 
 
 class TokenBuckets:
-    """A bucket a name; the least recently used are forgotten beyond a thousand."""
+    """One bucket per name; beyond a thousand the least recently used is dropped."""
 
     def __init__(self, clock: Clock, *, per_s: float, burst: float) -> None:
         self._clock, self._per_s, self._burst = clock, per_s, burst
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, name: str) -> bool:
-        """As ``TokenBucket.take``, of the bucket of that name."""
+        """As ``TokenBucket.take``, on the bucket of that name."""
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = TokenBucket(self._clock, per_s=self._per_s, burst=self._burst)
@@ -83,18 +83,18 @@ class _Failures:
 class Breaker:
     """A circuit breaker per receiver: after five failures in a row it gets no request for a while (threat T-23).
 
-    So one piece of work after another cannot make us hammer a host that is down, or that never asked.
+    So requests one after another cannot flood a host that is down, or that never wanted them.
     """
 
-    # Not the breaker of ``caller.agent_limiter``: a delivery may be given up without a word here (its task ends, the
-    # agent stops), so a try is let through by the clock and holds nothing that somebody would have to give back.
+    # Not the breaker of ``caller.agent_limiter``: a delivery may end here without a result (its task ends, the agent
+    # stops), so the clock admits a try, and no caller has to return a place.
 
     def __init__(self, clock: Clock, rng: Random) -> None:
         self._clock, self._rng = clock, rng
         self._failures: dict[str, _Failures] = {}
 
     def allows(self, receiver: str) -> bool:
-        """Whether to try. After the pause one try is let through; its result decides about the next."""
+        """Whether to try. After the pause one try is admitted, and its result decides about the next."""
         failures = self._failures.get(receiver)
         if failures is None or failures.in_a_row < FAILURES_MAX:
             return True
@@ -116,7 +116,7 @@ class Breaker:
 
 
 # -- connections of a server -----------------------------------------------------------------------------------------
-# The connections of a server of ours. When a cap is reached, an idle one is closed.
+# The connections of one of our servers. At a limit it closes an idle one.
 
 
 class ClosableConnection(Protocol):

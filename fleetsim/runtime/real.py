@@ -30,7 +30,7 @@ SHORT_S = 0.001
 IDS_AT_ONCE = 64
 
 _drawn: list[str] = []
-"""Random digits, for ids to come. A process that was forked draws its own: no two have the same."""
+"""Random digits for the next ids. A forked process draws its own, so no two processes share an id."""
 os.register_at_fork(after_in_child=_drawn.clear)
 
 
@@ -45,7 +45,7 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds of the running event loop. Raises RuntimeError outside one."""
         if self._loop is None or not self._loop.is_running():
-            self._loop = asyncio.get_running_loop()  # a call of the system in Python 3.11, and asked all the time
+            self._loop = asyncio.get_running_loop()  # cached: a system call in Python 3.11 on a hot path
         return self._loop.time()
 
     async def sleep_until(self, when: datetime) -> None:
@@ -68,11 +68,11 @@ async def sleep_until(clock: Clock, when: datetime) -> None:
 
 
 class ThreadWork:
-    """The processor time of the thread that asks: waiting, and other programs, count for nothing.
+    """The processor time of the calling thread, without waits and other programs.
 
-    The system is asked for it once in ``SHORT_S`` at most: that is a call into the kernel, and of thousands of
-    stretches in a second few are as long. A short stretch took what passed; a longer one no more of it than the thread
-    has had since the system was asked last.
+    It asks the system at most once in ``SHORT_S``, because each call enters the kernel and most pieces of work are
+    shorter. A short piece counts the time that passed; a longer one counts at most the thread's processor time since
+    the last call.
     """
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class SystemResolver:
         return tuple(dict.fromkeys(str(info[4][0]) for info in answers))
 
     def close(self) -> None:
-        """Let the threads go; a lookup under way is left to end by itself."""
+        """Release the threads. A lookup under way ends by itself."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -153,7 +153,7 @@ def real_runtime(
     streams_max: int = STREAMS_MAX,
     tls: ssl.SSLContext | None = None,
 ) -> Runtime:
-    """The bundle a program runs on. The program closes ``runtime.transport``; see ``running_runtime``."""
+    """The ports for a program. The program closes ``runtime.transport``; see ``running_runtime``."""
     resolver = SystemResolver()
     return Runtime(
         clock=SystemClock(),

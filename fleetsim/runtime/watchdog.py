@@ -1,7 +1,7 @@
 """Watches the event loop and reports when it is blocked, and where.
 
-A timer beats on the loop; a thread beside it looks whether the beat is late (reliability F-43). For real
-time only: what a simulation runs starts no threads. Knows nothing of what the loop works on.
+A timer beats on the loop, and a thread checks whether the beat is late (reliability F-43). It is for real time only:
+a simulation starts no threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FrameType
 
 BEAT_S = 0.1
 STALL_S = 0.5
-"""So late must a beat be to count as a stall."""
+"""The delay of a beat from which it counts as a stall."""
 
 FRAMES_MAX = 20
 
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 class Watchdog:
     """Logs one warning per stall, while it lasts, with the loop thread's stack. Use as ``async with``.
 
-    ``stalled`` is called on the loop once it comes round again, with how long the beat was late, in
-    milliseconds. Leaving stops the thread and waits for it.
+    ``stalled`` is called on the loop when it runs again, with the delay of the beat in milliseconds. Leaving stops the
+    thread and waits for it.
     """
 
     _due: float
@@ -56,7 +56,7 @@ class Watchdog:
             self._beat.cancel()
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()  # it looks at a few frames at most: no wait to speak of
+            self._thread.join()  # it reads a few frames at most, so this wait is short
 
     # ------------------------------------------------------------------ on the loop
 
@@ -76,7 +76,7 @@ class Watchdog:
     # ------------------------------------------------------------------ in the thread
 
     def _watch(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
-        """Sleep until the next beat would be a stall, look, and so on: about twice a second."""
+        """Check about twice a second whether the next beat is late."""
         wait_s = BEAT_S + self._stall_s
         slept_at, worked_s = loop.time(), process_time()
         while not self._stop.wait(wait_s):
@@ -96,16 +96,15 @@ class Watchdog:
     def _look(self, due: float, late_s: float, ident: int) -> None:
         """Log where the loop is held up.
 
-        A process that was stopped and goes on (SIGSTOP, a debugger, a frozen container) looks like a stall from
-        here: the beat is seconds late, the loop sits in its selector and is about to return from it. That stack
-        would blame nobody, so it is left to the loop to say, once, that the process stood still. Stopped in the
-        middle of work, the place where it was is named, once: no difference can be seen. (A machine that sleeps
-        takes its monotonic clock along on Linux, so that no timer is late then.)
+        A process that was stopped and continues (SIGSTOP, a debugger, a frozen container) looks like a stall: the beat
+        is seconds late while the loop is in its selector. That stack names no cause, so the loop itself logs once that
+        the process stood still. If it was stopped in the middle of work, the log names that place, since the two cases
+        look the same. (On Linux the monotonic clock stops while the machine sleeps, so no timer is late then.)
         """
         frame = sys._current_frames().get(ident)
         if frame is None:
             return
-        # The loop itself waits, or just did. A selector that a coroutine blocks in has another caller.
+        # The loop itself waits. A selector in which a coroutine blocks has another caller.
         waiting = frame.f_back if frame.f_code.co_name == "select" and frame.f_back is not None else frame
         if waiting.f_code.co_name == "_run_once" or not self._first_to_tell(due):
             return
@@ -120,10 +119,9 @@ class Watchdog:
 
 
 def stood_still(overslept_s: float, worked_s: float, stall_s: float) -> bool:
-    """Whether the whole process did, while a thread of it slept too long.
+    """Whether the whole process stood still: this thread slept too long, too.
 
-    Then it worked nothing meanwhile: the thread was held up as the loop was, and what the loop happens to be at now, a
-    moment after it goes on, is not to blame.
+    Then the current place of the loop is not the cause.
     """
     return overslept_s >= stall_s / 2 and worked_s < overslept_s / 2
 

@@ -88,7 +88,7 @@ class _Scope:
 class FigureCounters:
     """Counts by scope: ``fleet``, each agent, each ``agent/skill``, and ``fleet/skill``.
 
-    ``replicas`` names, by agent of the run, the agent of the scenario it is one of: they are counted together, too.
+    ``replicas`` maps an agent of the run to its agent of the scenario; the figures of all its replicas are also summed.
     """
 
     def __init__(self, replicas: Mapping[str, str] | None = None) -> None:

@@ -494,7 +494,7 @@ class DiskSession:
             raise NotAccepting("the ledger cannot be written: disk I/O error")
 
     async def start(self) -> None:
-        """Nothing: the disk is there already."""
+        """Do nothing: the disk exists."""
 
     async def write(self, operation: Operation[T]) -> T:
         self._require(writing=True)

@@ -56,7 +56,7 @@ class Clocks:
 
 
 def _stand_in(name: str, real: type, **methods: Any) -> Any:
-    """A class in place of ``real`` with other class methods. It makes values of ``real`` and takes them for its own."""
+    """A replacement for the class ``real`` with other class methods. It creates values of ``real``."""
 
     class Like(type):
         def __instancecheck__(cls, value: object) -> bool:

@@ -124,7 +124,7 @@ class Runs:
         return self._last.get(ceremony_id)
 
     def overlaps(self, ceremony: Ceremony) -> bool:
-        """Whether another run would overlap where it may not."""
+        """Whether another run would overlap although the ceremony forbids it."""
         key = ceremony.ceremony_id
         return ceremony.overlap is not Overlap.ALLOW and bool(self._running.get(key) or self._starting[key])
 

@@ -68,7 +68,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class CeremonyBusy(NotAccepting):
-    """The ceremony's run before is still going."""
+    """The previous run of the ceremony has not ended."""
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ class LedgerBroken(NotAccepting):
 
 
 class Phase(StrEnum):
-    """How far a request has come.
+    """The progress of a request.
 
     ``INTENT``: recorded, nothing sent. ``SENDING``: bytes may have left. ``ACCEPTED``: the agent's answer
     bound it to a task. ``CLOSED``: it has its outcome.
@@ -51,7 +51,7 @@ class Phase(StrEnum):
 
 
 class OtherWay(Struct, frozen=True, kw_only=True):
-    """How an agent is called should it not know the dialect its card reads as (decision 0013)."""
+    """The second way to call an agent, for an agent that does not know the dialect of its card (decision 0013)."""
 
     dialect: str
     rpc_url: str
@@ -86,14 +86,13 @@ class AgentRoute(Struct, frozen=True, kw_only=True):
 class RequestRecord(AgentRoute, frozen=True, kw_only=True):
     """One accepted request, its route and what is known of its task; all that a restart needs to go on.
 
-    ``request`` has exactly one target, ``agent``. ``bound_at`` is when the agent's first word bound it to a task.
-    ``answers`` counts the answers the agent took, ``over`` names the questions that are over, the last one last,
-    and ``over_at`` is when the agent set the status with the last one in its message; ``message_id`` stays the same
-    over every retry of the first send. ``earlier`` is, of a follow-up, how its task stood before
-    (``caller/track.py``); ``warnings`` are for the requester. ``shortened``: the caller asked for less time than is
-    configured. ``rejected``: it is canceled because somebody rejected the agent's question.
-    ``agent_s`` are the seconds the agent has had it so far, and ``agent_since`` is since when it has it again; None
-    while the request waits to leave, or for a person.
+    ``request`` has exactly one target, ``agent``. ``bound_at`` is the time at which a reply or update bound it to a
+    task. ``answers`` counts the answers that the agent accepted. ``over`` names the closed questions, the last one
+    last, and ``over_at`` is the agent's time of the status with that question. ``message_id`` stays the same over every
+    repeat of the first send. ``earlier``, for a follow-up, is the earlier state of its task (``caller/track.py``).
+    ``warnings`` are for the requester. ``shortened``: the caller asked for less time than is configured. ``rejected``:
+    it is canceled because somebody rejected the agent's question. ``agent_s`` are the seconds the agent has had it so
+    far, and ``agent_since`` is since when it has it again; None while the request waits to leave, or for a person.
 
     ``other`` is the way that has not been tried yet, and ``other_taken`` says that it was taken. ``hint`` is "" for
     none, and None in records older than this field, whose agent gets the ``skill`` they are booked under.
@@ -126,7 +125,7 @@ class RequestRecord(AgentRoute, frozen=True, kw_only=True):
 
 
 class RequestNote(NamedTuple):
-    """How one request came and went out: a summary that does not need the whole record."""
+    """A summary of one request: its start and its end, without the whole record."""
 
     correlation_id: str
     agent: str
@@ -138,10 +137,10 @@ class RequestNote(NamedTuple):
 
 
 class EarlyWebhook(Struct, frozen=True, kw_only=True):
-    """A verified webhook that came before the reply to the send, as the ``events`` in it.
+    """A verified webhook that arrived before the reply to the send, with its ``events``.
 
-    It was acknowledged, and nobody may send it again: it is kept until its request ends. ``body_bytes`` is how large
-    it was on the wire.
+    It was acknowledged, so the agent will not repeat it: the ledger keeps it until its request ends. ``body_bytes`` is
+    its size on the wire.
     """
 
     correlation_id: str
@@ -224,7 +223,7 @@ class CardSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class KnownId(Struct, frozen=True, kw_only=True):
-    """Something the ledger knows by an id, and the request it belongs to.
+    """A match for an id in the ledger, and its request.
 
     ``kind`` is ``request``, ``question``, ``run`` (of a ceremony) or ``task`` (an agent's own id).
     """

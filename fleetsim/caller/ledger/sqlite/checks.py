@@ -86,7 +86,7 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class WalState:
-    """``frames`` SQLite will take, and why acknowledged ones are known to be lost, if they are."""
+    """The ``frames`` that SQLite will accept, and the reason if acknowledged ones are lost."""
 
     frames: int
     damage: str | None = None
