@@ -47,8 +47,11 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import TaskEvent
+from fleetsim.model.extensions import required_extensions
 from fleetsim.model.limits import check_text
+from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.task import Part, Task, TaskState
+from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime, Transport, Turns, WayOut
 from fleetsim.runtime.real import real_runtime
 from fleetsim.runtime.sse import StreamLimits
@@ -59,6 +62,8 @@ if TYPE_CHECKING:
     from fleetsim.runtime.http_given import Given
 
 T = TypeVar("T")
+
+WARNINGS_MAX = 10
 
 
 class AgentClient:
@@ -125,6 +130,9 @@ class AgentClient:
             credentials=AgentCredentials(credentials, self.where),
             extensions=extensions,
         )
+        self._extensions = extensions
+        self._extended_refused = ""
+        self._public: AgentCard | None = None
         self.card: AgentCard | None = None
         self.card_at = ""
         self._etag = ""
@@ -178,6 +186,9 @@ class AgentClient:
         That looks for it wherever a card may be, as the first time. With ``where_found`` it is asked for where it was,
         and sent if it is another by now; only when it is not there any more it is looked for.
 
+        With a credential, the extended card replaces it (A2A 0.3 section 7.10, 1.0 section 3.1.11) if the agent offers
+        one. If that is refused or missing, the public card stays, and a warning of ``choice`` has the reason.
+
         Raises:
             AuthRefused, HttpRefused, WireError, TransportError, LimitReached: no card could be had. A card
             already known stays in use.
@@ -186,12 +197,17 @@ class AgentClient:
         async with self._discovering:
             if self.card is not None and (not refresh or self.card is not before):
                 return self.card
-            known = FoundCard(self.card, self.card_at, self._etag) if where_found and self.card is not None else None
+            public = self._public or self.card
+            known = FoundCard(public, self.card_at, self._etag) if where_found and public is not None else None
             found = await self._http.fetch_card(self.runtime, known, timeout_s)
-            if found is not known:
+            if self.card is None:
                 self.adopt(found.card, found.url)
-                self._etag = found.etag
-            return found.card
+            way = self._choose(found.card, found.url)
+            extended, self._extended_refused = await self._http.extended_card(self.runtime, found.card, way, timeout_s)
+            if found is not known or extended != self.card:
+                self.adopt(extended, found.url)
+            self._public, self._etag = found.card, found.etag
+            return extended
 
     async def card_if_any(self, timeout_s: float | None = None) -> AgentCard | None:
         """The agent's card, fetched once; None if it has none and its dialect is pinned, so that it can be called.
@@ -210,7 +226,9 @@ class AgentClient:
         if self.card is not None and card.interfaces != self.card.interfaces:
             self._spoken = ""  # another card may be a mended one
         self._choice = self._choose(card, found_at)
-        self.card, self.card_at, self._etag = card, found_at, ""
+        self.card, self.card_at, self._etag, self._public = card, found_at, "", None
+        self._http.requested = in_words(requested_schemes(card))
+        self._http.extensions = tuple(dict.fromkeys((*self._extensions, *required_extensions(card)[0])))
         return self._choice
 
     def speak(self, dialect_name: str) -> None:
@@ -223,7 +241,13 @@ class AgentClient:
     def _choose(self, card: AgentCard, found_at: str) -> Choice:
         address = self._address
         chosen = choose(card, address.text, found_at=found_at, rpc_url=address.rpc_url, dialect_name=self._pinned)
-        return chosen.otherwise() if self._spoken not in {"", chosen.dialect_name} else chosen
+        if self._spoken not in {"", chosen.dialect_name}:
+            chosen = chosen.otherwise()
+        unknown = [uri for uri in required_extensions(card)[1] if uri not in self._extensions][:WARNINGS_MAX]
+        warnings = [f"it requires an extension that fleetsim does not support: {one_line(uri, 200)}" for uri in unknown]
+        if self._extended_refused:
+            warnings.append(f"its extended card was not read, so its public card counts: {self._extended_refused}")
+        return structs.replace(chosen, warnings=(*chosen.warnings, *warnings)) if warnings else chosen
 
     async def choice(self, timeout_s: float | None = None) -> Choice:
         """How the agent is called: dialect and address. Discovers if need be.
@@ -376,6 +400,8 @@ class AgentClient:
         finally:
             self.card, self.card_at = twin.card, twin.card_at
             self._etag, self._spoken, self._choice = twin._etag, twin._spoken, twin._choice
+            self._public, self._extended_refused = twin._public, twin._extended_refused
+            self._http.requested, self._http.extensions = twin._http.requested, twin._http.extensions
             if alone and self._given_transport is not None:
                 await self._given_transport.aclose()
 

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from fleetsim.client.credential import AgentCredentials
 from fleetsim.client.stream import AnswerRequest, EventStream, read_event
-from fleetsim.model.call import Call, SendMessage, SubscribeToTask
+from fleetsim.model.call import Call, GetExtendedCard, SendMessage, SubscribeToTask
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import (
     AuthRefused,
@@ -203,6 +203,7 @@ def destination(headers: Mapping[str, str]) -> str:
 # -- responses ---------------------------------------------------------------------------------------------------
 
 EXCERPT_CHARACTERS = 200
+CHALLENGE_CHARACTERS = 160
 
 _LATER = frozenset({429, 503})
 _TITLE = re.compile(rb"<title[^>]{0,200}>(.{0,400}?)</title", re.IGNORECASE | re.DOTALL)
@@ -218,7 +219,7 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
         RpcError: a JSON-RPC error, under whatever status.
         WireError: a redirect, or a 2xx that holds no JSON-RPC answer to this request.
     """
-    refuse_status(asked.where, asked.credential, status, headers, body, now, tolerate_rpc=True)
+    refuse_status(asked.where, asked.credential, asked.requested, status, headers, body, now, tolerate_rpc=True)
     try:
         # Its size was bounded while it was read. Over HTTP+JSON an empty body answers a deletion.
         value = parse_untrusted(body, bytes_max=len(body)) if body else None
@@ -232,6 +233,7 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
 def refuse_status(
     where: str,
     credential: str | None,
+    requested: str,
     status: int,
     headers: Mapping[str, str],
     body: bytes,
@@ -241,7 +243,7 @@ def refuse_status(
 ) -> None:
     """Raise what the status alone says; with ``tolerate_rpc`` leave statuses that may carry a JSON-RPC error."""
     if status in {401, 403}:
-        raise auth_refused(where, credential, status, describe(headers, body))
+        raise auth_refused(where, credential, requested, status, headers, body)
     if 300 <= status < 400:
         raise WireError(
             f"{where}: answered with a redirect (HTTP {status}) to {destination(headers)}, which is not followed",
@@ -252,13 +254,20 @@ def refuse_status(
     raise http_refused(where, status, headers, body, now)
 
 
-def auth_refused(where: str, credential: str | None, status: int, said: str) -> AuthRefused:
+def auth_refused(
+    where: str, credential: str | None, requested: str, status: int, headers: Mapping[str, str], body: bytes
+) -> AuthRefused:
+    """401 or 403, with the scheme as the card and the challenge name it (RFC 9110 section 11.6.1)."""
     if credential is None:
-        why, hint = "wants a credential and none is configured", "configure an API key or bearer token for it"
+        why = "wants a credential and none is configured"
+        hint = "`fleetsim card` prints what it requests and the entry of `auth`, for agents.yaml or --auth"
     else:
         why, hint = "refused the credential", f"check {one_line(credential, 160)}"
-    why += f" (HTTP {status})"
-    return AuthRefused(f"{where}: the agent {why}", status=status, why=why, said=said, hint=hint)
+    challenge = one_line(headers.get("www-authenticate", ""), CHALLENGE_CHARACTERS)
+    reasons = [f"its card requests {one_line(requested, 240)}"] if requested else []
+    reasons += [f"WWW-Authenticate: {challenge}"] if challenge else []
+    why += f" (HTTP {status})" + (f": {'; '.join(reasons)}" if reasons else "")
+    return AuthRefused(f"{where}: the agent {why}", status=status, why=why, said=describe(headers, body), hint=hint)
 
 
 def http_refused(where: str, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> HttpRefused:
@@ -335,6 +344,8 @@ class AgentHttp:
     headers: Mapping[str, str]
     credentials: AgentCredentials
     extensions: tuple[str, ...]
+    requested: str = ""
+    """The credentials that the card requests, in words."""
 
     async def call(
         self,
@@ -429,6 +440,7 @@ class AgentHttp:
             operation=operation,
             where=self.address.where,
             credential=self.credentials.source,
+            requested=self.requested,
             session=spoken.session(call) if spoken.caller_names_task else "",
         )
         request = Request(
@@ -507,6 +519,19 @@ class AgentHttp:
         assert found is not None  # there is always at least one address
         raise found
 
+    async def extended_card(
+        self, runtime: Runtime, public: AgentCard, choice: Choice, timeout_s: float | None
+    ) -> tuple[AgentCard, str]:
+        """The extended card if the agent offers one to our credential; else the public card, and the reason if any."""
+        if not public.capabilities.extended_card or choice.no_way or self.credentials.source is None:
+            return public, ""
+        try:
+            limit_s = timeout_s or self.limits.total_s
+            card, _ = await self.call(runtime, GetExtendedCard(), choice, None, limit_s, None)
+        except FleetsimError as error:
+            return public, str(error)
+        return (card, "") if isinstance(card, AgentCard) else (public, "the reply is not a card")
+
     async def _card_at(
         self, runtime: Runtime, url: str, timeout_s: float | None, known: FoundCard | None = None
     ) -> FoundCard:
@@ -521,7 +546,8 @@ class AgentHttp:
         reply = await self._exchange(runtime, request)
         if known is not None and known.etag and reply.status == 304:
             return known
-        refuse_status(where, self.credentials.source, reply.status, reply.headers, reply.body, runtime.clock.now())
+        source, now = self.credentials.source, runtime.clock.now()
+        refuse_status(where, source, self.requested, reply.status, reply.headers, reply.body, now)
         try:
             card = read_card(parse_untrusted(reply.body, bytes_max=limits.body_bytes_max))
         except WireError as error:

@@ -36,8 +36,9 @@ LONE_MESSAGE_S = 5.0
 
 
 class AnswerRequest(Struct, frozen=True, kw_only=True):
-    """The request that a response belongs to. ``where`` and ``credential`` are words for messages; ``session`` is the
-    conversation that the request named, in a dialect whose answers may leave it out.
+    """The request that a response belongs to. ``where``, ``credential`` and ``requested`` are words for messages, the
+    last of the credentials that the card requests. ``session`` is the conversation that the request named, in a dialect
+    whose answers may leave it out.
     """
 
     request_id: str
@@ -45,6 +46,7 @@ class AnswerRequest(Struct, frozen=True, kw_only=True):
     operation: Operation
     where: str
     credential: str | None = None
+    requested: str = ""
     session: str = ""
 
 

@@ -30,6 +30,9 @@ BLAST = BASE + "blast-v1"
 HITL_MODE = BASE + "hitl-mode-v1"
 TRACE = BASE + "trace-v1"
 
+SUPPORTED = frozenset({COST, CONFIDENCE, WORLDSTATE_DELTA, EFFECT_DOMAIN, BLAST, HITL_MODE, TRACE})
+"""The extensions that our caller knows. It activates one that a card requires."""
+
 COST_TYPE = "application/vnd.protolabs.cost-v1+json"
 CONFIDENCE_TYPE = "application/vnd.protolabs.confidence-v1+json"
 WORLDSTATE_DELTA_TYPE = "application/vnd.protolabs.worldstate-delta+json"
@@ -105,6 +108,12 @@ class Extras(Struct, frozen=True, kw_only=True):
     def denies_success(self) -> bool:
         """Whether a payload says ``success: false``."""
         return any(x is not None and x.success is False for x in (self.cost, self.confidence))
+
+
+def required_extensions(card: AgentCard) -> tuple[list[str], list[str]]:
+    """The URIs of the extensions that a card requires: those that our caller knows, and the others."""
+    required = [item.uri for item in card.capabilities.extensions if item.required]
+    return [uri for uri in required if uri in SUPPORTED], [uri for uri in required if uri not in SUPPORTED]
 
 
 def read_extras(task: Task) -> Extras:

@@ -171,9 +171,11 @@ async def test_a_401_without_a_configured_credential_says_so_at_every_door(
         (cid,) = await t.remote.submit({"text": "hi", "targets": ["quinn"]})
         outcome = await t.hub.tracker.wait(cid)
         assert (outcome.cause, outcome.blame) == (Cause.CREDENTIAL_REFUSED, Blame.CALLER)
-        assert outcome.reason == f"the agent {why}"
+        assert outcome.reason.startswith(f"the agent {why}: ")
+        assert "in the header “X-API-Key”" in outcome.reason, "the card's words for the scheme"
+        assert "WWW-Authenticate: ApiKey" in outcome.reason
         assert (await t.remote.task(cid))["reason"] == outcome.reason
         await asyncio.sleep(0.1)
         (row,) = (await t.remote.get("/health"))["agents"]
-        assert (row["health"], row["why"]) == ("down", why)
+        assert (row["health"], f"the agent {row['why']}") == ("down", outcome.reason)
         assert ran == []
