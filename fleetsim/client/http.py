@@ -25,6 +25,7 @@ from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import (
     AuthRefused,
     BlockedAddress,
+    BodyTooLarge,
     ConfigError,
     FleetsimError,
     HttpRefused,
@@ -34,7 +35,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.limits import LARGE_JSON_BYTES, TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.task import Message, Task
 from fleetsim.model.text import one_line
-from fleetsim.runtime.exchange import BoundedChunks, deadline_of, read_whole
+from fleetsim.runtime.exchange import BoundedChunks, deadline_of, read_whole, too_large
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime, Turns
 from fleetsim.runtime.ports import Reply as HttpReply
 from fleetsim.runtime.retry import retry_after_s
@@ -122,7 +123,7 @@ class ClientLimits:
 
     connect_s: float = 3.0
     total_s: float = 15.0
-    card_bytes_max: int = 256 * 1024
+    card_bytes_max: int = 1024 * 1024
     body_bytes_max: int = WIRE_BYTES_MAX
     text_chars_max: int = TEXT_CHARS_MAX
     stream: StreamLimits = field(default_factory=StreamLimits)
@@ -543,7 +544,10 @@ class AgentHttp:
         limits = structs.replace(self.limits.for_call(timeout_s=timeout_s), body_bytes_max=self.limits.card_bytes_max)
         where = f"{self.address.where}{_path(url)}"
         request = Request(method="GET", url=url, headers=headers, limits=limits)
-        reply = await self._exchange(runtime, request)
+        try:
+            reply = await self._exchange(runtime, request)
+        except BodyTooLarge as error:
+            raise too_large(f"{where}: the agent card", limits, error.size) from error
         if known is not None and known.etag and reply.status == 304:
             return known
         source, now = self.credentials.source, runtime.clock.now()

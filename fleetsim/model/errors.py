@@ -13,6 +13,7 @@
       WireError              the reply breaks the protocol (bytes, JSON, shape)
         EmptyStream          a stream was opened and ended without an event; the peer may have acted
       LimitReached           a size, count or time limit, named
+        BodyTooLarge         a reply has more bytes than allowed
       BlockedAddress         the address policy refused a destination
       TransportError         the connection failed; ``sent`` says whether the peer may have acted
         Unreachable          the request was not sent
@@ -110,6 +111,14 @@ class LimitReached(FleetsimError):
     """A published limit was reached; the message names the limit and its unit."""
 
     blame = Blame.AGENT
+
+
+class BodyTooLarge(LimitReached):
+    """The body of a reply has more bytes than allowed. ``size`` is None if its length is unknown."""
+
+    def __init__(self, message: str, *, size: int | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.size = size
 
 
 class BlockedAddress(FleetsimError):

@@ -1,8 +1,8 @@
 """The Transport over HTTP/1.1: a pool of connections, under our own limits.
 
-The gates stand before the pool, which has no queue, so that long streams do not hold up short calls. Redirects,
-cookies, proxies from the environment and content encodings are off: each was seen to carry a secret or a bomb across
-a border. ``http_given`` is the form for a client that a program hands in. Why not a client library: decision 0028.
+The gates stand before the pool, which has no queue, so that long streams do not hold up short calls. It follows no
+redirect, keeps no cookie and uses no proxy that is not configured: each was seen to carry a secret across a border.
+``http_given`` is the form for a client that a program hands in. Why not a client library: decision 0028.
 """
 
 from __future__ import annotations
@@ -122,11 +122,11 @@ class HttpTransport:
         async with self._stream_gate if request.streaming else self._exchange_gate:
             response, progress = await self._ask(request, whole=True)
             try:
-                if response.complete:
+                if response.complete and "content-encoding" not in response.headers:
                     body = response.take()
                     if len(body) > request.limits.body_bytes_max:
-                        raise too_large(response.where, request.limits)
-                else:  # it is large
+                        raise too_large(f"{response.where}: the answer", request.limits)
+                else:  # it is large or compressed
                     incoming = progress.arriving(response.status, response.headers, response)
                     owner = response.where
                     body = await read_whole(incoming.chunks, room or Room(), owner=owner, turns=request.turns)

@@ -1,7 +1,7 @@
 """One connection: a request is written to it, and its response read as the bytes come in (HTTP/1.1, by httptools).
 
 httptools keeps to the grammar and refuses a body whose length can be read in two ways. It counts nothing, so this
-module counts where bytes arrive: header lines and their size, interim responses, and bytes outside a body.
+module counts where bytes arrive: the bytes of a head, interim responses, and bytes outside a body.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import httptools
 from fleetsim.model.errors import FleetsimError, LimitReached
 from fleetsim.runtime.body import SMALL_BYTES
 from fleetsim.runtime.exchange import (
-    HEADERS_MAX,
+    HEADER_BYTES_MAX,
     Origin,
     broken,
     check_head,
@@ -35,9 +35,6 @@ INTERIM_MAX = 64
 
 SWITCHED = 101
 """Another protocol, which nobody asked for: an answer without a body, and the end of the connection."""
-
-LINE_BYTES_MAX = 16 * 1024
-"""Longest header line."""
 
 QUIET_BYTES_MAX = 64 * 1024
 """Bytes in a row that are neither a whole head nor body: an unfinished head, a chunk's extensions, trailers."""
@@ -116,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._response: ArrivingResponse | None = None
         self._fields: list[tuple[bytes, bytes]] = []
-        self._quiet = self._interim = 0
+        self._field_bytes = self._quiet = self._interim = 0
         self._keeps = self._unsent = self._paused = self._choked = False
 
     # -- the request
@@ -124,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
     def ask(self, head: bytes, body: bytes, response: ArrivingResponse) -> None:
         """Write a request, of a large body the head alone: ``upload`` is to follow."""
         self._response = response
-        self._fields, self._quiet, self._interim = [], 0, 0
+        self._fields, self._field_bytes, self._quiet, self._interim = [], 0, 0, 0
         self._unsent = len(body) > PIECE_BYTES
         self._transport.write(head if self._unsent else head + body)
 
@@ -235,7 +232,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._fields.append((name, value))
-        if len(self._fields) > HEADERS_MAX or len(name) + len(value) > LINE_BYTES_MAX:
+        self._field_bytes += len(name) + len(value) + 4
+        if self._field_bytes > HEADER_BYTES_MAX:
             assert self._response is not None
             raise headers_flood(self._response.where)
 
@@ -244,14 +242,14 @@ class Connection(asyncio.BufferedProtocol):
         assert response is not None
         status = self._parser.get_status_code()
         fields, self._fields = self._fields, []
-        self._quiet = 0
-        if status < 200 and status != SWITCHED:
+        self._field_bytes = self._quiet = 0
+        if 100 <= status < 200 and status != SWITCHED:
             self._interim += 1
             if self._interim > INTERIM_MAX:
                 raise LimitReached(f"{response.where}: more interim responses than allowed")
             return
         response.headers = headers_of(fields)
-        check_head(response.headers, response.limits, response.where)
+        check_head(status, response.headers, response.limits, response.where)
         coding = response.headers.get("transfer-encoding", "chunked")
         if coding.strip().lower() != "chunked":
             raise not_http(response.where)  # no other was asked for (RFC 9112 section 6.1)

@@ -1,10 +1,10 @@
 """The Transport over a client that a program hands in: an ``AsyncClient`` of httpx or httpx2, or a transport for one.
 
-It keeps the promises of our own transport: deadlines, byte limits, no redirects, no content encodings, the same
-errors. The client keeps what it brings: authentication, headers, cookies, proxies and event hooks. It stays its
-owner's and is never closed here. httpx-sse decodes streams, from lines that were counted (decision 46).
-``ASGITransport`` hands a stream over only when it has ended. Only our own transport can promise an address policy, a
-bound on interim responses, and an answer that comes before a large body was taken in.
+It keeps the promises of our own transport: deadlines, byte limits, decoding, no redirects, the same errors. The client
+keeps what it brings: authentication, headers, cookies, proxies and event hooks. It stays its owner's and is never
+closed here. httpx-sse decodes streams, from lines that were counted (decision 46). ``ASGITransport`` hands a stream
+over only when it has ended. Only our own transport can promise an address policy, a bound on interim responses, and an
+answer that comes before a large body was taken in.
 """
 
 from __future__ import annotations
@@ -102,8 +102,11 @@ class GivenTransport:
         """
         progress = ExchangeProgress(request.limits, tells=False)
         response = await self._send(request, progress)
+        headers = headers_of(response.headers.raw)
+        if response.is_stream_consumed:
+            headers.pop("content-encoding", None)  # the client has decoded it
         async with aclosing(self._chunks(response, progress)) as chunks:
-            arriving = progress.arriving(response.status_code, headers_of(response.headers.raw), chunks)
+            arriving = progress.arriving(response.status_code, headers, chunks)
             yield replace(arriving, decode=_SseDecoder().decode)
 
     async def _send(self, request: Request, progress: ExchangeProgress) -> httpx.Response:

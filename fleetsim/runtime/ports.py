@@ -168,7 +168,7 @@ class SseEvent(NamedTuple):
 
 
 class IncomingResponse(Struct, frozen=True, kw_only=True):
-    """An HTTP response whose body is still arriving. ``chunks`` yields raw bytes as they come.
+    """An HTTP response whose body is still arriving. ``chunks`` yields decoded bytes as they come.
 
     ``decode`` makes an event of its lines, joined by LF, or None if it has no data; without it our own reader does.
     """
@@ -180,7 +180,7 @@ class IncomingResponse(Struct, frozen=True, kw_only=True):
 
 
 class Transport(Protocol):
-    """The way out. No redirects, no proxies from the environment, no content encodings."""
+    """The way out. No redirects, no proxy without ``through``. Bodies are decoded, but no coding is requested."""
 
     def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
         """Send, and hand over the response as it arrives; leaving the context drops the connection.
@@ -189,9 +189,8 @@ class Transport(Protocol):
             Unreachable: no byte was sent (refused, unresolved, TLS).
             TimedOut: a deadline of ``request.limits`` passed; ``sent`` says whether bytes had left.
             ConnectionLost: the connection broke, while sending or while ``chunks`` was read.
-            LimitReached: more bytes than ``body_bytes_max``, too many headers, or a content encoding nobody asked
-                for.
-            WireError: what answers does not speak HTTP.
+            LimitReached: more bytes than ``body_bytes_max``, as they come or decoded, or too many header bytes.
+            WireError: the reply is not HTTP, or is in a content coding that cannot be decoded.
             BlockedAddress: a guarded transport refused the destination.
         """
         ...

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from fleetsim.model.errors import TimedOut, Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import SMALL_BYTES
-from fleetsim.runtime.exchange import BoundedChunks, Origin, check_head, origin_of
+from fleetsim.runtime.exchange import Origin, check_head, content_of, origin_of
 from fleetsim.runtime.inbound import BODY_COMPLETE
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.workers import Workers
@@ -134,7 +134,8 @@ class SimulatedExchange:
 
     def _begin(self, start: Start) -> Start:
         self.seen.status = start.status
-        check_head(start.headers, self._request.limits, self._where)
+        self._headers = start.headers
+        check_head(start.status, start.headers, self._request.limits, self._where)
         return start
 
     def chunks(self) -> AsyncIterator[bytes]:
@@ -143,11 +144,12 @@ class SimulatedExchange:
             chunks: AsyncIterator[bytes] = _Whole(self._answer)
         else:
             chunks = FaultedChunks(self._call, self._pipeline, where=self._where)
-        return BoundedChunks(chunks, limits=self._request.limits, deadline=self._deadline, where=self._where)
+        limits, deadline = self._request.limits, self._deadline
+        return content_of(self._headers, chunks, limits=limits, deadline=deadline, where=self._where)
 
     def whole(self) -> bytes | None:
         """The body, if all of it has arrived and no fault applies; None if the reader has to wait."""
-        if self._call is None or not self._pipeline.faultless:
+        if self._call is None or not self._pipeline.faultless or "content-encoding" in self._headers:
             return None
         return self._call.whole(min(SMALL_BYTES, self._request.limits.body_bytes_max))
 

@@ -14,6 +14,7 @@ from fleetsim.client import AgentClient, ClientLimits, Credential
 from fleetsim.model.call import GetTask, SendMessage
 from fleetsim.model.errors import (
     AuthRefused,
+    BodyTooLarge,
     ConfigError,
     FleetsimError,
     HttpRefused,
@@ -89,8 +90,8 @@ async def test_no_card_anywhere_is_told_with_the_paths_tried(runtime: Runtime, n
         (Response(status_code=503, headers={"retry-after": "3"}), HttpRefused, 1),
         (HTMLResponse("<title>App</title>"), WireError, 2),
         (JSONResponse({"hello": 1}), WireError, 2),
-        (Response(b"x" * 300_000), LimitReached, 1),
-        (Response(b"{}", headers={"content-encoding": "gzip"}), LimitReached, 1),
+        (Response(b"x" * 1_100_000), BodyTooLarge, 1),
+        (Response(b"{}", headers={"content-encoding": "gzip"}), WireError, 2),
     ],
 )
 async def test_each_way_of_having_no_card_is_its_own_error(

@@ -118,11 +118,11 @@ async def _reset(peer: Peer) -> None:
     peer.reset()
 
 
-BOMB = gzip.compress(gzip.compress(b" " * 5_000_000))
+BOMB = gzip.compress(b" " * 50_000_000, 1)
 
 
 async def _bomb(peer: Peer) -> None:
-    await peer.reply(BOMB, headers=("Content-Encoding: gzip, gzip",))
+    await peer.reply(BOMB, headers=("Content-Encoding: gzip",))
 
 
 async def _giant(peer: Peer) -> None:

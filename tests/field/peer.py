@@ -5,7 +5,8 @@ A case is JSON: a ``card``, served at both card paths, and ``rules``. The first 
 - Fits: ``rpc`` (a method name or a list), ``http`` (GET or POST), ``path``, ``if_task`` and ``unless_task`` (the
   message names a task), ``answered`` (an earlier message named a task), ``if_header`` and ``unless_header``
   (``{name: text}``), ``nth`` (only the n-th request that fits the rest).
-- Reply: ``after_s``, ``status``, ``headers``, ``type`` (null for none), and one of ``result`` and ``error`` (a JSON-RPC
+- Reply: ``after_s``, ``status``, ``headers``, ``type`` (null for none), ``gzip``, ``headers_more`` (a count of
+  further headers), and one of ``result`` and ``error`` (a JSON-RPC
   reply), ``json`` and ``text`` (the whole body), ``raw`` (the bytes of the whole response), ``sse`` (a list of
   ``{result}``, ``{error}``, ``{raw: text}`` and ``{wait_s}``, then held open for ``hold_s``).
 
@@ -15,6 +16,7 @@ A case is JSON: a ``card``, served at both card paths, and ``rules``. The first 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections import Counter
 from pathlib import Path
@@ -103,6 +105,8 @@ class Peer:
         kind = reply.get("type", "text/event-stream" if "sse" in reply else "application/json")
         head = [f"HTTP/1.1 {reply.get('status', 200)} X"] + ([f"Content-Type: {kind}"] if kind else [])
         head += [f"{name}: {self._fill(text)}" for name, text in reply.get("headers", {}).items()]
+        head += [f"X-H{number}: y" for number in range(reply.get("headers_more", 0))]
+        head += ["Content-Encoding: gzip"] if reply.get("gzip") else []
         if "sse" in reply:
             writer.write("\r\n".join([*head, "Transfer-Encoding: chunked", "", ""]).encode())
             for item in reply["sse"]:
@@ -112,7 +116,8 @@ class Peer:
                 if said:
                     text = f"data: {json.dumps({'jsonrpc': '2.0', 'id': request_id, **said})}\n\n"
                 if text:
-                    writer.write(b"%x\r\n%b\r\n" % (len(text.encode()), text.encode()))
+                    data = gzip.compress(text.encode()) if reply.get("gzip") else text.encode()
+                    writer.write(b"%x\r\n%b\r\n" % (len(data), data))
                     await writer.drain()
             for _ in range(int(reply.get("hold_s", 0))):
                 await self._wait(1)
@@ -125,6 +130,7 @@ class Peer:
             body = json.dumps({"jsonrpc": "2.0", "id": request_id, **said}).encode()
         else:
             body = (json.dumps(self._fill(reply["json"], request_id)) if "json" in reply else reply["text"]).encode()
+        body = gzip.compress(body) if reply.get("gzip") else body
         writer.write("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -94,12 +94,16 @@ ROWS: dict[str, tuple[Callable[[Door, str], Awaitable[None]], tuple[type[Door], 
     "04": (open_stream, STREAMING),
     "05": (asked_once, STREAMING),
     "06": (another_task, DOORS),
+    "10": (slow_pong, DOORS),
     "11": (slow_pong, DOORS),
     "12": (last_words, (StreamDoor, HubDoor, HubStreamDoor, ApiDoor, DashboardDoor, HubClientDoor, McpDoor)),
     "13": (in_history, DOORS),
+    "15": (slow_pong, DOORS),
+    "16": (slow_pong, DOORS),
     "20": (other_question, DOORS),
     "21": (two_artifacts, STREAMING),
     "22": (words_in_status, STREAMING),
+    "26": (words_in_status, STREAMING),
 }
 """What each case must give, and at which doors."""
 

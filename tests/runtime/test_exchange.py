@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 
 import pytest
 from starlette.requests import Request as StarletteRequest
 
-from fleetsim.model.errors import LimitReached, TimedOut, Unreachable
+from fleetsim.model.errors import BodyTooLarge, FleetsimError, LimitReached, TimedOut, Unreachable, WireError
 from fleetsim.runtime.exchange import (
     BoundedChunks,
     Origin,
@@ -55,37 +56,33 @@ def test_what_has_no_origin_is_unreachable(url: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "why"),
+    ("headers", "refusal"),
     [
-        ({}, ""),
-        ({f"h{n:02}": "" for n in range(100)}, ""),
-        ({f"h{n:02}": "" for n in range(101)}, "more response headers than 100 or 32768 bytes"),
-        ({"ab": "x" * (32 * 1024 - 6)}, ""),
-        ({"ab": "x" * (32 * 1024 - 5)}, "more response headers than 100 or 32768 bytes"),
-        ({"a": "x" * 16_379, "b": "x" * 16_379}, ""),
-        ({"a": "x" * 16_379, "b": "x" * 16_380}, "more response headers than 100 or 32768 bytes"),
-        ({"content-encoding": " Identity "}, ""),
-        ({"content-encoding": ""}, ""),
-        ({"content-encoding": "gzip"}, "content encoding 'gzip', which was not asked for"),
-        ({"content-encoding": "x" * 50}, f"content encoding '{'x' * 39}…', which was not asked for"),
-        ({"content-length": "10"}, ""),
-        ({"content-length": "11"}, "the answer is larger than 10 bytes"),
-        ({"content-length": "9" * 5_000}, "the answer is larger than 10 bytes"),
-        ({"content-length": "0" * 19 + "99"}, ""),
-        ({"content-length": "0" * 18 + "99"}, "the answer is larger than 10 bytes"),
-        ({"content-length": "٣٣"}, ""),
-        ({"content-length": "-11"}, ""),
-        ({"content-length": "many"}, ""),
+        ({}, None),
+        ({f"h{n:03}": "" for n in range(1_000)}, None),
+        ({"ab": "x" * (32 * 1024 - 6)}, None),
+        ({"ab": "x" * (32 * 1024 - 5)}, LimitReached),
+        ({"a": "x" * 16_379, "b": "x" * 16_379}, None),
+        ({"a": "x" * 16_379, "b": "x" * 16_380}, LimitReached),
+        ({"content-length": "10"}, None),
+        ({"content-length": "11"}, BodyTooLarge),
+        ({"content-length": "9" * 5_000}, BodyTooLarge),
+        ({"content-length": "0" * 19 + "99"}, None),
+        ({"content-length": "0" * 18 + "99"}, BodyTooLarge),
+        ({"content-length": "٣٣"}, None),
+        ({"content-length": "-11"}, None),
+        ({"content-length": "many"}, None),
     ],
 )
-def test_a_head_that_costs_too_much_is_refused(headers: dict[str, str], why: str) -> None:
-    limits = Limits(body_bytes_max=10)
-    if not why:
-        check_head(headers, limits, "h:1")
-        return
-    with pytest.raises(LimitReached) as caught:
-        check_head(headers, limits, "h:1")
-    assert str(caught.value) == f"h:1: {why}"
+def test_a_head_that_costs_too_much_is_refused(headers: dict[str, str], refusal: type[FleetsimError] | None) -> None:
+    with pytest.raises(refusal) if refusal else nullcontext():
+        check_head(200, headers, Limits(body_bytes_max=10), "h:1")
+
+
+@pytest.mark.parametrize(("status", "known"), [(99, False), (100, True), (599, True), (600, False), (999, False)])
+def test_a_status_that_http_does_not_have_is_an_error_of_the_agent(status: int, known: bool) -> None:
+    with nullcontext() if known else pytest.raises(WireError):
+        check_head(status, {}, Limits(), "h:1")
 
 
 async def arriving(*chunks: bytes | float) -> AsyncIterator[bytes]:

@@ -44,14 +44,6 @@ async def test_interim_responses_without_end_are_given_up(transport: HttpTranspo
         assert await server.requests[0].left()
 
 
-async def test_a_header_line_has_sixteen_kibibytes(transport: HttpTransport) -> None:
-    async def handler(peer: Peer) -> None:
-        await peer.reply(headers=("X-Long: " + "a" * 17_000,))
-
-    async with raw_server(handler) as server:
-        assert isinstance(await fails(transport, post(server.url)), LimitReached)
-
-
 async def test_an_answer_before_the_upload_was_read_does_not_hang(transport: HttpTransport) -> None:
     async def early(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -209,7 +201,7 @@ async def test_a_hundred_trailers_pass_and_are_no_headers(transport: HttpTranspo
     trailers = b"".join(b"X-%d: 1\r\n" % n for n in range(100))
 
     async def handler(peer: Peer) -> None:
-        more = b"X: 1\r\n" if peer.path == "/more" else b""
+        more = b"X: 1\r\n" * 6_000 if peer.path == "/more" else b""
         head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         await peer.send(head + b"2 ;x=y\r\nok\r\n0\r\n" + trailers + more + b"\r\n")
 

@@ -518,16 +518,15 @@ async def test_a_body_may_be_as_large_as_the_limit_and_no_larger(network: Memory
         if fits:
             assert len((await network.exchange(get(body_bytes_max=10))).body) == size
         else:
-            with pytest.raises(LimitReached, match="larger than 10 bytes"):
+            with pytest.raises(LimitReached, match="the limit is 10"):
                 await network.exchange(get(body_bytes_max=10))
 
 
 @pytest.mark.parametrize(
     ("headers", "words"),
     [
-        ({"content-encoding": "gzip"}, "gzip"),
-        ({"content-length": "99999999"}, "larger than"),
-        ({f"x-{number}": "y" for number in range(101)}, "headers"),
+        ({"content-length": "99999999"}, "too large"),
+        ({f"x-{number}": "y" for number in range(5_000)}, "headers"),
         ({"x-big": "y" * 40_000}, "headers"),
     ],
 )

@@ -14,11 +14,12 @@ from starlette.requests import Request as WebRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from fleetsim.model.errors import BlockedAddress, ConnectionLost, LimitReached, TimedOut, Unreachable
+from fleetsim.model.errors import BlockedAddress, ConnectionLost, LimitReached, TimedOut, Unreachable, WireError
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.ports import Limits, Request, Transport
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.network import MemoryNetwork
+from tests.runtime.codings import encoded
 from tests.runtime.ways_out import over_httpx
 from tests.testbed.serving import served
 
@@ -35,6 +36,7 @@ class Agent:
                 Route("/dies", self.dies),
                 Route("/silent", self.silent),
                 Route("/gzip", self.gzip),
+                Route("/odd", self.odd),
                 Route("/big", self.big),
                 Route("/redirect", self.redirect),
             ]
@@ -69,7 +71,10 @@ class Agent:
         return Response()
 
     async def gzip(self, request: WebRequest) -> Response:
-        return Response(b"\x1f\x8b", headers={"content-encoding": "gzip"})
+        return Response(encoded(b"hello" * 100_000, "gzip"), headers={"content-encoding": "gzip"})
+
+    async def odd(self, request: WebRequest) -> Response:
+        return Response(b"hello", headers={"content-encoding": "x-odd"})
 
     async def big(self, request: WebRequest) -> Response:
         async def chunks() -> AsyncIterator[bytes]:
@@ -146,9 +151,13 @@ async def gives_up_on_a_body_that_does_not_end(world: World) -> None:
     assert caught.value.sent
 
 
-async def refuses_an_encoding_nobody_asked_for(world: World) -> None:
+async def decodes_a_body_within_the_byte_limit(world: World) -> None:
+    whole = await world.transport.exchange(get(world.url + "/gzip", body_bytes_max=500_000))
+    assert whole.body == b"hello" * 100_000
     with pytest.raises(LimitReached):
-        await world.transport.exchange(get(world.url + "/gzip"))
+        await world.transport.exchange(get(world.url + "/gzip", body_bytes_max=499_999))
+    with pytest.raises(WireError):
+        await world.transport.exchange(get(world.url + "/odd"))
 
 
 async def stops_at_the_byte_limit(world: World) -> None:
@@ -179,7 +188,7 @@ PROMISES: list[Promise] = [
     cannot_reach_where_nobody_listens,
     gives_up_without_a_first_byte,
     gives_up_on_a_body_that_does_not_end,
-    refuses_an_encoding_nobody_asked_for,
+    decodes_a_body_within_the_byte_limit,
     stops_at_the_byte_limit,
     follows_no_redirect,
     dials_only_what_the_policy_permits,
