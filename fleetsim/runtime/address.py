@@ -116,7 +116,7 @@ class AllowEntry:
         where, _, port_text = text.strip().rpartition(":")
         ports = _entry_ports(text, port_text)
         host, equals, cidr = where.partition("=")
-        network = _network(cidr if equals else where)
+        network = network_of(cidr if equals else where)
         if equals:
             name = _entry_host(text, host)
             if network is None:
@@ -154,7 +154,8 @@ def _entry_ports(text: str, ports: str) -> range:
     return range(first, last + 1)
 
 
-def _network(text: str) -> Network | None:
+def network_of(text: str) -> Network | None:
+    """The network that ``text`` names, an address being the network of it alone; None for anything else."""
     text = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
         return ipaddress.ip_network(text, strict=False)
@@ -209,6 +210,16 @@ class AddressPolicy:
             BlockedAddress: naming host and port, never what the name resolved to.
         """
         if not addresses or not all(self.permits(host, port, address) for address in addresses):
+            raise blocked(host, port)
+
+    def require_name(self, host: str, port: int) -> None:
+        """Refuse a name that does not resolve here, but at a proxy, unless its port is permitted.
+
+        Raises:
+            BlockedAddress: as ``require`` does.
+        """
+        named = (entry for entry in self.allow if entry.host == fold_host(host))
+        if port not in self.ports and not any(port in entry.ports for entry in named):
             raise blocked(host, port)
 
 

@@ -1,6 +1,6 @@
 """Content codings of responses (RFC 9110 section 8.4): gzip and deflate, and br and zstd with a package for them.
 
-fleetsim requests none, but gateways compress all the same. Content comes in small pieces, so that its reader can stop
+fleetsim requests none, but gateways compress anyway. Content comes in small pieces, so that its reader can stop
 at a limit: 1 KB can be 1 GB.
 """
 
@@ -31,8 +31,8 @@ def coding_of(headers: Mapping[str, str]) -> str:
 class DecodedChunks(AsyncIterator[bytes]):
     """The content of a body that is in ``coding``.
 
-    Making one raises WireError if there is no decoder. Iterating raises it if the body is not in the coding or ends
-    early, and raises whatever ``chunks`` raises.
+    Making one raises WireError for a coding without a decoder. Iterating raises it for a body that is not in the coding
+    or ends early, and raises whatever ``chunks`` raises.
     """
 
     def __init__(self, chunks: AsyncIterator[bytes], coding: str, where: str) -> None:

@@ -323,7 +323,7 @@ def tls_failed(where: str, cause: ssl.SSLError) -> FleetsimError:
         hint = "to trust its authority, name the file: `ca` in agents.yaml, --ca, or the variable SSL_CERT_FILE"
     elif "alert" in reason and any(word in reason for word in _CLIENT_CERTIFICATE):
         reason = f"the server requires a client certificate that it trusts ({reason})"
-        hint = "name certificate and key in agents.yaml: auth: {scheme: mutualTLS, …}"
+        hint = "name certificate and key in agents.yaml: auth: {scheme: mutualTLS, certificateFile: …, keyFile: …}"
     else:
         hint = "check the certificate and the scheme"
     return Unreachable(f"{where}: TLS failed: {reason}", hint=hint)

@@ -22,10 +22,11 @@ from urllib.parse import quote, urlsplit
 import aiohappyeyeballs
 import idna
 
-from fleetsim.model.errors import Unreachable
+from fleetsim.model.errors import TransportError, Unreachable
 from fleetsim.runtime.address import AddressPolicy, blocked
 from fleetsim.runtime.body import Room
 from fleetsim.runtime.exchange import (
+    HEADER_BYTES_MAX,
     PORTS,
     ExchangeProgress,
     Origin,
@@ -43,7 +44,8 @@ from fleetsim.runtime.exchange import (
     where_of,
 )
 from fleetsim.runtime.http_connection import PIECE_BYTES, ArrivingResponse, Connection
-from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Resolver, WayOut
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Resolver, TlsFiles, WayOut
+from fleetsim.runtime.proxy import ChosenProxy, check_tunnel, choose_proxy, connect_head, proxy_variable
 from fleetsim.runtime.tls import tls_context
 
 EXCHANGES_MAX = 2_000
@@ -187,19 +189,26 @@ class HttpTransport:
 
     async def _connect(self, place: _Place, progress: ExchangeProgress) -> Connection:
         origin = place.origin
+        proxy = choose_proxy(self._way.proxy, origin)
+        if proxy is not None:
+            progress.where = f"{place.where} through {proxy}"
         try:
             async with progress.deadline:
                 connection = await dial(
                     origin,
                     lambda: Connection(origin, place.where, self._buffer, self._open.discard),
-                    where=place.where,
+                    where=progress.where,
                     resolver=self._resolver,
                     policy=self._policy,
                     tls=self._tls,
-                    way=self._way,
+                    files=self._way.tls,
+                    proxy=proxy,
                 )
         except TimeoutError as error:
-            raise progress.timed_out() from error
+            raise self._blocked_way(progress.timed_out(), origin) from error
+        except Unreachable as error:
+            raise self._blocked_way(error, origin) from error.__cause__
+        progress.where = place.where
         if self._closed:
             connection.close()
             raise Unreachable("the transport is closed")
@@ -207,6 +216,14 @@ class HttpTransport:
             raise Unreachable(f"{place.where}: the connection was closed before anything was sent")
         self._open.add(connection)
         return connection
+
+    def _blocked_way(self, error: TransportError, origin: Origin) -> TransportError:
+        """The error of a connection that was not made. It names a proxy of the environment that we do not use."""
+        variable = proxy_variable(origin) if self._way.proxy is None else ""
+        if not variable or isinstance(error.__cause__, ssl.SSLError):
+            return error
+        hint = "`proxy: environment` in agents.yaml, or --proxy environment, uses it"
+        return Unreachable(f"{error} ({variable} is set; fleetsim does not use it unless told to)", hint=hint)
 
     def _release(self, connection: Connection) -> None:
         if not connection.release() or self._closed:
@@ -307,16 +324,21 @@ async def dial(
     resolver: Resolver,
     policy: AddressPolicy | None,
     tls: ssl.SSLContext | None,
-    way: WayOut,
+    files: TlsFiles,
+    proxy: ChosenProxy | None,
 ) -> Connection:
-    """A new connection. ``tls`` overrides the files of ``way``.
+    """A new connection, through ``proxy`` if there is a proxy. ``tls`` overrides ``files``.
 
     Raises:
         Unreachable: no address, none that answers, or TLS failed.
         BlockedAddress: ``policy`` does not permit one of its addresses, or the peer is another.
     """
-    host, port = origin.host, origin.port
-    secured = (tls or tls_context(way.tls)) if origin.scheme == "https" else None
+    secured = (tls or tls_context(files)) if origin.scheme == "https" else None
+    near = origin if proxy is None else proxy.origin
+    if policy is not None and proxy is not None:
+        await _judge_beyond(origin, policy, resolver)
+        policy = None  # the operator chose the proxy
+    host, port = near.host, near.port
     addresses = (host,) if _is_address(host) else await resolver.resolve(host, port)
     if policy is not None:
         policy.require(host, port, addresses)
@@ -333,8 +355,10 @@ async def dial(
         connected.close()
         raise blocked(host, port)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    name = host.rstrip(".") if secured else None
     try:
+        if proxy is not None:
+            return await _through(proxy, origin, make, connected, where=where, tls=secured, files=files)
+        name = host.rstrip(".") if secured else None
         _, connection = await get_running_loop().create_connection(
             make, sock=connected, ssl=secured, server_hostname=name
         )
@@ -342,6 +366,64 @@ async def dial(
         raise tls_failed(where, error) from error
     except (OSError, ValueError) as error:
         raise tls_ended(where, error) if secured else refused(where, error) from error
+    return connection
+
+
+async def _judge_beyond(origin: Origin, policy: AddressPolicy, resolver: Resolver) -> None:
+    """Apply the policy to a host that a proxy resolves: to its addresses if it has some here too, else to its port.
+
+    Raises BlockedAddress.
+    """
+    try:
+        addresses = (origin.host,) if _is_address(origin.host) else await resolver.resolve(origin.host, origin.port)
+    except Unreachable:
+        policy.require_name(origin.host, origin.port)
+    else:
+        policy.require(origin.host, origin.port, addresses)
+
+
+async def _through(
+    proxy: ChosenProxy,
+    origin: Origin,
+    make: Callable[[], Connection],
+    connected: socket.socket,
+    *,
+    where: str,
+    tls: ssl.SSLContext | None,
+    files: TlsFiles,
+) -> Connection:
+    """A connection inside a tunnel of the proxy at the other end of ``connected``.
+
+    ``files`` verify a proxy with https; our certificate is for the agent alone. Raises as ``dial``.
+    """
+    loop = get_running_loop()
+    to_proxy = tls_context(TlsFiles(ca=files.ca)) if proxy.origin.scheme == "https" else None
+    reader = asyncio.StreamReader(limit=HEADER_BYTES_MAX)
+    outer, _ = await loop.create_connection(
+        lambda: asyncio.StreamReaderProtocol(reader),
+        sock=connected,
+        ssl=to_proxy,
+        server_hostname=proxy.origin.host if to_proxy else None,
+    )
+    try:
+        outer.write(connect_head(proxy, origin))
+        try:
+            reply = await reader.readuntil(b"\r\n\r\n")
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            reply = b""
+        check_tunnel(reply, proxy, where)
+        connection = make()
+        if tls is None:
+            outer.set_protocol(connection)
+            connection.connection_made(outer)
+        else:
+            inner = await loop.start_tls(outer, connection, tls, server_hostname=origin.host.rstrip("."))
+            if inner is None:
+                raise ConnectionResetError
+            connection.connection_made(inner)
+    except BaseException:
+        outer.abort()
+        raise
     return connection
 
 

@@ -28,7 +28,7 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     if not ca:
         ca, named = os.environ.get("SSL_CERT_FILE", ""), "SSL_CERT_FILE"
     folder = "" if ca else os.environ.get("SSL_CERT_DIR", "")
-    own = ((files.certificate, "certificate"), (files.key, "key"))
+    own = ((files.certificate, "certificateFile"), (files.key, "keyFile"))
     stamps = [_stamp(path, name) for path, name in ((ca, named), *own) if path and path != SYSTEM_CA]
     return _context(ca, named, folder, files.certificate, files.key, tuple(stamps))
 
@@ -54,7 +54,7 @@ def _context(
             context.load_cert_chain(certificate, key, password="")
         except (OSError, ValueError) as error:
             why = "they are no PEM certificate with its key, or the key has a passphrase"
-            raise _wrong(f"{certificate} and {key}", "certificate and key", why) from error
+            raise _wrong(f"{certificate} and {key}", "certificateFile and keyFile", why) from error
     return context
 
 
@@ -65,7 +65,7 @@ def _stamp(path: str, named: str) -> tuple[int, ...]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a usable path"
         raise _wrong(path, named, reason.lower()) from error
-    if named == "key" and status.st_mode & 0o077:
+    if named == "keyFile" and status.st_mode & 0o077:
         raise _wrong(path, named, "others can read it", hint=f"chmod 600 {one_line(path, 300)}")
     return status.st_mtime_ns, status.st_size, status.st_ino
 

@@ -10,49 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-import trustme
-from cryptography.hazmat.primitives import serialization
 
 from fleetsim.model.errors import ConfigError, FleetsimError, TransportError, Unreachable
 from fleetsim.runtime.ports import Limits, Request, TlsFiles, Transport, WayOut
 from fleetsim.runtime.real import running_runtime
+from tests.runtime.authority import Authority
 from tests.runtime.rawserver import Peer, raw_server
 
 pytestmark = pytest.mark.sockets
-
-
-class Authority:
-    """A certificate authority with its files, a server's context and a client's certificate."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.made = trustme.CA()
-        self.ca = str(folder / "ca.pem")
-        self.made.cert_pem.write_to_path(self.ca)
-
-    def server(self, *, client_certificate: bool = False, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.made.issue_cert("127.0.0.1").configure_cert(context)
-        if client_certificate:
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(self.ca)
-        if version is not None:
-            context.maximum_version = version
-        return context
-
-    def client(self, name: str = "client", *, mode: int = 0o600, passphrase: bytes = b"") -> TlsFiles:
-        """A client's certificate and key; a second call with one ``name`` replaces the files."""
-        made = self.made.issue_cert("hub@fleet.test")
-        certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        made.cert_chain_pems[0].write_to_path(certificate)
-        pem = made.private_key_pem.bytes()
-        if passphrase:
-            locked = serialization.BestAvailableEncryption(passphrase)
-            form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
-            pem = serialization.load_pem_private_key(pem, None).private_bytes(*form, locked)
-        key.write_bytes(pem)
-        key.chmod(mode)
-        return TlsFiles(ca=self.ca, certificate=str(certificate), key=str(key))
 
 
 @pytest.fixture(scope="module")
