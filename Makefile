@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole test-lowest check format interop storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean
+.PHONY: help demo test test-fast test-whole test-lowest check format interop sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -45,6 +45,10 @@ format: ## write the formatting that check asks for
 interop: ## released A2A peers against ours, in environments of their own
 	@scripts/setup dev
 	@if [ -x tests/interop/run ]; then tests/interop/run; else echo "interop: not run: tests/interop/run is missing"; exit 1; fi
+
+sdks: ## the rows of the check that every agent on an SDK fails (fleetsim/check/sdks.json)
+	@scripts/setup dev
+	@PYTHONPATH=tests/interop $(BIN)/python tests/interop/check_sdks.py
 
 crash: ## 1,000 kill -9 of a whole hub at work with real agents (KILLS=n)
 	@scripts/setup dev

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from fleetsim.check.evidence import BODY_BYTES_MAX, Exchange, NotPassed, Verdict, note_timeout, written
 from fleetsim.check.listener import Listener
-from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_path
+from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_path, version_of
 from fleetsim.client.http import AgentUrl, followed
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, ConfigError, ConnectionLost, FleetsimError, Unreachable, WireError
@@ -24,7 +24,7 @@ from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.wire.cards import read_card
 from fleetsim.wire.choice import lies_below, no_way
-from fleetsim.wire.dialect import DIALECTS, dialect_of_version
+from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC, dialect_of_version
 
 PROBE_EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("probed", default=None)
 """The requests of the probe under way: what it leaned on is seen in them."""
@@ -78,9 +78,16 @@ class AgentUnderTest:
         """The card's skills that are objects."""
         return [skill for skill in map(mapping, listed(self.card.get("skills"))) if skill]
 
-    def interfaces(self) -> Iterator[tuple[str, str]]:
-        """(url, version) of each JSON-RPC interface the card names, as written."""
-        return interfaces(self.card)
+    def interfaces(self) -> list[tuple[str, str]]:
+        """(url, dialect) of each interface the card names in a binding that is probed, the url as written."""
+        over_http = bool(self.dialects) and not any(name in OVER_JSON_RPC for name in self.dialects)
+        return [(url, name) for url, name in interfaces(self.card) if name and (name not in OVER_JSON_RPC) == over_http]
+
+    @property
+    def has_aliases(self) -> bool:
+        """Whether HTTP+JSON beside JSON-RPC can only be that of 0.3 and the seeds, as far as the card says."""
+        named = {name for _, name in interfaces(self.card) if name and name not in OVER_JSON_RPC}
+        return not named or any(version_of(name) == "0.3" for name in named)
 
     def endpoint(self, dialect: str) -> str:
         """Where a dialect is called, as our own caller does (decision 0012): what is pinned; the card's path, where the
@@ -93,7 +100,7 @@ class AgentUnderTest:
         if address.rpc_url:
             return address.rpc_url
         given = urlsplit(address.text)
-        named = [url for url, version in self.interfaces() if dialect_of_version(version) == dialect and url]
+        named = [url for url, name in interfaces(self.card) if name == dialect and url]
         named += [url for url, _ in self.interfaces() if url]
         if given.path in {"", "/"}:
             return f"{self.origin}{url_path(named[0]) if named else '/a2a'}"
@@ -178,16 +185,15 @@ class AgentUnderTest:
 
 
 def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(url, version) of each JSON-RPC interface a card names, as written."""
+    """(url, dialect) of each interface a card names, the url as written; the dialect is "" in an unknown binding."""
     for entry in map(mapping, listed(card.get("supportedInterfaces"))):
-        if str(entry.get("protocolBinding", "JSONRPC")).upper() == "JSONRPC":
-            yield str(entry.get("url", "")), str(entry.get("protocolVersion", ""))
-    preferred = str(card.get("preferredTransport", "JSONRPC")).upper()
-    if "url" in card and preferred == "JSONRPC":
-        yield str(card["url"]), str(card.get("protocolVersion", "") or "0.3")
+        binding, version = str(entry.get("protocolBinding", "JSONRPC")), str(entry.get("protocolVersion", ""))
+        yield str(entry.get("url", "")), dialect_of_version(version, binding)
+    version = str(card.get("protocolVersion", "") or "0.3")
+    if "url" in card:
+        yield str(card["url"]), dialect_of_version(version, str(card.get("preferredTransport", "JSONRPC")))
     for entry in map(mapping, listed(card.get("additionalInterfaces"))):
-        if str(entry.get("transport", "")).upper() == "JSONRPC":
-            yield str(entry.get("url", "")), str(card.get("protocolVersion", "") or "0.3")
+        yield str(entry.get("url", "")), dialect_of_version(version, str(entry.get("transport", "")))
 
 
 async def discover(target: Target, runtime: Runtime, options: Options, listener: Listener | None) -> AgentUnderTest:
@@ -205,27 +211,28 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
         if named not in skills:
             near = get_close_matches(named, skills, n=1) or skills[:5]
             raise ConfigError(f"the card has no skill {one_line(named, 80)}", hint=f"e.g. {one_line(', '.join(near))}")
+    known = dict.fromkeys(name for _, name in interfaces(agent.card) if name)
+    offered = tuple(name for name in known if name in OVER_JSON_RPC) or tuple(known)
     with suppress(WireError):  # C-05 reports a document that cannot be read as a card
         card = read_card(agent.card)
-        agent.no_way = "" if target.dialects or target.address.rpc_url else no_way(card)
-    offered = tuple(dict.fromkeys(dialect_of_version(version) for _, version in agent.interfaces()))
+        given = target.dialects or target.address.rpc_url or any(name not in OVER_JSON_RPC for name in offered)
+        agent.no_way = "" if given else no_way(card)
     if agent.no_way:
         offered = tuple(dict.fromkeys(dialect_of_version(item.protocol_version) for item in card.interfaces))
     agent.dialects = target.dialects or tuple(sorted(offered)) or ("0.3",)
     agent.hints = {**_detected(agent), **options.hints}
     if agent.no_way:
         return agent
-    body = b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
-    version = RawDialect(agent.dialects[-1]).headers()
+    newest = agent.dialects[-1]
     for url in dict.fromkeys(agent.endpoint(name) for name in agent.dialects):
-        asked = await agent.exchange("POST", url, body=body, headers=version, credentials={})
-        if there := agent.redirected(asked):
+        asked = await _knock(agent, newest, url, {})
+        if (there := agent.redirected(asked)) and newest in OVER_JSON_RPC:
             agent.moved[url] = there
-            asked = await agent.exchange("POST", there, body=body, headers=version, credentials={})
+            asked = await _knock(agent, newest, there, {})
         agent.guarded = asked
-    url = agent.endpoint(agent.dialects[-1])
+    url = agent.endpoint(newest)
     if agent.demands_auth:
-        own = await agent.exchange("POST", url, body=body, headers=version)
+        own = await _knock(agent, newest, url, None)
         if own.status in {401, 403}:
             given = "the credentials given are refused" if target.headers else "it demands credentials"
             raise AuthRefused(f"{url}: {given} (HTTP {own.status})", status=own.status)
@@ -241,7 +248,8 @@ async def _find_spoken(agent: AgentUnderTest, offered: tuple[str, ...]) -> None:
     unknown = {name: refusal for name in offered if (refusal := await _refusal(agent, name)) is not None}
     spoken = [name for name in offered if name not in unknown]
     if unknown:
-        specified = sorted(name for name, spec in DIALECTS.items() if spec.guessed)
+        binding = DIALECTS[offered[0]].binding
+        specified = sorted(name for name, spec in DIALECTS.items() if spec.guessed and spec.binding == binding)
         spoken += [name for name in specified if name not in offered and await _refusal(agent, name) is None]
     if unknown and spoken:
         agent.unknown, agent.spoken = unknown, tuple(sorted(spoken))
@@ -250,13 +258,34 @@ async def _find_spoken(agent: AgentUnderTest, offered: tuple[str, ...]) -> None:
 
 async def _refusal(agent: AgentUnderTest, dialect: str) -> Exchange | None:
     """An answer that says the agent does not know the dialect: neither how to read a task nor how to cancel one."""
-    raw, refused = RawDialect(dialect), None
+    url, refused = agent.endpoint(dialect), None
     for operation in (Operation.GET, Operation.CANCEL):
-        asked = {"jsonrpc": "2.0", "id": 1, "method": raw.method(operation), "params": raw.by_id("fleetsim-none")}
-        refused = await agent.exchange("POST", agent.endpoint(dialect), body=written(asked), headers=raw.headers())
+        refused = await _asked(agent, RawDialect(dialect, url), url, operation)
         if refused.code not in {-32601, -32009}:
             return None
     return refused
+
+
+async def _knock(agent: AgentUnderTest, dialect: str, url: str, credentials: Mapping[str, str] | None) -> Exchange:
+    raw, body = RawDialect(dialect, url), b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
+    if raw.over_http:
+        return await _asked(agent, raw, url, Operation.GET, credentials)
+    return await agent.exchange("POST", url, body=body, headers=raw.headers(), credentials=credentials)
+
+
+async def _asked(
+    agent: AgentUnderTest, raw: RawDialect, url: str, operation: Operation, credentials: Mapping[str, str] | None = None
+) -> Exchange:
+    """A call for a task that does not exist."""
+    params = raw.by_id("fleetsim-none")
+    if raw.over_http:
+        method, path, body = raw.http_call(operation, params)
+        url = f"{url.rstrip('/')}{path}"
+    else:
+        method, body = "POST", written({"jsonrpc": "2.0", "id": 1, "method": raw.method(operation), "params": params})
+    exchange = await agent.exchange(method, url, body=body, headers=raw.headers(), credentials=credentials)
+    exchange.operation, exchange.bare = operation, raw.bare if raw.over_http else None
+    return exchange
 
 
 async def _read_cards(agent: AgentUnderTest) -> None:
@@ -320,12 +349,13 @@ class Options:
     times as long.
     ``virtual``: hours pass at once, so rows that need them are probed. ``inside`` looks into
     the agent, where it runs in our hands. ``mutating`` are skills known to change the world. ``profile`` is one
-    of ``row.PROFILES``.
+    of ``requirement.PROFILES``. ``sdk`` is one of ``report.sdks``, if the agent's is known.
     """
 
     hints: Mapping[str, Hint] = field(default_factory=dict)
     mutating: tuple[str, ...] = ()
     profile: str = ""
+    sdk: str = ""
     side_effects: bool = False
     virtual: bool = False
     inside: Internals | None = None

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
+from fleetsim.model.call import Operation
 from fleetsim.model.errors import WireError
 from fleetsim.model.text import neutralise
 from fleetsim.wire.json import parse_untrusted
+from fleetsim.wire.rest import read_error
 
 T = TypeVar("T")
 
@@ -105,11 +107,12 @@ MASK = "***"
 
 @dataclass(slots=True)
 class Frame:
-    """One event of a stream: its text, and its time in seconds of the runtime's clock."""
+    """One event of a stream: its text, and its time in seconds of the runtime's clock; ``bare`` as an exchange's."""
 
     at: float
     text: str
     name: str = "message"
+    bare: Callable[[Any], Any] | None = None
 
     @property
     def value(self) -> Any:
@@ -120,6 +123,7 @@ class Frame:
         """The ``result`` of the event; empty if there is none."""
         value = self.value
         found = value.get("result") if isinstance(value, dict) else None
+        found = found if self.bare is None else self.bare(value)
         return found if isinstance(found, dict) else {}
 
 
@@ -127,7 +131,8 @@ class Frame:
 class Exchange:
     """One request and its answer. ``problem`` is an error below HTTP.
 
-    ``unreached``: the request did not reach the agent, so it proves nothing.
+    ``unreached``: the request did not reach the agent, so it proves nothing. ``operation`` and ``params`` are those of
+    a call; ``bare`` reads its result in a body without an envelope, as HTTP+JSON has it.
     """
 
     method: str
@@ -145,6 +150,9 @@ class Exchange:
     seconds: float = 0.0
     problem: str = ""
     unreached: bool = False
+    operation: Operation | None = None
+    params: Any = None
+    bare: Callable[[Any], Any] | None = None
 
     @property
     def at(self) -> float:
@@ -169,12 +177,26 @@ class Exchange:
 
     @property
     def result(self) -> Any:
-        return self.answer.get("result")
+        if self.bare is None:
+            return self.answer.get("result")
+        return None if self.error else self.bare(self.value)
 
     @property
     def error(self) -> Mapping[str, Any] | None:
-        found = self.answer.get("error")
-        return found if isinstance(found, dict) else None
+        """The error, in JSON-RPC's words; of a refusal over HTTP+JSON that tells none, without a code."""
+        if self.bare is None:
+            found = self.answer.get("error")
+            return found if isinstance(found, dict) else None
+        refused = self.status is not None and self.status >= 300
+        if not refused and not self.frames:
+            return None
+        sent = self.params.get("message") if isinstance(self.params, dict) else None
+        names_task = isinstance(sent, dict) and "taskId" in sent
+        operation = Operation.GET if names_task else self.operation or Operation.SEND  # what a bare 404 speaks of
+        problem = read_error(self.value, operation, self.status if refused else None)
+        if problem is not None:
+            return {"code": problem.wire_code, "message": str(problem), "data": problem.data}
+        return {"code": None, "message": ""} if refused else None
 
     @property
     def code(self) -> Any:
@@ -189,21 +211,22 @@ class Exchange:
 
     @property
     def granted(self) -> bool:
-        """Whether HTTP 200 came, and no JSON-RPC error."""
-        return self.status == 200 and self.error is None
+        """Whether HTTP 200 (over HTTP+JSON any 2xx) came, and no error."""
+        fits = self.status is not None and 200 <= self.status < (201 if self.bare is None else 300)
+        return fits and self.error is None
 
     def __str__(self) -> str:
         """The answer in a few words, for a sentence."""
         if self.problem:
             return self.problem
-        if self.error is not None:
+        if self.error is not None and self.code is not None:
             message = neutralise(str(self.error.get("message", "")), limit=120, lines=False)
             return f"error {self.error.get('code')} ({message})"
         if self.status is not None and self.status >= 300:
             return f"HTTP {self.status}"
         if self.frames:
             return f"a stream of {len(self.frames)} events"
-        if "result" in self.answer:
+        if "result" in self.answer or (self.bare is not None and self.granted):
             return "a result"
         return f"HTTP {self.status} with {self.media_type or 'no type'}"
 

@@ -101,6 +101,7 @@ def markdown(report: Report) -> str:
         ]
         lines += [f"Fix: {_md(finding.requirement.remedy)}", ""]
         lines += [f"But: {_md(finding.requirement.against)}", ""] if finding.requirement.against else []
+        lines += [f"Your SDK: every agent on {_md(finding.sdk)} fails this row", ""] if finding.sdk else []
         for text in finding.evidence:
             fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=2) + 1)
             lines += [fence, neutralise(text, limit=len(text) + 1), fence, ""]
@@ -292,6 +293,8 @@ def _failure(finding: Finding, mark: str) -> Iterator[str]:
     yield from _wrapped("from", requirement.source)
     if requirement.against:
         yield from _wrapped("but", requirement.against)
+    if finding.sdk:
+        yield from _wrapped("sdk", f"your SDK: every agent on {finding.sdk} fails this row")
     for text in finding.evidence:
         yield ""
         yield from (f"    | {line}" for line in text.splitlines())

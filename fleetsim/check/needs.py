@@ -14,7 +14,7 @@ from fleetsim.check.agent_under_test import AgentUnderTest, Options
 from fleetsim.check.evidence import Exchange, NotPassed, Verdict, not_tested_unless
 from fleetsim.check.raw_dialect import RawDialect, mapping
 from fleetsim.check.requirement import SECTIONS, Requirement
-from fleetsim.check.session import OLD_STREAM, Session, registration
+from fleetsim.check.session import OLD_STREAM, Session, finished_task, registration
 from fleetsim.model.call import Operation
 
 NOWHERE = "fleetsim-no-such-task"
@@ -40,25 +40,22 @@ READ_ROW = "T-06"
 _INSIDE = "fleetsim runs the agent itself (fleetsim check --app MODULE:ATTR)"
 NEEDS_HOURS = f"needs hours: seen where {_INSIDE}"
 _AT_FIRST: Mapping[str, tuple[Callable[[AgentUnderTest, Options], bool], Verdict, str]] = {
-    "streaming": (lambda s, _k: s.streaming, Verdict.NOT_APPLICABLE, "the card offers no streams"),
-    "push": (lambda s, _k: s.push, Verdict.NOT_APPLICABLE, "the card offers no webhooks"),
-    "auth": (lambda s, _k: s.demands_auth, Verdict.NOT_APPLICABLE, "the agent demands no credentials"),
+    "streaming": (lambda s, _: s.streaming, Verdict.NOT_APPLICABLE, "the card offers no streams"),
+    "push": (lambda s, _: s.push, Verdict.NOT_APPLICABLE, "the card offers no webhooks"),
+    "aliases": (lambda s, _: s.has_aliases, Verdict.NOT_APPLICABLE, "the card offers HTTP+JSON of 1.0 alone"),
+    "auth": (lambda s, _: s.demands_auth, Verdict.NOT_APPLICABLE, "the agent demands no credentials"),
     "second-key": (
-        lambda s, _k: s.target.other_headers is not None,
+        lambda s, _: s.target.other_headers is not None,
         Verdict.NOT_TESTED,
         "needs a second caller's credentials: add --other-key-env VAR",
     ),
     "side-effects": (
-        lambda _s, k: k.side_effects,
+        lambda _, k: k.side_effects,
         Verdict.NOT_TESTED,
         "costs or leaves traces: add --allow-side-effects",
     ),
-    "time": (lambda _s, k: k.virtual, Verdict.NOT_TESTED, NEEDS_HOURS),
-    "in-process": (
-        lambda _s, k: k.inside is not None,
-        Verdict.NOT_TESTED,
-        f"seen only from inside: where {_INSIDE}",
-    ),
+    "time": (lambda _, k: k.virtual, Verdict.NOT_TESTED, NEEDS_HOURS),
+    "in-process": (lambda _, k: k.inside is not None, Verdict.NOT_TESTED, f"seen only from inside: where {_INSIDE}"),
 }
 """For each need whether it is met, and the verdict and reason if it is not."""
 
@@ -66,6 +63,8 @@ _AT_FIRST: Mapping[str, tuple[Callable[[AgentUnderTest, Options], bool], Verdict
 async def check_needs(requirement: Requirement, session: Session) -> None:
     """Raise NotPassed for the first need of a row that is not met before its probe."""
     agent, options = session.agent, session.options
+    over_rpc = "json-rpc" not in requirement.needs or not session.dialect.over_http
+    not_tested_unless(over_rpc, "needs JSON-RPC: the agent offers HTTP+JSON alone")
     for need, (met, verdict, reason) in _AT_FIRST.items():
         if need in requirement.needs and not met(agent, options):
             raise NotPassed(verdict, reason)
@@ -77,9 +76,8 @@ async def check_needs(requirement: Requirement, session: Session) -> None:
     if "push" not in requirement.needs and "listener" not in requirement.needs:
         return
     taken = await session.fixture(registration)
-    not_tested_unless(
-        taken.code not in {-32003, -32004}, f"needs a webhook that can be registered: {taken} (C-07)", taken
-    )
+    needs = f"needs a webhook that can be registered: {taken} (C-07)"
+    not_tested_unless(taken.code not in {-32003, -32004}, needs, taken)
     if "listener" in requirement.needs:
         not_tested_unless(
             taken.code != -32602,
@@ -98,13 +96,15 @@ async def unmet(requirement: Requirement, session: Session, asked: Iterable[Exch
     if requirement.section in {SECTIONS["M"], SECTIONS["C"]}:
         return ""
     for exchange in list(asked):
-        method = mapping(exchange.asked).get("method")
-        operation = Operation.STREAM if method == OLD_STREAM else session.dialect.operation(method)
+        operation = exchange.operation
         if operation is None or operation not in METHOD_ROWS:
             continue
+        method = session.dialect.method(operation)
+        if mapping(exchange.asked).get("method", method) not in {method, OLD_STREAM}:
+            continue  # the agent knows it by another name
         if exchange.code == -32601 or (_is_odd(exchange) and not await knows(session, operation)):
             return f"needs {method}, which the agent does not know ({METHOD_ROWS[operation]})"
-        named = mapping(mapping(exchange.asked).get("params")).get("id")
+        named = mapping(exchange.params).get("id")
         lost = exchange.code == -32001 and isinstance(named, str) and named in session.task_ids()
         if lost and requirement.id != READ_ROW and not await session.fixture(can_read):
             return f"needs a task that can be read: the agent does not know those it made ({READ_ROW})"
@@ -114,7 +114,7 @@ async def unmet(requirement: Requirement, session: Session, asked: Iterable[Exch
 def _is_odd(exchange: Exchange) -> bool:
     """Whether an answer may come from an agent that does not know the method, and says so in words of its own."""
     refused = exchange.status is not None and exchange.status >= 400 and exchange.status not in {401, 403}
-    return exchange.code in {-32600, -32603} or (refused and exchange.error is None)
+    return exchange.code in {-32600, -32603} or (refused and exchange.code is None)
 
 
 async def unknown_method(session: Session) -> Exchange:
@@ -136,6 +136,8 @@ def answer_of(operation: Operation) -> Callable[[Session], Awaitable[Exchange]]:
     async def answer(session: Session) -> Exchange:
         whole = operation in {Operation.SEND, Operation.STREAM}
         params = session.params(session.quick()) if whole else _params_for_nobody(session.dialect, operation)
+        if session.dialect.over_http and operation is Operation.GET:  # a 404 may be meant for the task
+            params = session.dialect.by_id((await session.fixture(finished_task))[0])
         async with session.stream(session.dialect.standard_method(operation), params) as stream:
             await stream.next(10)
         return stream.exchange
@@ -146,14 +148,15 @@ def answer_of(operation: Operation) -> Callable[[Session], Awaitable[Exchange]]:
 async def knows(session: Session, operation: Operation) -> bool:
     """Whether the agent knows a method: it does not say -32601, nor what it says to a method that does not exist."""
     exchange = await session.fixture(answer_of(operation))
-    if exchange.code == -32601:
+    if exchange.code == -32601 or (session.dialect.over_http and exchange.code is None and exchange.status == 405):
         return False
     return not _is_odd(exchange) or _refusal(exchange) != _refusal(await session.fixture(unknown_method))
 
 
 def _refusal(exchange: Exchange) -> tuple[object, ...]:
     """An answer without the name of the method that it may repeat."""
-    said = str((exchange.error or {}).get("message")) if exchange.error else exchange.body.decode("utf-8", "replace")
+    coded = exchange.code is not None
+    said = str((exchange.error or {}).get("message")) if coded else exchange.body.decode("utf-8", "replace")
     method = str(mapping(exchange.asked).get("method"))
     return exchange.status, exchange.code, said.replace(method, "")
 

@@ -6,17 +6,25 @@ see it. Method names alone come from the dialect's table.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
+from fleetsim.check.evidence import written
 from fleetsim.model.call import Operation
+from fleetsim.model.errors import WireError
 from fleetsim.model.task import TaskState
 from fleetsim.wire.dialect import DIALECTS
 
 STATES = frozenset(TaskState) - {TaskState.UNKNOWN}
 WRAPPERS = {"task": "task", "message": "message", "statusUpdate": "status-update", "artifactUpdate": "artifact-update"}
 KINDS = frozenset(WRAPPERS.values())
+
+
+def version_of(name: str) -> str:
+    """The version of a dialect, whatever its binding."""
+    return name.partition("+")[0]
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -51,17 +59,34 @@ def url_path(value: Any) -> str:
 def state_word(holder: Any) -> str:
     """The state of a task or status update in any dialect, in the words of 0.3; empty if there is none."""
     raw = mapping(mapping(holder).get("status")).get("state")
-    return raw.removeprefix("TASK_STATE_").replace("_", "-").lower() if isinstance(raw, str) else ""
+    word = raw.removeprefix("TASK_STATE_").replace("_", "-").lower() if isinstance(raw, str) else ""
+    return "canceled" if word == "cancelled" else word
 
 
 class RawDialect:
     """How one dialect writes params and shapes, and how an answer in it is read, however broken."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, url: str = "") -> None:
+        spoken = DIALECTS[name].at(url)
         self.name = name
-        self.current = DIALECTS[name].says_version
-        self.legacy = DIALECTS[name].caller_names_task
-        self._methods = {operation: names[0] for operation, names in DIALECTS[name].methods.items()}
+        self.version = version_of(name)
+        self.current = spoken.says_version
+        self.legacy = spoken.caller_names_task
+        self.binding, self.media_type, self._paths = spoken.binding, spoken.media_type, spoken.paths
+        self.over_http = bool(spoken.paths)
+        self.proto = self.current or (self.over_http and not spoken.kinds)
+        """Whether objects are those of the protocol's .proto file: full names of enums, and a wrapper around events."""
+        self._methods = {operation: names[0] for operation, names in spoken.methods.items()}
+        self._read_names = getattr(spoken, "read_names", None) if self.proto and not self.current else None
+
+    def bare(self, value: Any) -> Any:
+        """The result in a body over HTTP+JSON; of 0.3's with the names that its JSON-RPC binding has."""
+        if self._read_names is None:
+            return value
+        try:
+            return self._read_names(value)
+        except WireError:
+            return None
 
     # Saying.
 
@@ -83,18 +108,33 @@ class RawDialect:
 
     def headers(self) -> dict[str, str]:
         """The headers of every request in the dialect."""
-        return {"a2a-version": self.name} if self.current else {}
+        return {"a2a-version": self.version} if self.current else {}
+
+    def http_call(self, operation: Operation, params: Any) -> tuple[str, str, bytes]:
+        """HTTP method, path with query below the endpoint, and body of a call over HTTP+JSON."""
+        method, template = self._paths[operation]
+        left = dict(mapping(params))
+        if self.proto and not self.current and isinstance(message := left.get("message"), dict):
+            left["message"] = {"content" if name == "parts" else name: value for name, value in message.items()}
+        pieces = [
+            quote(str(left.pop(piece[1:-1], "none")), safe="") if piece.startswith("{") else piece
+            for piece in re.split(r"(\{\w+\})", template)
+        ]
+        path = "".join(pieces)
+        if method == "POST":
+            return method, path, written(left)
+        return method, f"{path}?{urlencode(left)}" if left else path, b""
 
     def part(self, text: str) -> dict[str, Any]:
         """A text part as the dialect writes it, with ``kind``, ``type`` or neither."""
-        if self.current:
+        if self.proto:
             return {"text": text}
         return {"type" if self.legacy else "kind": "text", "text": text}
 
     def data_part(self, data: Any) -> dict[str, Any]:
         """A data part as the dialect writes it, with ``kind``, ``type`` or neither."""
-        if self.current:
-            return {"data": data}
+        if self.proto:
+            return {"data": data if self.current else {"data": data}}
         return {"type" if self.legacy else "kind": "data", "data": data}
 
     def message(self, text: str, message_id: str, **more: Any) -> dict[str, Any]:
@@ -102,8 +142,8 @@ class RawDialect:
         parts = {"parts": [self.part(text)], **more}
         if self.legacy:
             return {"role": "user", **parts}
-        role = "ROLE_USER" if self.current else "user"
-        kind = {} if self.current else {"kind": "message"}
+        role = "ROLE_USER" if self.proto else "user"
+        kind = {} if self.proto else {"kind": "message"}
         return {**kind, "messageId": message_id, "role": role, **parts}
 
     def send(
@@ -119,7 +159,8 @@ class RawDialect:
         if wait is not None:
             configuration |= {"returnImmediately": not wait} if self.current else {"blocking": wait}
         if push is not None:
-            configuration["taskPushNotificationConfig" if self.current else "pushNotificationConfig"] = dict(push)
+            old = "pushNotification" if self.proto else "pushNotificationConfig"
+            configuration["taskPushNotificationConfig" if self.current else old] = dict(push)
         params: dict[str, Any] = {"message": dict(message), "configuration": configuration}
         if self.legacy:
             params = {"message": dict(message)} | ({"pushNotification": dict(push)} if push else {})
@@ -142,6 +183,11 @@ class RawDialect:
         """Params that register a webhook: flat in 1.0, the config nested in the older ones."""
         if self.current:
             return {"taskId": task_id, **config}
+        if self.proto:
+            name = f"tasks/{task_id}/pushNotificationConfigs/{config.get('id', '')}"
+            named = {"configId": config["id"]} if "id" in config else {}
+            whole = {"name": name, "pushNotificationConfig": dict(config)}
+            return {"taskId": task_id, "parent": f"tasks/{task_id}", **named, "config": whole}
         return {"id" if self.legacy else "taskId": task_id, "pushNotificationConfig": dict(config)}
 
     def of_hook(self, task_id: str, config_id: str | None = None) -> dict[str, Any]:
@@ -177,7 +223,9 @@ class RawDialect:
         """Whether the state is spelled as this dialect spells it."""
         raw = mapping(mapping(holder).get("status")).get("state")
         word = self.state(holder)
-        expected = f"TASK_STATE_{word.replace('-', '_').upper()}" if self.current else word
+        expected = f"TASK_STATE_{word.replace('-', '_').upper()}" if self.proto else word
+        if self.proto and not self.current:
+            expected = expected.replace("CANCELED", "CANCELLED")
         return word in STATES and raw == expected
 
     def task_id(self, kind: str, content: Mapping[str, Any]) -> Any:

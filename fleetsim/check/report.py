@@ -8,6 +8,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from fleetsim.check.evidence import Verdict
@@ -41,8 +43,8 @@ class UntestedReason:
 class Finding:
     """The result of one requirement in one dialect. ``evidence`` are exchanges as text, without secrets.
 
-    ``accepted`` is the reason of the baseline for a failure. ``lost``: there is no result because a connection or
-    the probe itself broke.
+    ``accepted`` is the reason of the baseline for a failure. ``sdk`` names the SDK all of whose agents fail the row.
+    ``lost``: there is no result because a connection or the probe itself broke.
     """
 
     requirement: Requirement
@@ -52,6 +54,7 @@ class Finding:
     evidence: tuple[str, ...] = ()
     seconds: float = 0.0
     accepted: str | None = None
+    sdk: str = ""
     lost: bool = False
 
     @property
@@ -76,6 +79,7 @@ class Finding:
             "title": requirement.title,
             "reason": self.reason,
             "accepted": self.accepted,
+            "sdk": self.sdk,
             "seconds": round(self.seconds, 3),
             "source": requirement.source,
             "covers": list(requirement.covers),
@@ -213,10 +217,45 @@ def in_order(findings: Iterable[Finding], requirements: Mapping[str, Requirement
     return tuple(sorted(findings, key=lambda finding: (places.get(finding.requirement.id, 0), finding.dialect)))
 
 
+# -- the baselines of SDKs: the rows that every agent on one of them fails ------------------------------
+
+SDK_ROWS_MIN, SDK_SHARE_MIN = 10, 0.9
+"""An agent fails like an SDK if it fails this share of so many rows of its baseline."""
+
+
+@cache
+def sdks() -> Mapping[str, frozenset[str]]:
+    """For each SDK with a baseline the keys of the rows that all its agents fail; ``make sdks`` measures them."""
+    text = (files("fleetsim.check") / "sdks.json").read_text(encoding="utf-8")
+    return {name: frozenset(keys) for name, keys in json.loads(text).items()}
+
+
+def marked(findings: Iterable[Finding], sdk: str = "") -> tuple[tuple[Finding, ...], str]:
+    """The findings with the failures of an SDK marked, and a sentence about them; "" if there are none.
+
+    Without a name, the SDK is the one whose agents fail as this agent does.
+    """
+    found = tuple(findings)
+    failed = {one.key for one in found if one.verdict is Verdict.FAIL}
+    tested = failed | {one.key for one in found if one.verdict is Verdict.PASS}
+    fits = {
+        name: len(keys & failed)
+        for name, keys in sdks().items()
+        if len(keys & failed) >= max(SDK_ROWS_MIN, SDK_SHARE_MIN * len(keys & tested))
+    }
+    name = sdk or max(fits, key=lambda one: fits[one], default="")
+    shared = failed & sdks().get(name, frozenset())
+    if not shared:
+        return found, ""
+    seems = "" if sdk else ", which seems to be your SDK"
+    note = f"{len(shared)} of {len(failed)} failures are those of every agent on {name}{seems}"
+    return tuple(replace(one, sdk=name) if one.key in shared else one for one in found), note
+
+
 # -- the baseline: accepted failures, ``ID`` or ``ID@DIALECT`` to the reason, as YAML ------------------
 
 BASELINE_BYTES_MAX = 256 * 1024
-_BASELINE_KEY = re.compile(r"([A-Z]-[0-9]{2})(@[0-9]\.[0-9])?", re.ASCII)
+_BASELINE_KEY = re.compile(r"([A-Z]-[0-9]{2})(@[0-9]\.[0-9](?:\+http)?)?", re.ASCII)
 
 
 def read_baseline(text: str | bytes, source: str) -> Mapping[str, str]:

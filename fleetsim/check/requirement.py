@@ -68,6 +68,7 @@ PROFILES = {"workstacean": "the original caller's side: what its callers broke o
 NEEDS = {
     "streaming": "the card offers streams",
     "json-rpc": "an agent that speaks JSON-RPC here",
+    "aliases": "an agent whose card does not offer HTTP+JSON of 1.0 alone",
     "push": "the card offers webhooks, and one can be registered",
     "listener": "a webhook listener the agent may reach (--webhook-listen, and the agent's allow-list)",
     "slow": "a skill that takes a few seconds (--skill-slow)",

@@ -17,8 +17,8 @@ from fleetsim.check.agent_under_test import PROBE_EXCHANGES, AgentUnderTest, Opt
 from fleetsim.check.evidence import TIMEOUTS, Exchange, NotPassed, Timeouts, Verdict, note_timeout
 from fleetsim.check.listener import Listener
 from fleetsim.check.needs import check_needs, unmet
-from fleetsim.check.raw_dialect import mapping
-from fleetsim.check.report import Finding, Report, in_order
+from fleetsim.check.raw_dialect import mapping, version_of
+from fleetsim.check.report import Finding, Report, in_order, marked, sdks
 from fleetsim.check.requirement import ALL, ONCE, PROFILES, SECTIONS, ProbeBatch, Requirement, Severity
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.session import Session
@@ -65,12 +65,14 @@ async def run_check(
     """Test an agent against the checklist.
 
     Raises:
-        ConfigError: the profile is unknown.
+        ConfigError: the profile or the SDK is unknown.
         ConfigError, Unreachable, AuthRefused: the agent cannot be reached (see ``discover``).
     """
     options = options or Options()
     if options.profile and options.profile not in PROFILES:
         raise ConfigError(f"unknown profile {one_line(options.profile, 40)!r}", hint=f"one of: {', '.join(PROFILES)}")
+    if options.sdk and options.sdk not in sdks():
+        raise ConfigError(f"no baseline of {one_line(options.sdk, 40)!r}", hint=f"one of: {', '.join(sdks())}")
     target = Target(url=target) if isinstance(target, str) else target
     began, clock = runtime.clock.now(), runtime.clock.monotonic()
     agent = await discover(target, runtime, options, listener)
@@ -79,18 +81,19 @@ async def run_check(
         replace(one, severity=Severity.MUST) if options.profile in one.binding_for else one
         for one in (REQUIREMENTS.values() if requirements is None else requirements)
     )
+    told, shared = marked(in_order(findings, REQUIREMENTS), options.sdk)
     return Report(
         url=target.url,
         agent=one_line(str(agent.card.get("name", "?")), 80),
         dialects=agent.dialects,
         endpoints={} if agent.no_way else {name: agent.endpoint(name) for name in agent.dialects},
         listener=listener.origin if listener else "",
-        findings=in_order(findings, REQUIREMENTS),
+        findings=told,
         seconds=runtime.clock.monotonic() - clock,
         seed=options.seed,
         began=began.isoformat(timespec="seconds"),
         version=__version__,
-        note=run.note,
+        note="; ".join(filter(None, (run.note, shared))),
     )
 
 
@@ -130,8 +133,9 @@ class CheckRun:
         """The dialects to probe a requirement in; none if it applies to none of the agent's."""
         spoken = self._agent.dialects
         if requirement.dialects == ONCE:
-            return spoken[-1:] if requirement.covers == ALL or set(requirement.covers) & set(spoken) else ()
-        return tuple(name for name in spoken if name in requirement.dialects)
+            versions = set(map(version_of, spoken))
+            return spoken[-1:] if requirement.covers == ALL or set(requirement.covers) & versions else ()
+        return tuple(name for name in spoken if version_of(name) in requirement.dialects)
 
     async def _together(self, batch: list[Job]) -> list[Finding]:
         # The slowest probes begin first, so that the run does not end with one of them alone.
@@ -190,6 +194,7 @@ class CheckRun:
         verdict, reason, lost = Verdict.PASS, "", False
         evidence: tuple[str, ...] = ()
         asked: list[Exchange] = []
+        leant_on = asked
         timeouts = Timeouts()
         exchanges_before, timeouts_before = PROBE_EXCHANGES.set(asked), TIMEOUTS.set(timeouts)
         try:
@@ -199,10 +204,11 @@ class CheckRun:
             evidence = tuple(item.shown() for item in result.evidence)
             seen = [item for item in result.evidence if isinstance(item, Exchange)]
             asked += seen
+            leant_on = seen if verdict is Verdict.FAIL else asked
             if verdict is Verdict.FAIL and any(exchange.unreached for exchange in seen):
                 verdict, reason, lost = Verdict.NOT_TESTED, "the agent could not be reached any more", True
         try:
-            if missing := await unmet(requirement, self._sessions[name], asked):
+            if missing := await unmet(requirement, self._sessions[name], leant_on):
                 verdict, reason, lost = Verdict.NOT_TESTED, missing, False
         except NotPassed:
             pass  # another row tells why the need could not be looked at

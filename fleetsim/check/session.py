@@ -50,9 +50,9 @@ class Session:
 
     def __init__(self, agent: AgentUnderTest, dialect: str) -> None:
         self.agent = agent
-        self.dialect = RawDialect(dialect)
         self.options = agent.options
         self.endpoint = agent.endpoint(dialect)
+        self.dialect = RawDialect(dialect, self.endpoint)
         self.tasks: list[tuple[Mapping[str, Any], Exchange]] = []
         self._fixtures: dict[Callable[[Session], Awaitable[Any]], Any] = {}
         self._late_fixtures: set[Callable[[Session], Awaitable[Any]]] = set()
@@ -148,8 +148,30 @@ class Session:
         credentials: Mapping[str, str] | None = None,
     ) -> Exchange:
         """Call an operation, or a method by its name on the wire; params and id are left out or odd if wanted so."""
-        body = written(self.envelope(method, params, request_id))
-        return await self.raw(body, headers=headers, url=url, credentials=credentials)
+        if not self.dialect.over_http:
+            body = written(self.envelope(method, params, request_id))
+            exchange = await self.raw(body, headers=headers, url=url, credentials=credentials)
+            exchange.operation, exchange.params = self._operation(method), params
+            return exchange
+        verb, place, body = self._http(method, params, url)
+        sent = {"accept": f"{self.dialect.media_type}, application/json", **self.dialect.headers(), **(headers or {})}
+        sent |= {"content-type": self.dialect.media_type} if body else {}
+        exchange = await self.agent.exchange(verb, place, body=body, headers=sent, credentials=credentials)
+        exchange.operation, exchange.params, exchange.bare = self._operation(method), params, self.dialect.bare
+        return exchange
+
+    def _operation(self, method: str | Operation) -> Operation | None:
+        if isinstance(method, Operation):
+            return method
+        return Operation.STREAM if method == OLD_STREAM else self.dialect.operation(method)
+
+    def _http(self, method: str | Operation, params: Any, url: str | None = None) -> tuple[str, str, bytes]:
+        """Method, address and body of a call over HTTP+JSON; a name that is no operation is a path."""
+        operation = self._operation(method)
+        verb, path, body = "POST", f"/{method}", b"{}"
+        if operation is not None:
+            verb, path, body = self.dialect.http_call(operation, params)
+        return verb, f"{(url or self.endpoint).rstrip('/')}{path}", body
 
     def envelope(self, method: str | Operation, params: Any = _UNSAID, request_id: Any = _UNSAID) -> dict[str, Any]:
         """A JSON-RPC request as an object, for probes that break it before it is sent."""
@@ -238,14 +260,19 @@ class Session:
 
         An agent that knows streams by their old name alone is asked by that name from then on (M-02 and M-03 tell).
         """
-        body = written(self.envelope(operation, params, request_id))
+        call = self._operation(operation), params
         first_s = self.options.reply_s if operation is Operation.STREAM else 0.0
-        async with self.reading("POST", self.endpoint, body, ours=True, first_s=first_s) as stream:
+        if self.dialect.over_http:
+            async with self.reading(*self._http(operation, params), call=call, first_s=first_s) as stream:
+                yield stream
+            return
+        body = written(self.envelope(operation, params, request_id))
+        async with self.reading("POST", self.endpoint, body, call=call, first_s=first_s) as stream:
             if not await self._unknown_stream(operation, stream):
                 yield stream
                 return
         body = written(self.envelope(OLD_STREAM, params, request_id))
-        async with self.reading("POST", self.endpoint, body, ours=True, first_s=first_s) as stream:
+        async with self.reading("POST", self.endpoint, body, call=call, first_s=first_s) as stream:
             await stream.peek()
             if stream.exchange.code != -32601:
                 self.dialect.use_name(Operation.STREAM, OLD_STREAM)
@@ -278,14 +305,25 @@ class Session:
 
     @asynccontextmanager
     async def reading(
-        self, method: str, url: str, body: bytes = b"", *, ours: bool = False, first_s: float = 0.0
+        self,
+        method: str,
+        url: str,
+        body: bytes = b"",
+        *,
+        call: tuple[Operation | None, Any] | None = None,
+        first_s: float = 0.0,
     ) -> AsyncIterator[Stream]:
-        """Any request whose answer may be a stream; ``ours`` if it comes in this dialect.
+        """Any request whose answer may be a stream; ``call`` is the operation with its params, in this dialect.
 
         Its first event is waited for at least ``first_s`` seconds.
         """
-        heads = {**(self.dialect.headers() if ours else {}), "accept": "text/event-stream, application/json"}
+        ours = {} if call is None else self.dialect.headers()
+        content = {"content-type": self.dialect.media_type} if call and body else {}
+        heads = {**content, **ours, "accept": "text/event-stream, application/json"}
         exchange = self.agent.opened(method, url, body, heads, None)
+        if call is not None:
+            exchange.operation, exchange.params = call
+            exchange.bare = self.dialect.bare if self.dialect.over_http else None
         limits = Limits(first_byte_s=self.options.reply_s, total_s=None, body_bytes_max=BODY_BYTES_MAX)
         request = Request(
             method=method, url=url, headers=exchange.sent_headers, body=body, limits=limits, streaming=True
@@ -294,14 +332,14 @@ class Session:
             async with AsyncExitStack() as stack:
                 incoming = await self._entered(stack, request)
                 exchange.status, exchange.headers = incoming.status, incoming.headers
-                stream = Stream(self, exchange, incoming, ours=ours, first_s=first_s)
+                stream = Stream(self, exchange, incoming, ours=call is not None, first_s=first_s)
                 async with stream.opened():
                     yield stream
         except FleetsimError as error:
             if exchange.status is not None:
                 raise
             exchange.problem, exchange.unreached = str(error), isinstance(error, Unreachable)
-            yield Stream(self, exchange, None, ours=ours)
+            yield Stream(self, exchange, None, ours=call is not None)
         finally:
             exchange.seconds = self.now() - exchange.began
 
@@ -393,7 +431,7 @@ class Stream:
         if event is None:
             exchange.ended = True
             return None
-        frame = Frame(self._session.now(), event.data, event.event)
+        frame = Frame(self._session.now(), event.data, event.event, exchange.bare)
         exchange.frames.append(frame)
         kind, content = self._session.dialect.event(frame.result)
         if kind == "task" and self._ours:

@@ -15,7 +15,7 @@ from fleetsim.check.requirement import PROFILES
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import pin_options, timeout_option
 from fleetsim.cli.render import emit_json, lines
-from fleetsim.wire.dialect import OVER_JSON_RPC
+from fleetsim.wire.dialect import DIALECTS
 
 
 @click.command()
@@ -24,7 +24,7 @@ from fleetsim.wire.dialect import OVER_JSON_RPC
 @click.option("--app", metavar="MODULE:ATTR", help="Run this ASGI agent for the check, instead of a URL.")
 @click.option("--logger", "loggers", multiple=True, metavar="NAME", help="With --app: where it logs deliveries [all].")
 @click.option("--store", default="", metavar="MODULE:ATTR", help="With --app: what holds its tasks by id (H-01).")
-@click.option("--dialect", "dialects", multiple=True, type=click.Choice(OVER_JSON_RPC), help="Probe only this.")
+@click.option("--dialect", "dialects", multiple=True, type=click.Choice([*DIALECTS]), help="Probe only this.")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Rows by id or section, e.g. 'P-*' (repeatable).")
 @click.option("--webhook-listen", metavar="HOST:PORT", help="Where webhooks may go; port 0 picks a free one.")
 @click.option("--webhook-url", metavar="URL", help="The listener's origin as the agent reaches it, if that differs.")
@@ -36,6 +36,7 @@ from fleetsim.wire.dialect import OVER_JSON_RPC
 @click.option("--skill-stream", metavar="SKILL[=TEXT]", help="A skill that answers in pieces.")
 @click.option("--mutating", multiple=True, metavar="SKILL", help="A skill that changes the world (repeatable): X-02.")
 @click.option("--profile", type=click.Choice(list(PROFILES)), help="A stricter reading: what its callers broke on.")
+@click.option("--sdk", metavar="NAME", help="Its SDK, as 'a2a-sdk 1.3.0': marks the rows that all agents on it fail.")
 @click.option("--api-key-env", metavar="VAR", help="The variable with the API key (X-API-Key).")
 @click.option("--bearer-env", metavar="VAR", help="The variable with the bearer token.")
 @click.option("--other-key-env", metavar="VAR", help="A second caller's key or token, of the same kind.")

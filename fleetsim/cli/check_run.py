@@ -100,6 +100,7 @@ def _plan(
             hints={kind: Hint.parse(given, kind) for kind in KINDS if (given := options[f"skill_{kind}"])},
             mutating=tuple(options["mutating"]),
             profile=options["profile"] or "",
+            sdk=options["sdk"] or "",
             side_effects=options["allow_side_effects"],
             seed=options["seed"],
             jobs=options["jobs"],

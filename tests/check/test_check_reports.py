@@ -7,7 +7,7 @@ import pytest
 
 from fleetsim.check.evidence import Exchange, Frame, Verdict, masked
 from fleetsim.check.formats import as_json, explain, html, junit, markdown, render
-from fleetsim.check.report import Finding, Report, read_baseline, stale, write_baseline
+from fleetsim.check.report import Finding, Report, marked, read_baseline, sdks, stale, write_baseline
 from fleetsim.check.requirement import Requirement
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.cli.check_run import exit_code
@@ -230,3 +230,26 @@ def test_a_row_is_explained_with_source_probe_fix_and_incident() -> None:
     told = explain(REQUIREMENTS["P-17"])
     for word in ("P-17 MUST", "Source:", "How:", "Fix:", "Quinn PR #19", "Needs:"):
         assert word in told
+
+
+def test_failures_that_all_agents_on_an_sdk_have_are_marked() -> None:
+    def found(key: str, verdict: Verdict) -> Finding:
+        row, _, dialect = key.partition("@")
+        return Finding(requirement=REQUIREMENTS[row], dialect=dialect or "any", verdict=verdict)
+
+    keys = sorted(sdks()["a2a-sdk 1.3.0"])
+    agent = [found(key, Verdict.FAIL) for key in keys if not key.endswith("@0.3")] + [found("E-01@1.0", Verdict.FAIL)]
+    findings, note = marked(agent)
+    assert {finding.key for finding in findings if not finding.sdk} == {"E-01@1.0"}
+    assert {finding.sdk for finding in findings if finding.sdk} == {"a2a-sdk 1.3.0"}
+    assert note.startswith(f"{len(agent) - 1} of {len(agent)} failures")
+    good, silent = marked([found(key, Verdict.PASS) for key in keys])
+    assert ({finding.sdk for finding in good}, silent) == ({""}, "")
+    named, _ = marked([found(keys[0], Verdict.FAIL)], "a2a-sdk 1.3.0")
+    assert named[0].sdk == "a2a-sdk 1.3.0"
+
+
+def test_a_baseline_of_an_sdk_names_rows_that_exist() -> None:
+    assert set(sdks()) == {"a2a-sdk 0.3.26", "a2a-sdk 1.3.0", "@a2a-js/sdk 0.3.14", "@a2a-js/sdk 1.3.0"}
+    for keys in sdks().values():
+        assert {key.partition("@")[0] for key in keys} <= set(REQUIREMENTS)

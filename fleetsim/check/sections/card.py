@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.check.agent_under_test import interfaces
-from fleetsim.check.evidence import Exchange, fail_unless, not_tested_unless, written
+from fleetsim.check.evidence import Exchange, fail_unless, not_tested_unless
 from fleetsim.check.raw_dialect import among, listed, mapping, snake_keys, url_parts, url_path
 from fleetsim.check.requirement import BUILD_GUIDE, ONCE, SERVER_GUIDE, V03, V10, must, should
-from fleetsim.check.session import Session
+from fleetsim.check.session import Session, finished_task
 from fleetsim.model.call import Operation
 from fleetsim.wire.dialect import dialect_of_version
 
@@ -20,8 +20,8 @@ INTERFACES = ("supportedInterfaces", "additionalInterfaces")
 
 def _reading_of(session: Session, path: str) -> Exchange:
     """The best of the readings of a path: below the endpoint, beside it, or at the root."""
-    reads = [exchange for url, exchange in session.agent.card_reads.items() if url_parts(url).path.endswith(path)]
-    return max(reads, key=lambda exchange: ("name" in mapping(exchange.value), exchange.status == 200))
+    reads = [reply for url, reply in session.agent.card_reads.items() if url_parts(url).path.endswith(path)]
+    return max(reads, key=lambda reply: ("name" in mapping(reply.value), reply.status == 200))
 
 
 @must(
@@ -32,9 +32,9 @@ def _reading_of(session: Session, path: str) -> Exchange:
 )
 async def at_the_new_path(session: Session) -> None:
     """GET the path; it must answer 200 with a JSON object that names the agent."""
-    exchange = _reading_of(session, NEW)
-    fail_unless(exchange.status == 200, f"GET {NEW} gave {exchange}", exchange)
-    fail_unless("name" in mapping(exchange.value), "the document there is not a card", exchange)
+    reply = _reading_of(session, NEW)
+    fail_unless(reply.status == 200, f"GET {NEW} gave {reply}", reply)
+    fail_unless("name" in mapping(reply.value), "the document there is not a card", reply)
 
 
 @should(
@@ -45,15 +45,13 @@ async def at_the_new_path(session: Session) -> None:
 )
 async def at_the_old_path(session: Session) -> None:
     """GET the old path and compare the card with the one at the new path."""
-    exchange = _reading_of(session, OLD)
-    fail_unless(exchange.status == 200 and "name" in mapping(exchange.value), f"GET {OLD} gave {exchange}", exchange)
+    reply = _reading_of(session, OLD)
+    fail_unless(reply.status == 200 and "name" in mapping(reply.value), f"GET {OLD} gave {reply}", reply)
     new = _reading_of(session, NEW)
     if new.status == 200:
-        same = mapping(new.value).get("name") == mapping(exchange.value).get("name")
+        same = mapping(new.value).get("name") == mapping(reply.value).get("name")
         fail_unless(
-            same and mapping(new.value).get("skills") == mapping(exchange.value).get("skills"),
-            "the cards differ",
-            exchange,
+            same and mapping(new.value).get("skills") == mapping(reply.value).get("skills"), "the cards differ", reply
         )
 
 
@@ -67,29 +65,35 @@ def served_card(session: Session) -> tuple[Mapping[str, Any], Exchange]:
 
 
 async def _knock(session: Session, url: str) -> Exchange:
-    """Ask for a task nobody made: an unknown method crashes some agents, which is for another requirement to tell."""
-    return await session.call(Operation.GET, session.dialect.by_id("fleetsim-no-such-task"), url=url)
+    """Ask for a task nobody made: an unknown method crashes some agents, which is for another requirement to tell.
+
+    Over HTTP+JSON for one that was made: a 404 may be meant for the task.
+    """
+    over_http = session.dialect.over_http
+    task_id = (await session.fixture(finished_task))[0] if over_http else "fleetsim-no-such-task"
+    return await session.call(Operation.GET, session.dialect.by_id(task_id), url=url)
 
 
 @must(
-    "C-03: The card's url is the JSON-RPC endpoint",
+    "C-03: The card's url is the endpoint",
     ONCE,
     source=f"{BUILD_GUIDE}, 'The agent card', gotcha 1",
     remedy="Set the card's url to the endpoint that takes POSTs (e.g. http://host/a2a), not to the server's root.",
     incident="Quinn PR #6: dispatches died silently on HTTP 405",
 )
 async def url_is_the_endpoint(session: Session) -> None:
-    """POST a JSON-RPC request to every JSONRPC url of the card; each must answer in JSON-RPC."""
-    _, exchange = served_card(session)
+    """Read a task at every url of the card, one that does not exist over JSON-RPC: each must answer in A2A's words."""
+    _, reply = served_card(session)
     not_tested_unless(not session.agent.no_way, session.agent.no_way)
     urls = list(session.agent.interfaces())
-    fail_unless(urls, "the card names no address for JSON-RPC", exchange)
-    for url, _version in dict.fromkeys(urls):
-        fail_unless(url, "the card's url is empty", exchange)
+    fail_unless(urls, "the card names no address", reply)
+    for url, _ in dict.fromkeys(urls):
+        fail_unless(url, "the card's url is empty", reply)
         place = f"{session.agent.origin}{url_path(url)}"
         asked = await _knock(session, place)
         speaks = asked.answer.get("jsonrpc") == "2.0" and asked.status not in {404, 405}
-        fail_unless(speaks, f"POST to the card's url {url_path(url)} gave {asked}", asked)
+        speaks = asked.granted if session.dialect.over_http else speaks
+        fail_unless(speaks, f"{asked.method} to the card's url {url_path(url)} gave {asked}", asked)
 
 
 @must(
@@ -100,15 +104,15 @@ async def url_is_the_endpoint(session: Session) -> None:
 )
 async def required_fields(session: Session) -> None:
     """Read name, description, version, capabilities, defaultInputModes, defaultOutputModes, skills."""
-    card, exchange = served_card(session)
+    card, reply = served_card(session)
     fields = {"name": str, "description": str, "version": str, "capabilities": dict, "skills": list}
     fields |= {"defaultInputModes": list, "defaultOutputModes": list}
     bad = [name for name, kind in fields.items() if not isinstance(card.get(name), kind)]
-    fail_unless(not bad, f"missing or of a wrong type: {', '.join(bad)}", exchange)
+    fail_unless(not bad, f"missing or of a wrong type: {', '.join(bad)}", reply)
     flags = {"streaming", "pushNotifications", "stateTransitionHistory", "extendedAgentCard"}
     capabilities = session.agent.capabilities
     odd = [name for name in sorted(flags & capabilities.keys()) if not isinstance(capabilities[name], bool)]
-    fail_unless(not odd, f"capabilities that are not booleans: {', '.join(odd)}", exchange)
+    fail_unless(not odd, f"capabilities that are not booleans: {', '.join(odd)}", reply)
 
 
 @must(
@@ -119,16 +123,16 @@ async def required_fields(session: Session) -> None:
 )
 async def skills_are_whole(session: Session) -> None:
     """Read the card's skills."""
-    card, exchange = served_card(session)
+    card, reply = served_card(session)
     skills = listed(card.get("skills"))
-    not_tested_unless(skills, "the card lists no skills", exchange)
+    not_tested_unless(skills, "the card lists no skills", reply)
     for skill in map(mapping, skills):
         bad = [name for name in ("id", "name", "description") if not isinstance(skill.get(name), str)]
         if not isinstance(skill.get("tags"), list):
             bad.append("tags")
-        fail_unless(not bad, f"skill {skill.get('id')!r} lacks {', '.join(bad)}", exchange)
+        fail_unless(not bad, f"skill {skill.get('id')!r} lacks {', '.join(bad)}", reply)
     ids = [mapping(skill).get("id") for skill in skills]
-    fail_unless(len(ids) == len(set(map(str, ids))), "two skills share an id", exchange)
+    fail_unless(len(ids) == len(set(map(str, ids))), "two skills share an id", reply)
 
 
 @must(
@@ -138,22 +142,19 @@ async def skills_are_whole(session: Session) -> None:
 )
 async def streaming_is_true(session: Session) -> None:
     """Ask for a stream: if the card says true it must come as SSE, otherwise it must be refused with -32004."""
+    served_card(session)
     offered = session.agent.streaming
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
-        exchange = stream.exchange
+        reply = stream.exchange
         if offered:
-            fail_unless(stream.is_stream, f"the card says streaming: true, but a stream gave {exchange}", exchange)
-            fail_unless(await stream.next(10), "the card says streaming: true, but no event came", exchange)
-            fail_unless(
-                exchange.error is None, f"the card says streaming: true, but a stream gave {exchange}", exchange
-            )
+            fail_unless(stream.is_stream, f"the card says streaming: true, but a stream gave {reply}", reply)
+            fail_unless(await stream.next(10), "the card says streaming: true, but no event came", reply)
+            fail_unless(reply.error is None, f"the card says streaming: true, but a stream gave {reply}", reply)
             return
         if stream.is_stream:
             await stream.next(10)
-        fail_unless(
-            exchange.error is not None, f"the card says streaming: false, but a stream gave {exchange}", exchange
-        )
-        fail_unless(exchange.code == -32004, f"a stream nobody offers must be -32004, not {exchange}", exchange)
+        fail_unless(reply.error is not None, f"the card says streaming: false, but a stream gave {reply}", reply)
+        fail_unless(reply.code == -32004, f"a stream nobody offers must be -32004, not {reply}", reply)
 
 
 @must(
@@ -165,18 +166,17 @@ async def push_is_true(session: Session) -> None:
     """Register a webhook: if the card says true it must be taken (or refused for its address with -32602), otherwise
     refused with -32003.
     """
+    served_card(session)
     task_id, _ = await session.begin()
     url = session.agent.listener.origin + "/flag" if session.agent.listener else "https://example.com/flag"
     params = session.dialect.set_hook(task_id, session.dialect.hook(url, id="flag"))
-    exchange = await session.rpc(Operation.PUSH_SET, params)
+    reply = await session.rpc(Operation.PUSH_SET, params)
     if session.agent.push:
-        taken = exchange.status == 200 and (exchange.error is None or exchange.code == -32602)
-        fail_unless(taken, f"the card says pushNotifications: true, but registering gave {exchange}", exchange)
+        taken = reply.granted or reply.code == -32602
+        fail_unless(taken, f"the card says pushNotifications: true, but registering gave {reply}", reply)
         await session.rpc(Operation.PUSH_DELETE, session.dialect.of_hook(task_id, "flag"))
         return
-    fail_unless(
-        exchange.code == -32003, f"the card says pushNotifications: false; expected -32003, got {exchange}", exchange
-    )
+    fail_unless(reply.code == -32003, f"the card says pushNotifications: false; expected -32003, got {reply}", reply)
 
 
 @should(
@@ -189,11 +189,11 @@ async def push_is_true(session: Session) -> None:
 async def names_its_version(session: Session) -> None:
     """Read protocolVersion (0.3.x) and preferredTransport (JSONRPC, HTTP+JSON or GRPC)."""
     not_tested_unless(not session.agent.unknown, "because C-19: the card names another dialect than is spoken")
-    card, exchange = served_card(session)
+    card, reply = served_card(session)
     version = str(card.get("protocolVersion", ""))
-    fail_unless(version.startswith("0.3"), f"protocolVersion is {version or 'missing'}", exchange)
+    fail_unless(version.startswith("0.3"), f"protocolVersion is {version or 'missing'}", reply)
     named = card.get("preferredTransport")
-    fail_unless(among(named, ("JSONRPC", "HTTP+JSON", "GRPC")), f"preferredTransport is {named or 'missing'}", exchange)
+    fail_unless(among(named, ("JSONRPC", "HTTP+JSON", "GRPC")), f"preferredTransport is {named or 'missing'}", reply)
 
 
 @should(
@@ -206,9 +206,9 @@ async def browsers_may_read(session: Session) -> None:
     """GET the card with an Origin header; Access-Control-Allow-Origin must allow it."""
     _, read = served_card(session)
     headers = {"origin": "https://browser.example"}
-    exchange = await session.agent.exchange("GET", read.url, headers=headers)
-    allowed = exchange.headers.get("access-control-allow-origin", "")
-    fail_unless(allowed in {"*", "https://browser.example"}, "no Access-Control-Allow-Origin on the card", exchange)
+    reply = await session.agent.exchange("GET", read.url, headers=headers)
+    allowed = reply.headers.get("access-control-allow-origin", "")
+    fail_unless(allowed in {"*", "https://browser.example"}, "no Access-Control-Allow-Origin on the card", reply)
 
 
 @should(
@@ -219,11 +219,11 @@ async def browsers_may_read(session: Session) -> None:
 )
 async def may_be_cached(session: Session) -> None:
     """GET the card and read Cache-Control (max-age) and ETag; a conditional GET must give 304."""
-    _, exchange = served_card(session)
-    fail_unless("max-age" in exchange.headers.get("cache-control", ""), "no Cache-Control with max-age", exchange)
-    tag = exchange.headers.get("etag", "")
-    fail_unless(tag, "no ETag", exchange)
-    again = await session.agent.exchange("GET", exchange.url, headers={"if-none-match": tag})
+    _, reply = served_card(session)
+    fail_unless("max-age" in reply.headers.get("cache-control", ""), "no Cache-Control with max-age", reply)
+    tag = reply.headers.get("etag", "")
+    fail_unless(tag, "no ETag", reply)
+    again = await session.agent.exchange("GET", reply.url, headers={"if-none-match": tag})
     fail_unless(again.status == 304, f"If-None-Match with the current ETag gave {again}", again)
 
 
@@ -235,14 +235,14 @@ async def may_be_cached(session: Session) -> None:
 )
 async def schemes_are_declared(session: Session) -> None:
     """Compare the names in security (or securityRequirements) with securitySchemes."""
-    card, exchange = served_card(session)
+    card, reply = served_card(session)
     asked: set[str] = set()
     for need_ in map(mapping, listed(card.get("security"))):
         asked |= set(map(str, need_))
     for need_ in map(mapping, listed(card.get("securityRequirements"))):
         asked |= set(map(str, mapping(need_.get("schemes"))))
     unknown = asked - mapping(card.get("securitySchemes")).keys()
-    fail_unless(not unknown, f"required but not declared: {', '.join(sorted(unknown))}", exchange)
+    fail_unless(not unknown, f"required but not declared: {', '.join(sorted(unknown))}", reply)
 
 
 @must(
@@ -252,19 +252,20 @@ async def schemes_are_declared(session: Session) -> None:
     remedy="List the endpoint in supportedInterfaces with its binding and version.",
 )
 async def names_1_0(session: Session) -> None:
-    """Read an entry with protocolBinding JSONRPC, protocolVersion 1.x and an absolute url."""
+    """Read an entry with protocolBinding JSONRPC (or HTTP+JSON), protocolVersion 1.x and an absolute url."""
     not_tested_unless(not session.agent.unknown, "because C-19: the card names another dialect than is spoken")
-    card, exchange = served_card(session)
+    card, reply = served_card(session)
     entries = [mapping(entry) for entry in listed(card.get("supportedInterfaces"))]
     fit = [
         entry
         for entry in entries
-        if entry.get("protocolBinding") == "JSONRPC"
-        and dialect_of_version(str(entry.get("protocolVersion", ""))) == session.dialect.name
+        if entry.get("protocolBinding") == session.dialect.binding
+        and dialect_of_version(str(entry.get("protocolVersion", "")), session.dialect.binding) == session.dialect.name
     ]
     not_tested_unless(not session.agent.no_way, session.agent.no_way)
-    fail_unless(fit, "no supportedInterfaces entry with protocolBinding JSONRPC and protocolVersion 1.x", exchange)
-    fail_unless(url_parts(fit[0].get("url")).netloc, "the entry's url is not absolute", exchange)
+    wanted = f"protocolBinding {session.dialect.binding} and protocolVersion 1.x"
+    fail_unless(fit, f"no supportedInterfaces entry with {wanted}", reply)
+    fail_unless(url_parts(fit[0].get("url")).netloc, "the entry's url is not absolute", reply)
 
 
 @must(
@@ -276,18 +277,16 @@ async def extended_card(session: Session) -> None:
     """Call the method: with the flag it must return a card, without it an error (-32007 or -32004), never -32601."""
     card, read = served_card(session)
     says = session.agent.capabilities.get("extendedAgentCard", card.get("supportsAuthenticatedExtendedCard"))
-    method = session.dialect.method(Operation.EXTENDED_CARD)
-    exchange = await session.rpc(method) if not session.dialect.current else await session.rpc(method, {})
+    operation = Operation.EXTENDED_CARD
+    reply = await (session.rpc(operation, {}) if session.dialect.current else session.rpc(operation))
     if says is True:
-        fail_unless(
-            "name" in mapping(exchange.result), f"the card promises an extended one; it gave {exchange}", exchange
-        )
+        fail_unless("name" in mapping(reply.result), f"the card promises an extended one; it gave {reply}", reply)
         return
-    served = "name" in mapping(exchange.result)
-    fail_unless(not served, "an extended card is served that the card does not promise", exchange, read)
+    served = "name" in mapping(reply.result)
+    fail_unless(not served, "an extended card is served that the card does not promise", reply, read)
     # An optional method may be missing in 0.3; that its absence has a code of its own is 1.0's rule.
     codes = {-32007, -32004} if session.dialect.current else {-32007, -32004, -32601}
-    fail_unless(exchange.code in codes, f"expected -32007 or -32004, got {exchange}", exchange)
+    fail_unless(reply.code in codes, f"expected -32007 or -32004, got {reply}", reply)
 
 
 @should(
@@ -298,9 +297,9 @@ async def extended_card(session: Session) -> None:
 )
 async def is_json(session: Session) -> None:
     """Read the Content-Type of the card."""
-    _, exchange = served_card(session)
-    fits = exchange.media_type in {"application/json", "application/a2a+json"}
-    fail_unless(fits, f"the card's Content-Type is {exchange.media_type or 'missing'}", exchange)
+    _, reply = served_card(session)
+    fits = reply.media_type in {"application/json", "application/a2a+json"}
+    fail_unless(fits, f"the card's Content-Type is {reply.media_type or 'missing'}", reply)
 
 
 @should(
@@ -308,13 +307,14 @@ async def is_json(session: Session) -> None:
     ONCE,
     source="Reference interop, 'What the official conformance kit expects'",
     remedy="Mount the endpoint with and without the trailing slash; POSTs are not redirected by clients.",
+    needs=("json-rpc",),
 )
 async def extra_slash(session: Session) -> None:
     """POST to the endpoint with a slash appended (or without the one it ends with)."""
     url = session.endpoint
     other = url.rstrip("/") if url_parts(url).path.rstrip("/") and url.endswith("/") else f"{url.rstrip('/')}/"
-    exchange = await _knock(session, other)
-    fail_unless(exchange.answer.get("jsonrpc") == "2.0", f"POST {url_parts(other).path} gave {exchange}", exchange)
+    reply = await _knock(session, other)
+    fail_unless(reply.answer.get("jsonrpc") == "2.0", f"POST {url_parts(other).path} gave {reply}", reply)
 
 
 @must(
@@ -325,13 +325,13 @@ async def extra_slash(session: Session) -> None:
 )
 async def url_is_absolute(session: Session) -> None:
     """Parse url and every interface's url of JSON-RPC and HTTP+JSON: http or https, with a host."""
-    card, exchange = served_card(session)
+    card, reply = served_card(session)
     entries = [mapping(entry) for name in INTERFACES for entry in listed(card.get(name))]
     urls = [entry.get("url") for entry in ([card] if "url" in card else []) + entries if not _is_grpc(entry)]
-    fail_unless(urls or any(map(_is_grpc, entries)), "the card has no url", exchange)
+    fail_unless(urls or any(map(_is_grpc, entries)), "the card has no url", reply)
     for url in urls:
         parts = url_parts(url)
-        fail_unless(parts.scheme in {"http", "https"} and parts.hostname, f"the url {url!r} is not absolute", exchange)
+        fail_unless(parts.scheme in {"http", "https"} and parts.hostname, f"the url {url!r} is not absolute", reply)
 
 
 def _is_grpc(entry: Mapping[str, Any]) -> bool:
@@ -347,8 +347,8 @@ def _is_grpc(entry: Mapping[str, Any]) -> bool:
 )
 async def card_is_camel_case(session: Session) -> None:
     """Look for keys with underscores outside of free-form objects."""
-    card, exchange = served_card(session)
-    fail_unless(not (bad := snake_keys(card)), f"written with an underscore: {', '.join(bad[:5])}", exchange)
+    card, reply = served_card(session)
+    fail_unless(not (bad := snake_keys(card)), f"written with an underscore: {', '.join(bad[:5])}", reply)
 
 
 @should(
@@ -360,12 +360,12 @@ async def card_is_camel_case(session: Session) -> None:
 async def forged_host(session: Session) -> None:
     """GET the card with the Host of somebody else: no address in it may be there."""
     _, read = served_card(session)
-    exchange = await session.agent.exchange("GET", read.url, headers={"host": FORGED})
-    if exchange.status != 200 or "name" not in mapping(exchange.value):
+    reply = await session.agent.exchange("GET", read.url, headers={"host": FORGED})
+    if reply.status != 200 or "name" not in mapping(reply.value):
         return  # refused under a foreign name: no caller is misled
-    urls = [url for url, _ in interfaces(mapping(exchange.value))]
+    urls = [url for url, _ in interfaces(mapping(reply.value))]
     led = [url for url in urls if url_parts(url).netloc.lower() == FORGED]
-    fail_unless(not led, f"with the Host {FORGED} the card says {', '.join(led)}", exchange)
+    fail_unless(not led, f"with the Host {FORGED} the card says {', '.join(led)}", reply)
 
 
 @must(
@@ -380,9 +380,9 @@ async def offers_what_it_speaks(session: Session) -> None:
     # Seen when the agent was discovered; all other requirements are probed in the dialects it knows.
     not_tested_unless(not session.agent.no_way, session.agent.no_way)
     speaks = ", ".join(session.agent.spoken)
-    for name, exchange in session.agent.unknown.items():
-        reason = f"the card reads as A2A {name}, of which the agent knows no method ({exchange}); it speaks {speaks}"
-        fail_unless(False, reason, exchange)
+    for name, reply in session.agent.unknown.items():
+        reason = f"the card reads as A2A {name}, of which the agent knows no method ({reply}); it speaks {speaks}"
+        fail_unless(False, reason, reply)
 
 
 # -- credentials ------------------------------------------------------------------------------------
@@ -400,10 +400,10 @@ async def card_is_public(session: Session) -> None:
     # The card was read without credentials first, at both paths of the place where it is.
     reads, at = session.agent.open_reads, session.agent.card_at
     beside = at.rpartition("/")[0]
-    for url, exchange in reads.items():
+    for url, reply in reads.items():
         if at and url.rpartition("/")[0] != beside:
             continue  # what else is closed, or below a guarded endpoint, is not the card
-        fail_unless(exchange.status not in {401, 403}, f"the card without credentials gave {exchange}", exchange)
+        fail_unless(reply.status not in {401, 403}, f"the card without credentials gave {reply}", reply)
 
 
 @must(
@@ -415,8 +415,8 @@ async def card_is_public(session: Session) -> None:
 )
 async def no_credentials(session: Session) -> None:
     """POST a call without credentials."""
-    exchange = await session.rpc(Operation.SEND, session.params(), credentials={})
-    fail_unless(exchange.status == 401, f"a call without credentials gave {exchange}", exchange)
+    reply = await session.rpc(Operation.SEND, session.params(), credentials={})
+    fail_unless(reply.status == 401, f"a call without credentials gave {reply}", reply)
 
 
 @must(
@@ -431,12 +431,12 @@ async def wrong_credentials(session: Session) -> None:
     not_tested_unless(session.agent.target.headers, "needs credentials to spoil: add --api-key-env or --bearer-env")
     for cut, more in ((None, "x"), (-1, ""), (-1, "~")):
         wrong = {name: value[:cut] + more for name, value in session.agent.target.headers.items()}
-        exchange = await session.rpc("fleetsim/check", {}, credentials=wrong)
-        fail_unless(exchange.status in {401, 403}, f"a call with wrong credentials gave {exchange}", exchange)
+        reply = await session.rpc(Operation.GET, session.dialect.by_id(FORGED), credentials=wrong)
+        fail_unless(reply.status in {401, 403}, f"a call with wrong credentials gave {reply}", reply)
     odd = {name: f"\xe9\xff{value}" for name, value in session.agent.target.headers.items()}
-    exchange = await session.rpc("fleetsim/check", {}, credentials=odd)
-    if exchange.status is not None:  # some transports do not send such bytes
-        fail_unless(exchange.status in {400, 401, 403}, f"credentials with odd bytes gave {exchange}", exchange)
+    reply = await session.rpc(Operation.GET, session.dialect.by_id(FORGED), credentials=odd)
+    if reply.status is not None:  # some transports do not send such bytes
+        fail_unless(reply.status in {400, 401, 403}, f"credentials with odd bytes gave {reply}", reply)
 
 
 @should(
@@ -448,9 +448,9 @@ async def wrong_credentials(session: Session) -> None:
 )
 async def scheme_is_named(session: Session) -> None:
     """Read the header of the refusal."""
-    exchange = await session.raw(written(session.envelope("fleetsim/check", {})), credentials={})
-    not_tested_unless(exchange.status == 401, f"a call without credentials gave {exchange}", exchange)
-    fail_unless(exchange.headers.get("www-authenticate"), "the 401 has no WWW-Authenticate", exchange)
+    reply = await session.rpc(Operation.GET, session.dialect.by_id(FORGED), credentials={})
+    not_tested_unless(reply.status == 401, f"a call without credentials gave {reply}", reply)
+    fail_unless(reply.headers.get("www-authenticate"), "the 401 has no WWW-Authenticate", reply)
 
 
 @must(
@@ -461,15 +461,15 @@ async def scheme_is_named(session: Session) -> None:
 )
 async def declared_and_demanded(session: Session) -> None:
     """Compare how a call without credentials is answered with the card's securitySchemes."""
-    card, exchange = session.agent.card, session.agent.guarded
-    assert exchange is not None
+    card, reply = session.agent.card, session.agent.guarded
+    assert reply is not None
     not_tested_unless(card, "no card was found")
     declared = mapping(card.get("securitySchemes"))
     required = card.get("security") or card.get("securityRequirements")
     if session.agent.demands_auth:
-        fail_unless(declared, "credentials are demanded, but the card declares no securitySchemes", exchange)
+        fail_unless(declared, "credentials are demanded, but the card declares no securitySchemes", reply)
     else:
-        fail_unless(not required, "the card requires credentials, but a call without them is answered", exchange)
+        fail_unless(not required, "the card requires credentials, but a call without them is answered", reply)
 
 
 @must(
@@ -484,7 +484,7 @@ async def foreign_tasks(session: Session) -> None:
     task_id, _ = await session.begin()
     unknown = await session.call(Operation.GET, session.dialect.by_id(session.new()), credentials=other)
     for operation in (Operation.GET, Operation.CANCEL):
-        exchange = await session.call(operation, session.dialect.by_id(task_id), credentials=other)
-        fail_unless(exchange.code == -32001, f"{operation.value} of another caller's task gave {exchange}", exchange)
-        same = mapping(exchange.error).get("message") == mapping(unknown.error).get("message")
-        fail_unless(same, "the message distinguishes a foreign task from a missing one", exchange, unknown)
+        reply = await session.call(operation, session.dialect.by_id(task_id), credentials=other)
+        fail_unless(reply.code == -32001, f"{operation.value} of another caller's task gave {reply}", reply)
+        same = mapping(reply.error).get("message") == mapping(unknown.error).get("message")
+        fail_unless(same, "the message distinguishes a foreign task from a missing one", reply, unknown)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
-from fleetsim.check.evidence import (
-    fail_unless,
-    fail_unless_error,
-    not_applicable_unless,
-    not_tested_unless,
-    written,
-)
+from fleetsim.check.evidence import fail_unless, fail_unless_error, not_applicable_unless, not_tested_unless, written
 from fleetsim.check.needs import METHOD_ROWS, NO_METHOD, NOWHERE, answer_of, knows
 from fleetsim.check.raw_dialect import listed, mapping
 from fleetsim.check.requirement import ALL, BUILD_GUIDE, ONCE, V03, V10, ProbeBatch, must, should
@@ -30,47 +25,43 @@ LEAKS = re.compile(r'Traceback \(most recent|File \\?"[^"]{1,200}\.py|\n\s+at \S
     ALL,
     source=f"{JSONRPC} §5.1; seed: implement-a2a-server, step 1; A2A 0.3 §8.1",
     remedy="Parse inside the handler and answer -32700; do not leave it to the framework's 422 page.",
+    needs=("json-rpc",),
 )
 async def no_json(session: Session) -> None:
     """POST half a JSON object."""
     fail_unless_error(await session.raw(b'{"jsonrpc": "2.0", "id": 1, "method": '), "a body that is no JSON", -32700)
 
 
-@must(
+def _invalid(heading: str, how: str, remedy: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """A row of a call whose envelope is wrong."""
+
+    async def probe(session: Session) -> None:
+        body = change(session.envelope(Operation.GET, session.dialect.by_id(NOWHERE)))
+        what = heading.partition(": ")[2].removesuffix(" is -32600")
+        fail_unless_error(await session.raw(written(body)), what[0].lower() + what[1:], -32600)
+
+    probe.__doc__ = how
+    must(heading, ALL, source=f"{JSONRPC} §4, §5.1", remedy=remedy, needs=("json-rpc",))(probe)
+
+
+_invalid(
     "E-02: A request without jsonrpc is -32600",
-    ALL,
-    source=f"{JSONRPC} §4, §5.1",
-    remedy='Check that jsonrpc is "2.0" before anything else.',
+    'POST a request without the "jsonrpc" member.',
+    'Check that jsonrpc is "2.0" before anything else.',
+    lambda body: {name: value for name, value in body.items() if name != "jsonrpc"},
 )
-async def no_jsonrpc(session: Session) -> None:
-    """POST a request without the "jsonrpc" member."""
-    body = session.envelope(Operation.GET, session.dialect.by_id(NOWHERE))
-    del body["jsonrpc"]
-    fail_unless_error(await session.raw(written(body)), "a request without jsonrpc", -32600)
-
-
-@must(
+_invalid(
     "E-03: A request of another JSON-RPC version is -32600",
-    ALL,
-    source=f"{JSONRPC} §4, §5.1",
-    remedy='Check that jsonrpc is exactly "2.0".',
+    'POST a request with "jsonrpc": "1.0".',
+    'Check that jsonrpc is exactly "2.0".',
+    lambda body: {**body, "jsonrpc": "1.0"},
 )
-async def other_jsonrpc(session: Session) -> None:
-    """POST a request with "jsonrpc": "1.0"."""
-    body = session.envelope(Operation.GET, session.dialect.by_id(NOWHERE))
-    fail_unless_error(await session.raw(written({**body, "jsonrpc": "1.0"})), 'a request with jsonrpc "1.0"', -32600)
-
-
-@must(
+_invalid(
     "E-04: A request without a method is -32600",
-    ALL,
-    source=f"{JSONRPC} §4, §5.1; seed: implement-a2a-server, step 1",
-    remedy="Answer -32600 when method is missing or no string.",
+    "POST a request without a method.",
+    "Answer -32600 when method is missing or no string.",
+    lambda body: {"jsonrpc": "2.0", "id": 1, "params": {}},
 )
-async def no_method(session: Session) -> None:
-    """POST a request without a method."""
-    body = {"jsonrpc": "2.0", "id": 1, "params": {}}
-    fail_unless_error(await session.raw(written(body)), "a request without a method", -32600)
 
 
 @should(
@@ -78,6 +69,7 @@ async def no_method(session: Session) -> None:
     ALL,
     source=f"{JSONRPC} §5.1",
     remedy="Answer -32600: A2A has no batches.",
+    needs=("json-rpc",),
 )
 async def no_object(session: Session) -> None:
     """POST "[]" and a bare string."""
@@ -85,7 +77,9 @@ async def no_object(session: Session) -> None:
         fail_unless_error(await session.raw(body), f"the body {body.decode()}", -32600)
 
 
-@must("E-06: An unknown method is -32601", ALL, source=CODES, remedy="Answer -32601 with HTTP 200.")
+@must(
+    "E-06: An unknown method is -32601", ALL, source=CODES, remedy="Answer -32601 with HTTP 200.", needs=("json-rpc",)
+)
 async def unknown_method(session: Session) -> None:
     """Call a method that does not exist."""
     fail_unless_error(await session.rpc(NO_METHOD, {}), "an unknown method", -32601)
@@ -96,12 +90,13 @@ async def unknown_method(session: Session) -> None:
     ALL,
     source=f"{CODES}; A2A 0.3 §8.1",
     remedy="Validate params before using them.",
+    needs=("json-rpc",),
 )
 async def params_no_object(session: Session) -> None:
     """Call the get method with an array and with a string as params."""
     for params in ([1, 2], "task"):
-        exchange = await session.rpc(Operation.GET, params)
-        fail_unless_error(exchange, f"params {params!r}", -32602, *((-32600,) if isinstance(params, str) else ()))
+        reply = await session.rpc(Operation.GET, params)
+        fail_unless_error(reply, f"params {params!r}", -32602, *((-32600,) if isinstance(params, str) else ()))
 
 
 @must(
@@ -163,16 +158,17 @@ async def no_message_id(session: Session) -> None:
     ALL,
     source=f"{JSONRPC} §5; reference interop, 'Pitfalls'",
     remedy="Echo the id as it came; do not turn 7 into '7'.",
+    needs=("json-rpc",),
 )
 async def id_comes_back(session: Session) -> None:
     """Call with a number, a string and an odd string as id, for a result and for an error."""
     task_id, _ = await session.fixture(finished_task)
     for request_id in (7, "seven", "7", 'ünïcode / " 7', 9_007_199_254_740_991):
         for target in (task_id, NOWHERE):
-            exchange = await session.call(Operation.GET, session.dialect.by_id(target), request_id=request_id)
-            back: Any = exchange.answer.get("id")
+            reply = await session.call(Operation.GET, session.dialect.by_id(target), request_id=request_id)
+            back: Any = reply.answer.get("id")
             same = back == request_id and type(back) is type(request_id)
-            fail_unless(same, f"the id {request_id!r} came back as {back!r}", exchange)
+            fail_unless(same, f"the id {request_id!r} came back as {back!r}", reply)
 
 
 @must(
@@ -180,14 +176,13 @@ async def id_comes_back(session: Session) -> None:
     ALL,
     source=f"{JSONRPC} §5",
     remedy='Answer with "id": null.',
+    needs=("json-rpc",),
 )
 async def null_id(session: Session) -> None:
     """POST half a JSON object and read the id of the error."""
-    exchange = await session.raw(b'{"jsonrpc": "2.0", "id": 1, ')
-    not_tested_unless(exchange.error is not None, f"a body that is no JSON gave {exchange}", exchange)
-    fail_unless(
-        "id" in exchange.answer and exchange.answer["id"] is None, "the id of a parse error is not null", exchange
-    )
+    reply = await session.raw(b'{"jsonrpc": "2.0", "id": 1, ')
+    not_tested_unless(reply.error is not None, f"a body that is no JSON gave {reply}", reply)
+    fail_unless("id" in reply.answer and reply.answer["id"] is None, "the id of a parse error is not null", reply)
 
 
 @must(
@@ -195,13 +190,14 @@ async def null_id(session: Session) -> None:
     ALL,
     source=f"{JSONRPC} §5; seed: implement-a2a-server, 'Validation'",
     remedy='Put "jsonrpc": "2.0" into the one place that builds answers.',
+    needs=("json-rpc",),
 )
 async def says_jsonrpc(session: Session) -> None:
     """Read a result and an error."""
     task_id, _ = await session.fixture(finished_task)
     for target in (task_id, NOWHERE):
-        exchange = await session.get(target)
-        fail_unless(exchange.answer.get("jsonrpc") == "2.0", "an answer without jsonrpc 2.0", exchange)
+        reply = await session.get(target)
+        fail_unless(reply.answer.get("jsonrpc") == "2.0", "an answer without jsonrpc 2.0", reply)
 
 
 @must(
@@ -229,10 +225,10 @@ async def cancel_unknown(session: Session) -> None:
 async def never_create(session: Session) -> None:
     """Send with a taskId nobody made, then try to read it."""
     invented = session.new()
-    exchange = await session.send(taskId=invented)
-    fail_unless_error(exchange, "a message for an unknown task", -32001)
+    reply = await session.send(taskId=invented)
+    fail_unless_error(reply, "a message for an unknown task", -32001)
     after = await session.get(invented)
-    fail_unless(after.code == -32001, "the task id we invented exists now", exchange, after)
+    fail_unless(after.code == -32001, "the task id we invented exists now", reply, after)
 
 
 @should(
@@ -240,15 +236,14 @@ async def never_create(session: Session) -> None:
     ALL,
     source="Reference interop, section 8; A2A 0.3 §3.2.1",
     remedy="Answer JSON-RPC errors with HTTP 200; several clients stop reading at any other status.",
+    needs=("json-rpc",),
 )
 async def http_200(session: Session) -> None:
     """Read status and Content-Type of an error answer."""
     unreadable = await session.raw(b'{"jsonrpc": "2.0", "id": 1, ')
-    for exchange in (await session.get(NOWHERE), await session.rpc(NO_METHOD, {}), unreadable):
-        fail_unless(exchange.status == 200, f"a JSON-RPC error came with HTTP {exchange.status}", exchange)
-        fail_unless(
-            exchange.media_type == "application/json", f"an error came as {exchange.media_type or 'nothing'}", exchange
-        )
+    for reply in (await session.get(NOWHERE), await session.rpc(NO_METHOD, {}), unreadable):
+        fail_unless(reply.status == 200, f"a JSON-RPC error came with HTTP {reply.status}", reply)
+        fail_unless(reply.media_type == "application/json", f"an error came as {reply.media_type or 'nothing'}", reply)
 
 
 @must(
@@ -256,6 +251,7 @@ async def http_200(session: Session) -> None:
     ALL,
     source=f"{JSONRPC} §5",
     remedy="Write exactly one of the two; code is an integer, message a string.",
+    needs=("json-rpc",),
 )
 async def result_or_error(session: Session) -> None:
     """Read a result and several errors."""
@@ -281,13 +277,13 @@ async def result_or_error(session: Session) -> None:
 )
 async def error_info(session: Session) -> None:
     """Read error.data of -32001: a list with an ErrorInfo of domain a2a-protocol.org."""
-    exchange = await session.get(session.new())
-    not_tested_unless(exchange.error is not None, f"reading an unknown task gave {exchange}", exchange)
-    details = [mapping(entry) for entry in listed(mapping(exchange.error).get("data"))]
+    reply = await session.get(session.new())
+    not_tested_unless(reply.error is not None, f"reading an unknown task gave {reply}", reply)
+    details = [mapping(entry) for entry in listed(mapping(reply.error).get("data"))]
     info = [entry for entry in details if str(entry.get("@type", "")).endswith("google.rpc.ErrorInfo")]
-    fail_unless(info, "error.data holds no google.rpc.ErrorInfo", exchange)
-    fail_unless(isinstance(info[0].get("reason"), str), "the ErrorInfo has no reason", exchange)
-    fail_unless(info[0].get("domain") == "a2a-protocol.org", f"its domain is {info[0].get('domain')!r}", exchange)
+    fail_unless(info, "error.data holds no google.rpc.ErrorInfo", reply)
+    fail_unless(isinstance(info[0].get("reason"), str), "the ErrorInfo has no reason", reply)
+    fail_unless(info[0].get("domain") == "a2a-protocol.org", f"its domain is {info[0].get('domain')!r}", reply)
 
 
 @should(
@@ -295,7 +291,7 @@ async def error_info(session: Session) -> None:
     ONCE,
     source="Seed: A2A Protocol (selectools), 'Trust model'; reference reliability section 8",
     remedy="Cap the body (1 MiB is usual) while reading it.",
-    needs=("side-effects",),
+    needs=("json-rpc", "side-effects"),
 )
 async def huge_body(session: Session) -> None:
     """POST 9 MiB: HTTP 413 or -32600 is expected, or a closed connection."""
@@ -304,12 +300,10 @@ async def huge_body(session: Session) -> None:
     if "configuration" in params:
         params["configuration"]["historyLength"] = 0  # or the answer would be as large
     body = written(session.envelope(Operation.SEND, params))
-    exchange = await session.raw(body)
-    exchange.sent = body[:200]
-    closed = exchange.status is None and exchange.problem
-    fail_unless(
-        closed or exchange.status == 413 or exchange.code in {-32600, -32602}, f"9 MiB gave {exchange}", exchange
-    )
+    reply = await session.raw(body)
+    reply.sent = body[:200]
+    closed = reply.status is None and reply.problem
+    fail_unless(closed or reply.status == 413 or reply.code in {-32600, -32602}, f"9 MiB gave {reply}", reply)
 
 
 @should(
@@ -317,14 +311,15 @@ async def huge_body(session: Session) -> None:
     ONCE,
     source="Reference reliability section 8",
     remedy="Bound the depth before parsing, and answer -32700 or -32600.",
+    needs=("json-rpc",),
 )
 async def deep_json(session: Session) -> None:
     """POST an array nested 5,000 deep; any clean JSON-RPC error will do."""
     deep = b"[" * 5_000 + b"]" * 5_000
-    exchange = await session.raw(b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + deep + b"}")
-    exchange.sent = exchange.sent[:200]
-    fail_unless(exchange.status is not None and exchange.status < 500, f"deep JSON gave {exchange}", exchange)
-    fail_unless(exchange.error is not None, f"deep JSON gave {exchange}", exchange)
+    reply = await session.raw(b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + deep + b"}")
+    reply.sent = reply.sent[:200]
+    fail_unless(reply.status is not None and reply.status < 500, f"deep JSON gave {reply}", reply)
+    fail_unless(reply.error is not None, f"deep JSON gave {reply}", reply)
 
 
 @must(
@@ -338,12 +333,10 @@ async def wrong_types(session: Session) -> None:
     asked = [(Operation.GET, session.dialect.by_id(odd)) for odd in (17, {"a": 1}, ["x"])]
     asked.append((Operation.SEND, {**session.params(parts="hello")}))
     for operation, params in asked:
-        exchange = await session.call(operation, params)
-        fail_unless(
-            exchange.status is not None and exchange.status < 500, f"{operation.value} gave {exchange}", exchange
-        )
-        fail_unless(exchange.error is not None, f"wrong types were taken: {exchange}", exchange)
-        fail_unless(exchange.code != -32603, "wrong types are an internal error (-32603)", exchange)
+        reply = await session.call(operation, params)
+        fail_unless(reply.status is not None and reply.status < 500, f"{operation.value} gave {reply}", reply)
+        fail_unless(reply.error is not None, f"wrong types were taken: {reply}", reply)
+        fail_unless(reply.code != -32603, "wrong types are an internal error (-32603)", reply)
 
 
 @must(
@@ -358,8 +351,8 @@ async def unknown_fields(session: Session) -> None:
     params["message"]["fleetsimExtra"] = "x"
     params["message"]["parts"][0]["fleetsimExtra"] = 1
     params["configuration"]["fleetsimExtra"] = True
-    exchange = await session.call(Operation.SEND, params)
-    fail_unless(exchange.granted, f"a send with unknown fields gave {exchange}", exchange)
+    reply = await session.call(Operation.SEND, params)
+    fail_unless(reply.granted, f"a send with unknown fields gave {reply}", reply)
 
 
 @should(
@@ -373,17 +366,18 @@ async def no_leaks(session: Session) -> None:
     """Look for stack traces and file paths in every answer the check has seen."""
     if "fail" in session.agent.hints:
         await session.finished(session.hint("fail"))
-    for exchange in session.agent.exchanges:
-        text = exchange.body.decode("utf-8", "replace") + "".join(frame.text for frame in exchange.frames)
-        fail_unless(not LEAKS.search(text), "an answer shows a stack trace or a path of the agent's code", exchange)
+    for reply in session.agent.exchanges:
+        text = reply.body.decode("utf-8", "replace") + "".join(frame.text for frame in reply.frames)
+        fail_unless(not LEAKS.search(text), "an answer shows a stack trace or a path of the agent's code", reply)
 
 
 async def _call_method(session: Session, operation: Operation) -> None:
     method = session.dialect.standard_method(operation)
-    exchange = await session.fixture(answer_of(operation))
-    fail_unless(await knows(session, operation), f"{method} does not exist: {exchange}", exchange)
-    fail_unless(exchange.status not in {404, 405}, f"{method} gave {exchange}", exchange)
-    fail_unless(exchange.answer.get("jsonrpc") == "2.0", f"{method} gave {exchange}", exchange)
+    reply = await session.fixture(answer_of(operation))
+    fail_unless(await knows(session, operation), f"{method} does not exist: {reply}", reply)
+    enveloped = reply.answer.get("jsonrpc") == "2.0" and reply.status not in {404, 405}
+    told = reply.granted or reply.code is not None
+    fail_unless(told if session.dialect.over_http else enveloped, f"{method} gave {reply}", reply)
 
 
 def _method(operation: Operation, names: str, incident: str = "") -> None:
@@ -404,11 +398,7 @@ _method(Operation.SEND, "message/send, SendMessage")
 _method(Operation.STREAM, "message/stream, SendStreamingMessage")
 _method(Operation.GET, "tasks/get, GetTask")
 _method(Operation.CANCEL, "tasks/cancel, CancelTask")
-_method(
-    Operation.SUBSCRIBE,
-    "tasks/resubscribe, SubscribeToTask",
-    incident="selectools answers -32601 on resubscribe",
-)
+_method(Operation.SUBSCRIBE, "tasks/resubscribe, SubscribeToTask", incident="selectools answers -32601 on resubscribe")
 _method(Operation.PUSH_SET, f"{_PUSH}/set, CreateTaskPushNotificationConfig", "Quinn PR #25")
 _method(Operation.PUSH_GET, f"{_PUSH}/get, GetTaskPushNotificationConfig", "Quinn PR #25")
 _method(Operation.PUSH_LIST, f"{_PUSH}/list, ListTaskPushNotificationConfigs", "Quinn PR #25")
@@ -421,15 +411,16 @@ _method(Operation.PUSH_DELETE, f"{_PUSH}/delete, DeleteTaskPushNotificationConfi
     source=SURFACE,
     remedy="Accept the alias: protoPen-era clients still use it.",
     after="M-10",
+    needs=("json-rpc",),
 )
 async def old_name_of_stream(session: Session) -> None:
     """Call the old name with the params of a stream."""
     not_applicable_unless(session.agent.streaming, "the card offers no streams")
     async with session.stream("message/sendStream", session.params(session.quick())) as stream:
         await stream.next(10)
-    exchange = stream.exchange
-    fail_unless(exchange.code != -32601, f"message/sendStream does not exist: {exchange}", exchange)
-    fail_unless(exchange.frames, f"message/sendStream gave {exchange}, no stream", exchange)
+    reply = stream.exchange
+    fail_unless(reply.code != -32601, f"message/sendStream does not exist: {reply}", reply)
+    fail_unless(reply.frames, f"message/sendStream gave {reply}, no stream", reply)
 
 
 @must("M-11: There is a method ListTasks", V10, source="A2A 1.0 §3.1.4", remedy="Route ListTasks.")
@@ -443,13 +434,14 @@ async def list_tasks(session: Session) -> None:
     V10,
     source="A2A 1.0 §3.6.2 (a missing header means 0.3)",
     remedy="Take a missing version for 0.3, and refuse 1.0 method names under it with -32009.",
+    needs=("json-rpc",),
 )
 async def no_version(session: Session) -> None:
     """Call GetTask without the header, and with an empty one."""
     for headers in ({"a2a-version": ""}, None):
         body = written(session.envelope("GetTask", {"id": NOWHERE}))
-        exchange = await session.agent.exchange("POST", session.endpoint, body=body, headers=headers)
-        fail_unless_error(exchange, f"a 1.0 method with {'an empty' if headers else 'no'} A2A-Version", -32009)
+        reply = await session.agent.exchange("POST", session.endpoint, body=body, headers=headers)
+        fail_unless_error(reply, f"a 1.0 method with {'an empty' if headers else 'no'} A2A-Version", -32009)
 
 
 @must(
@@ -460,8 +452,8 @@ async def no_version(session: Session) -> None:
 )
 async def unknown_version(session: Session) -> None:
     """Call GetTask with A2A-Version: 99.0."""
-    exchange = await session.rpc("GetTask", {"id": NOWHERE}, headers={"a2a-version": "99.0"})
-    fail_unless_error(exchange, "A2A-Version: 99.0", -32009)
+    reply = await session.rpc(Operation.GET, {"id": NOWHERE}, headers={"a2a-version": "99.0"})
+    fail_unless_error(reply, "A2A-Version: 99.0", -32009)
 
 
 @should(
@@ -469,8 +461,9 @@ async def unknown_version(session: Session) -> None:
     V03,
     source="Reference interop, section 8",
     remedy="Check the version for 1.0 method names only.",
+    needs=("json-rpc",),
 )
 async def old_methods_do_not_mind(session: Session) -> None:
     """Call tasks/get with A2A-Version: 0.3."""
-    exchange = await session.rpc("tasks/get", {"id": NOWHERE}, headers={"a2a-version": "0.3"})
-    fail_unless_error(exchange, "tasks/get of an unknown task with A2A-Version: 0.3", -32001)
+    reply = await session.rpc("tasks/get", {"id": NOWHERE}, headers={"a2a-version": "0.3"})
+    fail_unless_error(reply, "tasks/get of an unknown task with A2A-Version: 0.3", -32001)

@@ -35,14 +35,14 @@ NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
 )
 async def extensions_are_whole(session: Session) -> None:
     """Read capabilities.extensions: an array of objects with a uri."""
-    _, exchange = served_card(session)
+    _, reply = served_card(session)
     written = session.agent.capabilities.get("extensions")
     not_applicable_unless(written is not None, "the card declares no extensions")
-    fail_unless(isinstance(written, list), "capabilities.extensions is no array", exchange)
+    fail_unless(isinstance(written, list), "capabilities.extensions is no array", reply)
     for entry in listed(written):
-        fail_unless(isinstance(mapping(entry).get("uri"), str), "an extension without a uri", exchange)
+        fail_unless(isinstance(mapping(entry).get("uri"), str), "an extension without a uri", reply)
         params = mapping(entry).get("params")
-        fail_unless(params is None or isinstance(params, dict), "an extension's params are not an object", exchange)
+        fail_unless(params is None or isinstance(params, dict), "an extension's params are not an object", reply)
 
 
 def _declared(session: Session) -> list[Mapping[str, Any]]:
@@ -69,23 +69,23 @@ def _effects(session: Session) -> Mapping[str, Any]:
 )
 async def effects_are_of_skills(session: Session) -> None:
     """Read the extension's params.skills: every key is a skill of the card, every effect has domain and path."""
-    _, exchange = served_card(session)
+    _, reply = served_card(session)
     if mutating := session.options.mutating:
         declared = _effect_skills(session) or {}
         silent = [skill for skill in mutating if not listed(mapping(declared.get(skill)).get("effects"))]
-        fail_unless(not silent, f"changes the world and declares no effect: {', '.join(silent)}", exchange)
+        fail_unless(not silent, f"changes the world and declares no effect: {', '.join(silent)}", reply)
     skills = _effects(session)
-    fail_unless(skills, "effect-domain-v1 is declared without params.skills", exchange)
+    fail_unless(skills, "effect-domain-v1 is declared without params.skills", reply)
     ids = {str(skill.get("id")) for skill in session.agent.skills()}
     strange = set(skills) - ids
-    fail_unless(not strange, f"effects of skills that do not exist: {', '.join(sorted(map(str, strange)))}", exchange)
+    fail_unless(not strange, f"effects of skills that do not exist: {', '.join(sorted(map(str, strange)))}", reply)
     for name, entry in skills.items():
         effects = listed(mapping(entry).get("effects"))
         whole = all(isinstance(mapping(e).get(k), str) for e in effects for k in ("domain", "path"))
-        fail_unless(effects and whole, f"{name} has no effects with domain and path", exchange)
+        fail_unless(effects and whole, f"{name} has no effects with domain and path", reply)
 
 
-def _payloads(session: Session, exchange: Exchange, *kinds: str) -> list[Mapping[str, Any]]:
+def _payloads(session: Session, reply: Exchange, *kinds: str) -> list[Mapping[str, Any]]:
     """The payloads of an extension on a task, where the hub reads them: in data parts of artifacts or in metadata."""
     artifacts = [
         Artifact(
@@ -97,7 +97,7 @@ def _payloads(session: Session, exchange: Exchange, *kinds: str) -> list[Mapping
             ),
             metadata=mapping(artifact.get("metadata")),
         )
-        for artifact in map(mapping, listed(session.dialect.task(exchange.result).get("artifacts")))
+        for artifact in map(mapping, listed(session.dialect.task(reply.result).get("artifacts")))
     ]
     task = Task(task_id="", context_id="", status=TaskStatus(state=TaskState.UNKNOWN), artifacts=tuple(artifacts))
     return [payload for _, kind, payload in payloads(task) if kind in kinds]
@@ -118,14 +118,14 @@ async def deltas_agree(session: Session) -> None:
     skills = _effects(session)
     not_tested_unless(skills, "no skill declares effects")
     skill, entry = next(iter(skills.items()))
-    _, exchange = await session.finished(Hint(str(skill), "fleetsim check"))
-    not_tested_unless(session.state(exchange) == "completed", f"{skill} ended {session.state(exchange)}", exchange)
-    payload = _payloads(session, exchange, *WORLDSTATE_DELTA_TYPES, WORLDSTATE_DELTA)
+    _, reply = await session.finished(Hint(str(skill), "fleetsim check"))
+    not_tested_unless(session.state(reply) == "completed", f"{skill} ended {session.state(reply)}", reply)
+    payload = _payloads(session, reply, *WORLDSTATE_DELTA_TYPES, WORLDSTATE_DELTA)
     deltas = [mapping(d) for part in payload for d in listed(part.get("deltas", [part]))]
-    fail_unless(deltas, f"{skill} declares effects, but its task carries no worldstate delta", exchange)
+    fail_unless(deltas, f"{skill} declares effects, but its task carries no worldstate delta", reply)
     declared = [_place(mapping(effect)) for effect in listed(mapping(entry).get("effects"))]
     odd = [delta for delta in deltas if _place(delta) not in declared]
-    fail_unless(not odd, "a delta that the card does not declare", exchange)
+    fail_unless(not odd, "a delta that the card does not declare", reply)
 
 
 def _has(session: Session, uri: str) -> bool:
@@ -140,12 +140,12 @@ async def _told(session: Session, name: str, otherwise: str, *kinds: str) -> tup
     words = {"estimate", name}
     skills = [s for s in session.agent.skills() if words & {str(s.get("id")), *map(str, listed(s.get("tags")))}]
     hint = Hint(str(skills[0].get("id")), "fleetsim check") if skills else None
-    _, exchange = await session.finished(hint or session.agent.hints.get(otherwise, session.quick()))
-    found = _payloads(session, exchange, *kinds)
+    _, reply = await session.finished(hint or session.agent.hints.get(otherwise, session.quick()))
+    found = _payloads(session, reply, *kinds)
     needs = f"needs a task with {name}: no skill of the card is called estimate or {name}, or has that tag"
-    not_tested_unless(found or skills, needs, exchange)
-    fail_unless(found, f"{name}-v1 is declared, but no artifact carries it (as {kinds[0]})", exchange)
-    return found[-1], exchange
+    not_tested_unless(found or skills, needs, reply)
+    fail_unless(found, f"{name}-v1 is declared, but no artifact carries it (as {kinds[0]})", reply)
+    return found[-1], reply
 
 
 @should(
@@ -156,11 +156,11 @@ async def _told(session: Session, name: str, otherwise: str, *kinds: str) -> tup
 async def cost_is_told(session: Session) -> None:
     """Run a skill that declares cost; its terminal task carries usage and durationMs, as a data part or in metadata."""
     not_applicable_unless(_has(session, COST), "the card does not declare cost-v1")
-    cost, exchange = await _told(session, "cost", "stream", COST_TYPE, COST)
-    fail_unless(mapping(cost.get("usage")), "the cost has no usage", exchange)
+    cost, reply = await _told(session, "cost", "stream", COST_TYPE, COST)
+    fail_unless(mapping(cost.get("usage")), "the cost has no usage", reply)
     took = cost.get("durationMs")
     fits = isinstance(took, int | float) and not isinstance(took, bool) and took >= 0
-    fail_unless(fits, "durationMs is missing or no number", exchange)
+    fail_unless(fits, "durationMs is missing or no number", reply)
 
 
 @should(
@@ -171,10 +171,10 @@ async def cost_is_told(session: Session) -> None:
 async def confidence_is_a_number(session: Session) -> None:
     """Run a skill that declares confidence and read what its terminal task says of it, in a data part or metadata."""
     not_applicable_unless(_has(session, CONFIDENCE), "the card does not declare confidence-v1")
-    confidence, exchange = await _told(session, "confidence", "quick", CONFIDENCE_TYPE, CONFIDENCE)
+    confidence, reply = await _told(session, "confidence", "quick", CONFIDENCE_TYPE, CONFIDENCE)
     level = confidence.get("confidence")
     fits = isinstance(level, int | float) and not isinstance(level, bool) and 0 <= level <= 1
-    fail_unless(fits, f"confidence is {level!r}, no number from 0 to 1", exchange)
+    fail_unless(fits, f"confidence is {level!r}, no number from 0 to 1", reply)
 
 
 @must(
@@ -186,5 +186,5 @@ async def unknown_extension_is_ignored(session: Session) -> None:
     """Send with an extension header that names an unknown URI; the call must work."""
     name = "a2a-extensions" if session.dialect.current else "x-a2a-extensions"
     headers = {name: "https://fleetsim.example/extensions/unknown/v1"}
-    exchange = await session.call(Operation.SEND, session.params(), headers=headers)
-    fail_unless(exchange.granted, f"a send with an unknown extension gave {exchange}", exchange)
+    reply = await session.call(Operation.SEND, session.params(), headers=headers)
+    fail_unless(reply.granted, f"a send with an unknown extension gave {reply}", reply)

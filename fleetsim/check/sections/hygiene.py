@@ -40,14 +40,14 @@ async def evicted(session: Session) -> None:
     watched = inside is not None and inside.holds(task_id)
     not_tested_unless(watched is not False, "the store that was named does not hold the tasks by their ids", ended)
     await asyncio.sleep(LONG_S)
-    exchange = await session.get(task_id)
-    fail_unless(exchange.code == -32001, f"a task that ended {LONG_S / 3600:g} hours ago gives {exchange}", exchange)
+    reply = await session.get(task_id)
+    fail_unless(reply.code == -32001, f"a task that ended {LONG_S / 3600:g} hours ago gives {reply}", reply)
     if inside is not None and watched:
         kept = inside.holds(task_id)
         fail_unless(
             not kept,
             f"a task that ended {LONG_S / 3600:g} hours ago is unknown to callers, but still in the store",
-            exchange,
+            reply,
         )
 
 
@@ -57,9 +57,9 @@ async def _works_for(session: Session, hint: Hint) -> float:
     began = session.now()
     while session.now() < began + HOURS_S:
         await asyncio.sleep(LOOK_S)
-        exchange = await session.get(task_id)
-        fail_unless(session.state(exchange), f"a task that was at work {LOOK_S:g} s before gives {exchange}", exchange)
-        if session.state(exchange) in TERMINAL:
+        reply = await session.get(task_id)
+        fail_unless(session.state(reply), f"a task that was at work {LOOK_S:g} s before gives {reply}", reply)
+        if session.state(reply) in TERMINAL:
             return session.now() - began
     return HOURS_S
 
@@ -80,23 +80,19 @@ async def kept_at_work(session: Session) -> None:
         hint = Hint(hint.skill, str(3600 * 24))
     task_id, _ = await session.begin(hint)
     await asyncio.sleep(HOURS_S)
-    exchange = await session.get(task_id)
+    reply = await session.get(task_id)
     # A skill may cap its time; what counts is that the record is there.
-    if session.state(exchange):
+    if session.state(reply):
         return
     works_s = await _works_for(session, hint)
     if works_s < HOURS_S:
         not_tested_unless(
-            works_s > WORKS_S_MIN,
-            f"the task ends by itself after {works_s:.0f} s; one is needed that {_IDLES}",
-            exchange,
+            works_s > WORKS_S_MIN, f"the task ends by itself after {works_s:.0f} s; one is needed that {_IDLES}", reply
         )
         task_id, _ = await session.begin(hint)
         await asyncio.sleep(works_s - 2 * LOOK_S)
-        exchange = await session.get(task_id)
-    fail_unless(
-        session.state(exchange) not in {"", *TERMINAL}, f"a task left at work, or waiting, gives {exchange}", exchange
-    )
+        reply = await session.get(task_id)
+    fail_unless(session.state(reply) not in {"", *TERMINAL}, f"a task left at work, or waiting, gives {reply}", reply)
 
 
 @must(
@@ -127,13 +123,13 @@ async def cancel_is_atomic(session: Session) -> None:
     for delay in (0.0, 0.0, 0.001, 0.005, 0.02):
         task_id, _ = await session.begin()
         await asyncio.sleep(delay)
-        exchange = await session.cancel(task_id)
+        reply = await session.cancel(task_id)
         read = await session.until(task_id, seconds=5)
         state = session.state(read)
-        if exchange.error is None:
-            fail_unless(state == "canceled", f"the cancel was taken, and then the task is {state}", exchange, read)
+        if reply.error is None:
+            fail_unless(state == "canceled", f"the cancel was taken, and then the task is {state}", reply, read)
         else:
-            fail_unless(state != "canceled", f"the cancel was refused, and then the task is {state}", exchange, read)
+            fail_unless(state != "canceled", f"the cancel was refused, and then the task is {state}", reply, read)
 
 
 @should(
@@ -152,12 +148,8 @@ async def aborted_streams(session: Session) -> None:
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
         first = await stream.next(5)
     fail_unless(first, f"after a dozen dropped streams a new one gave {stream.exchange}", stream.exchange)
-    exchange = await session.send()
-    fail_unless(
-        exchange.error is None and exchange.seconds < 5,
-        f"after a dozen dropped streams a send gave {exchange}",
-        exchange,
-    )
+    reply = await session.send()
+    fail_unless(reply.error is None and reply.seconds < 5, f"after a dozen dropped streams a send gave {reply}", reply)
 
 
 async def _all_logged(log: Sized) -> None:
@@ -178,11 +170,11 @@ async def delivery_log(session: Session) -> tuple[str, str, list[str], list[str]
     await session.finished()
     await _all_logged(inside.log)
     usual, before = inside.log.since(before), len(inside.log)
-    task_id, hook, exchange = await delivered_webhook(session)
+    task_id, hook, reply = await delivered_webhook(session)
     await _all_logged(inside.log)
     token = hook.arrivals[-1].headers.get("x-a2a-notification-token", "")
     token = token or hook.arrivals[-1].headers.get("authorization", "").rpartition(" ")[2]
-    return task_id, token, inside.log.since(before), usual, exchange
+    return task_id, token, inside.log.since(before), usual, reply
 
 
 _STATUS = re.compile(r"(?<![\w.:-])200(?![\w.:-]?\w)")
@@ -203,11 +195,11 @@ def tells_delivery(line: str, task_id: str) -> bool:
 )
 async def deliveries_are_logged(session: Session) -> None:
     """Deliver a webhook and read the agent's log."""
-    task_id, _, lines, _, exchange = await session.fixture(delivery_log)
+    task_id, _, lines, _, reply = await session.fixture(delivery_log)
     logged = [line for line in lines if line.startswith("INFO") and tells_delivery(line, task_id)]
-    fail_unless(logged, "no INFO line names the task and the status of the delivery", exchange)
+    fail_unless(logged, "no INFO line names the task and the status of the delivery", reply)
     fail_unless(
-        any("completed" in line.lower() for line in logged), "no line names the state that was delivered", exchange
+        any("completed" in line.lower() for line in logged), "no line names the state that was delivered", reply
     )
 
 
@@ -221,25 +213,25 @@ async def deliveries_are_logged(session: Session) -> None:
 async def nothing_private_is_logged(session: Session) -> None:
     """Deliver a webhook and look for its token and text in the agent's log."""
     # The same lines. An agent may log what it is asked; what is logged more often for a webhook is its body.
-    _, token, lines, usual, exchange = await session.fixture(delivery_log)
-    not_tested_unless(token, "the delivery carried no token", exchange)
-    fail_unless(not any(token in line for line in lines), "the token of a webhook is in the log", exchange)
+    _, token, lines, usual, reply = await session.fixture(delivery_log)
+    not_tested_unless(token, "the delivery carried no token", reply)
+    fail_unless(not any(token in line for line in lines), "the token of a webhook is in the log", reply)
     text = session.quick().text
     often = sum(text in line for line in lines) if text else 0
-    fail_unless(often <= sum(text in line for line in usual), "the text of a webhook is in the log", exchange)
+    fail_unless(often <= sum(text in line for line in usual), "the text of a webhook is in the log", reply)
 
 
 async def _tried_again(session: Session, between: Callable[[], Awaitable[None]] | None = None) -> tuple[bool, Exchange]:
     """Whether a refused delivery is tried again, and the send it belongs to."""
     hook, retry_s = session.hook(answers=(500,)), min(RETRY_S, session.options.patience_s)
-    _, exchange = await session.begin(push=session.dialect.hook(hook.url))
-    first = not_tested_unless(await hook.anything(10), "no webhook came", exchange)
+    _, reply = await session.begin(push=session.dialect.hook(hook.url))
+    first = not_tested_unless(await hook.anything(10), "no webhook came", reply)
     for _ in range(3):
         if between is not None:
             await between()
         await asyncio.sleep(0.1)
     again = await hook.until(lambda _arrival: sum(a.body == first.body for a in hook.arrivals) > 1, retry_s)
-    return again is not None, exchange
+    return again is not None, reply
 
 
 @must(
@@ -254,10 +246,8 @@ async def retries_are_held(session: Session) -> None:
     # Collect garbage between two tries; whether there is a second try at all is seen without.
     inside = session.options.inside
     assert inside is not None
-    again, exchange = await _tried_again(session, inside.collect)
+    again, reply = await _tried_again(session, inside.collect)
     if not again:
         retries, _ = await _tried_again(session)
-        not_tested_unless(
-            retries, "a delivery that was answered with 500 is not tried again in any case (P-27)", exchange
-        )
-    fail_unless(again, "after a garbage collection the retry never came", exchange)
+        not_tested_unless(retries, "a delivery that was answered with 500 is not tried again in any case (P-27)", reply)
+    fail_unless(again, "after a garbage collection the retry never came", reply)

@@ -24,12 +24,12 @@ STATES = frozenset({"submitted", "working", "input-required", "completed", "fail
 async def under_our_id(session: Session) -> None:
     """Send with id and sessionId: the task comes back with both, submitted, working or finished."""
     params = session.params()
-    exchange = await session.call(Operation.SEND, params)
-    fail_unless(exchange.error is None, f"tasks/send gave {exchange}", exchange)
-    task = mapping(exchange.result)
-    fail_unless(task.get("id") == params["id"], f"the task has the id {task.get('id')!r}", exchange)
-    fail_unless(task.get("sessionId") == params["sessionId"], f"its session is {task.get('sessionId')!r}", exchange)
-    fail_unless(session.dialect.state(task) in STATES, f"its state is {session.dialect.state(task)!r}", exchange)
+    reply = await session.call(Operation.SEND, params)
+    fail_unless(reply.error is None, f"tasks/send gave {reply}", reply)
+    task = mapping(reply.result)
+    fail_unless(task.get("id") == params["id"], f"the task has the id {task.get('id')!r}", reply)
+    fail_unless(task.get("sessionId") == params["sessionId"], f"its session is {task.get('sessionId')!r}", reply)
+    fail_unless(session.dialect.state(task) in STATES, f"its state is {session.dialect.state(task)!r}", reply)
 
 
 @must(
@@ -40,15 +40,15 @@ async def under_our_id(session: Session) -> None:
 )
 async def legacy_shapes(session: Session) -> None:
     """Get until terminal: states of the legacy table, parts with type, no kind."""
-    _, exchange = await session.finished()
-    task = session.dialect.task(exchange.result)
+    _, reply = await session.finished()
+    task = session.dialect.task(reply.result)
     state = session.dialect.state(task)
-    fail_unless(state in STATES and session.dialect.spelled(task), f"the state is {mapping(task['status'])}", exchange)
-    fail_unless("kind" not in task, "a legacy task has a kind", exchange)
-    fail_unless("sessionId" in task, "a legacy task has no sessionId", exchange)
+    fail_unless(state in STATES and session.dialect.spelled(task), f"the state is {mapping(task['status'])}", reply)
+    fail_unless("kind" not in task, "a legacy task has a kind", reply)
+    fail_unless("sessionId" in task, "a legacy task has no sessionId", reply)
     parts = [part for a in listed(task.get("artifacts")) for part in listed(mapping(a).get("parts"))]
     for part in map(mapping, parts):
-        fail_unless("type" in part and "kind" not in part, "a part has no type (or a kind)", exchange)
+        fail_unless("type" in part and "kind" not in part, "a part has no type (or a kind)", reply)
 
 
 @must(
@@ -63,18 +63,18 @@ async def named_events(session: Session) -> None:
     params = session.params(session.agent.hints.get("stream"))
     async with session.stream(Operation.STREAM, params, request_id=31) as stream:
         fail_unless(stream.is_stream, f"tasks/sendSubscribe gave {stream.exchange}", stream.exchange)
-        exchange = await stream.drain(30)
-    not_tested_unless(exchange.frames, "the stream had no events", exchange)
-    for frame in exchange.frames:
+        reply = await stream.drain(30)
+    not_tested_unless(reply.frames, "the stream had no events", reply)
+    for frame in reply.frames:
         value = mapping(frame.value)
-        fail_unless(value.get("id") == 31, f"the id in an event is {value.get('id')!r}", exchange)
+        fail_unless(value.get("id") == 31, f"the id in an event is {value.get('id')!r}", reply)
         kind = "artifact" if "artifact" in frame.result else "status"
-        fail_unless(frame.name == kind, f"a {kind} event is named {frame.name!r}", exchange)
-        fail_unless(frame.result.get("id") == params["id"], "an event names another task", exchange)
-    last = exchange.frames[-1].result
-    fail_unless(last.get("final") is True, "the last event is not final", exchange)
-    fail_unless(session.dialect.state(last) in TERMINAL, "the last event is not terminal", exchange)
-    fail_unless(exchange.ended, "the stream stays open after the final event", exchange)
+        fail_unless(frame.name == kind, f"a {kind} event is named {frame.name!r}", reply)
+        fail_unless(frame.result.get("id") == params["id"], "an event names another task", reply)
+    last = reply.frames[-1].result
+    fail_unless(last.get("final") is True, "the last event is not final", reply)
+    fail_unless(session.dialect.state(last) in TERMINAL, "the last event is not terminal", reply)
+    fail_unless(reply.ended, "the stream stays open after the final event", reply)
 
 
 @must(
@@ -86,8 +86,8 @@ async def named_events(session: Session) -> None:
 async def no_more_moves(session: Session) -> None:
     """Send again under the id of a finished task."""
     task_id, _ = await session.finished()
-    exchange = await session.call(Operation.SEND, {**session.params(), "id": task_id})
-    fail_unless_error(exchange, "a message for a finished task", -32002)
+    reply = await session.call(Operation.SEND, {**session.params(), "id": task_id})
+    fail_unless_error(reply, "a message for a finished task", -32002)
 
 
 async def _set(session: Session, task_id: str, url: str) -> Exchange:
@@ -106,12 +106,12 @@ async def set_and_get(session: Session) -> None:
     """Register the listener and read it back."""
     hook = session.hook()
     task_id, _ = await session.finished()
-    exchange = await _set(session, task_id, hook.url)
-    fail_unless(exchange.error is None, f"tasks/pushNotification/set gave {exchange}", exchange)
+    reply = await _set(session, task_id, hook.url)
+    fail_unless(reply.error is None, f"tasks/pushNotification/set gave {reply}", reply)
     read = await session.rpc(Operation.PUSH_GET, {"id": task_id})
     fail_unless(read.error is None, f"tasks/pushNotification/get gave {read}", read)
     found = mapping(mapping(read.result).get("pushNotificationConfig")) or mapping(read.result)
-    fail_unless(found.get("url") == hook.url, f"get shows the url {found.get('url')!r}", exchange, read)
+    fail_unless(found.get("url") == hook.url, f"get shows the url {found.get('url')!r}", reply, read)
 
 
 @must(
@@ -124,9 +124,9 @@ async def set_and_get(session: Session) -> None:
 async def private_is_refused(session: Session) -> None:
     """Register http://169.254.169.254: -32602 (or -32004 where HTTPS is demanded)."""
     task_id, _ = await session.finished()
-    exchange = await _set(session, task_id, "http://169.254.169.254:8080/x")
-    await fail_unless_guarded(session, exchange, "a webhook to a link-local address")
-    fail_unless_error(exchange, "a webhook to a link-local address", -32602, -32004)
+    reply = await _set(session, task_id, "http://169.254.169.254:8080/x")
+    await fail_unless_guarded(session, reply, "a webhook to a link-local address")
+    fail_unless_error(reply, "a webhook to a link-local address", -32602, -32004)
 
 
 @must(
@@ -140,10 +140,10 @@ async def legacy_webhook(session: Session) -> None:
     """Run a task with a registered webhook and read the bodies."""
     hook = session.hook()
     task_id, _ = await session.begin(session.hint("slow"))
-    exchange = await _set(session, task_id, hook.url)
-    not_tested_unless(exchange.error is None, f"tasks/pushNotification/set gave {exchange}", exchange)
+    reply = await _set(session, task_id, hook.url)
+    not_tested_unless(reply.error is None, f"tasks/pushNotification/set gave {reply}", reply)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
-    fail_unless(arrival, "no terminal webhook came", exchange)
+    fail_unless(arrival, "no terminal webhook came", reply)
     for found in hook.arrivals:
         body = mapping(found.value)
         missing = {"taskId", "eventType", "status", "timestamp"} - body.keys()
@@ -161,12 +161,12 @@ async def legacy_webhook(session: Session) -> None:
 )
 async def answered_under_its_id(session: Session) -> None:
     """Send to the asking skill until input-required, send again under the id: the task goes on."""
-    task_id, exchange = await session.begin(session.hint("ask"))
-    exchange = await session.until(task_id, frozenset({"input-required"}) | TERMINAL)
-    state = session.state(exchange)
-    fail_unless(state == "input-required", f"the asking skill is {state or exchange}", exchange)
-    fail_unless(message_text(session.dialect.task(exchange.result)), "status.message holds no question", exchange)
-    place = session.dialect.task(exchange.result).get("sessionId")
+    task_id, reply = await session.begin(session.hint("ask"))
+    reply = await session.until(task_id, frozenset({"input-required"}) | TERMINAL)
+    state = session.state(reply)
+    fail_unless(state == "input-required", f"the asking skill is {state or reply}", reply)
+    fail_unless(message_text(session.dialect.task(reply.result)), "status.message holds no question", reply)
+    place = session.dialect.task(reply.result).get("sessionId")
     answer = {**session.params(session.hint("ask")), "id": task_id, "sessionId": place}
     answered = await session.call(Operation.SEND, answer)
     fail_unless(answered.error is None, f"the answer gave {answered}", answered)

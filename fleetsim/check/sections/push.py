@@ -37,21 +37,21 @@ async def set_returns_it(session: Session) -> None:
     """Register and read url and task of the answer."""
     hook = session.hook()
     task_id, _ = await session.fixture(finished_task)
-    exchange = await register(session, task_id, hook, id="fleetsim-1", token=session.new())
-    fail_unless(exchange.granted, f"registering a webhook gave {exchange}", exchange)
-    got = webhook_config(session, exchange.result).get("url")
-    fail_unless(got == hook.url, f"the registered url came back as {got!r}", exchange)
-    named = mapping(exchange.result).get("taskId")
-    fail_unless(named == task_id, f"the answer names the task {named!r}", exchange)
+    reply = await register(session, task_id, hook, id="fleetsim-1", token=session.new())
+    fail_unless(reply.granted, f"registering a webhook gave {reply}", reply)
+    got = webhook_config(session, reply.result).get("url")
+    fail_unless(got == hook.url, f"the registered url came back as {got!r}", reply)
+    named = mapping(reply.result).get("taskId")
+    fail_unless(named == task_id, f"the answer names the task {named!r}", reply)
 
 
 async def _registered_webhook(session: Session, **config: Any) -> tuple[str, WebhookAddress, Exchange]:
     """A registered webhook on a finished task of its own. Raises NotPassed (not tested) if it is refused."""
     hook = session.hook()
     task_id, _ = await session.finished()
-    exchange = await register(session, task_id, hook, **config)
-    not_tested_unless(exchange.granted, f"registering a webhook gave {exchange}", exchange)
-    return task_id, hook, exchange
+    reply = await register(session, task_id, hook, **config)
+    not_tested_unless(reply.granted, f"registering a webhook gave {reply}", reply)
+    return task_id, hook, reply
 
 
 async def _call(session: Session, operation: Operation, task_id: str, config_id: str | None = None) -> Exchange:
@@ -67,16 +67,16 @@ async def _call(session: Session, operation: Operation, task_id: str, config_id:
 )
 async def get_reads_it(session: Session) -> None:
     """Get it by task and config id."""
-    task_id, hook, exchange = await _registered_webhook(session, id="fleetsim-2")
+    task_id, hook, reply = await _registered_webhook(session, id="fleetsim-2")
     read = await _call(session, Operation.PUSH_GET, task_id, "fleetsim-2")
-    fail_unless(read.error is None, f"reading a registered webhook gave {read}", exchange, read)
+    fail_unless(read.error is None, f"reading a registered webhook gave {read}", reply, read)
     got = webhook_config(session, read.result).get("url")
-    fail_unless(got == hook.url, f"get shows the url {got!r}", exchange, read)
+    fail_unless(got == hook.url, f"get shows the url {got!r}", reply, read)
 
 
 def webhook_configs(session: Session, result: Any) -> list[dict[str, Any]] | None:
     """The configs in the answer to a list; None if it has another shape than the dialect's."""
-    configs = mapping(result).get("configs") if session.dialect.current else result
+    configs = mapping(result).get("configs") if session.dialect.proto else result
     return [webhook_config(session, entry) for entry in configs] if isinstance(configs, list) else None
 
 
@@ -88,13 +88,13 @@ def webhook_configs(session: Session, result: Any) -> list[dict[str, Any]] | Non
 )
 async def list_shows_it(session: Session) -> None:
     """List: an array in 0.3, {configs: [...]} in 1.0, with the registered url."""
-    task_id, hook, exchange = await _registered_webhook(session, id="fleetsim-3")
+    task_id, hook, reply = await _registered_webhook(session, id="fleetsim-3")
     read = await _call(session, Operation.PUSH_LIST, task_id)
     fail_unless(read.error is None, f"listing webhooks gave {read}", read)
     configs = webhook_configs(session, read.result)
     fail_unless(configs is not None, "the list has another shape than the dialect's", read)
     urls = [config.get("url") for config in configs or []]
-    fail_unless(hook.url in urls, "the registered webhook is not in the list", exchange, read)
+    fail_unless(hook.url in urls, "the registered webhook is not in the list", reply, read)
 
 
 @must(
@@ -124,14 +124,14 @@ async def delete_removes_it(session: Session) -> None:
     V03,
     source="Reference interop, 'What the official conformance kit expects'",
     remedy="Fall back to the only config there is.",
-    needs=("push", "listener"),
+    needs=("json-rpc", "push", "listener"),
 )
 async def get_without_id(session: Session) -> None:
     """Register without an id, get with the task alone."""
-    task_id, hook, exchange = await _registered_webhook(session)
+    task_id, hook, reply = await _registered_webhook(session)
     read = await _call(session, Operation.PUSH_GET, task_id)
-    fail_unless(read.error is None, f"reading the only webhook gave {read}", exchange, read)
-    fail_unless(webhook_config(session, read.result).get("url") == hook.url, "another webhook was read", exchange, read)
+    fail_unless(read.error is None, f"reading the only webhook gave {read}", reply, read)
+    fail_unless(webhook_config(session, read.result).get("url") == hook.url, "another webhook was read", reply, read)
 
 
 @should(
@@ -160,8 +160,8 @@ async def unknown_task(session: Session) -> None:
     """Register for a task id nobody made."""
     url = session.agent.listener.origin + "/nobody" if session.agent.listener else "https://example.com/nobody"
     params = session.dialect.set_hook(session.new(), session.dialect.hook(url))
-    exchange = await session.rpc(Operation.PUSH_SET, params)
-    fail_unless_error(exchange, "a webhook for an unknown task", -32001)
+    reply = await session.rpc(Operation.PUSH_SET, params)
+    fail_unless_error(reply, "a webhook for an unknown task", -32001)
 
 
 @should(
@@ -173,10 +173,10 @@ async def unknown_task(session: Session) -> None:
 async def bounded(session: Session) -> None:
     """Register 30 configs on one task: at some point it must be refused."""
     task_id, _ = await session.finished()
-    exchange = None
+    reply = None
     for number in range(MANY):
-        exchange = await register(session, task_id, session.hook(), id=f"fleetsim-many-{number}")
-        if exchange.error is not None:
+        reply = await register(session, task_id, session.hook(), id=f"fleetsim-many-{number}")
+        if reply.error is not None:
             return
     read = await _call(session, Operation.PUSH_LIST, task_id)
     kept = len(listed(webhook_configs(session, read.result) or []))
@@ -200,10 +200,10 @@ def _is_private(host: str | None) -> bool:
 
 async def _register_and_drop(session: Session, task_id: str, url: str) -> Exchange:
     dialect = session.dialect
-    exchange = await session.rpc(Operation.PUSH_SET, dialect.set_hook(task_id, dialect.hook(url, id="fleetsim-ssrf")))
-    if exchange.error is None:
+    reply = await session.rpc(Operation.PUSH_SET, dialect.set_hook(task_id, dialect.hook(url, id="fleetsim-ssrf")))
+    if reply.error is None:
         await session.rpc(Operation.PUSH_DELETE, dialect.of_hook(task_id, "fleetsim-ssrf"))
-    return exchange
+    return reply
 
 
 async def opened_guard(session: Session) -> bool:
@@ -220,26 +220,26 @@ async def opened_guard(session: Session) -> bool:
     return (await _register_and_drop(session, task_id, UNRESOLVED.replace("PORT", "8080"))).error is not None
 
 
-async def fail_unless_guarded(session: Session, exchange: Exchange, what: str) -> None:
+async def fail_unless_guarded(session: Session, reply: Exchange, what: str) -> None:
     """End the probe unless a webhook to a private address was refused; ``what`` was accepted.
 
     With *fail*, or with *not tested* where the agent's guard was opened for the listener.
     """
-    if exchange.error is None and await session.fixture(opened_guard):
+    if reply.error is None and await session.fixture(opened_guard):
         place = session.listener.place
         reason = f"needs a closed webhook guard: the agent's is open for the listener ({place}), and {what} was"
-        not_tested_unless(False, f"{reason} accepted; allow its host and port alone, or check without it", exchange)
-    fail_unless(exchange.error is not None, f"{what} was accepted", exchange)
+        not_tested_unless(False, f"{reason} accepted; allow its host and port alone, or check without it", reply)
+    fail_unless(reply.error is not None, f"{what} was accepted", reply)
 
 
 async def _all_refused(session: Session, *urls: str, private: bool = True) -> None:
     task_id, _ = await session.begin()
     for url in urls:
-        exchange = await _register_and_drop(session, task_id, url)
+        reply = await _register_and_drop(session, task_id, url)
         if private:
-            await fail_unless_guarded(session, exchange, f"a webhook to {url}")
-        fail_unless(exchange.error is not None, f"a webhook to {url} was accepted", exchange)
-        fail_unless(exchange.code == -32602, f"a webhook to {url} must be -32602, not {exchange}", exchange)
+            await fail_unless_guarded(session, reply, f"a webhook to {url}")
+        fail_unless(reply.error is not None, f"a webhook to {url} was accepted", reply)
+        fail_unless(reply.code == -32602, f"a webhook to {url} must be -32602, not {reply}", reply)
     read = await session.rpc(Operation.PUSH_LIST, session.dialect.of_hook(task_id))
     kept = {str(config.get("url")) for config in webhook_configs(session, read.result) or []}
     fail_unless(not (set(urls) & kept), "a refused webhook is listed", read)
@@ -327,9 +327,9 @@ async def inline_is_refused_aloud(session: Session) -> None:
     """Send with a private webhook in the configuration: the send is -32602; a refused one is not listed."""
     url = f"http://169.254.169.254:{_port(session)}{PATH}"
     push = session.dialect.hook(url, id="fleetsim-ssrf")
-    exchange = await session.call(Operation.SEND, session.params(push=push))
-    await fail_unless_guarded(session, exchange, f"a send with a webhook to {url}")
-    fail_unless(exchange.code == -32602, f"a send with a webhook to {url} must be -32602, not {exchange}", exchange)
+    reply = await session.call(Operation.SEND, session.params(push=push))
+    await fail_unless_guarded(session, reply, f"a send with a webhook to {url}")
+    fail_unless(reply.code == -32602, f"a send with a webhook to {url} must be -32602, not {reply}", reply)
     if session.agent.streaming:
         async with session.stream(Operation.STREAM, session.params(push=push)) as stream:
             await stream.next(5)

@@ -34,10 +34,10 @@ RETRY_S = 6.0
 async def end_is_delivered(session: Session) -> None:
     """Register on a running task and wait for the terminal webhook."""
     hook = session.hook()
-    task_id, exchange = await session.begin(session.hint("slow"), push=session.dialect.hook(hook.url))
+    task_id, reply = await session.begin(session.hint("slow"), push=session.dialect.hook(hook.url))
     arrival = await hook.until(tells_the_end, session.options.patience_s)
     read = await session.get(task_id)
-    arrival = fail_unless(arrival, f"no terminal webhook came; the task is {session.state(read)}", exchange, read)
+    arrival = fail_unless(arrival, f"no terminal webhook came; the task is {session.state(read)}", reply, read)
     same = state_of(arrival) == session.state(read)
     fail_unless(same, f"the webhook says {state_of(arrival)}, get says {session.state(read)}", arrival, read)
 
@@ -59,9 +59,9 @@ async def send_with_webhook(
 async def working_is_delivered(session: Session) -> None:
     """Register inline with the send and look for a webhook before the terminal one."""
     hook = session.hook()
-    exchange = await send_with_webhook(session, session.hint("slow"), hook)
+    reply = await send_with_webhook(session, session.hint("slow"), hook)
     await hook.until(tells_the_end, session.options.patience_s)
-    not_tested_unless(hook.arrivals, "no webhook came at all", exchange)
+    not_tested_unless(hook.arrivals, "no webhook came at all", reply)
     fail_unless(any(state_of(a) == "working" for a in hook.arrivals), "working was not delivered", *hook.arrivals[:2])
 
 
@@ -69,8 +69,8 @@ async def webhook_on_running_task(session: Session, **config: Any) -> tuple[str,
     """A task of the slow skill with a webhook registered while it runs. Raises NotPassed if it is refused."""
     hook = session.hook()
     task_id, _ = await session.begin(session.hint("slow"))
-    exchange = await registered(session, task_id, hook, **config)
-    return task_id, hook, exchange
+    reply = await registered(session, task_id, hook, **config)
+    return task_id, hook, reply
 
 
 @must(
@@ -82,10 +82,10 @@ async def webhook_on_running_task(session: Session, **config: Any) -> tuple[str,
 )
 async def cancel_is_delivered(session: Session) -> None:
     """Register, cancel, and wait for the canceled webhook."""
-    task_id, hook, exchange = await webhook_on_running_task(session)
+    task_id, hook, reply = await webhook_on_running_task(session)
     gone = await session.cancel(task_id)
     not_tested_unless(gone.error is None, f"the cancel gave {gone}", gone)
-    arrival = fail_unless(await hook.until(tells_the_end, 10), "no webhook reported the cancel", exchange, gone)
+    arrival = fail_unless(await hook.until(tells_the_end, 10), "no webhook reported the cancel", reply, gone)
     fail_unless(state_of(arrival) == "canceled", "the webhook does not say canceled", arrival)
 
 
@@ -98,9 +98,9 @@ async def cancel_is_delivered(session: Session) -> None:
 async def failure_is_delivered(session: Session) -> None:
     """Run the failing skill with an inline webhook and wait for the failed webhook."""
     hook = session.hook()
-    exchange = await send_with_webhook(session, session.hint("fail"), hook)
+    reply = await send_with_webhook(session, session.hint("fail"), hook)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
-    arrival = fail_unless(arrival, "no webhook reported the failure", exchange)
+    arrival = fail_unless(arrival, "no webhook reported the failure", reply)
     fail_unless(state_of(arrival) == "failed", "the webhook does not say failed", arrival)
 
 
@@ -113,9 +113,9 @@ async def failure_is_delivered(session: Session) -> None:
 )
 async def live_record(session: Session) -> None:
     """Send without one, register while it runs, and wait for the terminal webhook."""
-    _, hook, exchange = await webhook_on_running_task(session)
+    _, hook, reply = await webhook_on_running_task(session)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
-    fail_unless(arrival, "a webhook registered after the send was never called at the end", exchange)
+    fail_unless(arrival, "a webhook registered after the send was never called at the end", reply)
 
 
 @should(
@@ -128,9 +128,9 @@ async def after_the_end(session: Session) -> None:
     """Register on a finished task and wait for the webhook."""
     hook = session.hook()
     task_id, _ = await session.finished()
-    exchange = await registered(session, task_id, hook)
+    reply = await registered(session, task_id, hook)
     arrival = await hook.until(tells_the_end, 5)
-    fail_unless(arrival, "a webhook registered after the end was not called", exchange)
+    fail_unless(arrival, "a webhook registered after the end was not called", reply)
 
 
 @must(
@@ -142,9 +142,9 @@ async def after_the_end(session: Session) -> None:
 async def with_the_send(session: Session) -> None:
     """Send with the config inside configuration and wait for the terminal webhook."""
     hook = session.hook()
-    exchange = await send_with_webhook(session, None, hook)
+    reply = await send_with_webhook(session, None, hook)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
-    fail_unless(arrival, "a webhook given with the send was never called at the end", exchange)
+    fail_unless(arrival, "a webhook given with the send was never called at the end", reply)
 
 
 @must(
@@ -156,13 +156,13 @@ async def with_the_send(session: Session) -> None:
 async def tried_again(session: Session) -> None:
     """Answer the first delivery with 500 and wait for the second."""
     hook = session.hook(answers=(500,))
-    exchange = await send_with_webhook(session, None, hook)
-    not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", exchange)
+    reply = await send_with_webhook(session, None, hook)
+    not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", reply)
     # An agent may go on to the next state before it tries again: what counts is the first one's state once more.
     again = await hook.until(
         lambda _arrival: any(state_of(later) == state_of(hook.arrivals[0]) for later in hook.arrivals[1:]), 10
     )
-    fail_unless(again, "a delivery answered with 500 was not tried again", exchange, *hook.arrivals[:1])
+    fail_unless(again, "a delivery answered with 500 was not tried again", reply, *hook.arrivals[:1])
 
 
 @must(
@@ -176,15 +176,13 @@ async def not_tried_again(session: Session) -> None:
     """Answer a delivery with 400 and wait 6 s: no second attempt of it."""
     hook = session.hook(otherwise=400)
     task_id, _ = await session.finished()
-    exchange = await registered(session, task_id, hook)
+    reply = await registered(session, task_id, hook)
     if await hook.until(tells_the_end, 3) is None:
-        exchange = await send_with_webhook(session, None, hook)
-        not_tested_unless(
-            await hook.until(tells_the_end, session.options.patience_s), "no webhook came at all", exchange
-        )
+        reply = await send_with_webhook(session, None, hook)
+        not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no webhook came at all", reply)
     await asyncio.sleep(6)
     ends = [arrival for arrival in hook.arrivals if tells_the_end(arrival)]
-    fail_unless(len(ends) <= 1, f"a delivery answered with 400 was tried {len(ends)} times", exchange, *ends[:2])
+    fail_unless(len(ends) <= 1, f"a delivery answered with 400 was tried {len(ends)} times", reply, *ends[:2])
 
 
 @must(
@@ -198,25 +196,25 @@ async def no_redirects(session: Session) -> None:
     """Answer a delivery with 307 to another path of the listener: no request may arrive there."""
     other, hook = session.hook(), session.hook(answers=(307,))
     hook.location = other.url
-    exchange = await send_with_webhook(session, None, hook)
-    not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", exchange)
+    reply = await send_with_webhook(session, None, hook)
+    not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", reply)
     followed = await other.anything(2)
-    fail_unless(followed is None, "the redirect of a webhook was followed", exchange, *([followed] if followed else ()))
+    fail_unless(followed is None, "the redirect of a webhook was followed", reply, *([followed] if followed else ()))
 
 
 async def _retry_keeps_order(session: Session) -> None:
     """A notice that is refused once: its second try must not come after the end was delivered."""
     hook = session.hook()
     hook.refused_once = {"submitted", "working"}
-    exchange = await send_with_webhook(session, None, hook)
-    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", exchange)
+    reply = await send_with_webhook(session, None, hook)
+    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", reply)
     await asyncio.sleep(RETRY_S)
     states = [state for arrival in hook.arrivals if (state := state_of(arrival))]
     end = next(place for place, state in enumerate(states) if state in TERMINAL)
     # A state that came before the end (and was refused then) is tried again after it: the order is turned round.
     late = [state for place, state in enumerate(states) if place > end and state not in TERMINAL]
     fail_unless(
-        not late, f"a refused {late[0] if late else ''} was tried again after the end", exchange, *hook.arrivals[:4]
+        not late, f"a refused {late[0] if late else ''} was tried again after the end", reply, *hook.arrivals[:4]
     )
 
 
@@ -230,12 +228,12 @@ async def _retry_keeps_order(session: Session) -> None:
 async def in_order(session: Session) -> None:
     """No state may be delivered after the terminal one."""
     hook = session.hook()
-    exchange = await send_with_webhook(session, session.hint("slow"), hook)
-    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", exchange)
+    reply = await send_with_webhook(session, session.hint("slow"), hook)
+    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", reply)
     await asyncio.sleep(2)
     states = [state_of(arrival) for arrival in hook.arrivals if state_of(arrival)]
     first = next(place for place, state in enumerate(states) if state in TERMINAL)
-    fail_unless(all(state in TERMINAL for state in states[first:]), f"the order was {', '.join(states)}", exchange)
+    fail_unless(all(state in TERMINAL for state in states[first:]), f"the order was {', '.join(states)}", reply)
     await _retry_keeps_order(session)
 
 
@@ -248,15 +246,15 @@ async def in_order(session: Session) -> None:
 async def task_is_untouched(session: Session) -> None:
     """Answer deliveries with 500 until the task has ended: it must complete."""
     hook = session.hook(otherwise=500)
-    task_id, exchange = await session.begin(push=session.dialect.hook(hook.url))
+    task_id, reply = await session.begin(push=session.dialect.hook(hook.url))
     await session.until(task_id)
     await hook.anything(session.options.patience_s)
     await asyncio.sleep(0.5)  # what the refusal does to the task shows after it
     read = await session.get(task_id)
     hook.otherwise = 200
     state = session.state(read)
-    fail_unless(state == "completed", f"with a broken webhook the task is {state or read}", exchange, read)
-    not_tested_unless(hook.arrivals, "no webhook came at all", exchange)
+    fail_unless(state == "completed", f"with a broken webhook the task is {state or read}", reply, read)
+    not_tested_unless(hook.arrivals, "no webhook came at all", reply)
 
 
 @should(
@@ -270,19 +268,17 @@ async def backs_off(session: Session) -> None:
     """Answer every delivery with 500 for 20 s and look at the attempts: two to four, with growing gaps."""
     hook = session.hook(otherwise=500)
     task_id, _ = await session.finished()
-    exchange = await registered(session, task_id, hook)
+    reply = await registered(session, task_id, hook)
     if await hook.anything(3) is None:
-        exchange = await send_with_webhook(session, None, hook)
-    not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", exchange)
+        reply = await send_with_webhook(session, None, hook)
+    not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", reply)
     await asyncio.sleep(RETRIES_S)
     same = [a for a in hook.arrivals if a.body == hook.arrivals[0].body]
-    not_tested_unless(len(same) > 1, "needs a delivery that is tried again: one attempt was all (P-27)", exchange)
-    fail_unless(
-        2 <= len(same) <= 4, f"one delivery was tried {len(same)} times in {RETRIES_S:g} s", exchange, *same[:1]
-    )
+    not_tested_unless(len(same) > 1, "needs a delivery that is tried again: one attempt was all (P-27)", reply)
+    fail_unless(2 <= len(same) <= 4, f"one delivery was tried {len(same)} times in {RETRIES_S:g} s", reply, *same[:1])
     gaps = [later.at - sooner.at for sooner, later in pairwise(same)]
     growing = all(after > before for before, after in pairwise(gaps))
-    fail_unless(growing, f"the gaps do not grow: {', '.join(f'{gap:.1f} s' for gap in gaps)}", exchange)
+    fail_unless(growing, f"the gaps do not grow: {', '.join(f'{gap:.1f} s' for gap in gaps)}", reply)
 
 
 @should(
@@ -295,11 +291,11 @@ async def every_one_is_called(session: Session) -> None:
     """Register two under different ids; both must receive the end."""
     task_id, first, _ = await webhook_on_running_task(session, id="fleetsim-36a")
     second = session.hook()
-    exchange = await register(session, task_id, second, id="fleetsim-36b")
-    not_tested_unless(exchange.error is None, f"registering a second webhook gave {exchange}", exchange)
+    reply = await register(session, task_id, second, id="fleetsim-36b")
+    not_tested_unless(reply.error is None, f"registering a second webhook gave {reply}", reply)
     for number, hook in enumerate((first, second), 1):
         arrival = await hook.until(tells_the_end, session.options.patience_s)
-        fail_unless(arrival, f"webhook {number} of 2 did not receive the end", exchange)
+        fail_unless(arrival, f"webhook {number} of 2 did not receive the end", reply)
 
 
 @should(
@@ -313,15 +309,15 @@ async def end_is_told_once(session: Session) -> None:
     """Count the terminal deliveries of a completed task and of a cancelled one after a while, each shape by itself."""
     for cancelled in (False, True):
         if cancelled:
-            task_id, hook, exchange = await webhook_on_running_task(session)
+            task_id, hook, reply = await webhook_on_running_task(session)
             gone = await session.cancel(task_id)
             not_tested_unless(gone.error is None, f"the cancel gave {gone}", gone)
         else:
             hook = session.hook()
-            exchange = await send_with_webhook(session, None, hook)
+            reply = await send_with_webhook(session, None, hook)
         what = "the cancel" if cancelled else "the completion"
         seconds = 10 if cancelled else session.options.patience_s
-        not_tested_unless(await hook.until(tells_the_end, seconds), f"no webhook reported {what}", exchange)
+        not_tested_unless(await hook.until(tells_the_end, seconds), f"no webhook reported {what}", reply)
         await asyncio.sleep(1.5)
         ends = [arrival for arrival in hook.arrivals if tells_the_end(arrival)]
         kinds = Counter(session.dialect.event(arrival.value)[0] for arrival in ends)
@@ -332,13 +328,13 @@ async def end_is_told_once(session: Session) -> None:
 async def _first_webhook(session: Session, **config: Any) -> tuple[ReceivedWebhook, Exchange]:
     hook = session.hook()
     task_id, _ = await session.finished()
-    exchange = await registered(session, task_id, hook, **config)
+    reply = await registered(session, task_id, hook, **config)
     arrival = await hook.anything(5)
     if arrival is None:  # an agent that does not deliver late still delivers what is registered inline
         hook = session.hook()
-        exchange = await send_with_webhook(session, None, hook, **config)
-        arrival = not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", exchange)
-    return arrival, exchange
+        reply = await send_with_webhook(session, None, hook, **config)
+        arrival = not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", reply)
+    return arrival, reply
 
 
 def _bearer(arrival: ReceivedWebhook) -> str:
@@ -356,9 +352,9 @@ def _bearer(arrival: ReceivedWebhook) -> str:
 async def top_level_token(session: Session) -> None:
     """Register {url, token}: the delivery carries it as Authorization: Bearer or X-A2A-Notification-Token."""
     token = session.new()
-    arrival, exchange = await _first_webhook(session, token=token)
+    arrival, reply = await _first_webhook(session, token=token)
     got = {_bearer(arrival), arrival.headers.get("x-a2a-notification-token", "")}
-    fail_unless(token in got, "the delivery does not carry the token", exchange, arrival)
+    fail_unless(token in got, "the delivery does not carry the token", reply, arrival)
 
 
 @must(
@@ -371,10 +367,8 @@ async def top_level_token(session: Session) -> None:
 async def structured_token(session: Session) -> None:
     """Register {url, authentication}: the delivery carries the credentials as Authorization: Bearer."""
     secret = session.new()
-    arrival, exchange = await _first_webhook(session, credentials=secret)
-    fail_unless(
-        _bearer(arrival) == secret, "the delivery does not carry the credentials as a bearer", exchange, arrival
-    )
+    arrival, reply = await _first_webhook(session, credentials=secret)
+    fail_unless(_bearer(arrival) == secret, "the delivery does not carry the credentials as a bearer", reply, arrival)
 
 
 @should(
@@ -386,11 +380,11 @@ async def structured_token(session: Session) -> None:
 async def both_headers(session: Session) -> None:
     """Read Authorization and X-A2A-Notification-Token of a delivery."""
     token = session.new()
-    arrival, exchange = await _first_webhook(session, token=token)
+    arrival, reply = await _first_webhook(session, token=token)
     header = arrival.headers.get("x-a2a-notification-token", "")
-    not_tested_unless(token in {header, _bearer(arrival)}, "the delivery does not carry the token", exchange, arrival)
-    fail_unless(header == token, "no X-A2A-Notification-Token", exchange, arrival)
-    fail_unless(_bearer(arrival) == token, "no Authorization: Bearer", exchange, arrival)
+    not_tested_unless(token in {header, _bearer(arrival)}, "the delivery does not carry the token", reply, arrival)
+    fail_unless(header == token, "no X-A2A-Notification-Token", reply, arrival)
+    fail_unless(_bearer(arrival) == token, "no Authorization: Bearer", reply, arrival)
 
 
 @must(
@@ -471,13 +465,13 @@ async def new_token_counts(session: Session) -> None:
     """Register twice under one id with different tokens while the task runs: the end comes with the second."""
     task_id, hook, _ = await webhook_on_running_task(session, id="fleetsim-30", token=session.new())
     token = session.new()
-    exchange = await register(session, task_id, hook, id="fleetsim-30", token=token)
-    not_tested_unless(exchange.error is None, f"registering again gave {exchange}", exchange)
+    reply = await register(session, task_id, hook, id="fleetsim-30", token=token)
+    not_tested_unless(reply.error is None, f"registering again gave {reply}", reply)
     arrival = not_tested_unless(
-        await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", exchange
+        await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", reply
     )
     got = {_bearer(arrival), arrival.headers.get("x-a2a-notification-token", "")}
-    fail_unless(token in got, "the end came with another token than the last one registered", exchange, arrival)
+    fail_unless(token in got, "the end came with another token than the last one registered", reply, arrival)
 
 
 @must(

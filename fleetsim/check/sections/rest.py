@@ -31,26 +31,26 @@ def _message(session: Session, kind: str | None = None) -> dict[str, Any]:
     return OLD.send(OLD.message(hint.text, session.new()), metadata=metadata)
 
 
-def _exists(exchange: Exchange, named: str = "") -> None:
+def _exists(reply: Exchange, named: str = "") -> None:
     """``named``: what a route that shadows this one would take for the task's id."""
-    shadowed = bool(named) and exchange.status == 404 and named in exchange.body.decode("utf-8", "replace")
-    fail_unless(not shadowed, f"another route takes this path: it looked for the task {named!r}", exchange)
-    not_applicable_unless(exchange.status not in {404, 405, 501}, "the agent has no such alias")
+    shadowed = bool(named) and reply.status == 404 and named in reply.body.decode("utf-8", "replace")
+    fail_unless(not shadowed, f"another route takes this path: it looked for the task {named!r}", reply)
+    not_applicable_unless(reply.status not in {404, 405, 501}, "the agent has no such alias")
 
 
-def _task(exchange: Exchange) -> Mapping[str, Any]:
+def _task(reply: Exchange) -> Mapping[str, Any]:
     """The task of a REST answer, bare or in a JSON-RPC result."""
-    return OLD.task(exchange.value) or OLD.task(exchange.result)
+    return OLD.task(reply.value) or OLD.task(reply.result)
 
 
-@may("R-01: POST /message:send sends", ONCE, source=ALIASES, remedy="Answer with the task at once.")
+@may("R-01: POST /message:send sends", ONCE, source=ALIASES, remedy="Answer with the task at once.", needs=("aliases",))
 async def send(session: Session) -> None:
     """POST a message: 202 (or 200) with the task. Optional: not applicable where the path is 404."""
-    exchange = await _ask(session, "POST", "/message:send", _message(session))
-    _exists(exchange)
-    fail_unless(exchange.status in {200, 202}, f"POST /message:send gave {exchange}", exchange)
-    task = _task(exchange)
-    fail_unless(task.get("id") and OLD.spelled(task), "the answer is not a task", exchange)
+    reply = await _ask(session, "POST", "/message:send", _message(session))
+    _exists(reply)
+    fail_unless(reply.status in {200, 202}, f"POST /message:send gave {reply}", reply)
+    task = _task(reply)
+    fail_unless(task.get("id") and OLD.spelled(task), "the answer is not a task", reply)
 
 
 @may(
@@ -58,7 +58,7 @@ async def send(session: Session) -> None:
     ONCE,
     source=ALIASES,
     remedy="Serve the same events as JSON-RPC, without the envelope.",
-    needs=("streaming",),
+    needs=("aliases", "streaming"),
 )
 async def stream(session: Session) -> None:
     """POST a message: SSE that starts with the task. Optional: not applicable where the path is 404."""
@@ -66,29 +66,27 @@ async def stream(session: Session) -> None:
     async with session.reading("POST", _url(session, "/message:stream"), body) as stream:
         _exists(stream.exchange)
         fail_unless(stream.is_stream, f"POST /message:stream gave {stream.exchange}", stream.exchange)
-        exchange = await stream.drain(20)
-    not_tested_unless(exchange.frames, "the stream had no events", exchange)
-    results = [mapping(frame.value).get("result", frame.value) for frame in exchange.frames]
-    fail_unless(OLD.event(results[0])[0] == "task", "the first event is not the task", exchange)
-    fail_unless(OLD.state(OLD.event(results[-1])[1]) in TERMINAL, "the stream did not reach the end", exchange)
+        reply = await stream.drain(20)
+    not_tested_unless(reply.frames, "the stream had no events", reply)
+    results = [mapping(frame.value).get("result", frame.value) for frame in reply.frames]
+    fail_unless(OLD.event(results[0])[0] == "task", "the first event is not the task", reply)
+    fail_unless(OLD.state(OLD.event(results[-1])[1]) in TERMINAL, "the stream did not reach the end", reply)
 
 
 async def _begun(session: Session, kind: str | None = None) -> tuple[str, Exchange]:
-    exchange = await _ask(session, "POST", "/message:send", _message(session, kind))
-    _exists(exchange)
-    task = _task(exchange)
-    not_tested_unless(isinstance(task.get("id"), str), f"POST /message:send gave {exchange}", exchange)
-    return str(task["id"]), exchange
+    reply = await _ask(session, "POST", "/message:send", _message(session, kind))
+    _exists(reply)
+    task = _task(reply)
+    not_tested_unless(isinstance(task.get("id"), str), f"POST /message:send gave {reply}", reply)
+    return str(task["id"]), reply
 
 
-@may("R-03: GET /tasks/{id} reads", ONCE, source=ALIASES, remedy="Return the task; 404 if unknown.")
+@may("R-03: GET /tasks/{id} reads", ONCE, source=ALIASES, remedy="Return the task; 404 if unknown.", needs=("aliases",))
 async def get(session: Session) -> None:
     """GET a task and an unknown one (404). Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session)
-    exchange = await _ask(session, "GET", f"/tasks/{task_id}")
-    fail_unless(
-        exchange.status == 200 and _task(exchange).get("id") == task_id, f"GET /tasks/ID gave {exchange}", exchange
-    )
+    reply = await _ask(session, "GET", f"/tasks/{task_id}")
+    fail_unless(reply.status == 200 and _task(reply).get("id") == task_id, f"GET /tasks/ID gave {reply}", reply)
     unknown = await _ask(session, "GET", f"/tasks/{session.new()}")
     fail_unless(unknown.status == 404, f"GET of an unknown task gave {unknown}", unknown)
 
@@ -98,7 +96,7 @@ async def get(session: Session) -> None:
     ONCE,
     source=ALIASES,
     remedy="Serve the same events as resubscribe, without the envelope.",
-    needs=("streaming", "slow"),
+    needs=("aliases", "streaming", "slow"),
 )
 async def subscribe(session: Session) -> None:
     """GET while the task runs: plain SSE events. Optional: not applicable where the path is 404."""
@@ -106,12 +104,12 @@ async def subscribe(session: Session) -> None:
     async with session.reading("GET", _url(session, f"/tasks/{task_id}:subscribe")) as stream:
         _exists(stream.exchange, f"{task_id}:subscribe")
         fail_unless(stream.is_stream, f"GET /tasks/ID:subscribe gave {stream.exchange}", stream.exchange)
-        exchange = await stream.drain(20)
-    not_tested_unless(exchange.frames, "the stream had no events", exchange)
-    for frame in exchange.frames:
-        fail_unless("jsonrpc" not in mapping(frame.value), "an event has a JSON-RPC envelope", exchange)
-    last = OLD.event(exchange.frames[-1].value)[1]
-    fail_unless(OLD.state(last) in TERMINAL | INTERRUPTED, "the stream did not reach the end", exchange)
+        reply = await stream.drain(20)
+    not_tested_unless(reply.frames, "the stream had no events", reply)
+    for frame in reply.frames:
+        fail_unless("jsonrpc" not in mapping(frame.value), "an event has a JSON-RPC envelope", reply)
+    last = OLD.event(reply.frames[-1].value)[1]
+    fail_unless(OLD.state(last) in TERMINAL | INTERRUPTED, "the stream did not reach the end", reply)
 
 
 @may(
@@ -119,19 +117,19 @@ async def subscribe(session: Session) -> None:
     ONCE,
     source=ALIASES,
     remedy="Use the same write path as tasks/cancel.",
-    needs=("slow",),
+    needs=("aliases", "slow"),
 )
 async def cancel(session: Session) -> None:
     """POST for a running task: canceled. Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session, "slow")
-    exchange = await _ask(session, "POST", f"/tasks/{task_id}:cancel", {})
-    _exists(exchange, f"{task_id}:cancel")
-    fail_unless(exchange.status in {200, 202}, f"POST /tasks/ID:cancel gave {exchange}", exchange)
+    reply = await _ask(session, "POST", f"/tasks/{task_id}:cancel", {})
+    _exists(reply, f"{task_id}:cancel")
+    fail_unless(reply.status in {200, 202}, f"POST /tasks/ID:cancel gave {reply}", reply)
     read = await _ask(session, "GET", f"/tasks/{task_id}")
     if read.status in {404, 405, 501}:
         read = await session.call(Operation.GET, session.dialect.by_id(task_id))
     state = session.state(read) or OLD.state(_task(read))
-    fail_unless(state == "canceled", f"after the cancel the task is {state or read}", exchange, read)
+    fail_unless(state == "canceled", f"after the cancel the task is {state or read}", reply, read)
 
 
 @may(
@@ -139,14 +137,14 @@ async def cancel(session: Session) -> None:
     ONCE,
     source=f"{ALIASES}; hardening 4",
     remedy="Vet the address as the JSON-RPC method does.",
-    needs=("push",),
+    needs=("aliases", "push"),
 )
 async def webhook(session: Session) -> None:
     """POST a private address: 4xx. Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session)
-    exchange = await _ask(
+    reply = await _ask(
         session, "POST", f"/tasks/{task_id}/pushNotificationConfigs", {"url": "http://169.254.169.254:8080/x"}
     )
-    _exists(exchange)
-    refused = exchange.status is not None and 400 <= exchange.status < 500
-    fail_unless(refused, f"a private webhook gave {exchange}", exchange)
+    _exists(reply)
+    refused = reply.status is not None and 400 <= reply.status < 500
+    fail_unless(refused, f"a private webhook gave {reply}", reply)

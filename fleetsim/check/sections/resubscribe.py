@@ -61,25 +61,21 @@ async def rejoined_stream(session: Session) -> tuple[Exchange, Exchange]:
 )
 async def can_be_rejoined(session: Session) -> None:
     """Drop a stream of the slow skill, resubscribe, and read to the end."""
-    before, exchange = await session.fixture(rejoined_stream)
+    before, reply = await session.fixture(rejoined_stream)
+    fail_unless(reply.frames and reply.error is None, f"rejoining a running task gave {reply}", before, reply)
+    last = session.dialect.event(reply.frames[-1].result)[1]
     fail_unless(
-        exchange.frames and exchange.error is None, f"rejoining a running task gave {exchange}", before, exchange
-    )
-    last = session.dialect.event(exchange.frames[-1].result)[1]
-    fail_unless(
-        exchange.ended and session.dialect.state(last) in TERMINAL,
-        "the rejoined stream did not reach the end",
-        exchange,
+        reply.ended and session.dialect.state(last) in TERMINAL, "the rejoined stream did not reach the end", reply
     )
 
 
-def _first(session: Session, exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
-    not_tested_unless(exchange.frames and exchange.error is None, f"rejoining a running task gave {exchange}", exchange)
-    return session.dialect.event(exchange.frames[0].result)
+def _first(session: Session, reply: Exchange) -> tuple[str, Mapping[str, Any]]:
+    not_tested_unless(reply.frames and reply.error is None, f"rejoining a running task gave {reply}", reply)
+    return session.dialect.event(reply.frames[0].result)
 
 
-def _text_of(session: Session, exchange: Exchange) -> str:
-    return "".join(fold(session, exchange)[0].values())
+def _text_of(session: Session, reply: Exchange) -> str:
+    return "".join(fold(session, reply)[0].values())
 
 
 async def _half_a_stream(session: Session) -> tuple[str, Exchange, str]:
@@ -106,12 +102,10 @@ async def _half_a_stream(session: Session) -> tuple[str, Exchange, str]:
 )
 async def snapshot_first(session: Session) -> None:
     """The first event after a rejoin is the task (0.3: or a status), with the text so far."""
-    before, exchange = await session.fixture(rejoined_stream)
-    kind, content = _first(session, exchange)
-    fail_unless(
-        kind == "task", f"the first event after a rejoin is a {kind or 'riddle'}, no snapshot", before, exchange
-    )
-    fail_unless(session.dialect.state(content), "the snapshot shows no state", exchange)
+    before, reply = await session.fixture(rejoined_stream)
+    kind, content = _first(session, reply)
+    fail_unless(kind == "task", f"the first event after a rejoin is a {kind or 'riddle'}, no snapshot", before, reply)
+    fail_unless(session.dialect.state(content), "the snapshot shows no state", reply)
     if "stream" not in session.agent.hints:
         return
     task_id, sent, so_far = await _half_a_stream(session)
@@ -132,17 +126,15 @@ async def snapshot_first(session: Session) -> None:
 )
 async def progress_is_kept(session: Session) -> None:
     """Stream from the slow skill until it says what it is doing, rejoin, and look for that in the snapshot."""
-    before, exchange = await session.fixture(rejoined_stream)
+    before, reply = await session.fixture(rejoined_stream)
     progress = {text for frame in before.frames if (text := message_text(session.dialect.event(frame.result)[1]))}
     not_tested_unless(progress, "the slow skill says nothing of its progress", before)
-    _first(session, exchange)
+    _first(session, reply)
     # In the snapshot, or told again as the next event: either way whoever comes back knows at once.
-    at_once = [frame for frame in exchange.frames[:3] if frame.at - exchange.frames[0].at < AT_ONCE_S]
+    at_once = [frame for frame in reply.frames[:3] if frame.at - reply.frames[0].at < AT_ONCE_S]
     shown = [message_text(session.dialect.event(frame.result)[1]) for frame in at_once]
     known = bool(shown[0]) or not progress.isdisjoint(shown)
-    fail_unless(
-        known, "neither the snapshot nor what follows it at once says what the agent is doing", before, exchange
-    )
+    fail_unless(known, "neither the snapshot nor what follows it at once says what the agent is doing", before, reply)
 
 
 async def _rejoin(session: Session, task_id: str) -> Exchange:
@@ -169,13 +161,13 @@ async def unknown_task(session: Session) -> None:
     source="Reference interop, 'What real clients found'",
     remedy="Send the error as the one event of a stream: JavaScript clients report plain JSON as a wrong content type.",
     incident="Real errors were shown as 'Invalid response Content-Type'",
-    needs=("streaming",),
+    needs=("json-rpc", "streaming"),
 )
 async def refusal_is_an_event(session: Session) -> None:
     """Read the Content-Type of the refusal of a resubscribe."""
-    exchange = await _rejoin(session, session.new())
-    not_tested_unless(exchange.error is not None, f"rejoining an unknown task gave {exchange}", exchange)
-    fail_unless(exchange.frames, f"the refusal came as {exchange.media_type}, not as an event", exchange)
+    reply = await _rejoin(session, session.new())
+    not_tested_unless(reply.error is not None, f"rejoining an unknown task gave {reply}", reply)
+    fail_unless(reply.frames, f"the refusal came as {reply.media_type}, not as an event", reply)
 
 
 @must(
@@ -201,12 +193,12 @@ async def finished_is_refused(session: Session) -> None:
 async def finished_ends(session: Session) -> None:
     """Resubscribe to a completed task: its state (or an error) must come and the stream must end within 5 s."""
     task_id, _ = await session.fixture(finished_task)
-    exchange = await _rejoin(session, task_id)
-    fail_unless(exchange.ended, "the stream of a finished task does not end", exchange)
-    answered = exchange.error is not None or any(
-        session.dialect.state(session.dialect.event(frame.result)[1]) in TERMINAL for frame in exchange.frames
+    reply = await _rejoin(session, task_id)
+    fail_unless(reply.ended, "the stream of a finished task does not end", reply)
+    answered = reply.error is not None or any(
+        session.dialect.state(session.dialect.event(frame.result)[1]) in TERMINAL for frame in reply.frames
     )
-    fail_unless(answered, f"rejoining a finished task gave {exchange}", exchange)
+    fail_unless(answered, f"rejoining a finished task gave {reply}", reply)
 
 
 @should(
@@ -228,10 +220,10 @@ async def all_readers_see_the_end(session: Session) -> None:
         async with asyncio.TaskGroup() as group:
             others = [group.create_task(follow()) for _ in range(2)]
             own = await first.drain(REJOIN_S)
-    for exchange in (own, *(other.result() for other in others)):
-        not_tested_unless(exchange.error is None, f"rejoining a running task gave {exchange}", exchange)
-        last = session.dialect.event(exchange.frames[-1].result)[1] if exchange.frames else {}
-        fail_unless(session.dialect.state(last) in TERMINAL, "one of three readers did not see the end", exchange)
+    for reply in (own, *(other.result() for other in others)):
+        not_tested_unless(reply.error is None, f"rejoining a running task gave {reply}", reply)
+        last = session.dialect.event(reply.frames[-1].result)[1] if reply.frames else {}
+        fail_unless(session.dialect.state(last) in TERMINAL, "one of three readers did not see the end", reply)
 
 
 @must(
@@ -246,10 +238,10 @@ async def cancel_ends_streams(session: Session) -> None:
         not_tested_unless(
             stream.is_stream and await stream.next(5), f"a stream gave {stream.exchange}", stream.exchange
         )
-        exchange = await session.cancel(stream.task_id())
-        not_tested_unless(exchange.error is None, f"the cancel gave {exchange}", exchange)
+        reply = await session.cancel(stream.task_id())
+        not_tested_unless(reply.error is None, f"the cancel gave {reply}", reply)
         await stream.drain(5)
     seen = stream.exchange
     last = session.dialect.event(seen.frames[-1].result)[1]
-    fail_unless(seen.ended, "the stream of a cancelled task stays open", exchange, seen)
-    fail_unless(session.dialect.state(last) == "canceled", "the stream did not say canceled", exchange, seen)
+    fail_unless(seen.ended, "the stream of a cancelled task stays open", reply, seen)
+    fail_unless(session.dialect.state(last) == "canceled", "the stream did not say canceled", reply, seen)

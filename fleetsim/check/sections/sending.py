@@ -20,44 +20,38 @@ LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
 )
 async def answered_by_a_task(session: Session) -> None:
     """Send a text and read id, context and status (kind: task in 0.3, the key task in 1.0)."""
-    exchange = await session.send()
-    fail_unless(
-        exchange.status == 200 and exchange.error is None, f"a plain text was answered with {exchange}", exchange
-    )
-    dialect, result = session.dialect, mapping(exchange.result)
-    if dialect.current:
-        fail_unless(
-            len(result.keys() & {"task", "message"}) == 1, "the result is neither {task} nor {message}", exchange
-        )
+    reply = await session.send()
+    fail_unless(reply.granted, f"a plain text was answered with {reply}", reply)
+    dialect, result = session.dialect, mapping(reply.result)
+    if dialect.proto:
+        fail_unless(len(result.keys() & {"task", "message"}) == 1, "the result is neither {task} nor {message}", reply)
         if "message" in result:
             return
     elif not dialect.legacy:
-        fail_unless(among(result.get("kind"), ("task", "message")), f"kind is {result.get('kind')!r}", exchange)
+        fail_unless(among(result.get("kind"), ("task", "message")), f"kind is {result.get('kind')!r}", reply)
         if result.get("kind") == "message":
             return
     task = dialect.task(result)
-    fail_unless(isinstance(task.get("id"), str) and task["id"], "the task has no id", exchange)
-    fail_unless(isinstance(dialect.context_id(task), str), "the task has no context", exchange)
+    fail_unless(isinstance(task.get("id"), str) and task["id"], "the task has no id", reply)
+    fail_unless(isinstance(dialect.context_id(task), str), "the task has no context", reply)
     fail_unless(
-        dialect.spelled(task), f"the state {mapping(task.get('status')).get('state')!r} is not spelled so", exchange
+        dialect.spelled(task), f"the state {mapping(task.get('status')).get('state')!r} is not spelled so", reply
     )
 
 
 async def _at_once(session: Session, wait: bool | None, what: str) -> None:
-    exchange = await session.send(session.hint("slow"), wait=wait)
-    fail_unless(exchange.granted, f"{what} gave {exchange}", exchange)
+    reply = await session.send(session.hint("slow"), wait=wait)
+    fail_unless(reply.granted, f"{what} gave {reply}", reply)
     rush = session.options.rush_s
     fail_unless(
-        exchange.seconds <= rush,
-        f"{what} was answered after {exchange.seconds:.2f} s; {rush:g} s are allowed",
-        exchange,
+        reply.seconds <= rush, f"{what} was answered after {reply.seconds:.2f} s; {rush:g} s are allowed", reply
     )
-    state = session.state(exchange)
+    state = session.state(reply)
     not_tested_unless(
-        state not in TERMINAL, f"the slow skill was {state} at once: name a slower one with --skill-slow", exchange
+        state not in TERMINAL, f"the slow skill was {state} at once: name a slower one with --skill-slow", reply
     )
-    fail_unless(state, f"{what} was not answered by a task", exchange)
-    await session.cancel(session.dialect.task(exchange.result).get("id"))
+    fail_unless(state, f"{what} was not answered by a task", reply)
+    await session.cancel(session.dialect.task(reply.result).get("id"))
 
 
 @must(
@@ -111,11 +105,11 @@ async def immediately(session: Session) -> None:
 )
 async def waits(session: Session) -> None:
     """Send to the slow skill without it; the answer is terminal or waits for input."""
-    exchange = await session.send(session.hint("slow"), wait=None)
-    fail_unless(exchange.granted, f"a waiting send gave {exchange}", exchange)
-    state = session.state(exchange)
+    reply = await session.send(session.hint("slow"), wait=None)
+    fail_unless(reply.granted, f"a waiting send gave {reply}", reply)
+    state = session.state(reply)
     fail_unless(
-        state in TERMINAL | INTERRUPTED, f"a waiting send was answered while the task was {state or '?'}", exchange
+        state in TERMINAL | INTERRUPTED, f"a waiting send was answered while the task was {state or '?'}", reply
     )
 
 
@@ -128,9 +122,9 @@ async def waits(session: Session) -> None:
 async def context_is_kept(session: Session) -> None:
     """Send with a contextId of our own; task, get and events must carry it."""
     context = session.new()
-    task_id, exchange = await session.begin(contextId=context)
-    got = session.dialect.task(exchange.result).get("contextId")
-    fail_unless(got == context, f"our contextId came back as {got!r}", exchange)
+    task_id, reply = await session.begin(contextId=context)
+    got = session.dialect.task(reply.result).get("contextId")
+    fail_unless(got == context, f"our contextId came back as {got!r}", reply)
     read = await session.get(task_id)
     fail_unless(session.dialect.task(read.result).get("contextId") == context, "get shows another contextId", read)
 
@@ -159,10 +153,10 @@ async def any_script(session: Session) -> None:
     text = "Grüße 🛰️ العربية 漢字 \u200d e\u0301 \U0001f469\u200d\U0001f680 " + "w" * 500
     params = session.params()
     params["message"]["parts"] = [session.dialect.part(text)]
-    exchange = await session.call(Operation.SEND, params)
-    fail_unless(exchange.granted, f"a text of many scripts gave {exchange}", exchange)
-    task = session.dialect.task(exchange.result)
-    not_tested_unless(task, "the answer is not a task", exchange)
+    reply = await session.call(Operation.SEND, params)
+    fail_unless(reply.granted, f"a text of many scripts gave {reply}", reply)
+    task = session.dialect.task(reply.result)
+    not_tested_unless(task, "the answer is not a task", reply)
     read = await session.get(task.get("id"))
     history = [mapping(m) for m in listed(session.dialect.task(read.result).get("history"))]
     sent = [texts(m.get("parts")) for m in history if str(m.get("role", "")).lower().endswith("user")]
@@ -196,9 +190,9 @@ async def data_part(session: Session) -> None:
     """Send a text part with a data part."""
     params = session.params()
     params["message"]["parts"].append(session.dialect.data_part({"answer": 42, "nested": {"a": [1, 2]}}))
-    exchange = await session.call(Operation.SEND, params)
-    taken = exchange.status == 200 and (exchange.error is None or exchange.code == -32005)
-    fail_unless(taken, f"a data part gave {exchange}", exchange)
+    reply = await session.call(Operation.SEND, params)
+    taken = reply.granted or reply.code == -32005
+    fail_unless(taken, f"a data part gave {reply}", reply)
 
 
 @must(
@@ -218,5 +212,5 @@ async def the_fleet_caller(session: Session) -> None:
     params = session.params(metadata={**metadata, **({"skillHint": hint} if hint else {})}, contextId=correlation)
     del params["configuration"]["acceptedOutputModes"]
     headers = {"x-correlation-id": correlation, "x-parent-id": session.new()}
-    exchange = await session.call(Operation.SEND, params, headers=headers)
-    fail_unless(exchange.granted, f"the fleet's own send gave {exchange}", exchange)
+    reply = await session.call(Operation.SEND, params, headers=headers)
+    fail_unless(reply.granted, f"the fleet's own send gave {reply}", reply)

@@ -28,17 +28,15 @@ FILLS_CHARS = 512 * 1024
 async def is_sse(session: Session) -> None:
     """Ask for a stream and read status and Content-Type."""
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
-        exchange = stream.exchange
-        fail_unless(exchange.status == 200, f"a stream gave {exchange}", exchange)
-        fail_unless(
-            exchange.media_type == "text/event-stream", f"a stream came as {exchange.media_type or 'nothing'}", exchange
-        )
-        fail_unless(await stream.next(10), "no event came", exchange)
+        reply = stream.exchange
+        fail_unless(reply.status == 200, f"a stream gave {reply}", reply)
+        fail_unless(reply.media_type == "text/event-stream", f"a stream came as {reply.media_type or 'nothing'}", reply)
+        fail_unless(await stream.next(10), "no event came", reply)
 
 
-def events(session: Session, exchange: Exchange) -> Iterator[tuple[str, Mapping[str, Any], Frame]]:
+def events(session: Session, reply: Exchange) -> Iterator[tuple[str, Mapping[str, Any], Frame]]:
     """(kind, content, frame) of each event, in the words of 0.3 whatever the dialect."""
-    for frame in exchange.frames:
+    for frame in reply.frames:
         kind, content = session.dialect.event(frame.result)
         yield kind, content, frame
 
@@ -51,34 +49,32 @@ def events(session: Session, exchange: Exchange) -> Iterator[tuple[str, Mapping[
 )
 async def task_first(session: Session) -> None:
     """Read the first event of a stream."""
-    for exchange in await all_streams(session):
-        not_tested_unless(exchange.frames, "the stream had no events", exchange)
-        kind, content, _ = next(events(session, exchange))
-        fail_unless(kind in {"task", "message"}, f"the first event is a {kind or 'riddle'}, not the task", exchange)
-        fail_unless(
-            kind == "message" or isinstance(content.get("id"), str), "the first event's task has no id", exchange
-        )
+    for reply in await all_streams(session):
+        not_tested_unless(reply.frames, "the stream had no events", reply)
+        kind, content, _ = next(events(session, reply))
+        fail_unless(kind in {"task", "message"}, f"the first event is a {kind or 'riddle'}, not the task", reply)
+        fail_unless(kind == "message" or isinstance(content.get("id"), str), "the first event's task has no id", reply)
 
 
 @must(
     "S-03: Every event is a JSON-RPC answer with the request's id",
     source="A2A 0.3 §7.2, 1.0 §9.4.2; reference interop, 'Pitfalls'",
     remedy="Wrap each event as {jsonrpc, id, result}; keep the id's type.",
-    needs=("streaming",),
+    needs=("json-rpc", "streaming"),
 )
 async def ids_in_events(session: Session) -> None:
     """Stream with a number and with a string as id and read each event."""
     for request_id in (4711, "forty-seven"):
         params = session.params(session.quick())
         async with session.stream(Operation.STREAM, params, request_id=request_id) as stream:
-            exchange = await stream.drain(STREAM_S)
-        not_tested_unless(exchange.frames, f"the stream gave {exchange}", exchange)
-        for frame in exchange.frames:
+            reply = await stream.drain(STREAM_S)
+        not_tested_unless(reply.frames, f"the stream gave {reply}", reply)
+        for frame in reply.frames:
             value = mapping(frame.value)
-            fail_unless(value.get("jsonrpc") == "2.0" and "result" in value, "an event is no JSON-RPC answer", exchange)
+            fail_unless(value.get("jsonrpc") == "2.0" and "result" in value, "an event is no JSON-RPC answer", reply)
             back: Any = value.get("id")
             same = back == request_id and type(back) is type(request_id)
-            fail_unless(same, f"the id {request_id!r} is {back!r} in an event", exchange)
+            fail_unless(same, f"the id {request_id!r} is {back!r} in an event", reply)
 
 
 @must(
@@ -90,11 +86,11 @@ async def ids_in_events(session: Session) -> None:
     needs=("streaming",),
 )
 async def kinds(session: Session) -> None:
-    """Read the kind of each event: task, status-update, artifact-update or message."""
-    for exchange in await all_streams(session):
-        for frame in exchange.frames:
-            kind = frame.result.get("kind")
-            fail_unless(among(kind, KINDS), f"an event's kind is {kind!r}", exchange)
+    """Read the kind of each event: task, status-update, artifact-update or message; over HTTP+JSON the wrapping key."""
+    for reply in await all_streams(session):
+        for frame in reply.frames:
+            kind = session.dialect.event(frame.result)[0] if session.dialect.proto else frame.result.get("kind")
+            fail_unless(among(kind, KINDS), f"an event's kind is {kind!r}", reply)
 
 
 @must(
@@ -107,10 +103,10 @@ async def kinds(session: Session) -> None:
 async def wrapped(session: Session) -> None:
     """Each event is one of task, message, statusUpdate, artifactUpdate."""
     wrappers = {"task", "message", "statusUpdate", "artifactUpdate"}
-    for exchange in await all_streams(session):
-        for frame in exchange.frames:
+    for reply in await all_streams(session):
+        for frame in reply.frames:
             keys = set(frame.result)
-            fail_unless(len(keys & wrappers) == 1, f"an event has the keys {', '.join(sorted(keys))}", exchange)
+            fail_unless(len(keys & wrappers) == 1, f"an event has the keys {', '.join(sorted(keys))}", reply)
 
 
 @must(
@@ -121,10 +117,10 @@ async def wrapped(session: Session) -> None:
 )
 async def camel_case(session: Session) -> None:
     """Look for keys with underscores in every event, outside of data and metadata."""
-    for exchange in await all_streams(session):
-        for frame in exchange.frames:
+    for reply in await all_streams(session):
+        for frame in reply.frames:
             fail_unless(
-                not (bad := snake_keys(frame.result)), f"written with an underscore: {', '.join(bad[:5])}", exchange
+                not (bad := snake_keys(frame.result)), f"written with an underscore: {', '.join(bad[:5])}", reply
             )
 
 
@@ -137,14 +133,15 @@ async def camel_case(session: Session) -> None:
 )
 async def final_is_told(session: Session) -> None:
     """Read final of each status-update: a boolean, true exactly on the one that ends the stream."""
-    for exchange in await all_streams(session):
-        not_tested_unless(exchange.ended, "the stream did not end", exchange)
-        updates = [content for kind, content, _ in events(session, exchange) if kind == "status-update"]
-        not_tested_unless(updates, "the stream had no status updates", exchange)
-        for content in updates:
-            fail_unless(isinstance(content.get("final"), bool), "a status update without a boolean final", exchange)
-        fail_unless(updates[-1]["final"] is True, "the last status update is not final", exchange)
-        fail_unless(not any(u["final"] for u in updates[:-1]), "a status update before the last is final", exchange)
+    for reply in await all_streams(session):
+        not_tested_unless(reply.ended, "the stream did not end", reply)
+        updates = [content for kind, content, _ in events(session, reply) if kind == "status-update"]
+        not_tested_unless(updates, "the stream had no status updates", reply)
+        # In ProtoJSON, false is left out.
+        said = [content.get("final", False if session.dialect.proto else None) for content in updates]
+        fail_unless(all(isinstance(f, bool) for f in said), "a status update without a boolean final", reply)
+        fail_unless(said[-1] is True, "the last status update is not final", reply)
+        fail_unless(not any(said[:-1]), "a status update before the last is final", reply)
 
 
 @must(
@@ -157,21 +154,21 @@ async def closes(session: Session) -> None:
     """Read on after the terminal event; the connection must close within 2 s, with no further event."""
     async with session.streaming(session.quick()) as stream:
         last = await stream.until(lambda _kind, content: session.dialect.state(content) in TERMINAL, STREAM_S)
-        exchange = stream.exchange
+        reply = stream.exchange
         if last is not None and session.dialect.event(last.result)[0] == "task":
             await stream.drain(2)  # a snapshot of a finished task may be followed by its closing pair
         else:
-            not_tested_unless(last, "no terminal event came", exchange)
+            not_tested_unless(last, "no terminal event came", reply)
             more = await stream.next(2)
-            fail_unless(more is None, "an event came after the terminal one", exchange)
-        fail_unless(exchange.ended, "the stream was still open 2 s after the terminal event", exchange)
+            fail_unless(more is None, "an event came after the terminal one", reply)
+        fail_unless(reply.ended, "the stream was still open 2 s after the terminal event", reply)
 
 
-def fold(session: Session, exchange: Exchange) -> tuple[dict[str, str], str]:
+def fold(session: Session, reply: Exchange) -> tuple[dict[str, str], str]:
     """The text of each artifact after all updates, and what was wrong on the way (empty if nothing)."""
     held: dict[str, str] = {}
     closed: set[str] = set()
-    for kind, content, _ in events(session, exchange):
+    for kind, content, _ in events(session, reply):
         if kind == "task":
             for artifact in map(mapping, listed(content.get("artifacts"))):
                 held[str(artifact.get("artifactId"))] = texts(artifact.get("parts"))
@@ -206,19 +203,19 @@ async def deltas_only(session: Session) -> None:
     """Fold the artifact updates of the streaming skill: appended pieces must never repeat text already sent, and the
     result must be what get returns.
     """
-    exchange = await session.fixture(stream_in_pieces)
-    not_tested_unless(exchange.ended, "the stream did not end", exchange)
-    held, wrong = fold(session, exchange)
-    fail_unless(not wrong, wrong, exchange)
-    updates = [content for kind, content, _ in events(session, exchange) if kind == "artifact-update"]
-    fail_unless(updates, "the streaming skill's answer did not come in pieces", exchange)
+    reply = await session.fixture(stream_in_pieces)
+    not_tested_unless(reply.ended, "the stream did not end", reply)
+    held, wrong = fold(session, reply)
+    fail_unless(not wrong, wrong, reply)
+    updates = [content for kind, content, _ in events(session, reply) if kind == "artifact-update"]
+    fail_unless(updates, "the streaming skill's answer did not come in pieces", reply)
     if len(updates) > 2:
-        fail_unless(any(u.get("append") is True for u in updates), "no piece says append: true", exchange)
-    kind, content, _ = next(events(session, exchange))
+        fail_unless(any(u.get("append") is True for u in updates), "no piece says append: true", reply)
+    kind, content, _ = next(events(session, reply))
     read = await session.get(session.dialect.task_id(kind, content))
     whole = answer_text(session.dialect.task(read.result))
     joined = "".join(held.values())
-    fail_unless(joined == whole, f"the pieces add up to {joined[:80]!r}, get says {whole[:80]!r}", exchange, read)
+    fail_unless(joined == whole, f"the pieces add up to {joined[:80]!r}, get says {whole[:80]!r}", reply, read)
 
 
 @must(
@@ -231,26 +228,24 @@ async def deltas_only(session: Session) -> None:
 )
 async def closing_pair(session: Session) -> None:
     """The last two events are artifact-update (append: false, lastChunk: true) and status-update (final: true)."""
-    for exchange in await all_streams(session):
-        pieces = list(events(session, exchange))
+    for reply in await all_streams(session):
+        pieces = list(events(session, reply))
         not_tested_unless(
-            pieces and session.dialect.state(pieces[-1][1]) == "completed",
-            "the stream did not end in completed",
-            exchange,
+            pieces and session.dialect.state(pieces[-1][1]) == "completed", "the stream did not end in completed", reply
         )
-        fail_unless(len(pieces) > 1, "the stream has no closing pair", exchange)
+        fail_unless(len(pieces) > 1, "the stream has no closing pair", reply)
         (kind, artifact, _), (last, status, _) = pieces[-2:]
-        fail_unless(kind == "artifact-update", f"the last event but one is a {kind}, no artifact-update", exchange)
+        fail_unless(kind == "artifact-update", f"the last event but one is a {kind}, no artifact-update", reply)
         fail_unless(
-            last == "status-update" and status.get("final") is True, "the last event is not a final status", exchange
+            last == "status-update" and status.get("final") is True, "the last event is not a final status", reply
         )
-        fail_unless(artifact.get("append") in (False, None), "the closing artifact is appended, not whole", exchange)
-        fail_unless(artifact.get("lastChunk") is True, "the closing artifact does not say lastChunk: true", exchange)
+        fail_unless(artifact.get("append") in (False, None), "the closing artifact is appended, not whole", reply)
+        fail_unless(artifact.get("lastChunk") is True, "the closing artifact does not say lastChunk: true", reply)
         text = texts(mapping(artifact.get("artifact")).get("parts"))
         read = await session.get(session.dialect.task_id("status-update", status))
         whole = answer_text(session.dialect.task(read.result))
         fail_unless(
-            text == whole or not whole, f"the closing artifact holds {text[:60]!r}, get {whole[:60]!r}", exchange, read
+            text == whole or not whole, f"the closing artifact holds {text[:60]!r}, get {whole[:60]!r}", reply, read
         )
 
 
@@ -262,14 +257,14 @@ async def closing_pair(session: Session) -> None:
 )
 async def artifact_ids(session: Session) -> None:
     """Read artifact.artifactId of each artifact update; the pieces of one answer share it."""
-    for exchange in await all_streams(session):
-        for kind, content, _ in events(session, exchange):
+    for reply in await all_streams(session):
+        for kind, content, _ in events(session, reply):
             if kind == "artifact-update":
                 name = mapping(content.get("artifact")).get("artifactId")
-                fail_unless(isinstance(name, str) and name, "an artifact update without an artifactId", exchange)
-        text = [c for k, c, _ in events(session, exchange) if k == "artifact-update" and c.get("append") is True]
+                fail_unless(isinstance(name, str) and name, "an artifact update without an artifactId", reply)
+        text = [c for k, c, _ in events(session, reply) if k == "artifact-update" and c.get("append") is True]
         names = {str(mapping(c.get("artifact")).get("artifactId")) for c in text}
-        fail_unless(len(names) <= 1 or len(names) < len(text), "every piece has an artifactId of its own", exchange)
+        fail_unless(len(names) <= 1 or len(names) < len(text), "every piece has an artifactId of its own", reply)
 
 
 @must(
@@ -280,19 +275,19 @@ async def artifact_ids(session: Session) -> None:
 )
 async def events_name_their_task(session: Session) -> None:
     """Compare taskId and contextId of each update with the first event's."""
-    for exchange in await all_streams(session):
-        found = list(events(session, exchange))
-        not_tested_unless(found, "the stream had no events", exchange)
+    for reply in await all_streams(session):
+        found = list(events(session, reply))
+        not_tested_unless(found, "the stream had no events", reply)
         kind, content, _ = found[0]
         task_id, context = session.dialect.task_id(kind, content), session.dialect.context_id(content)
         for kind, content, _ in found[1:]:
             if kind == "task":
                 continue
             fail_unless(
-                session.dialect.task_id(kind, content) == task_id, f"a {kind} has another taskId or none", exchange
+                session.dialect.task_id(kind, content) == task_id, f"a {kind} has another taskId or none", reply
             )
             fail_unless(
-                session.dialect.context_id(content) == context, f"a {kind} has another contextId or none", exchange
+                session.dialect.context_id(content) == context, f"a {kind} has another contextId or none", reply
             )
 
 
@@ -304,9 +299,9 @@ async def events_name_their_task(session: Session) -> None:
 )
 async def one_snapshot(session: Session) -> None:
     """Count the task events."""
-    for exchange in await all_streams(session):
-        count = sum(kind == "task" for kind, _, _ in events(session, exchange))
-        fail_unless(count <= 1, f"the stream has {count} task events", exchange)
+    for reply in await all_streams(session):
+        count = sum(kind == "task" for kind, _, _ in events(session, reply))
+        fail_unless(count <= 1, f"the stream has {count} task events", reply)
 
 
 @should(
@@ -319,10 +314,10 @@ async def keeps_alive(session: Session) -> None:
     """Stream from the slow skill and leave it silent for a minute: something must come every 30 s."""
     hint = session.hint("slow")
     async with session.streaming(type(hint)(hint.skill, "400")) as stream:
-        exchange = await stream.drain(100)
-    times = [exchange.began, *exchange.arrivals]
-    gap = max(after - before for before, after in zip(times, [*times[1:], exchange.at], strict=True))
-    fail_unless(gap <= 30, f"nothing at all came for {gap:.0f} s", exchange)
+        reply = await stream.drain(100)
+    times = [reply.began, *reply.arrivals]
+    gap = max(after - before for before, after in zip(times, [*times[1:], reply.at], strict=True))
+    fail_unless(gap <= 30, f"nothing at all came for {gap:.0f} s", reply)
 
 
 @should(
@@ -336,12 +331,12 @@ async def question_ends_the_stream(session: Session) -> None:
     """Stream from the asking skill: the input-required update is final and the stream ends."""
     async with session.streaming(session.hint("ask")) as stream:
         asked = await stream.until(lambda _kind, content: session.dialect.state(content) in INTERRUPTED, 10)
-        exchange = stream.exchange
-        asked = not_tested_unless(asked, "no question came over the stream", exchange)
+        reply = stream.exchange
+        asked = not_tested_unless(asked, "no question came over the stream", reply)
         kind, content = session.dialect.event(asked.result)
-        fail_unless(kind == "task" or content.get("final") is True, "the question is not final", exchange)
+        fail_unless(kind == "task" or content.get("final") is True, "the question is not final", reply)
         await stream.drain(3)
-        fail_unless(exchange.ended, "the stream stays open while the task waits for an answer", exchange)
+        fail_unless(reply.ended, "the stream stays open while the task waits for an answer", reply)
 
 
 @must(
@@ -353,12 +348,12 @@ async def question_ends_the_stream(session: Session) -> None:
 async def events_come_early(session: Session) -> None:
     """The first event of the slow skill's stream must come within 2 s, well before the last."""
     async with session.streaming(session.hint("slow")) as stream:
-        exchange = await stream.drain(STREAM_S)
-    not_tested_unless(exchange.frames, "the stream had no events", exchange)
-    first, last = exchange.frames[0].at - exchange.began, exchange.frames[-1].at - exchange.began
-    fail_unless(first <= 2, f"the first event came after {first:.1f} s", exchange)
-    not_tested_unless(last > 1.5, "the slow skill was over too soon: name a slower one with --skill-slow", exchange)
-    fail_unless(first < last - 0.5, "all events came at once, at the end", exchange)
+        reply = await stream.drain(STREAM_S)
+    not_tested_unless(reply.frames, "the stream had no events", reply)
+    first, last = reply.frames[0].at - reply.began, reply.frames[-1].at - reply.began
+    fail_unless(first <= 2, f"the first event came after {first:.1f} s", reply)
+    not_tested_unless(last > 1.5, "the slow skill was over too soon: name a slower one with --skill-slow", reply)
+    fail_unless(first < last - 0.5, "all events came at once, at the end", reply)
 
 
 @should(
@@ -369,9 +364,9 @@ async def events_come_early(session: Session) -> None:
 )
 async def not_cached(session: Session) -> None:
     """Read Cache-Control of the stream."""
-    exchange = await session.fixture(quick_stream)
-    control = exchange.headers.get("cache-control", "").lower()
-    fail_unless("no-cache" in control or "no-store" in control, f"Cache-Control is {control or 'missing'}", exchange)
+    reply = await session.fixture(quick_stream)
+    control = reply.headers.get("cache-control", "").lower()
+    fail_unless("no-cache" in control or "no-store" in control, f"Cache-Control is {control or 'missing'}", reply)
 
 
 @must(
@@ -388,18 +383,16 @@ async def slow_reader(session: Session) -> None:
         hint = Hint(hint.skill, " ".join(["word" * 15_000] * 12))  # more than the buffers in between can hold
     async with session.streaming(hint) as stream:
         await asyncio.sleep(2)
-        exchange = await stream.drain(STREAM_S)
-    said = sum(len(frame.text) for frame in exchange.frames)
+        reply = await stream.drain(STREAM_S)
+    said = sum(len(frame.text) for frame in reply.frames)
     short = f"the stream is too short ({said} characters) to make the agent wait: --skill-stream with a longer one"
-    not_tested_unless(said >= FILLS_CHARS or exchange.problem, short, exchange)
-    found = list(events(session, exchange))
-    fail_unless(
-        exchange.ended and not exchange.problem, f"the stream broke: {exchange.problem or 'it is still open'}", exchange
-    )
-    fail_unless(found and session.dialect.state(found[-1][1]) in TERMINAL, "the terminal event is missing", exchange)
+    not_tested_unless(said >= FILLS_CHARS or reply.problem, short, reply)
+    found = list(events(session, reply))
+    fail_unless(reply.ended and not reply.problem, f"the stream broke: {reply.problem or 'it is still open'}", reply)
+    fail_unless(found and session.dialect.state(found[-1][1]) in TERMINAL, "the terminal event is missing", reply)
     best = await session.fixture(longest_stream)
     if len(best.frames) > 1 and [k for k, _, _ in events(session, best)][-2] == "artifact-update":
-        fail_unless(len(found) > 1 and found[-2][0] == "artifact-update", "the closing artifact is missing", exchange)
+        fail_unless(len(found) > 1 and found[-2][0] == "artifact-update", "the closing artifact is missing", reply)
 
 
 @should(
@@ -412,9 +405,9 @@ async def slow_reader(session: Session) -> None:
 async def first_piece_is_new(session: Session) -> None:
     """Read append of the first artifact-update of each artifact that the stream's first event did not hold."""
     pieces = 0
-    for exchange in await all_streams(session):
+    for reply in await all_streams(session):
         told: set[str] = set()
-        for kind, content, _ in events(session, exchange):
+        for kind, content, _ in events(session, reply):
             if kind == "task":
                 told |= {str(mapping(artifact).get("artifactId")) for artifact in listed(content.get("artifacts"))}
             if kind != "artifact-update":
@@ -422,7 +415,7 @@ async def first_piece_is_new(session: Session) -> None:
             name = str(mapping(content.get("artifact")).get("artifactId"))
             first = name not in told
             fail_unless(
-                not first or content.get("append") is not True, "the first piece of an artifact is appended", exchange
+                not first or content.get("append") is not True, "the first piece of an artifact is appended", reply
             )
             told.add(name)
             pieces += 1

@@ -26,14 +26,14 @@ _ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)",
 )
 async def can_be_read(session: Session) -> None:
     """Send, then get until terminal; the id and context stay, and a completed task has artifacts or a message."""
-    task_id, exchange = await session.begin()
-    first = session.dialect.task(exchange.result)
+    task_id, reply = await session.begin()
+    first = session.dialect.task(reply.result)
     last = await session.until(task_id)
     fail_unless(last.granted, f"reading the task gave {last}", last)
     task = session.dialect.task(last.result)
     fail_unless(task.get("id") == task_id, f"get shows the id {task.get('id')!r}", last)
     same = session.dialect.context_id(task) == session.dialect.context_id(first)
-    fail_unless(same, "get shows another context than the send", exchange, last)
+    fail_unless(same, "get shows another context than the send", reply, last)
     state = session.dialect.state(task)
     fail_unless(state in TERMINAL | INTERRUPTED, f"the task is still {state or '?'} after a while", last)
     if state == "completed":
@@ -53,19 +53,17 @@ async def states_are_final(session: Session) -> None:
     for task_id in {str(task.get("id")): 0 for task, _ in session.tasks if session.dialect.state(task) == "canceled"}:
         await session.get(task_id)
     ended: dict[str, tuple[str, float, Exchange]] = {}
-    for task, exchange in session.tasks:
+    for task, reply in session.tasks:
         state, task_id = session.dialect.state(task), str(task.get("id"))
+        fail_unless(state in STATES, f"no state of the protocol: {mapping(task.get('status')).get('state')!r}", reply)
         fail_unless(
-            state in STATES, f"no state of the protocol: {mapping(task.get('status')).get('state')!r}", exchange
-        )
-        fail_unless(
-            session.dialect.spelled(task), f"{mapping(task.get('status')).get('state')!r} is not spelled so", exchange
+            session.dialect.spelled(task), f"{mapping(task.get('status')).get('state')!r} is not spelled so", reply
         )
         before = ended.get(task_id)
-        if before is not None and exchange.began >= before[1]:
-            fail_unless(before[0] == state, f"a task that was {before[0]} became {state}", before[2], exchange)
-        if state in TERMINAL and (before is None or exchange.at < before[1]):
-            ended[task_id] = (state, exchange.at, exchange)
+        if before is not None and reply.began >= before[1]:
+            fail_unless(before[0] == state, f"a task that was {before[0]} became {state}", before[2], reply)
+        if state in TERMINAL and (before is None or reply.at < before[1]):
+            ended[task_id] = (state, reply.at, reply)
 
 
 async def canceled_task(session: Session) -> tuple[str, Exchange]:
@@ -84,17 +82,17 @@ async def canceled_task(session: Session) -> tuple[str, Exchange]:
 )
 async def running_task_is_cancelled(session: Session) -> None:
     """Cancel a task of the slow skill; the answer and a later get say canceled."""
-    task_id, exchange = await session.fixture(canceled_task)
-    if exchange.code == -32002:
+    task_id, reply = await session.fixture(canceled_task)
+    if reply.code == -32002:
         found = await session.get(task_id)
         over = session.state(found) in TERMINAL - {"canceled"}
         not_tested_unless(
-            not over, "the slow skill was over at once: name a slower one with --skill-slow", exchange, found
+            not over, "the slow skill was over at once: name a slower one with --skill-slow", reply, found
         )
-    fail_unless(exchange.error is None, f"cancelling a running task gave {exchange}", exchange)
+    fail_unless(reply.error is None, f"cancelling a running task gave {reply}", reply)
     read = await session.until(task_id, seconds=5)
     state = session.state(read)
-    fail_unless(state == "canceled", f"after the cancel the task is {state or read}", exchange, read)
+    fail_unless(state == "canceled", f"after the cancel the task is {state or read}", reply, read)
 
 
 @must(
@@ -107,11 +105,11 @@ async def running_task_is_cancelled(session: Session) -> None:
 async def finished_task_stays(session: Session) -> None:
     """Cancel a completed task and read it again."""
     task_id, before = await session.finished()
-    exchange = await session.cancel(task_id)
+    reply = await session.cancel(task_id)
     after = await session.get(task_id)
     same = session.state(after) == session.state(before)
-    fail_unless(same, f"a cancel turned {session.state(before)} into {session.state(after)}", exchange, after)
-    fail_unless_error(exchange, "cancelling a finished task", -32002)
+    fail_unless(same, f"a cancel turned {session.state(before)} into {session.state(after)}", reply, after)
+    fail_unless_error(reply, "cancelling a finished task", -32002)
 
 
 @must(
@@ -138,23 +136,23 @@ async def second_cancel(session: Session) -> None:
 async def finished_takes_no_message(session: Session) -> None:
     """Send a message with the taskId of a finished task."""
     task_id, _ = await session.fixture(finished_task)
-    exchange = await session.send(taskId=task_id)
+    reply = await session.send(taskId=task_id)
     if session.dialect.current:
-        fail_unless_error(exchange, "a message for a finished task", -32004)
+        fail_unless_error(reply, "a message for a finished task", -32004)
         return
-    fail_unless(exchange.error is not None, f"a message for a finished task gave {exchange}", exchange)
-    fail_unless_error(exchange, "a message for a finished task", -32602, -32600, -32004, -32002)
+    fail_unless(reply.error is not None, f"a message for a finished task gave {reply}", reply)
+    fail_unless_error(reply, "a message for a finished task", -32602, -32600, -32004, -32002)
 
 
 def _statuses(session: Session) -> Iterator[tuple[Mapping[str, Any], Exchange]]:
-    for task, exchange in session.tasks:
-        yield mapping(task.get("status")), exchange
-    for exchange in session.agent.exchanges:
-        for frame in exchange.frames:
+    for task, reply in session.tasks:
+        yield mapping(task.get("status")), reply
+    for reply in session.agent.exchanges:
+        for frame in reply.frames:
             kind, content = session.dialect.event(frame.result)
-            in_our_dialect = (exchange.sent_headers.get("a2a-version") == "1.0") == session.dialect.current
+            in_our_dialect = (reply.sent_headers.get("a2a-version") == "1.0") == session.dialect.current
             if kind == "status-update" and in_our_dialect:
-                yield mapping(content.get("status")), exchange
+                yield mapping(content.get("status")), reply
 
 
 @should(
@@ -167,11 +165,11 @@ def _statuses(session: Session) -> Iterator[tuple[Mapping[str, Any], Exchange]]:
 async def timestamps_have_zones(session: Session) -> None:
     """Read status.timestamp of the tasks seen."""
     seen = 0
-    for status, exchange in _statuses(session):
+    for status, reply in _statuses(session):
         if (stamp := status.get("timestamp")) is not None:
             seen += 1
             fail_unless(
-                isinstance(stamp, str) and _ZONED.fullmatch(stamp), f"the timestamp {stamp!r} has no zone", exchange
+                isinstance(stamp, str) and _ZONED.fullmatch(stamp), f"the timestamp {stamp!r} has no zone", reply
             )
     not_tested_unless(seen, "no timestamp was seen")
 
@@ -196,23 +194,23 @@ async def messages_are_whole(session: Session) -> None:
     """Read every status.message seen: messageId, role, parts (and kind in 0.3)."""
     await _variety(session)
     seen = 0
-    for status, exchange in _statuses(session):
+    for status, reply in _statuses(session):
         if status.get("message") is None:
             continue
         seen += 1
         message = mapping(status["message"])
-        fail_unless(isinstance(message.get("messageId"), str), "status.message has no messageId", exchange)
-        fail_unless(isinstance(message.get("parts"), list), "status.message has no parts", exchange)
-        role = "ROLE_AGENT" if session.dialect.current else "agent"
-        fail_unless(message.get("role") == role, f"the role of status.message is {message.get('role')!r}", exchange)
-        if not session.dialect.current:
-            fail_unless(message.get("kind") == "message", "status.message has no kind", exchange)
+        fail_unless(isinstance(message.get("messageId"), str), "status.message has no messageId", reply)
+        fail_unless(isinstance(message.get("parts"), list), "status.message has no parts", reply)
+        role = "ROLE_AGENT" if session.dialect.proto else "agent"
+        fail_unless(message.get("role") == role, f"the role of status.message is {message.get('role')!r}", reply)
+        if not session.dialect.proto:
+            fail_unless(message.get("kind") == "message", "status.message has no kind", reply)
     not_tested_unless(seen, "no task seen had a status.message: name a failing skill with --skill-fail")
 
 
-def history_of(session: Session, exchange: Exchange) -> list[object]:
+def history_of(session: Session, reply: Exchange) -> list[object]:
     """The history of the task in an answer; empty if it has none."""
-    return listed(session.dialect.task(exchange.result).get("history"))
+    return listed(session.dialect.task(reply.result).get("history"))
 
 
 @should(
@@ -222,9 +220,9 @@ def history_of(session: Session, exchange: Exchange) -> list[object]:
     remedy="Keep the messages of both sides on the task: without them nobody can see what was asked.",
 )
 async def history_is_kept(session: Session) -> None:
-    """Get a finished task without historyLength: its history holds the message that began it."""
+    """Get a finished task with historyLength 10: its history holds a message."""
     task_id, _ = await session.fixture(finished_task)
-    read = await session.get(task_id)
+    read = await session.get(task_id, historyLength=10)
     fail_unless(history_of(session, read), "the task has no history", read)
 
 
@@ -241,7 +239,7 @@ async def history_is_kept(session: Session) -> None:
     remedy="Cut the history to the newest N messages; 0 means none.",
 )
 async def history_length(session: Session) -> None:
-    """Get a task with historyLength 0 (none) and 1 (at most one), where it has a history without."""
+    """Get a task with a history with historyLength 0 (none) and 1 (one)."""
     task_id, _ = await session.fixture(finished_task)
     none = await session.get(task_id, historyLength=0)
     fail_unless(none.error is None, f"historyLength 0 gave {none}", none)
@@ -249,8 +247,7 @@ async def history_length(session: Session) -> None:
     fail_unless(count == 0, f"historyLength 0 gave {count} messages", none)
     one = await session.get(task_id, historyLength=1)
     fail_unless(len(history_of(session, one)) <= 1, "historyLength 1 gave more than one message", one)
-    whole = await session.get(task_id)
-    not_tested_unless(history_of(session, whole), "needs a task with a history (T-32)", whole)
+    not_tested_unless(history_of(session, one), "needs a task with a history (T-32)", one)
 
 
 @must(
@@ -262,13 +259,11 @@ async def history_length(session: Session) -> None:
 )
 async def failure_is_a_state(session: Session) -> None:
     """Run the failing skill; the state must be failed and status.message must say why."""
-    task_id, exchange = await session.begin(session.hint("fail"))
+    task_id, reply = await session.begin(session.hint("fail"))
     last = await session.until(task_id)
     task = session.dialect.task(last.result)
     state = session.dialect.state(task)
-    fail_unless(
-        state == "failed", f"the failing skill ended {state or last}: {answer_text(task)[:80]!r}", exchange, last
-    )
+    fail_unless(state == "failed", f"the failing skill ended {state or last}: {answer_text(task)[:80]!r}", reply, last)
     fail_unless(message_text(task), "status.message does not say why", last)
 
 
@@ -282,11 +277,11 @@ async def artifacts_are_whole(session: Session) -> None:
     """Read the artifacts of every task seen."""
     await session.fixture(finished_task)
     seen = 0
-    for task, exchange in session.tasks:
+    for task, reply in session.tasks:
         for artifact in map(mapping, listed(task.get("artifacts"))):
             seen += 1
-            fail_unless(isinstance(artifact.get("artifactId"), str), "an artifact has no artifactId", exchange)
-            fail_unless(isinstance(artifact.get("parts"), list), "an artifact has no parts", exchange)
+            fail_unless(isinstance(artifact.get("artifactId"), str), "an artifact has no artifactId", reply)
+            fail_unless(isinstance(artifact.get("parts"), list), "an artifact has no parts", reply)
     not_tested_unless(seen, "no task seen had artifacts")
 
 
@@ -299,20 +294,18 @@ async def artifacts_are_whole(session: Session) -> None:
 async def tasks_are_camel_case(session: Session) -> None:
     """Look for keys with underscores in the tasks seen, outside of data and metadata."""
     await _variety(session)
-    for task, exchange in session.tasks:
-        fail_unless(not (bad := snake_keys(task)), f"written with an underscore: {', '.join(bad[:5])}", exchange)
+    for task, reply in session.tasks:
+        fail_unless(not (bad := snake_keys(task)), f"written with an underscore: {', '.join(bad[:5])}", reply)
 
 
 async def waiting_task(session: Session) -> tuple[str, Exchange]:
     """A task that waits for an answer. Raises NotPassed (not tested) if it does not come to that."""
-    task_id, exchange = await session.begin(session.hint("ask"))
-    if session.state(exchange) not in INTERRUPTED:
-        exchange = await session.until(task_id, TERMINAL | INTERRUPTED)
-    state = session.state(exchange)
-    not_tested_unless(
-        state == "input-required", f"the asking skill is {state or exchange}, not input-required", exchange
-    )
-    return task_id, exchange
+    task_id, reply = await session.begin(session.hint("ask"))
+    if session.state(reply) not in INTERRUPTED:
+        reply = await session.until(task_id, TERMINAL | INTERRUPTED)
+    state = session.state(reply)
+    not_tested_unless(state == "input-required", f"the asking skill is {state or reply}, not input-required", reply)
+    return task_id, reply
 
 
 @must(
@@ -325,20 +318,20 @@ async def waiting_task(session: Session) -> tuple[str, Exchange]:
 async def other_context_is_refused(session: Session) -> None:
     """Answer the asking skill's question with another contextId: -32602."""
     task_id, _ = await waiting_task(session)
-    exchange = await session.send(taskId=task_id, contextId=session.new())
-    fail_unless_error(exchange, "a message with another contextId than its task's", -32602)
+    reply = await session.send(taskId=task_id, contextId=session.new())
+    fail_unless_error(reply, "a message with another contextId than its task's", -32602)
 
 
-def _asked_parts(session: Session, exchange: Exchange) -> list[Mapping[str, Any]]:
-    status = mapping(session.dialect.task(exchange.result).get("status"))
+def _asked_parts(session: Session, reply: Exchange) -> list[Mapping[str, Any]]:
+    status = mapping(session.dialect.task(reply.result).get("status"))
     return [mapping(part) for part in listed(mapping(status.get("message")).get("parts"))]
 
 
-def _in_form(session: Session, exchange: Exchange) -> dict[str, Any]:
+def _in_form(session: Session, reply: Exchange) -> dict[str, Any]:
     """The parts of an answer where the question wants a form (``model.asking``), as the fleet would send it."""
     wanted = [
         DataPart(data=part["data"], metadata=mapping(part.get("metadata")))
-        for part in _asked_parts(session, exchange)
+        for part in _asked_parts(session, reply)
         if "data" in part
     ]
     _, parts = in_form(wanted, session.quick().text, ())
@@ -356,11 +349,11 @@ def _in_form(session: Session, exchange: Exchange) -> dict[str, Any]:
 )
 async def other_context_is_fine(session: Session) -> None:
     """Answer the asking skill's question with another contextId; the task must go on."""
-    task_id, exchange = await waiting_task(session)
-    exchange = await session.send(taskId=task_id, contextId=session.new(), **_in_form(session, exchange))
-    fail_unless(exchange.error is None, f"an answer with another contextId gave {exchange}", exchange)
+    task_id, reply = await waiting_task(session)
+    reply = await session.send(taskId=task_id, contextId=session.new(), **_in_form(session, reply))
+    fail_unless(reply.error is None, f"an answer with another contextId gave {reply}", reply)
     last = await session.until(task_id)
-    fail_unless(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", exchange, last)
+    fail_unless(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", reply, last)
 
 
 @must(
@@ -373,20 +366,20 @@ async def question_and_answer(session: Session) -> None:
     """Send to the asking skill, read the question in status.message, answer with its taskId, in the form that a
     question in data asks for; the task must end.
     """
-    task_id, exchange = await session.begin(session.hint("ask"))
-    if session.state(exchange) not in INTERRUPTED:
-        exchange = await session.until(task_id, TERMINAL | INTERRUPTED)
-    state = session.state(exchange)
-    fail_unless(state == "input-required", f"the asking skill is {state or exchange}, not input-required", exchange)
-    asked = _asked_parts(session, exchange)
+    task_id, reply = await session.begin(session.hint("ask"))
+    if session.state(reply) not in INTERRUPTED:
+        reply = await session.until(task_id, TERMINAL | INTERRUPTED)
+    state = session.state(reply)
+    fail_unless(state == "input-required", f"the asking skill is {state or reply}, not input-required", reply)
+    asked = _asked_parts(session, reply)
     # Data and files ask too: a question may be a form.
     asks = any(part.get(member) for part in asked for member in ("text", "data", "file", "raw", "url"))
-    fail_unless(asks, "status.message holds no question", exchange)
-    context = str(session.dialect.task(exchange.result).get("contextId"))
-    answered = await session.send(taskId=task_id, contextId=context, **_in_form(session, exchange))
+    fail_unless(asks, "status.message holds no question", reply)
+    context = str(session.dialect.task(reply.result).get("contextId"))
+    answered = await session.send(taskId=task_id, contextId=context, **_in_form(session, reply))
     fail_unless(answered.error is None, f"the answer to the question gave {answered}", answered)
     back = session.dialect.task(answered.result).get("id")
-    fail_unless(back == task_id, "the answer began another task", exchange, answered)
+    fail_unless(back == task_id, "the answer began another task", reply, answered)
     last = await session.until(task_id)
     state = session.state(last)
     fail_unless(state in TERMINAL, f"after the answer the task is {state or last}", answered, last)
@@ -399,14 +392,14 @@ async def three_tasks(session: Session) -> tuple[str, list[str]]:
 
 
 async def _list(session: Session, **params: Any) -> Exchange:
-    exchange = await session.rpc(Operation.LIST, params)
-    fail_unless(exchange.error is None, f"ListTasks gave {exchange}", exchange)
-    fail_unless(isinstance(mapping(exchange.result).get("tasks"), list), "ListTasks returned no tasks array", exchange)
-    return exchange
+    reply = await session.rpc(Operation.LIST, params)
+    fail_unless(reply.error is None, f"ListTasks gave {reply}", reply)
+    fail_unless(isinstance(mapping(reply.result).get("tasks"), list), "ListTasks returned no tasks array", reply)
+    return reply
 
 
-def _ids(exchange: Exchange) -> list[Any]:
-    return [mapping(task).get("id") for task in listed(mapping(exchange.result).get("tasks"))]
+def _ids(reply: Exchange) -> list[Any]:
+    return [mapping(task).get("id") for task in listed(mapping(reply.result).get("tasks"))]
 
 
 @must(
@@ -421,17 +414,17 @@ async def list_pages(session: Session) -> None:
     seen: list[Any] = []
     token = ""
     for _ in range(6):
-        exchange = await _list(session, contextId=context, pageSize=1, **({"pageToken": token} if token else {}))
-        page = mapping(exchange.result)
-        fail_unless(len(_ids(exchange)) <= 1, f"a page of 1 holds {len(_ids(exchange))} tasks", exchange)
-        seen += _ids(exchange)
+        reply = await _list(session, contextId=context, pageSize=1, **({"pageToken": token} if token else {}))
+        page = mapping(reply.result)
+        fail_unless(len(_ids(reply)) <= 1, f"a page of 1 holds {len(_ids(reply))} tasks", reply)
+        seen += _ids(reply)
         token = page.get("nextPageToken", "")
         if not token:
             break
-    fail_unless(not token, "the pages do not end", exchange)
-    fail_unless(sorted(map(str, seen)) == sorted(ids), f"{len(ids)} tasks were listed as {len(seen)}", exchange)
+    fail_unless(not token, "the pages do not end", reply)
+    fail_unless(sorted(map(str, seen)) == sorted(ids), f"{len(ids)} tasks were listed as {len(seen)}", reply)
     total = page.get("totalSize")
-    fail_unless(total is None or total == len(ids), f"totalSize is {total!r} of {len(ids)}", exchange)
+    fail_unless(total is None or total == len(ids), f"totalSize is {total!r} of {len(ids)}", reply)
 
 
 @must(
@@ -443,8 +436,8 @@ async def list_pages(session: Session) -> None:
 async def list_filters(session: Session) -> None:
     """List with contextId, and with a state the tasks are not in."""
     context, ids = await session.fixture(three_tasks)
-    exchange = await _list(session, contextId=context)
-    fail_unless(sorted(map(str, _ids(exchange))) == sorted(ids), "a list by contextId holds other tasks", exchange)
+    reply = await _list(session, contextId=context)
+    fail_unless(sorted(map(str, _ids(reply))) == sorted(ids), "a list by contextId holds other tasks", reply)
     none = await _list(session, contextId=context, status="TASK_STATE_WORKING")
     fail_unless(not _ids(none), "a list of working tasks holds finished ones", none)
 
@@ -453,8 +446,8 @@ async def list_filters(session: Session) -> None:
 async def list_bounds(session: Session) -> None:
     """List with pageSize 0 and 101."""
     for size in (0, 101):
-        exchange = await session.rpc(Operation.LIST, {"pageSize": size})
-        fail_unless_error(exchange, f"pageSize {size}", -32602)
+        reply = await session.rpc(Operation.LIST, {"pageSize": size})
+        fail_unless_error(reply, f"pageSize {size}", -32602)
 
 
 @must(

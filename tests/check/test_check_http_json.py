@@ -1,0 +1,34 @@
+"""A check over HTTP+JSON, of an agent that offers nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetsim.check.agent_under_test import Options
+from fleetsim.check.evidence import Verdict
+from fleetsim.check.report import Report
+from fleetsim.check.runner import run_check
+from fleetsim.runtime.real import running_runtime
+from tests.field.peer import Peer, case
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+
+async def field_report() -> Report:
+    async with Peer(case("03")) as peer, running_runtime() as runtime:
+        return await run_check(peer.base, runtime, options=Options(patience_s=2.0))
+
+
+async def test_an_agent_with_http_json_alone_is_checked_over_it() -> None:
+    report = await field_report()
+    verdicts = {finding.requirement.id: finding.verdict for finding in report.findings}
+    assert report.dialects == ("1.0+http",)
+    kept = ("C-03", "C-06", "C-12", "M-01", "M-02", "M-04", "M-11", "T-01", "T-06", "S-01", "S-02", "S-05", "S-08")
+    assert {row: verdicts.get(row, verdicts.get(f"{row}@1.0+http")) for row in kept} == dict.fromkeys(
+        kept, Verdict.PASS
+    )
+    needing_json_rpc = {f.requirement.id for f in report.findings if f.reason.startswith("needs JSON-RPC")}
+    assert {"E-01", "E-06", "E-10", "E-16", "S-03"} <= needing_json_rpc
+    # It keeps no messages, and takes whatever is sent.
+    failed = {f.requirement.id for f in report.of(Verdict.FAIL)}
+    assert {"T-32", "E-24", "T-12"} <= failed
