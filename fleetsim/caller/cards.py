@@ -92,10 +92,14 @@ class AgentView:
 
 @dataclass(slots=True)
 class _CardState:
-    """One agent's client and view. ``wake`` has its card read now."""
+    """One agent's client and view. ``wake`` has its card read now.
+
+    ``failures`` are the kinds of failure since the card was last read, with whether the agent was there.
+    """
 
     client: AgentClient
     view: AgentView
+    failures: set[tuple[type[FleetsimError], bool]] = field(default_factory=set)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     worker: asyncio.Task[None] | None = None
 
@@ -413,6 +417,7 @@ class CardBroker:
             unreachable_since=None,
         )
         self._see(state, view)
+        state.failures.clear()
         self._say_fetched(before, view)
         self._was_tried(state)
         if self._ledger is not None and (before.card != card or before.choice != view.choice):
@@ -450,7 +455,10 @@ class CardBroker:
         )
 
     def _failed(self, state: _CardState, error: FleetsimError) -> None:
-        """Keep the last good card and publish the failure. The same failure again is a debug event."""
+        """Keep the last good card, and publish the first failure of its kind until a card is read again.
+
+        An agent that is down has its card read after each request that fails.
+        """
         view = state.view
         reason = one_line(f"{error}{f' ({error.hint})' if error.hint else ''}", 300)
         answered = isinstance(error, AuthRefused | WireError) or (isinstance(error, HttpRefused) and error.status < 500)
@@ -465,14 +473,10 @@ class CardBroker:
             failures=view.failures + 1,
         )
         self._see(state, seen)
-        self._events.publish(
-            CardFailed(
-                level=Level.DEBUG if view.failures and view.stale_reason == reason else Level.WARN,
-                agent=view.entry.name,
-                reason=reason,
-                stale=view.card is not None,
-            )
-        )
+        kind = type(error), reachable
+        if kind not in state.failures:
+            state.failures.add(kind)
+            self._events.publish(CardFailed(agent=view.entry.name, reason=reason, stale=view.card is not None))
         self._was_tried(state)
 
     # ------------------------------------------------------------------ parts

@@ -113,7 +113,7 @@ class CardFetched(Event, frozen=True, kw_only=True):
 
 
 class CardFailed(Event, frozen=True, kw_only=True):
-    """A card could not be fetched."""
+    """A card could not be fetched; once for each kind of failure until one is fetched again."""
 
     TOPIC: ClassVar[str] = "agent.card.failed"
     level: Level = Level.WARN

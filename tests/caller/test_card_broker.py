@@ -133,10 +133,22 @@ async def test_a_failed_first_fetch_is_retried_until_it_works(ground: Ground) ->
         ground.server.status = 200
         await asyncio.sleep(60)
         assert broker.offers() == {"quinn": ("echo",)}
-    failed = [e for e in ground.events.recent() if e.topic == "agent.card.failed"]
-    assert [e.level for e in failed] == [Level.WARN, *[Level.DEBUG] * 5]
-    assert payload(failed[0])["stale"] is False
+    (failed,) = [e for e in ground.events.recent() if e.topic == "agent.card.failed"]
+    assert (failed.level, payload(failed)["stale"]) == (Level.WARN, False)
     assert ground.said("agent.card.updated")[0]["skills"] == ["echo"]
+
+
+async def test_each_outage_of_a_card_is_one_event_for_each_kind_of_failure(ground: Ground) -> None:
+    async with ground.broker() as broker:
+        await asyncio.sleep(1)
+        for statuses in ([404, 500, 404, 500, 401, 404], [404, 404]):
+            for status in statuses:
+                ground.server.status = status
+                for _ in range(3):
+                    await broker.refresh("quinn")
+            ground.server.status = 200
+            await broker.refresh("quinn")
+    assert len(ground.said("agent.card.failed")) == 3 + 1
 
 
 async def test_the_legacy_path_is_tried_second(ground: Ground) -> None:
