@@ -16,7 +16,7 @@ from datetime import datetime
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.fleet_events import CardFailed, CardFetched, StorageFailed
+from fleetsim.caller.fleet_events import CardFailed, CardFetched
 from fleetsim.caller.ledger import CardSnapshot, Ledger
 from fleetsim.client import AgentClient, ClientLimits
 from fleetsim.model.card import AgentCard, Capabilities
@@ -429,10 +429,8 @@ class CardBroker:
                 found_at=state.client.card_at,
                 spoken=state.client.spoken,
             )
-            try:
+            with suppress(NotAccepting):  # the next change of the card is written
                 await self._ledger.save_card(snapshot)
-            except NotAccepting as error:
-                self._events.publish(StorageFailed(reason=str(error)))
 
     def _say_fetched(self, before: AgentView, view: AgentView) -> None:
         choice, entry = view.choice, view.entry

@@ -283,6 +283,12 @@ class StorageFailed(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class StorageRecovered(Event, frozen=True, kw_only=True):
+    """The ledger takes writes again."""
+
+    TOPIC: ClassVar[str] = "hub.storage.recovered"
+
+
 class LoopStalled(Event, frozen=True, kw_only=True):
     """The event loop was blocked for half a second or more, and runs again."""
 

@@ -136,7 +136,8 @@ class SystemActor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSnapshot:
-    """The fleet at one moment. ``orphaned_skills`` failed, and no agent had a success at them."""
+    """The fleet at one moment. ``orphaned_skills`` failed, and no agent had a success at them. ``storage`` is the
+    reason why the hub's ledger takes no writes, and empty if it does."""
 
     collected_at: datetime
     agents: tuple[AgentHealth, ...]
@@ -148,6 +149,7 @@ class HealthSnapshot:
     max_failure_rate_1h: float
     window_hours: int = int(WINDOW / timedelta(hours=1))
     outcomes_shed: int
+    storage: str = ""
 
     @property
     def orphaned_skill_count(self) -> int:

@@ -194,16 +194,12 @@ class RecordWriter:
             LedgerBroken: it will not take it any more.
             ValueError: the value cannot be recorded.
         """
-        published = False
         while True:
             try:
                 return await write()
             except LedgerBroken:
                 raise
-            except NotAccepting as error:
-                if not published:
-                    self._events.publish(StorageFailed(reason=str(error)))
-                published = True
+            except NotAccepting:
                 await asyncio.sleep(AGAIN_S)
 
     def _lost(self, correlation_id: str, what: str, error: Exception) -> None:

@@ -44,7 +44,8 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fai
 
     An agent's figures count its successes, and the failures blamed on it. Failures of people, callers and the
     network are counted BESIDE. Latency is the agent's own time, without the time of people and of the queue.
-    Below the table: why an agent is not up, and since when (UTC). On stderr: channels that fail.
+    Below the table: why an agent is not up, and since when (UTC). On stderr: a ledger that takes no writes, and
+    channels that fail.
 
     \b
     fleetsim health --fail-if 'success_rate < 95%' --fail-if 'quinn/review.p95 > 2m' --fail-if 'cost > $20'
@@ -68,6 +69,8 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fai
         render.emit_json({**fleet, "agents": rows})
     else:
         show(common, rows)
+    if fleet.get("storage"):
+        common.warn(f"no request is accepted: {one_line(fleet['storage'], 300)}")
     for line in failing(channels):
         common.note(line)
     failed = fail_if_down and any(row["health"] == "down" for row in rows)

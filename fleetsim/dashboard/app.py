@@ -245,6 +245,8 @@ class FleetApp(App[None]):
             return message
         if self._link.state is LinkState.LOST:
             return line((f" ! no more events: {self._link.why}. The screen shows old data.", Tone.BAD))
+        if view.storage:
+            return line((f" ! No request is accepted: {view.storage}", Tone.BAD))
         if view.config_error:
             return line((f" ! {view.config_error}", Tone.BAD), ("  The version before it stays in force.", MUTED))
         pane = self.pane

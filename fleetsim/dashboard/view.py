@@ -119,6 +119,7 @@ class View:
     last_at: datetime | None = None
     stopping: bool = False
     config_error: str = ""
+    storage: str = ""
     configured: bool = False
     ceremonies_loaded: bool = False
     counters: Counters = field(default_factory=Counters)
@@ -242,6 +243,7 @@ class ViewBuilder:
         self._last_at: datetime | None = None
         self._stopping = self._configured = False
         self._config_errors: dict[str, str] = {}
+        self._storage = ""
         tasks, fleet, ceremonies, inbox = self._tasks, self._fleet, self._ceremonies, self._inbox
         self._handlers: Mapping[type[Event], tuple[Callable[[Any], object], ...]] = {
             events.RequestAccepted: (fleet.meet, tasks.request),
@@ -276,6 +278,8 @@ class ViewBuilder:
             fleet_events.ConfigLoaded: (self._config_loaded, fleet.config),
             fleet_events.ConfigReloaded: (self._config_reloaded, fleet.reconfigured),
             fleet_events.ConfigRejected: (self._config_rejected,),
+            fleet_events.StorageFailed: (self._storage_failed,),
+            fleet_events.StorageRecovered: (self._storage_recovered,),
             fleet_events.HubStarted: (self._hub_moved,),
             fleet_events.HubStopping: (self._hub_moved,),
             scenario_events.HealthLooked: (fleet.health_looked,),
@@ -358,6 +362,13 @@ class ViewBuilder:
         self._config_errors[path] = one_line(event.error, 400) or f"{path} is broken"
         self._notice(event, path.rsplit("/", 1)[-1], self._config_errors[path], error=True)
 
+    def _storage_failed(self, event: fleet_events.StorageFailed) -> None:
+        if event.correlation_id is None:
+            self._storage = one_line(event.reason, 400)
+
+    def _storage_recovered(self, event: fleet_events.StorageRecovered) -> None:
+        self._storage = ""
+
     def _ceremonies_loaded(self, event: fleet_events.CeremoniesLoaded) -> None:
         """A rejected ceremony file is a row of the ceremonies' screen; other rejected files are notices on every
         screen.
@@ -375,6 +386,7 @@ class ViewBuilder:
 
     def _hub_moved(self, event: fleet_events.HubStarted | fleet_events.HubStopping) -> None:
         self._stopping = isinstance(event, fleet_events.HubStopping)
+        self._storage = ""
 
     def lost_events(self) -> None:
         """The feed lost events."""
@@ -421,6 +433,7 @@ class ViewBuilder:
             configured=self._configured,
             ceremonies_loaded=ceremonies.loaded_at is not None,
             config_error=next(iter(self._config_errors.values()), ""),
+            storage=self._storage,
             counters=counters,
             agents=agents,
             tasks=rows,

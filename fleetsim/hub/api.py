@@ -306,6 +306,8 @@ class MetricsEndpoint:
         yield from self._agents()
         yield from self._inbox()
         yield from self._ceremonies()
+        takes = "1 if the last write to the ledger succeeded, else 0."
+        yield GaugeMetricFamily("fleetsim_ledger_writable", takes, not self._hub.ledger.refusal)
         yield CounterMetricFamily(
             "fleetsim_events_dropped", "Events that a slow reader did not get.", self._hub.events.dropped
         )

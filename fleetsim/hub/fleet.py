@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
@@ -12,7 +13,7 @@ from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import FleetConfig, FleetSettings
 from fleetsim.caller.fleet_events import HealthChanged
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, HealthVerdict, HealthWord
-from fleetsim.caller.ledger import AgentRoute, RequestRecord
+from fleetsim.caller.ledger import AgentRoute, Ledger, RequestRecord
 from fleetsim.hub.agents import AgentNotes, callback_base, route_of
 from fleetsim.model.extensions import hubs_of
 from fleetsim.model.work import SkillRequest
@@ -27,6 +28,7 @@ class CurrentFleet:
         clock: Clock,
         events: EventLog,
         config: FleetConfig,
+        ledger: Ledger,
         broker: CardBroker,
         limiter: AgentLimiter,
         *,
@@ -40,6 +42,7 @@ class CurrentFleet:
         self.hub_id = hub_id
         self._clock = clock
         self._events = events
+        self._ledger = ledger
         self._broker = broker
         self._limiter = limiter
         self._verdicts: dict[str, HealthVerdict] = {}
@@ -99,7 +102,7 @@ class CurrentFleet:
         """Fleet health now. Publishes a health word that changed only by time, so that all readers agree."""
         snapshot = self.health.snapshot(self._clock.now(), self.conditions())
         self.publish_health()
-        return snapshot
+        return replace(snapshot, storage=self._ledger.refusal)
 
     def health_words(self) -> Mapping[str, HealthWord]:
         """The health word of each agent now."""

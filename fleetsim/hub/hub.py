@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -39,6 +39,7 @@ from fleetsim.caller.fleet_events import (
     HubStarted,
     HubStopping,
     StorageFailed,
+    StorageRecovered,
 )
 from fleetsim.caller.health import HealthSnapshot, window_start
 from fleetsim.caller.hitl import HitlMonitor
@@ -56,7 +57,7 @@ from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
 from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
 from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts
-from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
+from fleetsim.model.errors import AuthRefused, FleetsimError, NotAccepting, RpcError, UnknownTarget
 from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.work import Cause, Outcome, SkillRequest
 from fleetsim.runtime.files import LOOK_EVERY_S
@@ -66,7 +67,6 @@ from fleetsim.runtime.workers import Workers
 log = logging.getLogger(__name__)
 
 UNANNOUNCED_BATCH = 1_000
-FORGET_EVERY_S = 60.0
 _NO_TASK = "fleetsim-credential-check"
 
 
@@ -115,7 +115,7 @@ class Hub:
         self._look_every_s = look_every_s
         self.runtime = runtime
         self.ledger = ledger
-        ledger.fail_fast(self._ledger_failed)
+        ledger.report_to(self)
         self.keys = keys
         self.keyring = Keyring(keys.api_key)
         self.agent_keys = agent_keys
@@ -126,7 +126,7 @@ class Hub:
         self.broker = CardBroker(runtime, config, self.events, ledger=ledger, client_factory=client_factory)
         self.limiter = AgentLimiter(runtime, self.events, settings)
         self.fleet = CurrentFleet(
-            runtime.clock, self.events, config, self.broker, self.limiter, url=url, hub_id=keys.hub_id
+            runtime.clock, self.events, config, ledger, self.broker, self.limiter, url=url, hub_id=keys.hub_id
         )
         self.registry = Registry(self.broker, self.fleet, runtime.rng)
         self.metrics = Metrics(self.events, self.broker)
@@ -277,7 +277,7 @@ class Hub:
         await enter(self.a2a)
         # Only now may agents.yaml change: open requests were resumed with the file as it was at the start.
         self._workers.start(self._keep_config(), name="config")
-        self._workers.start(self._forget_old(), name="old outcomes")
+        self._workers.start(self._each_minute(), name="each minute")
         if self.scheduler is not None:
             await enter(self.scheduler)
         self.running = True
@@ -416,11 +416,17 @@ class Hub:
                         changed[agent] = None
                 self.fleet.publish_health(changed)
 
-    async def _forget_old(self) -> None:
-        """Forget old outcomes each minute; a day of them at once would block the event loop."""
+    async def _each_minute(self) -> None:
+        """Forget old outcomes, since a day of them at once would block the event loop, and test the storage, which an
+        idle hub does not write to."""
         while True:
-            await asyncio.sleep(FORGET_EVERY_S)
+            await asyncio.sleep(60.0)
             self.fleet.health_words()
+            before = self.ledger.refusal
+            with suppress(NotAccepting):
+                await self.ledger.require_writable()
+            if before and self.ledger.refusal:
+                log.warning("no request is accepted: %s", self.ledger.refusal)
 
     async def _try_credential(self, agent: str) -> None:
         """Test the credential: routing skips an agent that refused our key, so no request would show that it works
@@ -451,7 +457,16 @@ class Hub:
             poll_s=self._look_every_s,
         )
 
-    def _ledger_failed(self, error: LedgerBroken) -> None:
+    def ledger_refused(self, reason: str) -> None:
+        """The ledger's storage takes no writes, or takes them again ("")."""
+        if reason:
+            log.warning("no request is accepted: %s", reason)
+            self.events.publish(StorageFailed(reason=reason))
+        else:
+            log.warning("the ledger takes writes again")
+            self.events.publish(StorageRecovered())
+
+    def ledger_failed(self, error: LedgerBroken) -> None:
         """The ledger is damaged or failed unexpectedly: accept no work, record no outcome, and let the owner stop the
         hub.
         """

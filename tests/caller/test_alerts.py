@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -285,6 +286,7 @@ def test_an_alert_and_its_end_name_the_agent_or_the_skill_that_they_are_about() 
         "orphaned_skill": (None, "it"),
         "agent_down": ("it", None),
         "ceremony_missed": (None, None),
+        "storage": (None, None),
     }
     for now in (facts, AlertFacts({})):
         news = alerts.judge(now, NOW, COOLDOWN_S)
@@ -346,3 +348,9 @@ def test_beginnings_and_ends_alternate_and_beginnings_are_a_cooldown_apart(
     assert words == [("raised", "cleared")[n % 2] for n in range(len(words))]
     raised = [at for at, word in told.said if word == "raised"]
     assert all(later - earlier >= 600 for earlier, later in pairwise(raised))
+
+
+def test_a_ledger_that_takes_no_writes_is_an_alert_of_its_own() -> None:
+    snapshot = dataclasses.replace(FleetHealth().snapshot(NOW, {}), storage="the disk is full")
+    for settings, expected in ((AlertSettings(), {AlertKey(AlertKind.STORAGE)}), (AlertSettings(storage=False), set())):
+        assert set(what_holds(settings, snapshot, {}, {}, {}).holding) == expected

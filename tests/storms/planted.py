@@ -130,8 +130,8 @@ DEFECTS = (
         "U9b",
         "storage that refuses is taken for storage that wrote",
         "caller/record_writer.py",
-        "                if not published:\n",
-        "                return None  # type: ignore[return-value]\n                if not published:\n",
+        "            except NotAccepting:\n                await asyncio.sleep(AGAIN_S)\n",
+        "            except NotAccepting:\n                return None  # type: ignore[return-value]\n",
         "tests/hub/test_hub_faults.py -k 'full_disk or cannot_be_recorded'",
     ),
     Planted(

@@ -37,7 +37,7 @@ from fleetsim.caller.ceremonies.runs import (
 from fleetsim.caller.channels.channel import Channel, channel_doubt
 from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.fleet_events import CeremoniesLoaded, ConfigRejected, StorageFailed
+from fleetsim.caller.fleet_events import CeremoniesLoaded, ConfigRejected
 from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus
 from fleetsim.caller.registry import CardReader, Judge, nearest_of
 from fleetsim.ceremony.cron import Cron
@@ -352,9 +352,8 @@ class Scheduler:
                 entry.not_before = now + timedelta(seconds=CARDS_RETRY_S)  # others are not to wait for its agents
                 return
             await self._work_off(entry)
-        except NotAccepting as error:
+        except NotAccepting:
             entry.not_before = now + timedelta(seconds=STORAGE_RETRY_S)
-            self._events.publish(StorageFailed(reason=str(error)))
         except Exception:  # one ceremony must not stop the clock of the others
             log.exception("ceremony %s could not be fired", entry.ceremony.ceremony_id)
             entry.look_from(max(entry.cursor, now))

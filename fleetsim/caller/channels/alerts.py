@@ -34,6 +34,7 @@ class AlertKind(StrEnum):
     ORPHANED_SKILL = "orphaned_skill"
     AGENT_DOWN = "agent_down"
     CEREMONY_MISSED = "ceremony_missed"
+    STORAGE = "storage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,8 @@ class AlertSettings:
     """A skill that failed in the last 24 hours, and at which no agent succeeded."""
     ceremony_missed: bool = True
     """A ceremony that missed a slot, until it fires again."""
+    storage: bool = True
+    """The hub's ledger takes no writes, as with a full disk: no request is accepted."""
     cooldown_s: Annotated[float, Field(ge=0, le=86_400, strict=True)] = 3_600.0
     """The least time between two alerts of one kind about the same thing."""
 
@@ -75,6 +78,7 @@ class AlertKey(NamedTuple):
             AlertKind.ORPHANED_SKILL: f"nobody succeeds at {subject}",
             AlertKind.AGENT_DOWN: f"{subject} is down",
             AlertKind.CEREMONY_MISSED: f"ceremony {subject} missed its time",
+            AlertKind.STORAGE: "the hub cannot record anything",
         }[self.kind]
 
 
@@ -128,6 +132,8 @@ def what_holds(
             holding[AlertKey(AlertKind.ORPHANED_SKILL, skill)] = "it failed, and not one success in the last 24 hours"
     if settings.ceremony_missed:
         holding |= {AlertKey(AlertKind.CEREMONY_MISSED, ceremony): why for ceremony, why in missed.items()}
+    if settings.storage and snapshot.storage:
+        holding[AlertKey(AlertKind.STORAGE)] = one_line(snapshot.storage, 300)
     return AlertFacts(holding, undecided)
 
 

@@ -44,11 +44,15 @@ class LedgerLimits:
     busy_s: float = 5.0
 
 
-class FailureListener(Protocol):
-    """Ends the hub once nothing can be recorded any more."""
+class StorageListener(Protocol):
+    """Is notified when the storage stops or starts to take writes."""
 
-    def __call__(self, error: LedgerBroken, /) -> None:
+    def ledger_failed(self, error: LedgerBroken, /) -> None:
         """The ledger failed, and a retry cannot succeed."""
+        ...
+
+    def ledger_refused(self, reason: str, /) -> None:
+        """The storage takes no writes, for this reason, or takes them again ("")."""
         ...
 
 
@@ -63,14 +67,18 @@ class Ledger(Protocol):
     Every method may raise NotAccepting if the storage cannot take writes (disk full, I/O error). The
     write was not recorded then, and reads go on. It raises ValueError for a value that cannot be recorded,
     LedgerDamaged for a damaged row.
+
+    ``refusal`` is the reason why the storage refused the last write; empty once it takes writes.
     """
+
+    refusal: str
 
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    def fail_fast(self, listener: FailureListener) -> None:
-        """After the first failure that a retry cannot cure, refuse every call; notify ``listener`` once.
+    def report_to(self, listener: StorageListener) -> None:
+        """Notify ``listener`` of refusals, and of the first failure that a retry cannot cure; then refuse every call.
 
         NotAccepting (a full disk, another program's lock) and ValueError are raised as they are. Any other error ends
         the ledger's use, since a damaged file must not be written: each later call raises the same LedgerBroken.

@@ -222,6 +222,8 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
     f.ConfigLoaded: lambda event: _joined(plural(len(event.agents), "agent"), one_line(event.path, 300)),
     f.ConfigReloaded: _reloaded,
     f.ConfigRejected: lambda event: _joined(one_line(event.error, 400), "last good kept"),
+    f.StorageFailed: lambda event: one_line(event.reason, 400),
+    f.StorageRecovered: lambda event: "the ledger takes writes again",
     f.HubStarted: lambda event: _joined(one_line(event.url), _by("pid", event.pid)),
     f.HubStopping: lambda event: "closing",
     s.TroubleBegan: lambda event: _joined("begins:", one_line(event.said) or one_line(event.fault)),

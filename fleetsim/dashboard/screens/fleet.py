@@ -238,6 +238,8 @@ def needs(view: View) -> list[Text]:
     if view.questions:
         oldest = since(view.questions[0].asked_at, view.now)
         lines.append(line((f"? {len(view.questions)} waiting, oldest {oldest}", Tone.ACCENT)))
+    if view.storage:
+        lines.append(line(("! no request is accepted: " + view.storage, Tone.BAD)))
     if view.config_error:
         lines.append(line(("! " + view.config_error, Tone.BAD)))
     lines += [_ailing(row, view, Tone.BAD) for row in view.agents if row.health is HealthWord.DOWN]

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from fleetsim.caller.event_wire import from_wire, to_wire
 from fleetsim.caller.events import Event, OutcomeDecided, RequestAccepted
 from fleetsim.caller.ledger.bodies import decoder, encode, micros, moment
-from fleetsim.caller.ledger.interface import RECENT_MAX, FailureListener, Ledger, LedgerLimits
+from fleetsim.caller.ledger.interface import RECENT_MAX, Ledger, LedgerLimits, StorageListener
 from fleetsim.caller.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
@@ -36,6 +36,7 @@ from fleetsim.caller.ledger.records import (
     RunRecord,
 )
 from fleetsim.caller.ledger.sqlite.file import open_file, open_memory, open_to_read
+from fleetsim.caller.ledger.sqlite.retention import PRUNE_EVERY, PRUNED_MAX, prune
 from fleetsim.caller.ledger.sqlite.storage import (
     Connection,
     Database,
@@ -57,12 +58,6 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PRUNE_EVERY = 128
-"""Outcomes between two prunings: each then deletes a few times as many rows as were added."""
-
-PRUNED_MAX = 512
-"""Rows that one pruning deletes at most, so that a lowered limit does not stall the writer."""
-
 HINT = "stop the hub and start it with --salvage: it copies what can be read into a new ledger and keeps the old file"
 
 _SqlVerb = Callable[Concatenate["SqliteLedger", Connection, P], T]
@@ -76,13 +71,20 @@ def _verb(verb: _SqlVerb[P, T], *, reads: bool) -> _Verb[P, T]:
             raise self._broken.with_traceback(None)  # or it would keep the frames of every call that met it
         run = self._storage.read if reads else self._storage.write
         try:
-            return await run(lambda connection: verb(self, connection, *args, **kwargs))
-        except (NotAccepting, ValueError):
+            result = await run(lambda connection: verb(self, connection, *args, **kwargs))
+        except NotAccepting as error:
+            if not reads:
+                self._note_refusal(str(error))
+            raise
+        except ValueError:
             raise
         except Exception as error:
-            if self._on_failure is None:
+            if self._listener is None:
                 raise
-            raise self._break(error, self._on_failure) from error
+            raise self._break(error, self._listener) from error
+        if self.refusal and not reads:
+            self._note_refusal("")
+        return result
 
     return call
 
@@ -104,7 +106,8 @@ class SqliteLedger(Ledger):
         self._storage = storage
         self._limits = limits
         self._decided = 0
-        self._on_failure: FailureListener | None = None
+        self._listener: StorageListener | None = None
+        self.refusal = ""
         self._broken: LedgerBroken | None = None
 
     async def __aenter__(self) -> Self:
@@ -114,13 +117,18 @@ class SqliteLedger(Ledger):
     async def __aexit__(self, *_: object) -> None:
         await self._storage.stop()
 
-    def fail_fast(self, listener: FailureListener) -> None:
-        self._on_failure, self._broken = listener, None
+    def report_to(self, listener: StorageListener) -> None:
+        self._listener, self._broken = listener, None
 
-    def _break(self, error: Exception, listener: FailureListener) -> LedgerBroken:
+    def _note_refusal(self, reason: str) -> None:
+        changed, self.refusal = bool(reason) is not bool(self.refusal), reason
+        if changed and self._listener is not None:
+            self._listener.ledger_refused(reason)
+
+    def _break(self, error: Exception, listener: StorageListener) -> LedgerBroken:
         if self._broken is None:
             self._broken = LedgerBroken(f"the ledger failed: {str(error) or type(error).__name__}", hint=HINT)
-            listener(self._broken)
+            listener.ledger_failed(self._broken)
         return self._broken.with_traceback(None)
 
     @_writes
@@ -184,30 +192,7 @@ class SqliteLedger(Ledger):
 
     @_writes
     def prune(self, connection: Connection, now: datetime) -> int:
-        """Delete closed requests and runs that ended long ago or are too many; ``PRUNED_MAX`` outcomes at most.
-
-        Outcomes go in the order they came, so that the chain over the rest still holds.
-        """
-        limits, before = self._limits, micros(now) - int(self._limits.keep_s * 1_000_000)
-        newest = connection.execute("SELECT coalesce(max(seq), 0) FROM outcomes").fetchone()[0]
-        oldest = connection.execute(
-            "SELECT seq, ended_at, correlation_id FROM outcomes ORDER BY seq LIMIT ?", (PRUNED_MAX,)
-        ).fetchall()
-        old: list[tuple[str]] = []
-        for seq, ended_at, correlation_id in oldest:
-            too_old, too_many = ended_at < before, seq <= newest - limits.outcomes_max
-            if seq > newest - limits.outcomes_min or not (too_old or too_many):
-                break
-            old.append((correlation_id,))
-        for table in ("questions", "outcomes", "requests"):
-            connection.executemany(f"DELETE FROM {table} WHERE correlation_id = ?", old)
-        # Runs whose slot is long past and of whose requests none is left.
-        connection.execute(
-            "DELETE FROM runs WHERE seq IN (SELECT seq FROM runs ORDER BY seq LIMIT ?)"
-            " AND started_at < ? AND NOT EXISTS (SELECT 1 FROM requests WHERE requests.run_id = runs.run_id)",
-            (PRUNED_MAX, before),
-        )
-        return len(old)
+        return prune(connection, self._limits, now)
 
     @_writes
     def keep_webhook(self, connection: Connection, webhook: EarlyWebhook) -> bool:
