@@ -9,7 +9,8 @@ innocent agent that is not *completed*: false, since it did nothing wrong.
 ``python -m tests.bench.flood --only streams``
 
 A new scenario is one entry in ``SCENARIOS``: what the attacker does when it is asked for work with that name (an
-``Attack``), or what others do to the hub meanwhile (``meanwhile``), or both.
+``Attack``), or what others do to the hub meanwhile (``meanwhile``), or both. With a ``door`` the attacker sends
+requests to the hub with its own key, over the API, ``/a2a`` or MCP; then the innocent agent is asked over MCP, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import resource
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -235,6 +237,14 @@ async def slow_webhooks(asked: Asked) -> None:
         print(f"  the attacker's slow webhooks were answered {dict(told)}", file=sys.stderr, flush=True)
 
 
+async def completed(asked: Asked) -> None:
+    """Four events, of which the last one ends the task."""
+    await asked.open_stream()
+    await asked.repeat(asked.result(asked.update()), 2)
+    status = {"state": "completed", "message": {"kind": "message", "messageId": "m", "role": "agent", "parts": []}}
+    await asked.event(asked.result(asked.update(status=status, final=True)))
+
+
 ATTACKS: dict[str, Attack] = {}
 
 
@@ -337,6 +347,107 @@ async def silent_sockets(hub: HubAddress) -> None:
         print(f"  of {asked} requests over new connections were answered {dict(figures.ended)}: {figures}", flush=True)
 
 
+# ------------------------------------------------------------------ one agent's key, at every door
+
+KEYS = {"ATTACKER": "attacker" * 4, "INNOCENT": "innocent" * 4}
+FILE_BYTES = 8_000_000
+PATHS = {"api": "/api/a2a/delegate", "a2a": "/a2a", "mcp": "/mcp", "read": "/api/a2a/delegate"}
+
+
+def request_body(door: str, agent: str, skill: str, file: str = "") -> bytes:
+    """A request for work at a door, with a file of base64 if one is given."""
+    parts = [{"kind": "file", "bytes": file, "name": "f"}] if file else []
+    asked = {"agent": agent, "skill": skill, "message": "done", "parts": parts}
+    if door == "mcp":
+        params: dict[str, Any] = {"name": "delegate", "arguments": asked}
+        return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    if door == "a2a":
+        text: list[dict[str, Any]] = [{"kind": "text", "text": "done"}]
+        files = [{"kind": "file", "file": {"bytes": file, "name": "f"}}] if file else []
+        message = {"kind": "message", "messageId": os.urandom(8).hex(), "role": "user", "parts": text + files}
+        params = {"message": message, "metadata": {"skillHint": skill}, "configuration": {"blocking": False}}
+        return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}).encode()
+    return json.dumps(asked).encode()
+
+
+@dataclass(kw_only=True)
+class Door:
+    """One address of the hub or of its MCP server, and what the attacker learned there."""
+
+    name: str
+    url: str
+    key: str = KEYS["ATTACKER"]
+    told: Counter[str] = field(default_factory=Counter)
+
+    async def send(self, body: bytes, *, method: str = "POST", path: str = "", chunk: int = 0) -> bytes:
+        """One request over a connection of its own, its body in chunks of so many bytes; returns the answer's body."""
+        place = urlsplit(self.url)
+        framing = "transfer-encoding: chunked" if chunk else f"content-length: {len(body)}"
+        head = (
+            f"{method} {path or PATHS[self.name]} HTTP/1.1\r\nhost: {place.netloc}\r\nx-api-key: {self.key}\r\n"
+            f"content-type: application/json\r\naccept: application/json, text/event-stream\r\n"
+            f"connection: close\r\n{framing}\r\n\r\n"
+        ).encode()
+        if chunk:
+            body = b"".join(b"%x\r\n%b\r\n" % (chunk, body[at : at + chunk]) for at in range(0, len(body), chunk))
+        status, found = "cut", b""
+        with suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await asyncio.open_connection(place.hostname, place.port)
+            answered = asyncio.ensure_future(read_http(reader))
+            try:
+                with suppress(OSError):
+                    writer.write(head)
+                    for at in range(0, len(body), 65_536):
+                        if answered.done():
+                            break
+                        writer.write(body[at : at + 65_536])
+                        await writer.drain()
+                first, _, found = await answered
+                status = first.split(" ")[1]
+            finally:
+                answered.cancel()
+                writer.close()
+        self.told[status] += 1
+        return found
+
+    async def keep(self, count: int, send: Callable[[], Awaitable[object]], seconds: float) -> None:
+        """Keep so many requests under way; a refusal only makes the next one come sooner."""
+
+        async def worker() -> None:
+            while True:
+                await send()
+                await asyncio.sleep(0.01)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(count):
+                group.create_task(worker())
+            await asyncio.sleep(seconds)
+            print(f"  the attacker's requests were answered {dict(self.told)}", file=sys.stderr, flush=True)
+
+
+async def flood_door(name: str, url: str, seconds: float) -> None:
+    """Send requests to one door until this process is ended."""
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    os.nice(10)
+    kind, _, count = name.partition("-")
+    door = Door(name=kind, url=url)
+    file = b64encode(os.urandom(FILE_BYTES)).decode()
+    body = request_body(kind, "attacker", "attack", "" if count == "small" else file)
+    match kind, count:
+        case "read", _:
+            told = json.loads(await door.send(body))
+            path = told["data"]["pollUrl"]
+            await asyncio.sleep(1)
+            await door.keep(48, lambda: door.send(b"", method="GET", path=path), seconds)
+        case _, "chunks":
+            body = body[:-1] + b" " * (24_000_000 - len(body)) + body[-1:]
+            await door.keep(1, lambda: door.send(body, chunk=2), seconds)
+        case _, "small":
+            await door.keep(32, lambda: door.send(body), seconds)
+        case _:
+            await door.keep(int(count), lambda: door.send(body), seconds)
+
+
 # ------------------------------------------------------------------ scenarios
 
 
@@ -348,6 +459,7 @@ class Scenario:
     attack: Attack | None = None
     requests: int = 4
     meanwhile: Callable[[HubAddress], Awaitable[None]] | None = None
+    door: str = ""
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -365,8 +477,20 @@ SCENARIOS: dict[str, Scenario] = {
     "silent": Scenario(about="2,000 connections that ask nothing", meanwhile=silent_sockets),
     "replies": Scenario(about="sixteen tasks whose polls bring 80,000 lists", attack=held_open, requests=16),
     "huge-replies": Scenario(about="sixteen tasks whose polls bring 21 MB", attack=held_open, requests=16),
+    **{
+        f"{door}-{count}": Scenario(about=f"{count} requests at once with a file of 8 MB each, over {door}", door=door)
+        for door in ("api", "a2a", "mcp")
+        for count in (8, 48)
+    },
+    **{
+        f"{door}-chunks": Scenario(about=f"a body of 24 MB in chunks of 2 bytes, over {door}", door=door)
+        for door in ("api", "a2a", "mcp")
+    },
+    "api-small": Scenario(about="32 small requests at once, each with four events", door="api"),
+    "read-48": Scenario(about="48 readers at once of one request with a file of 8 MB", door="read"),
 }
 ATTACKS.update({name: scenario.attack for name, scenario in SCENARIOS.items() if scenario.attack is not None})
+ATTACKS["done"] = completed
 
 # ------------------------------------------------------------------ the two hubs
 
@@ -406,23 +530,34 @@ class Ground:
     address: HubAddress
     remote: HubClient
     pid: int
+    mcp: str
+    mcp_pid: int
 
     def cpu_s(self) -> float:
         words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
-    def peak_mib(self) -> float:
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+    def peak_mib(self, pid: int) -> float:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
-    async def probe(self, seconds: float, rate: float) -> Figures:
+    async def submit(self, door: str) -> str:
+        """Ask the innocent agent for work; returns the request's id."""
+        if door != "mcp":
+            return (await self.remote.submit({"text": "hello", "skill": "echo", "targets": ["innocent"]}))[0]
+        answer = json.loads(
+            await Door(name="mcp", url=self.mcp, key=KEYS["INNOCENT"]).send(request_body("mcp", "innocent", "echo"))
+        )
+        return str(answer["result"]["structuredContent"]["correlationId"])
+
+    async def probe(self, seconds: float, rate: float, door: str = "") -> Figures:
         """Ask the innocent agent at a steady rate, whatever the answers take."""
         figures = Figures()
 
         async def one() -> None:
             began = time.perf_counter()
             try:
-                (cid,) = await self.remote.submit({"text": "hello", "skill": "echo", "targets": ["innocent"]})
+                cid = await self.submit(door)
                 while (row := await self.remote.task(cid, wait_s=10))["open"]:
                     if time.perf_counter() - began > PROBE_S_MAX:
                         break
@@ -487,7 +622,7 @@ async def process(*words: str, output: Path, **env: str) -> AsyncIterator[asynci
 async def ground(folder: Path, runtime: Runtime) -> AsyncIterator[Ground]:
     """A hub of its own with an innocent agent and the attacker, each in a process."""
     async with AsyncExitStack() as stack:
-        innocent, attacker, port = (stack.enter_context(held_port()) for _ in range(3))
+        innocent, attacker, port, mcp = (stack.enter_context(held_port()) for _ in range(4))
         (folder / "agents.yaml").write_text(
             "fleet: { poll_interval_s: 1 }\n"
             "agents:\n"
@@ -501,10 +636,13 @@ async def ground(folder: Path, runtime: Runtime) -> AsyncIterator[Ground]:
         agent = ("-m", "fleetsim", "agent", "--port", str(innocent), "--allow-webhook", allow)
         await enter(process(*agent, output=log))
         await enter(process("-m", "tests.bench.flood", "--attacker", str(attacker), output=Path("/dev/stderr")))
-        hub = await enter(process(*common, "up", "--headless", "--port", str(port), output=log))
+        keys = {f"WORKSTACEAN_API_KEY_{name}": key for name, key in KEYS.items()}
+        hub = await enter(process(*common, "up", "--headless", "--port", str(port), output=log, **keys))
         _let_others_first(hub.pid)
         address = await _when_ready(state, runtime)
-        yield Ground(address, address.client(runtime), hub.pid)
+        tools = await enter(process(*common, "mcp", "--http", "--port", str(mcp), output=log))
+        _let_others_first(tools.pid)
+        yield Ground(address, address.client(runtime), hub.pid, f"http://127.0.0.1:{mcp}", tools.pid)
 
 
 def _let_others_first(hub_pid: int) -> None:
@@ -533,18 +671,25 @@ async def measure(name: str, scenario: Scenario, options: argparse.Namespace) ->
         folders = [stack.enter_context(TemporaryDirectory(prefix="flood-", dir=options.folder)) for _ in range(2)]
         hub = await stack.enter_async_context(ground(Path(folders[0]), runtime))
         other = await stack.enter_async_context(ground(Path(folders[1]), runtime))
-        await asyncio.gather(hub.probe(2.0, options.rate), other.probe(2.0, options.rate))
+        await asyncio.gather(*(one.probe(2.0, options.rate, scenario.door) for one in (hub, other)))
         cpu, other_cpu = hub.cpu_s(), other.cpu_s()
         async with asyncio.TaskGroup() as group:
             floods = [group.create_task(hub.attack(name, scenario.requests))] if scenario.attack else []
             if scenario.meanwhile:
                 floods.append(group.create_task(as_coroutine(scenario.meanwhile(hub.address))))
-            await asyncio.sleep(0.5)
+            if scenario.door:
+                url = hub.mcp if scenario.door == "mcp" else hub.address.url
+                words = ("-m", "tests.bench.flood", "--flood", name, "--hub", url, "--seconds", str(options.seconds))
+                await stack.enter_async_context(process(*words, output=Path("/dev/stderr")))
+            await asyncio.sleep(2.0 if scenario.door else 0.5)
             flood, quiet = await asyncio.gather(
-                hub.probe(options.seconds, options.rate), other.probe(options.seconds, options.rate)
+                *(one.probe(options.seconds, options.rate, scenario.door) for one in (hub, other))
             )
             cpu, other_cpu = hub.cpu_s() - cpu, other.cpu_s() - other_cpu
-            peak, other_peak = hub.peak_mib(), other.peak_mib()
+            at_mcp = scenario.door == "mcp"
+            peak, other_peak = (
+                max(one.peak_mib(pid) for pid in (one.pid, one.mcp_pid if at_mcp else one.pid)) for one in (hub, other)
+            )
             for task in floods:
                 task.cancel()
         agents = await hub.agents()
@@ -574,11 +719,16 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=RATE, help="requests a second for the innocent agent")
     parser.add_argument("--folder", type=Path, help="where ledgers are; /dev/shm leaves a busy disk out of the figures")
     parser.add_argument("--attacker", type=int, metavar="PORT", help=argparse.SUPPRESS)
+    parser.add_argument("--flood", help=argparse.SUPPRESS)
+    parser.add_argument("--hub", help=argparse.SUPPRESS)
     options = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # thousands of connections, on both sides
     if options.attacker:
         asyncio.run(serve_attacker(options.attacker))
+        return
+    if options.flood:
+        asyncio.run(flood_door(options.flood, options.hub, options.seconds))
         return
     wrong = []
     for name in options.only or SCENARIOS:
