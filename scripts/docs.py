@@ -15,7 +15,6 @@ import click
 from pydantic import BaseModel
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.caller.agent_limiter import MeterLimits
 from fleetsim.caller.event_wire import camel, event_classes
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import FleetSettings
@@ -53,6 +52,7 @@ from fleetsim.model.limits import (
 )
 from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.work import BLAME
+from fleetsim.runtime.account import AccountLimits
 from fleetsim.runtime.body import PLACES, PLACES_PER_OWNER, SMALL_BYTES
 from fleetsim.runtime.ports import Limits
 from fleetsim.runtime.sse import StreamLimits
@@ -150,7 +150,7 @@ def commands() -> str:
 
 LIMITS = {
     "A request's life (agents.yaml `fleet:` changes some)": Rules,
-    "One agent's share of the hub's time": MeterLimits,
+    "One agent's share of the hub's time": AccountLimits,
     "One exchange": Limits,
     "One stream of events": StreamLimits,
     "The webhook door": ReceiverLimits,

@@ -126,7 +126,7 @@ class Executor:
     ) -> None:
         self._clients = clients
         self._limiter = limiter
-        self.meter = limiter.meter
+        self.accounts = limiter.accounts
         self._tokens = tokens
         self._hub = hub
         self._observer = observer
@@ -175,7 +175,7 @@ class Executor:
 
     @asynccontextmanager
     async def _opened(self, record: RequestRecord, call: Call) -> AsyncIterator[AsyncIterator[TaskEvent]]:
-        client, account = self._client(record), self.meter.account(record.agent)
+        client, account = self._client(record), self.accounts.account(record.agent)
         with self._calling(record, call.operation) as headers:
             async with client.events(call, headers=headers, choice=_as_dispatched(record), turns=account) as events:
                 yield events
@@ -237,7 +237,7 @@ class Executor:
 
         An agent that was replaced by one of another version meanwhile is called as its new card says.
         """
-        client, then, account = self._client(record), _as_dispatched(record), self.meter.account(record.agent)
+        client, then, account = self._client(record), _as_dispatched(record), self.accounts.account(record.agent)
         with self._calling(record, call.operation) as headers:
             try:
                 return await client.call(call, headers=headers, choice=then, turns=account)

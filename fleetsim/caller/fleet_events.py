@@ -96,6 +96,15 @@ class CeremoniesLoaded(Event, frozen=True, kw_only=True):
     errors: tuple[JsonObject, ...]
 
 
+class AccountLimited(Event, frozen=True, kw_only=True):
+    """An agent, or whoever has its key, reached a limit of its account; at most once a minute for each limit."""
+
+    TOPIC: ClassVar[str] = "agent.limit.reached"
+    level: Level = Level.WARN
+    limit: str
+    effect: str
+
+
 class CardFetched(Event, frozen=True, kw_only=True):
     """A card was fetched."""
 

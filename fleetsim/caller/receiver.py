@@ -7,7 +7,6 @@ outside (reliability T-10 to T-14). A token that says so counts only with a sign
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter, OrderedDict, deque
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fleetsim.caller.agent_limiter import Meter
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level, UpdateIgnored
 from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
@@ -33,9 +31,10 @@ from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
 from fleetsim.runtime import failpoints
-from fleetsim.runtime.body import Deadline, Room
+from fleetsim.runtime.account import Accounts
+from fleetsim.runtime.body import Deadline
 from fleetsim.runtime.inbound import BodyReader, Refusal, traceparent_of
-from fleetsim.runtime.limits import TokenBuckets
+from fleetsim.runtime.limits import TokenBucket
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.webhook import TOLERANCE_S, verify
 from fleetsim.wire.json import parse_untrusted
@@ -45,13 +44,12 @@ SEEN_S = 2 * TOLERANCE_S
 """How long a signed webhook's id is remembered: as long as any copy of it can pass for timely."""
 
 SEEN_MAX = 50_000
+REFUSED_PER_S, REFUSED_BURST = 50.0, 200.0
+"""Webhooks with a wrong token that are recorded: in a second, and at once after a quiet time."""
 _TURNED_AWAY = frozenset({408, 413, 429, 503})
 """Statuses for a genuine webhook that is not taken, and that its agent may not repeat."""
 
 _TAKEN, _EARLY = (JSONResponse({"success": True}, status) for status in (200, 202))
-
-READING_S = 8e-9
-"""The HTTP server's time for one byte of a body: about a millisecond for 128 KiB."""
 
 
 @lru_cache(64)  # a flood of webhooks asks for the same one hundreds of times a second
@@ -62,16 +60,14 @@ def _too_many(after_s: int, *, closes: bool = False) -> Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverLimits:
-    """Bytes and seconds for one webhook body, webhooks per second and agent, and bodies of an agent read at once.
+    """Bytes and seconds for one webhook body, and bodies of an agent read at once.
 
-    One too many is answered after ``hold_s``; while ``held_max`` of an agent wait for that, its others
-    lose their connection at once.
+    A webhook over a limit of its agent's account is answered after ``hold_s``; while ``held_max`` of an agent wait for
+    that, its others lose their connection at once.
     """
 
     body_bytes_max: int = WIRE_BYTES_MAX
     body_s: float = 10.0
-    per_agent_per_s: float = 50.0
-    burst: float = 200.0
     hold_s: float = 1.0
     held_max: int = 16
     reading_max: int = 32
@@ -95,10 +91,9 @@ class CallbackReceiver:
         events: EventLog,
         clock: Clock,
         *,
-        meter: Meter,
+        accounts: Accounts,
         records: Ledger,
         limits: ReceiverLimits | None = None,
-        room: Room | None = None,
         observer: WebhookObserver | None = None,
     ) -> None:
         self._tokens = tokens
@@ -108,11 +103,11 @@ class CallbackReceiver:
         self._records = records
         self._observer = observer
         self._limits = limits or ReceiverLimits()
-        self._meter, self._room = meter, room or Room()
+        self._accounts = accounts
         self._held: Counter[str] = Counter()
         self._bodies = BodyReader(bytes_max=self._limits.body_bytes_max, seconds=self._limits.body_s)
         self._reading: dict[str, deque[Deadline]] = {}
-        self._budgets = TokenBuckets(clock, per_s=self._limits.per_agent_per_s, burst=self._limits.burst)
+        self._strangers = TokenBucket(clock, per_s=REFUSED_PER_S, burst=REFUSED_BURST)
         self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def routes(self) -> list[Route]:
@@ -125,18 +120,18 @@ class CallbackReceiver:
         bearer = None if token is None else self._tokens.verify(token)
         if bearer is None:
             return self._refuse(request, "no token of ours")
-        debt_s = self._meter.account(bearer.agent).debt_s()
-        if debt_s or not self._budgets.take(bearer.agent):
-            response = await self._later(bearer.agent, debt_s)
+        try:
+            self._accounts.account(bearer.agent).admit(debt_s_max=0.0)
+        except Refusal as refusal:
+            response = await self._later(bearer.agent, int(refusal.headers["retry-after"]))
         else:
-            response = await self._meter.charged(bearer.agent, self._take(request, bearer))
+            response = await self._accounts.charged(bearer.agent, self._take(request, bearer))
         if response.status_code in _TURNED_AWAY:
             self._tracker.turned_away(bearer.correlation_id)
         return response
 
-    async def _later(self, agent: str, debt_s: float) -> Response:
+    async def _later(self, agent: str, after_s: int) -> Response:
         """Refuse a webhook of an agent over its limit, after a pause: some agents repeat at once."""
-        after_s = max(1, math.ceil(debt_s))
         if self._held[agent] >= self._limits.held_max:
             return _too_many(after_s, closes=True)
         self._held[agent] += 1
@@ -160,9 +155,6 @@ class CallbackReceiver:
                 return self._refuse(request, "the signature is missing, wrong or too old")
             if (bearer.correlation_id, signed_id) in self._seen:
                 return _TAKEN
-        account = self._meter.account(bearer.agent)
-        account.charge(len(body) * READING_S)
-        await account.turn()
         try:
             events = read_push_body(parse_untrusted(body, bytes_max=self._limits.body_bytes_max))
         except FleetsimError:
@@ -195,11 +187,10 @@ class CallbackReceiver:
         try:
             if len(reading) > limits.reading_max:
                 reading.popleft().reschedule(self._clock.monotonic())
-            with self._room.document(bearer.agent) as document:
-                return await self._bodies.read(request, deadline=deadline, fits=document.try_reserve)
+            return await self._bodies.read(request, deadline=deadline, account=self._accounts.account(bearer.agent))
         except Refusal as refusal:
             if refusal.status == 429:
-                return _too_many(1)
+                return _too_many(int(refusal.headers["retry-after"]))
             errors = {408: "body too slow", 400: "body cut off"}
             if refusal.status == 413:
                 limit = limits.body_bytes_max
@@ -268,7 +259,7 @@ class CallbackReceiver:
 
     def _refuse(self, request: Request, why: str) -> Response:
         """One answer for every token that does not fit: same status, same bytes."""
-        if self._budgets.take("\0refused"):
+        if self._strangers.take():
             peer = request.client.host if request.client else "?"
             self._events.publish(WebhookRejected(why=why, status=401, peer=one_line(peer, 64)))
         return JSONResponse({"success": False, "error": "Invalid notification token"}, 401)

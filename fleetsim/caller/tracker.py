@@ -65,7 +65,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import Snapshot, TaskEvent
 from fleetsim.model.limits import check_text
-from fleetsim.model.parts import require_parts
+from fleetsim.model.parts import require_parts, weight_of
 from fleetsim.model.task import Task
 from fleetsim.model.work import Answer, Cause, Decision, Outcome, OutcomeKind, Question, UpdateSource
 from fleetsim.runtime import failpoints
@@ -74,6 +74,7 @@ from fleetsim.runtime.workers import Workers
 
 LAST_WORDS_S = 3.0
 """The time that closing waits for replies, and that a stream may continue after the end of its request."""
+_SENDS, _LOOKS = (Send, Subscribe, Resume), (Poll, LookUpTask, RegisterPush)
 RECORD_PATIENCE_S = 2.0
 """The longest that a webhook's reply waits until the ledger has recorded its changes."""
 
@@ -133,7 +134,8 @@ class Tracker:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._waiters: dict[str, asyncio.Future[Outcome]] = {}
         self._closing: dict[str, asyncio.Task[Any]] = {}
-        self._sends: dict[tuple[str, type[Effect]], asyncio.Task[Any]] = {}  # a late send, its stream, an answer
+        self._calls: dict[tuple[str, type[Effect]], asyncio.Task[Any]] = {}
+        self._held: dict[str, int] = {}  # bytes of requests that an agent made with its key
         self._broken: LedgerBroken | None = None
         self._writer = RecordWriter(ledger, events, self._workers, self.open_tracks, self.signal)
         self._next_poll_at = float("-inf")
@@ -149,7 +151,7 @@ class Tracker:
     def begin(self, record: RequestRecord) -> None:
         """Start a request that the ledger accepted."""
         cid = record.request.correlation_id
-        self.open_tracks[cid] = new_track(record, self._moment())
+        self._open(cid, record)
         self.signal(cid, Begin())
 
     def recover(
@@ -163,7 +165,7 @@ class Tracker:
     ) -> None:
         """Resume a request after a restart, with its ``early`` webhooks. ``uncallable``: why it must end now."""
         cid = record.request.correlation_id
-        self.open_tracks[cid] = new_track(record, self._moment())
+        self._open(cid, record)
         named = record.task.task_id if record.task is not None else record.request.task_id
         if named is not None:
             self._by_task[record.agent][named] = cid
@@ -171,6 +173,15 @@ class Tracker:
         events = tuple(event for webhook in early for event in webhook.events)
         within_s = max(LOOK_WITHIN_S, len(self.open_tracks) / POLLS_PER_S)
         self.signal(cid, Recovered(question, answer, early=events, uncallable=uncallable, look_within_s=within_s))
+
+    def _open(self, cid: str, record: RequestRecord) -> None:
+        request = record.request
+        self.open_tracks[cid] = new_track(record, self._moment())
+        if (owner := request.source.user_id) is not None:
+            size = len(request.text) + weight_of(request.parts, request.metadata)
+            account, self._held[cid] = self._executor.accounts.account(owner), size
+            account.open += 1
+            account.bytes += size
 
     def tracks(self) -> tuple[Track, ...]:
         """All open tracks, oldest first."""
@@ -195,7 +206,7 @@ class Tracker:
             "timers": len(self._timers),
             "waiters": len(self._waiters),
             "outcomes to record": len(self._closing),
-            "sends": len(self._sends),
+            "calls": len(self._calls),
             "bound tasks": sum(map(len, self._by_task.values())),
             "writes": len(self._writer),
             "workers": len(self._workers),
@@ -394,9 +405,10 @@ class Tracker:
                 case Ask() | ResolveQuestion():
                     self._writer.write_question(record, effect)
                 case Close(outcome=outcome):
-                    if not track.streaming.open or track.asking.answer is not None:
-                        for send in self._sent(cid):  # a send that waits for a slot must not leave
-                            send.cancel()
+                    # A send that waits for a slot must not leave, and no reply is awaited.
+                    ends = _LOOKS if track.streaming.open and track.asking.answer is None else (*_LOOKS, *_SENDS)
+                    for call in self._under_way(cid, *ends):
+                        call.cancel()
                     self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
                 case _:
                     self._reach_out(cid, record, effect)
@@ -424,16 +436,16 @@ class Tracker:
 
     def _reach_out(self, cid: str, record: RequestRecord, effect: Effect) -> asyncio.Task[None]:
         """Start a worker that carries out an effect, charged to the agent, for the request ``record``."""
-        work = self._executor.meter.charged(record.agent, self._call(cid, record, effect))
+        work = self._executor.accounts.charged(record.agent, self._call(cid, record, effect))
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
-        if isinstance(effect, Send | Subscribe | Resume):
-            self._sends[key := (cid, type(effect))] = worker
+        if not isinstance(effect, Cancel):  # it leaves when the request ends; any other call ends with it
+            self._calls[key := (cid, type(effect))] = worker
             # The request may follow its task for days; a worker that is over is not kept for that long.
-            worker.add_done_callback(lambda done: self._sends.pop(key) if self._sends.get(key) is done else None)
+            worker.add_done_callback(lambda done: self._calls.pop(key) if self._calls.get(key) is done else None)
         return worker
 
-    def _sent(self, cid: str) -> list[asyncio.Task[Any]]:
-        calls = [self._sends.get((cid, kind)) for kind in (Send, Subscribe, Resume)]
+    def _under_way(self, cid: str, *kinds: type[Effect]) -> list[asyncio.Task[Any]]:
+        calls = [self._calls.get((cid, kind)) for kind in kinds]
         return [call for call in calls if call is not None and call is not asyncio.current_task()]
 
     async def _call(self, cid: str, record: RequestRecord, effect: Effect) -> None:
@@ -540,10 +552,14 @@ class Tracker:
         record = track.record
         cid = record.request.correlation_id
         self.open_tracks.pop(cid, None)
+        if (size := self._held.pop(cid, None)) is not None:
+            account = self._executor.accounts.account(record.request.source.user_id or "")
+            account.open -= 1
+            account.bytes -= size
         if (timer := self._timers.pop(cid, None)) is not None:
             timer.cancel()
         self._closing.pop(cid, None)
-        for call in self._sent(cid):
+        for call in self._under_way(cid, *_SENDS):
             asyncio.get_running_loop().call_later(LAST_WORDS_S, call.cancel)
         for task_id in (record.request.task_id, record.task.task_id if record.task is not None else None):
             if task_id is not None:

@@ -104,7 +104,9 @@ async def _serve_http(
         def hub_of_key(key: str) -> HubClient:
             return _hub(common, url, key, runtime)
 
-        async with serving_http(hub_of_key, host=host, port=port, admin=admin, allow_hosts=allow_hosts) as address:
+        async with serving_http(
+            hub_of_key, runtime, host=host, port=port, admin=admin, allow_hosts=allow_hosts
+        ) as address:
             stopped = asyncio.Event()
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, stopped.set)

@@ -8,9 +8,9 @@ module imports the MCP package; it needs the extra ``mcp``.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from mcp import types
@@ -19,21 +19,24 @@ from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetsim import __version__
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_tools import ARGUMENTS_BYTES_MAX, ToolResult, tools
-from fleetsim.hub.http import hosts_of, judge_host, judge_origin
+from fleetsim.hub.http import BODY_S, hosts_of, judge_host, judge_origin
 from fleetsim.hub.keys import API_KEY_HEADER, KEY
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.limits import ENVELOPE_BYTES
 from fleetsim.model.parts import ListedPart, content_of
 from fleetsim.model.text import one_line
-from fleetsim.runtime.inbound import Refusal
+from fleetsim.runtime.account import Accounts
+from fleetsim.runtime.inbound import BodyReader, Refusal, away
 from fleetsim.runtime.limits import ServerLimits
+from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.server import listen, serving
 
 PATH = "/mcp"
@@ -60,8 +63,16 @@ async def require_agents(hub: HubClient, *, admin: bool, hint: str = ASK) -> str
     return agent
 
 
-def mcp_server(hub_of: Callable[[Any], HubClient], *, admin: bool) -> Server[Any]:
-    """The tools; ``hub_of`` gives the hub as whoever makes a request (None on stdio) reaches it."""
+_Call: TypeAlias = Coroutine[Any, Any, ToolResult]
+
+
+def mcp_server(
+    hub_of: Callable[[Any], HubClient], *, admin: bool, charged: Callable[[Any, _Call], _Call] = lambda _, call: call
+) -> Server[Any]:
+    """The tools; ``hub_of`` gives the hub as whoever makes a request (None on stdio) reaches it.
+
+    ``charged`` has a call charged to the key of its request, which the hub has accepted.
+    """
 
     async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
@@ -72,7 +83,7 @@ def mcp_server(hub_of: Callable[[Any], HubClient], *, admin: bool) -> Server[Any
         try:
             hub = hub_of(context.request)
             await require_agents(hub, admin=admin)
-            result = await hub.call(params.name, params.arguments or {})
+            result = await charged(context.request, hub.call(params.name, params.arguments or {}))
         except FleetsimError as error:
             result = ToolResult.of_error(error)
         return types.CallToolResult(
@@ -107,6 +118,7 @@ def _attached(file: ListedPart) -> types.ContentBlock:
 @asynccontextmanager
 async def serving_http(
     hub_of_key: Callable[[str], HubClient],
+    runtime: Runtime,
     *,
     host: str,
     port: int,
@@ -123,10 +135,22 @@ async def serving_http(
         near = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
         origin = f"http://{near}:{listener.getsockname()[1]}"
         hosts = hosts_of(origin) | {name.lower() for name in allow_hosts}
-        server = mcp_server(lambda request: hub_of_key(_key_of(request.headers)), admin=admin)
+        known, accounts = dict[str, str](), Accounts(runtime)
+
+        def charged(request: Any, call: _Call) -> _Call:
+            owner = known.setdefault(_key_of(request.headers), f"key {len(known) + 1}")
+            return accounts.charged(owner, call)
+
+        server = mcp_server(lambda request: hub_of_key(_key_of(request.headers)), admin=admin, charged=charged)
         size = ARGUMENTS_BYTES_MAX + ENVELOPE_BYTES
         manager = StreamableHTTPSessionManager(server, stateless=True, json_response=True, max_request_body_size=size)
-        app = McpGuard(Starlette(routes=[Route(PATH, StreamableHTTPASGIApp(manager))]), hosts=hosts)
+        app = McpGuard(
+            Starlette(routes=[Route(PATH, StreamableHTTPASGIApp(manager))]),
+            hosts=hosts,
+            bodies=BodyReader(bytes_max=size, seconds=BODY_S),
+            accounts=accounts,
+            known=known,
+        )
         async with manager.run(), serving(app, ServerLimits(), listener, what="the MCP server"):
             yield origin + PATH
     finally:
@@ -134,31 +158,56 @@ async def serving_http(
 
 
 class McpGuard:
-    """ASGI middleware in front of MCP: our Host and Origin alone, one address, one method, and a key."""
+    """ASGI middleware in front of MCP: our Host and Origin alone, one address, one method, and a key.
 
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str]) -> None:
+    Each key that the hub has accepted (``known``, with its name) has an account; all other keys share one.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: frozenset[str],
+        bodies: BodyReader,
+        accounts: Accounts,
+        known: Mapping[str, str],
+    ) -> None:
         self._app = app
-        self._hosts = hosts
+        self._hosts, self._bodies, self._accounts, self._known = hosts, bodies, accounts, known
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            try:
-                self._judge(scope)
-            except Refusal as refusal:
-                body = {"error": str(refusal), **({"hint": refusal.hint} if refusal.hint else {})}
-                answer = JSONResponse(body, refusal.status, {**refusal.headers, "Cache-Control": "no-store"})
-                await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            owner = self._known.get(self._judge(scope), "keys that the hub has not accepted")
+            await self._accounts.serve(owner, self._read, scope, receive, send)
+        except Refusal as refusal:
+            body = {"error": str(refusal), **({"hint": refusal.hint} if refusal.hint else {})}
+            answer = JSONResponse(body, refusal.status, {**refusal.headers, "Cache-Control": "no-store"})
+            await answer(scope, receive, send)
 
-    def _judge(self, scope: Scope) -> None:
+    async def _read(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the whole body within our limits, and hand it on."""
+        request = Request(scope, receive)
+        pieces = [{"type": "http.request", "body": await self._bodies.read(request), "more_body": False}]
+
+        async def replay() -> Message:
+            return pieces.pop() if pieces else await receive()
+
+        async with away(request):
+            await self._app(scope, replay, send)
+
+    def _judge(self, scope: Scope) -> str:
+        """Returns the request's key. Raises Refusal."""
         judge_host(scope["headers"], self._hosts)
         judge_origin(scope["headers"], self._hosts)
         if scope["path"] != PATH:
             raise Refusal(404, "NOT_FOUND", f"the tools are at {PATH}")
-        _key_of(Headers(scope=scope))
+        key = _key_of(Headers(scope=scope))
         if scope["method"] != "POST":
             raise Refusal(405, "METHOD_NOT_ALLOWED", "each message is a POST of its own", headers={"allow": "POST"})
+        return key
 
 
 def _key_of(headers: Headers) -> str:

@@ -398,7 +398,7 @@ class AgentHttp:
         async with self._open(runtime, request) as incoming:
             content_type = incoming.headers.get("content-type", "")
             if incoming.status == 200 and content_type.partition(";")[0].strip().lower() == "text/event-stream":
-                document = runtime.room.document(asked.where)
+                document = runtime.room.document(asked.where if turns is None else turns.owner)
                 frames = read_events(incoming, limits=limits, turns=turns, document=document)
                 stream = EventStream(asked, frames, joins=isinstance(call, SubscribeToTask))
             else:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import structs
 from starlette.requests import Request
@@ -42,10 +42,13 @@ from fleetsim.model.extensions import CAUSE_KEY, HUBS_HEADER, HUBS_KEY, HUBS_MAX
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, Role, TaskState, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest, Source
+from fleetsim.runtime.account import Accounts
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 OWNER = "admin"
 """The owner of tasks made with the hub's own key; no agent can have this name (``keys.RESERVED``)."""
@@ -102,12 +105,13 @@ class HubAgent:
         events: EventLog,
         broker: CardBroker,
         keyring: Keyring,
+        accounts: Accounts,
         fleet: CurrentFleet,
         state: Path | None = None,
     ) -> None:
         self._broker, self._tracker, self._fleet = broker, tracker, fleet
         self._workers = Workers("a2a")
-        self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, broker, self._workers)
+        self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, broker, accounts, self._workers)
         skill = Skill(skill_id="fleet", name="Fleet", run=proxy, cost=True, sure=True, public=False)
         agent = Agent(
             "fleetsim",
@@ -242,14 +246,21 @@ class FleetProxy:
         ledger: Ledger,
         events: EventLog,
         broker: CardBroker,
+        accounts: Accounts,
         workers: Workers,
     ) -> None:
         self._dispatcher, self._tracker, self._ledger, self._events = dispatcher, tracker, ledger, events
-        self._broker = broker
+        self._broker, self._accounts = broker, accounts
         self._ownership = Ownership(tracker, ledger)
         self._workers = workers
 
     async def __call__(self, task: SkillContext) -> str | None:
+        return await self._charged(task.caller, self._work(task))
+
+    def _charged(self, caller: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        return self._accounts.charged("" if caller == OWNER else caller, work)
+
+    async def _work(self, task: SkillContext) -> str | None:
         key = (task.caller, task.task_id)
         cid = str(self.engine.store.read(key).task.metadata[CORRELATION_KEY])
         try:
@@ -257,7 +268,8 @@ class FleetProxy:
                 asked = await self._place_before(task, key, self._request(task, cid))
                 await self._broker.until_read(asked.skill, asked.targets)
                 # Shielded: a cancel finds a request that was accepted, or one that never will be.
-                refused = await asyncio.shield(self._workers.start(self._submit(asked, key), name=f"submit:{cid}"))
+                submit = self._charged(task.caller, self._submit(asked, key))
+                refused = await asyncio.shield(self._workers.start(submit, name=f"submit:{cid}"))
                 if refused is not None:
                     raise refused
             outcome = await self._followed(task, key, cid)

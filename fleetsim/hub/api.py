@@ -181,7 +181,7 @@ class Api:
         await self._ownership.require(principal_of(request), correlation_id)
         wait_s = number(request, "wait", 0, int(WAIT_S_MAX))
         if wait_s:
-            await until_news(self._hub, correlation_id, wait_s)
+            await until_news(self._hub, request, correlation_id, wait_s)
         track = self._hub.tracker.track(correlation_id)
         if track is not None:
             return answer(with_content(track_row(track), answer_parts(track.task)[0] if track.task else ()))
@@ -304,6 +304,7 @@ class MetricsEndpoint:
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
         yield from self._agents()
+        yield self._limited()
         yield from self._inbox()
         yield from self._ceremonies()
         takes = "1 if the last write to the ledger succeeded, else 0."
@@ -344,6 +345,13 @@ class MetricsEndpoint:
         now = self._hub.runtime.clock.now()
         oldest = max(((now - question.asked_at).total_seconds() for question in questions), default=0.0)
         yield GaugeMetricFamily("fleetsim_inbox_oldest_seconds", "The age of the oldest open question.", oldest)
+
+    def _limited(self) -> Metric:
+        meaning = "1 if the agent, or whoever has its key, reached the limit in the last minute."
+        gauge = GaugeMetricFamily("fleetsim_account_limited", meaning, labels=["agent", "limit"])
+        for owner, limit in self._hub.limiter.accounts.at_limit():
+            gauge.add_metric([one_line(owner, 64), limit], 1)
+        return gauge
 
     def _ceremonies(self) -> Iterator[Metric]:
         rows = self._hub.scheduler.rows() if self._hub.scheduler else ()

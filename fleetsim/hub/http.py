@@ -43,8 +43,8 @@ from fleetsim.model.errors import (
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import LOOPBACK_NAMES
-from fleetsim.runtime.inbound import BodyReader, Refusal
-from fleetsim.wire.json import parse_untrusted
+from fleetsim.runtime.inbound import BodyReader, PacedResponse, Refusal, away
+from fleetsim.wire.json import dump, parse_untrusted
 
 BODY_BYTES_MAX = WIRE_BYTES_MAX
 BODY_S = 10.0
@@ -76,7 +76,7 @@ _STATUS: tuple[tuple[type[FleetsimError], int, str], ...] = (
 def answer(data: Any, status: int = 200, *, message: str = "") -> Response:
     """A success, in the envelope of Workstacean's API."""
     body = {"success": True, "data": to_json(data), **({"message": message} if message else {})}
-    return JSONResponse(body, status, {"Cache-Control": "no-store"})
+    return PacedResponse(dump(body), status, {"Cache-Control": "no-store"}, media_type="application/json")
 
 
 def refuse(error: FleetsimError) -> Response:
@@ -194,8 +194,20 @@ class ApiGuard:
             await refuse(refusal)(scope, receive, send)
             return
         scope["path_params"] = path_params(endpoint, scope["path"])
-        response = await self._handlers[endpoint.method, endpoint.path](Request(scope, receive, send))
-        await response(scope, receive, send)
+        handle = self._handlers[endpoint.method, endpoint.path]
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            response = await handle(Request(scope, receive, send))
+            await response(scope, receive, send)
+
+        principal: Principal | None = scope.get(_PRINCIPAL)
+        if principal is None:
+            await app(scope, receive, send)
+            return
+        try:
+            await self._hub.limiter.accounts.serve(principal.agent or "", app, scope, receive, send)
+        except Refusal as refusal:
+            await refuse(refusal)(scope, receive, send)
 
     def _judge(self, scope: Scope) -> Endpoint:
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
@@ -242,9 +254,9 @@ NEWS = (OutcomeDecided, QuestionAsked, HubStopping)
 """A request ended, a request asks, or the hub stops."""
 
 
-async def until_news(hub: Hub, correlation_id: str, wait_s: float) -> None:
-    """Wait until the request has an outcome or an open question, for at most ``wait_s`` seconds."""
-    async with hub.events.subscribe(kinds=NEWS, about=correlation_id) as heard:
+async def until_news(hub: Hub, request: Request, correlation_id: str, wait_s: float) -> None:
+    """Wait until a request of ours has an outcome or an open question, for at most ``wait_s`` seconds."""
+    async with away(request), hub.events.subscribe(kinds=NEWS, about=correlation_id) as heard:
         # After the subscription: earlier news is visible here, and later news arrives there.
         track = hub.tracker.track(correlation_id)
         if track is None or track.question is not None:
@@ -256,7 +268,9 @@ async def until_news(hub: Hub, correlation_id: str, wait_s: float) -> None:
             return
 
 
-async def submitted(hub: Hub, submit: Callable[[], Awaitable[str]], wait_s: float) -> tuple[str, bool]:
+async def submitted(
+    hub: Hub, request: Request, submit: Callable[[], Awaitable[str]], wait_s: float
+) -> tuple[str, bool]:
     """Submit a request and wait for its first news; returns its id, and whether news arrived.
 
     An earlier question does not count, because the submission may be its answer.
@@ -264,7 +278,7 @@ async def submitted(hub: Hub, submit: Callable[[], Awaitable[str]], wait_s: floa
     async with hub.events.subscribe(kinds=NEWS) as heard:
         correlation_id = await submit()
         try:
-            async with asyncio.timeout(wait_s):
+            async with away(request), asyncio.timeout(wait_s):
                 while True:
                     for event in await heard.next_batch():
                         if isinstance(event, HubStopping) or event.correlation_id == correlation_id:

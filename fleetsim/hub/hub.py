@@ -164,8 +164,7 @@ class Hub:
             self.tracker,
             self.events,
             runtime.clock,
-            meter=self.limiter.meter,
-            room=runtime.room,
+            accounts=self.limiter.accounts,
             records=ledger,
             observer=tracing,
         )
@@ -177,6 +176,7 @@ class Hub:
             events=self.events,
             broker=self.broker,
             keyring=self.keyring,
+            accounts=self.limiter.accounts,
             fleet=self.fleet,
             state=a2a_state,
         )

@@ -103,7 +103,7 @@ class WorkstaceanApi:
         """Send a message to one agent, and wait for its answer or question within the time limit."""
         body = await read_body(request, ChatBody)
         wait_s = 0.0 if body.return_immediately else body.wait_ms / 1000
-        correlation_id, _ = await submitted(self._hub, lambda: self._submit(body.request, request), wait_s)
+        correlation_id, _ = await submitted(self._hub, request, lambda: self._submit(body.request, request), wait_s)
         row = await self._chat_row(correlation_id, agent=body.agent)
         if body.done:
             row = {key: value for key, value in row.items() if key not in {"contextId", "taskId"}}
@@ -121,7 +121,7 @@ class WorkstaceanApi:
         correlation_id = request.path_params["correlationId"]
         await self._ownership.require(principal_of(request), correlation_id)
         if wait_s := number(request, "wait", 0, int(WAIT_S_MAX)):
-            await until_news(self._hub, correlation_id, wait_s)
+            await until_news(self._hub, request, correlation_id, wait_s)
         return answer(await self._chat_row(correlation_id))
 
     async def _submit(self, made: Callable[[str], SkillRequest], request: Request) -> str:

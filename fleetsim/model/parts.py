@@ -111,12 +111,17 @@ def require_parts(parts: Iterable[Part], metadata: JsonObject) -> None:
     parts = tuple(parts)
     if len(parts) > PARTS_MAX:
         raise TooManyParts(f"{len(parts):,} files and data; at most {PARTS_MAX} are taken (parts_max)")
-    size = sum(_weight(part) for part in parts) + (_json_bytes(metadata) if metadata else 0)
+    size = weight_of(parts, metadata)
     if size > PARTS_BYTES_MAX:
         raise TooManyParts(
             f"files, data and metadata have {size:,} bytes; at most {PARTS_BYTES_MAX:,} are taken (parts_bytes_max)",
             hint="send fewer or smaller ones, or files by their address",
         )
+
+
+def weight_of(parts: Iterable[Part], metadata: JsonObject) -> int:
+    """Return the bytes of parts and metadata that count against ``PARTS_BYTES_MAX``."""
+    return sum(_weight(part) for part in parts) + (_json_bytes(metadata) if metadata else 0)
 
 
 def _weight(part: Part) -> int:

@@ -267,7 +267,7 @@ async def read_whole(chunks: AsyncIterator[bytes], room: Room, *, owner: str, tu
     A body larger than ``LARGE_JSON_BYTES`` keeps its place in memory until its sender has paid for earlier work.
     """
     body = bytearray()  # not a list of chunks: each may be of one byte
-    with room.document(owner) as document:
+    with room.document(owner if turns is None else turns.owner) as document:
         async for chunk in chunks:
             body += chunk
             waited_s = await document.reserve(len(body))

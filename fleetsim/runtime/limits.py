@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
@@ -13,7 +13,6 @@ from fleetsim.model.limits import KIB
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.retry import jittered
 
-BUCKETS_MAX = 1_000
 FAILURES_MAX = 5
 PAUSE_S = 30.0
 RECEIVERS_MAX = 1_000
@@ -54,24 +53,6 @@ class TokenBucket:
         self._next = mine + self._apart_s
         if mine > now:
             await asyncio.sleep(mine - now)
-
-
-class TokenBuckets:
-    """One bucket per name; beyond a thousand the least recently used is dropped."""
-
-    def __init__(self, clock: Clock, *, per_s: float, burst: float) -> None:
-        self._clock, self._per_s, self._burst = clock, per_s, burst
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
-
-    def take(self, name: str) -> bool:
-        """As ``TokenBucket.take``, on the bucket of that name."""
-        bucket = self._buckets.get(name)
-        if bucket is None:
-            bucket = self._buckets[name] = TokenBucket(self._clock, per_s=self._per_s, burst=self._burst)
-            if len(self._buckets) > BUCKETS_MAX:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(name)
-        return bucket.take()
 
 
 @dataclass(slots=True)

@@ -79,8 +79,12 @@ class Resolver(Protocol):
 class Turns(Protocol):
     """The account of a peer for which we work: it says when to read on, so that one peer does not take all our time.
 
-    Both return the seconds waited, which do not count against the peer's deadlines.
+    ``owner`` is the peer whose places in memory it takes. Both functions return the seconds waited, which do not count
+    against the peer's deadlines.
     """
+
+    @property
+    def owner(self) -> str: ...
 
     async def turn(self, events: int = 0) -> float:
         """Return once more may be read; ``events`` were read since the last call."""

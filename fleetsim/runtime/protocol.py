@@ -30,6 +30,9 @@ LINGER_S = 2.0
 LINGER_BYTES_MAX = 256 * 1024
 """How long, and how much, of a body nobody wants any more is taken in, so that its sender can read the answer."""
 
+CHUNKS_FREE, CHUNK_BYTES_MIN = 1_000, 64
+"""After so many chunks a body has at least so many bytes for each: each one costs as much as a kilobyte."""
+
 log = logging.getLogger(__name__)  # not below uvicorn's: its Config resets the level of those
 log.setLevel(logging.ERROR)  # what a peer sends wrong is answered; a line for each would let anybody fill the log
 
@@ -246,6 +249,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._exchange: _Exchange | None = None
         self._in_body = False
         self._left: int | None = None  # of the body; None if it comes in chunks
+        self._chunks = self._chunked_bytes = 0
         self._extra_bytes = 0  # since the last of the body: sizes and extensions of chunks, trailers
         self._head_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -452,6 +456,7 @@ class GuardedProtocol(asyncio.Protocol):
             raise _Refused(400, _FRAMED_TWICE)
         self._in_body = chunked or length > 0
         self._left = None if chunked else length
+        self._chunks = self._chunked_bytes = 0
         self._headers = []
         return keep_alive, expects
 
@@ -471,6 +476,8 @@ class GuardedProtocol(asyncio.Protocol):
             # The next request was behind the last chunk, and where it began is not told. It is not answered, which
             # its sender must reckon with (RFC 9112 9.3.2).
             self._end_with_answer()
+        if self._chunks > CHUNKS_FREE and self._chunks * CHUNK_BYTES_MIN > self._chunked_bytes:
+            raise _Refused(400, "the chunks of the body are too small")
         trailers = sum(len(name) + len(value) + 4 for name, value in self._headers)
         if (
             len(self._headers) > self._limits.headers_max
@@ -502,7 +509,11 @@ class GuardedProtocol(asyncio.Protocol):
     def on_body(self, piece: bytes) -> None:
         assert self._exchange is not None
         self._extra_bytes = 0
+        self._chunked_bytes += len(piece)
         self._exchange.take(piece)
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
 
     def on_message_complete(self) -> None:
         if self._in_body:

@@ -260,8 +260,7 @@ async def fleet(
                 tracker,
                 events,
                 runtime.clock,
-                meter=limiter.meter,
-                room=runtime.room,
+                accounts=limiter.accounts,
                 records=ledger,
             )
             network.mount(HUB, Starlette(routes=receiver.routes()))

@@ -332,7 +332,7 @@ async def test_calls_to_an_agents_former_address_have_slots_of_their_own(runtime
 
 async def test_an_agent_in_debt_is_called_later_than_another(runtime: Runtime) -> None:
     g, _ = limiter(runtime)
-    g.meter.account("a").charge(1.05)
+    g.accounts.account("a").charge(1.05)
     for agent in ("b", "a"):
         async with g.call(agent):
             assert asyncio.get_running_loop().time() == pytest.approx(0 if agent == "b" else 4.0)

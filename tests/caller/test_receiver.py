@@ -12,7 +12,6 @@ import pytest
 from starlette.requests import Request as StarletteRequest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.agent_limiter import Meter
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.caller.track import Rules
@@ -20,6 +19,7 @@ from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.work import OutcomeKind
+from fleetsim.runtime.account import Accounts
 from fleetsim.runtime.ports import Reply, Request
 from fleetsim.testbed.faults import Match
 from tests.caller.fleet import HUB, Fleet, fleet
@@ -274,7 +274,7 @@ async def test_webhooks_that_come_slowly_hold_a_bounded_share_and_anothers_pass(
         cid, task_id, token = await under_way(f)
         other, other_task, other_token = await under_way(f, "clerk")
         receiver = CallbackReceiver(
-            f.tokens, f.tracker, f.events, f.runtime.clock, meter=Meter(f.runtime), records=f.ledger
+            f.tokens, f.tracker, f.events, f.runtime.clock, accounts=Accounts(f.runtime), records=f.ledger
         )
 
         async def told(cid: str, token: str, body: Any = None) -> int:

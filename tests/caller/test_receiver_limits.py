@@ -12,8 +12,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.caller.agent_limiter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
+from fleetsim.runtime.account import AccountLimits, Accounts
 from tests.caller.fleet import Fleet, fleet
 from tests.caller.test_receiver import slow, under_way, update
 
@@ -21,11 +21,13 @@ from tests.caller.test_receiver import slow, under_way, update
 class Door:
     """A receiver of its own beside a working request."""
 
-    def __init__(self, f: Fleet, cid: str, task_id: str, token: str, limits: ReceiverLimits | None) -> None:
+    def __init__(
+        self, f: Fleet, cid: str, task_id: str, token: str, limits: ReceiverLimits | None, share: AccountLimits | None
+    ) -> None:
         self.f, self.cid, self.task_id, self.token = f, cid, task_id, token
-        clock, meter = f.runtime.clock, Meter(f.runtime)
+        clock, accounts = f.runtime.clock, Accounts(f.runtime, share)
         self.receiver = CallbackReceiver(
-            f.tokens, f.tracker, f.events, clock, meter=meter, records=f.ledger, limits=limits
+            f.tokens, f.tracker, f.events, clock, accounts=accounts, records=f.ledger, limits=limits
         )
 
     async def post(
@@ -60,9 +62,9 @@ class Door:
 
 
 @asynccontextmanager
-async def door(limits: ReceiverLimits | None = None) -> AsyncIterator[Door]:
+async def door(limits: ReceiverLimits | None = None, share: AccountLimits | None = None) -> AsyncIterator[Door]:
     async with fleet(slow("scout")) as f:
-        yield Door(f, *await under_way(f), limits)
+        yield Door(f, *await under_way(f), limits, share)
 
 
 def said(response: Response) -> tuple[int, Any]:
@@ -98,7 +100,7 @@ async def test_what_a_webhook_that_was_not_taken_would_have_told_is_looked_at_so
 async def test_of_a_webhook_that_may_not_come_again_what_it_would_have_told_is_looked_for(
     status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with door(ReceiverLimits(burst=0 if status == 429 else 9, body_bytes_max=400)) as d:
+    async with door(ReceiverLimits(body_bytes_max=400), AccountLimits(requests_ahead=0 if status == 429 else 9)) as d:
         owed: list[str] = []
         monkeypatch.setattr(d.f.tracker, "turned_away", owed.append)
         if status == 503:
@@ -119,12 +121,12 @@ async def test_a_webhook_that_comes_slowly_has_its_time_though_many_others_come_
 
 
 async def test_an_agent_has_so_many_webhooks_at_once_and_so_many_more_each_second() -> None:
-    async with door(ReceiverLimits(burst=4, per_agent_per_s=0.5)) as d:
+    async with door(share=AccountLimits(requests_ahead=4, requests_per_s=0.5)) as d:
         assert [said(await d.post())[0] for _ in range(4)] == [200] * 4
         began = d.f.runtime.clock.monotonic()
         response = await d.post()
         assert said(response) == (429, {"success": False, "error": "too many webhooks"})
-        assert response.headers["retry-after"] == "1"
+        assert response.headers["retry-after"] == "2"
         assert d.f.runtime.clock.monotonic() - began == pytest.approx(1.0), "and it takes a while"
         await asyncio.sleep(0.9)
         assert said(await d.post())[0] == 429, "two seconds for one more"
@@ -135,7 +137,7 @@ async def test_an_agent_has_so_many_webhooks_at_once_and_so_many_more_each_secon
 
 
 async def test_of_those_turned_away_so_many_wait_and_the_others_lose_their_connection() -> None:
-    async with door(ReceiverLimits(burst=1, per_agent_per_s=0.001, held_max=3)) as d:
+    async with door(ReceiverLimits(held_max=3), AccountLimits(requests_ahead=1, requests_per_s=0.001)) as d:
         await d.post()
         for _ in range(2):
             responses = await asyncio.gather(*(d.post() for _ in range(5)))

@@ -34,7 +34,7 @@ NOTHING = {
     "timers": 0,
     "waiters": 0,
     "outcomes to record": 0,
-    "sends": 0,
+    "calls": 0,
     "bound tasks": 0,
     "writes": 0,
     "workers": 0,

@@ -246,7 +246,7 @@ async def test_a_model_finds_who_can_do_something_over_stdio(tmp_path: Path) -> 
 async def test_a_large_file_passes_over_http(tmp_path: Path) -> None:
     async with (
         ground(tmp_path, filer()) as at,
-        serving_http(at.client, host="127.0.0.1", port=0, admin=False) as url,
+        serving_http(at.client, at.runtime, host="127.0.0.1", port=0, admin=False) as url,
         over_http(url, {"x-api-key": AVA}) as ava,
     ):
         large = b64encode(bytes(range(256)) * 32_000).decode()
@@ -290,7 +290,7 @@ async def test_without_a_key_or_a_hub_it_says_so(tmp_path: Path) -> None:
 async def test_each_client_over_http_is_the_agent_whose_key_it_shows(tmp_path: Path) -> None:
     async with (
         ground(tmp_path) as at,
-        serving_http(at.client, host="127.0.0.1", port=0, admin=False) as url,
+        serving_http(at.client, at.runtime, host="127.0.0.1", port=0, admin=False) as url,
         over_http(url, {"authorization": f"Bearer {QUINN}"}) as quinn,
         over_http(url, {"x-api-key": AVA}) as ava,
     ):
@@ -313,7 +313,7 @@ async def test_each_client_over_http_is_the_agent_whose_key_it_shows(tmp_path: P
 async def test_the_hubs_own_key_over_http_does_nothing_unless_it_is_meant(tmp_path: Path, admin: bool) -> None:
     async with (
         ground(tmp_path) as at,
-        serving_http(at.client, host="127.0.0.1", port=0, admin=admin) as url,
+        serving_http(at.client, at.runtime, host="127.0.0.1", port=0, admin=admin) as url,
         over_http(url, {"x-api-key": at.admin_key}) as session,
     ):
         told = await said(session, "manage_cron", CREATE, wrong=not admin)
@@ -343,7 +343,11 @@ async def test_a_forged_host_or_origin_and_a_request_without_one_key_come_to_no_
     def nobody(_: str) -> HubClient:
         raise AssertionError("no hub is asked")
 
-    async with serving_http(nobody, host="127.0.0.1", port=0, admin=False) as url, httpx.AsyncClient() as http:
+    async with (
+        running_runtime() as runtime,
+        serving_http(nobody, runtime, host="127.0.0.1", port=0, admin=False) as url,
+        httpx.AsyncClient() as http,
+    ):
         sent = {"accept": "application/json, text/event-stream", "content-type": "application/json", "x-api-key": QUINN}
         reply = await http.post(url, json=INITIALIZE, headers={**sent, **headers})
         assert reply.status_code == status, reply.text

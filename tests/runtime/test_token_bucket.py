@@ -1,10 +1,10 @@
-"""Turns come at their pace, the first ones at once, and one name's leave another's alone."""
+"""Turns come at their pace, the first ones at once."""
 
 from __future__ import annotations
 
 import asyncio
 
-from fleetsim.runtime.limits import BUCKETS_MAX, TokenBucket, TokenBuckets
+from fleetsim.runtime.limits import TokenBucket
 from fleetsim.runtime.ports import Runtime
 
 
@@ -32,12 +32,3 @@ async def test_who_asks_in_vain_again_and_again_gets_nothing(runtime: Runtime) -
     for _ in range(20):
         await asyncio.sleep(0.09)
         assert not bucket.take()
-
-
-async def test_names_have_buckets_of_their_own_and_the_least_used_are_forgotten(runtime: Runtime) -> None:
-    buckets = TokenBuckets(runtime.clock, per_s=1, burst=1)
-    assert [buckets.take(name) for name in ("a", "b", "a")] == [True, True, False]
-    for number in range(BUCKETS_MAX - 1):
-        assert buckets.take(f"n{number}")
-        assert not buckets.take("a")
-    assert buckets.take("b"), "it was used least recently"

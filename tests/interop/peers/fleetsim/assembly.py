@@ -117,7 +117,7 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
         executor = Executor(broker, limiter, tokens=tokens, hub=place)
         rules = Rules(poll_interval_s=ways.poll_s)
         tracker = Tracker(runtime, executor, ledger, events, rules, settled=[outcomes.append])
-        receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, meter=limiter.meter, records=ledger)
+        receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, accounts=limiter.accounts, records=ledger)
         door = Starlette(routes=receiver.routes())
         await stack.enter_async_context(listening(door, port))
         await stack.enter_async_context(tracker)

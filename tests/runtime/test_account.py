@@ -10,19 +10,19 @@ from itertools import pairwise
 
 import pytest
 
-from fleetsim.caller.agent_limiter import Account, Meter, MeterLimits
 from fleetsim.model.limits import LARGE_JSON_BYTES
+from fleetsim.runtime.account import Account, AccountLimits, Accounts
 from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.testbed.runtime import CountedWork, virtual_runtime
 
-LIMITS = MeterLimits()
+LIMITS = AccountLimits()
 EVENTS = 5_000
 
 
-def meter(step_s: float = 0.0) -> Meter:
+def meter(step_s: float = 0.0) -> Accounts:
     """One whose work takes ``step_s`` from each wait to the next."""
-    return Meter(virtual_runtime(work=CountedWork(step_s)))
+    return Accounts(virtual_runtime(work=CountedWork(step_s)))
 
 
 async def test_an_agent_in_debt_waits_and_another_does_not() -> None:
@@ -188,12 +188,12 @@ async def test_work_without_a_wait_is_noticed_while_it_goes_on() -> None:
 
 # ---------------------------------------------------------------------- one account
 
-NO_CREDIT = MeterLimits(work_per_s=0.5, work_ahead_s=0.0, events_per_s=10.0, events_ahead=0.0)
+NO_CREDIT = AccountLimits(work_per_s=0.5, work_ahead_s=0.0, events_per_s=10.0, events_ahead=0.0)
 """Whatever is charged is owed at once: two seconds for one of work, a tenth for an event."""
 
 
-def account(step_s: float = 0.0, limits: MeterLimits = NO_CREDIT) -> Account:
-    return Account(virtual_runtime(work=CountedWork(step_s)), limits)
+def account(step_s: float = 0.0, limits: AccountLimits = NO_CREDIT) -> Account:
+    return Accounts(virtual_runtime(work=CountedWork(step_s)), limits).account("scout")
 
 
 async def test_while_an_agent_runs_ahead_others_have_half_of_the_time() -> None:

@@ -1,0 +1,376 @@
+"""One account per principal: an agent, or a key. Every door charges it: the API, ``/a2a``, MCP, replies, streams and
+webhooks.
+
+It counts processor time, events, requests, open requests and bytes in memory. Over a limit a request or webhook gets
+429 with ``Retry-After``; replies and streams are read later, so that TCP slows their sender, and calls leave later.
+Other principals do not wait: the next piece of work for a principal starts when its earlier work is paid for, and
+large documents are read one at a time, whoever sent them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fleetsim.model.limits import WIRE_BYTES_MAX
+from fleetsim.model.text import one_line
+from fleetsim.runtime.body import BodyPlace, Deadline
+from fleetsim.runtime.inbound import CHARGED, Refusal
+from fleetsim.runtime.ports import Runtime
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_CLOCK_S = 1e-6
+"""Shorter than any timer can wait."""
+
+NOTICE_S = 0.25
+"""A shorter wait for a limit is not reported: each burst of work has some."""
+
+TELL_EVERY_S = 60.0
+"""A limit that stays reached is reported once in this time."""
+
+READING_S = 8e-9
+"""The HTTP server's time for one byte of a body: about a millisecond for 128 KiB."""
+
+
+WRITING_S = 5e-8
+"""The time of the ledger's threads for one byte of a request: its content is written when it is accepted, when it
+leaves, when its task is known and when it ends. They hold up the writes of all others.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountLimits:
+    """One principal's share: processor seconds, events and requests (webhooks, too) in a second; some of each
+    (``…_ahead``) may be used in advance. ``open_max`` requests of its key may be in flight, and ``bytes_max`` bytes of
+    their content and of bodies in memory.
+
+    After ``turn_s`` of work or ``turn_events`` at a stretch others have a turn, as long as that work. A request waits
+    ``wait_s`` for its turn and its place in memory; then it gets 429, as beyond the other limits.
+    """
+
+    work_per_s: float = 0.25
+    work_ahead_s: float = 0.05
+    events_per_s: float = 1_000.0
+    events_ahead: float = 200.0
+    requests_per_s: float = 100.0
+    requests_ahead: float = 200.0
+    open_max: int = 1_000
+    bytes_max: int = 4 * WIRE_BYTES_MAX
+    wait_s: float = 5.0
+    turn_s: float = 0.001
+    turn_events: int = 16
+
+
+_OPERATOR = AccountLimits(work_per_s=1e9, events_per_s=1e9, bytes_max=2**63, wait_s=3600.0)
+"""The hub's own key (owner ""): its large bodies take their place and their turn, and nothing else limits it."""
+
+
+class Account:
+    """The account of one principal. Work and events used in advance are paid by waiting.
+
+    ``reached`` has the moment (monotonic) at which each limit was reached last.
+    """
+
+    def __init__(self, owner: str, accounts: Accounts) -> None:
+        self.owner, self._accounts = owner, accounts
+        self.limits = limits = accounts.limits if owner else _OPERATOR
+        self._clock, self._work = accounts.runtime.clock, accounts.runtime.work
+        self._at_work_since: float | None = None
+        self._at = self._clock.monotonic()
+        self._work_s, self._events, self._requests = limits.work_ahead_s, limits.events_ahead, limits.requests_ahead
+        self._turn_s, self._turn_events = 0.0, 0
+        self._paying, self.working = asyncio.Lock(), asyncio.Lock()
+        self.open = self.bytes = 0
+        self.reached: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+
+    # ------------------------------------------------------------------ work and events
+
+    def charge(self, work_s: float, events: int = 0) -> None:
+        """Charge seconds of work and a number of events."""
+        others_s = self._settle() - work_s
+        self._work_s -= work_s
+        self._events -= events
+        if others_s > 0.0:
+            self._turn_s = self._turn_s - others_s if self._turn_s > others_s else 0.0
+        self._turn_s += work_s
+        self._turn_events += events
+
+    def begin(self) -> None:
+        """Start to measure work for the principal, until ``end``; each turn charges the part that is done."""
+        self._at_work_since = self._work.mark()
+
+    def end(self) -> None:
+        """Stop to measure, and charge the work."""
+        if self._at_work_since is not None:
+            self.charge(self._work.since_s(self._at_work_since))
+            self._at_work_since = None
+
+    def debt_s(self) -> float:
+        """The seconds until the debt is paid; 0 while there is credit."""
+        self._settle()
+        limits = self.limits
+        owed_s = max(-self._work_s / limits.work_per_s, -self._events / limits.events_per_s)
+        return owed_s if owed_s > _CLOCK_S else 0.0
+
+    def _settle(self) -> float:
+        """Returns the seconds since it was settled before."""
+        limits, now = self.limits, self._clock.monotonic()
+        passed, self._at = now - self._at, now
+        self._work_s = min(self._work_s + passed * limits.work_per_s, limits.work_ahead_s)
+        self._events = min(self._events + passed * limits.events_per_s, limits.events_ahead)
+        self._requests = min(self._requests + passed * limits.requests_per_s, limits.requests_ahead)
+        return passed
+
+    async def turn(self, events: int = 0) -> float:
+        """Charge events that were read. At the end of a turn, let others have theirs and wait until the debt is paid.
+
+        Within a turn it does not wait: a timer for each event of a stream would cost more than the event. Returns the
+        seconds waited, which do not count as silence of the agent.
+        """
+        work_s = 0.0
+        if self._at_work_since is not None:
+            work_s, self._at_work_since = self._work.since_s(self._at_work_since), self._work.mark()
+        self.charge(work_s, events)
+        if self._turn_s < self.limits.turn_s and self._turn_events < self.limits.turn_events:
+            return 0.0
+        return await self.turn_over()
+
+    async def paid(self) -> float:
+        """Wait until the work so far is paid for and nobody else's large document is being read: one may be read now,
+        until the caller waits next. Returns the seconds waited.
+        """
+        waited_s = await self.turn_over()
+        await self._accounts.document.acquire()
+        asyncio.get_running_loop().call_soon(self._accounts.document.release)
+        return waited_s
+
+    async def turn_over(self) -> float:
+        """Wait until the debt is paid. Others have a turn in any case; after a long turn theirs is as long.
+
+        Only one piece of the principal's work goes on at a time. Returns the seconds waited.
+        """
+        began, limit = self._clock.monotonic(), self._owing()
+        turn_s, self._turn_s, self._turn_events = self._turn_s, 0.0, 0
+        async with self._paying:
+            await asyncio.sleep(max(self.debt_s(), turn_s if turn_s >= self.limits.turn_s else 0.0))
+        waited_s = self._clock.monotonic() - began
+        if waited_s >= NOTICE_S and limit:
+            self.reach(limit, waited_s)
+        return waited_s
+
+    def _owing(self) -> str:
+        """The limit to which the debt is owed; "" without a debt."""
+        if not self.debt_s():
+            return ""
+        limits = self.limits
+        over = self._events / limits.events_per_s < self._work_s / limits.work_per_s
+        return "events_per_s" if over else "work_per_s"
+
+    # ------------------------------------------------------------------ requests and bytes
+
+    def admit(self, *, debt_s_max: float) -> None:
+        """Count one more request or webhook. Raises Refusal (429) over a limit, a debt of ``debt_s_max`` included."""
+        limits, debt_s = self.limits, self.debt_s()
+        if debt_s > debt_s_max:
+            raise self.refusal(self._owing(), debt_s)
+        if self._requests < 1.0:
+            raise self.refusal("requests_per_s", (1.0 - self._requests) / limits.requests_per_s)
+        if self.open >= limits.open_max:
+            raise self.refusal("open_max")
+        self.hold(0)
+        self._requests -= 1.0
+
+    def hold(self, size: int) -> None:
+        """Charge bytes that came, and count them until they are subtracted from ``bytes``. Raises Refusal (429)."""
+        if self.bytes + size > self.limits.bytes_max:
+            raise self.refusal("bytes_max")
+        self.bytes += size
+        self._work_s -= size * READING_S
+
+    def place(self) -> BodyPlace:
+        """The place of one body in memory."""
+        return self._accounts.runtime.room.document(self.owner)
+
+    async def make_room(self, place: BodyPlace, size: int, deadline: Deadline | None) -> None:
+        """Wait until ``size`` bytes of a body may be held; the sender's ``deadline`` does not run meanwhile.
+
+        Raises Refusal (429) after ``wait_s``.
+        """
+        if place.try_reserve(size):
+            return
+        began, at = asyncio.get_running_loop().time(), deadline.at if deadline is not None else None
+        try:
+            if deadline is not None:
+                deadline.reschedule(None)
+            async with asyncio.timeout(self.limits.wait_s):
+                await place.reserve(size)
+        except TimeoutError:
+            raise self.refusal("places_per_owner") from None
+        if deadline is not None and at is not None:
+            deadline.reschedule(at + asyncio.get_running_loop().time() - began)
+
+    def refusal(self, limit: str, after_s: float = 1.0) -> Refusal:
+        """The answer to a request over a limit, which is reported."""
+        self.reach(limit)
+        headers = {"retry-after": str(max(1, math.ceil(after_s)))}
+        hint = f"{limit} (docs/reference/limits.md); send it again after the seconds of Retry-After"
+        return Refusal(429, "OVER_LIMIT", f"over the limit {limit} of your key", hint=hint, headers=headers)
+
+    def reach(self, limit: str, waited_s: float = 0.0) -> None:
+        """Report that the principal reached a limit: the log, and ``Accounts.reached``, at most once a minute."""
+        now = self.reached[limit] = self._clock.monotonic()
+        if now - self._told.get(limit, -math.inf) < TELL_EVERY_S:
+            return
+        self._told[limit] = now
+        how = f"its work waited {waited_s:.1f} s" if waited_s else "requests get 429"
+        log.warning("%s reached the limit %s: %s", one_line(self.owner, 64), limit, how)
+        self._accounts.reached(self.owner, limit, how)
+
+
+class ChargedRequest:
+    """One HTTP request of a principal. While it works it has the principal's turn, which one request has at a time. It
+    gives the turn back while it waits, and for good when its answer begins. The operator's requests need no turn.
+    ``held`` are the bytes of its answer.
+    """
+
+    def __init__(self, account: Account) -> None:
+        self.account, self.held = account, 0
+        self._works = False
+
+    async def begin(self, size: int = 0, *, patient: bool = False) -> None:
+        """Wait for the turn, and until earlier work is paid for; then charge the writes of ``size`` bytes.
+
+        Raises Refusal (429) after ``wait_s``, unless the request is ``patient``.
+        """
+        account = self.account
+        if not account.owner or self._works:
+            return
+        try:
+            async with asyncio.timeout(None if patient else account.limits.wait_s):
+                await account.working.acquire()
+                self._works = True
+                await account.turn_over()
+        except TimeoutError:
+            raise account.refusal("wait_s", account.debt_s()) from None
+        account.charge(size * WRITING_S)
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """Let other requests of the principal work while this one waits."""
+        self._end()
+        yield
+        await self.begin(patient=True)
+
+    def answers(self, head: Message) -> None:
+        """The answer begins: its bytes are in memory until the client has taken them."""
+        self._end()
+        self.held = sum(int(value) for name, value in head["headers"] if name == b"content-length")
+        self.account.bytes += self.held
+
+    def leave(self) -> None:
+        """The request has ended."""
+        self._end()
+        self.account.bytes -= self.held
+
+    def _end(self) -> None:
+        if self._works:
+            self._works = False
+            self.account.working.release()
+
+
+class Accounts:
+    """The accounts of all principals. ``reached`` is called with a principal, a limit and the effect of reaching it."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        limits: AccountLimits | None = None,
+        *,
+        reached: Callable[[str, str, str], object] = lambda *_: None,
+    ) -> None:
+        self.runtime, self.reached = runtime, reached
+        self.limits = limits or AccountLimits()
+        self.document = asyncio.Lock()
+        self._accounts: dict[str, Account] = {}
+
+    def account(self, owner: str) -> Account:
+        if owner not in self._accounts:
+            self._accounts[owner] = Account(owner, self)
+        return self._accounts[owner]
+
+    def at_limit(self) -> Iterator[tuple[str, str]]:
+        """The principals that reached a limit in the last minute, with its name."""
+        since = self.runtime.clock.monotonic() - TELL_EVERY_S
+        for owner, account in self._accounts.items():
+            yield from ((owner, limit) for limit, at in account.reached.items() if at >= since)
+
+    def charged(self, owner: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """``work``, with the time of each stretch between two waits charged to the principal."""
+        return _Charged(work, self.account(owner))
+
+    async def serve(self, owner: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Carry out one HTTP request at the principal's expense. Raises Refusal (429) before it is answered."""
+        account = self.account(owner)
+        asked = scope[CHARGED] = ChargedRequest(account)
+        if not owner:
+            await app(scope, receive, send)
+            return
+        account.admit(debt_s_max=account.limits.wait_s)
+
+        async def answering(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                asked.answers(message)
+            elif not asked.held:  # a stream
+                await account.turn()
+            await send(message)
+
+        async def work() -> None:
+            if scope["method"] in {"GET", "HEAD"}:  # any other begins when its body is complete
+                await asked.begin()
+            await app(scope, receive, answering)
+
+        try:
+            await self.charged(owner, work())
+        finally:
+            asked.leave()
+
+
+class _Charged(Coroutine[Any, Any, T], Generator[Any, Any, T]):
+    """``work``, with the time between two waits taken. If it is cancelled before it began, ``work`` is too."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], account: Account) -> None:
+        self._work, self._account = work, account
+
+    def __next__(self) -> Any:  # what a task calls; as inherited it is one call more
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        self._account.begin()
+        try:
+            return self._work.send(value)
+        finally:
+            self._account.end()
+
+    def throw(self, *error: Any) -> Any:
+        self._account.begin()
+        try:
+            return self._work.throw(*error)
+        finally:
+            self._account.end()
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self
