@@ -135,7 +135,6 @@ class Tracker:
         self._waiters: dict[str, asyncio.Future[Outcome]] = {}
         self._closing: dict[str, asyncio.Task[Any]] = {}
         self._calls: dict[tuple[str, type[Effect]], asyncio.Task[Any]] = {}
-        self._held: dict[str, int] = {}  # bytes of requests that an agent made with its key
         self._broken: LedgerBroken | None = None
         self._writer = RecordWriter(ledger, events, self._workers, self.open_tracks, self.signal)
         self._next_poll_at = float("-inf")
@@ -179,9 +178,7 @@ class Tracker:
         self.open_tracks[cid] = new_track(record, self._moment())
         if (owner := request.source.user_id) is not None:
             size = len(request.text) + weight_of(request.parts, request.metadata)
-            account, self._held[cid] = self._executor.accounts.account(owner), size
-            account.open += 1
-            account.bytes += size
+            self._executor.accounts.open(owner, cid, size)
 
     def tracks(self) -> tuple[Track, ...]:
         """All open tracks, oldest first."""
@@ -552,10 +549,7 @@ class Tracker:
         record = track.record
         cid = record.request.correlation_id
         self.open_tracks.pop(cid, None)
-        if (size := self._held.pop(cid, None)) is not None:
-            account = self._executor.accounts.account(record.request.source.user_id or "")
-            account.open -= 1
-            account.bytes -= size
+        self._executor.accounts.close(cid)
         if (timer := self._timers.pop(cid, None)) is not None:
             timer.cancel()
         self._closing.pop(cid, None)

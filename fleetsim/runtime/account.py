@@ -303,11 +303,26 @@ class Accounts:
         self.limits = limits or AccountLimits()
         self.document = asyncio.Lock()
         self._accounts: dict[str, Account] = {}
+        self._open: dict[str, tuple[Account, int]] = {}
 
     def account(self, owner: str) -> Account:
         if owner not in self._accounts:
             self._accounts[owner] = Account(owner, self)
         return self._accounts[owner]
+
+    def open(self, owner: str, correlation_id: str, size: int) -> None:
+        """Count a request that the principal made, until ``close``; ``size`` bytes of it are in memory."""
+        account = self.account(owner)
+        account.open += 1
+        account.bytes += size
+        self._open[correlation_id] = account, size
+
+    def close(self, correlation_id: str) -> None:
+        """A request has ended."""
+        if (found := self._open.pop(correlation_id, None)) is not None:
+            account, size = found
+            account.open -= 1
+            account.bytes -= size
 
     def at_limit(self) -> Iterator[tuple[str, str]]:
         """The principals that reached a limit in the last minute, with its name."""

@@ -643,9 +643,10 @@ async def ground(folder: Path, runtime: Runtime) -> AsyncIterator[Ground]:
         tools = await enter(process(*common, "mcp", "--http", "--port", str(mcp), output=log))
         _let_others_first(tools.pid)
         found = Ground(address, address.client(runtime), hub.pid, f"http://127.0.0.1:{mcp}", tools.pid)
-        async with asyncio.timeout(30):
-            while not await Door(name="mcp", url=found.mcp).send(request_body("mcp", "innocent", "echo")):
-                await asyncio.sleep(0.1)
+        for _ in range(300):  # until the MCP server listens
+            if await Door(name="mcp", url=found.mcp).send(request_body("mcp", "innocent", "echo")):
+                break
+            await asyncio.sleep(0.1)
         yield found
 
 

@@ -146,6 +146,8 @@ async def test_a_line_of_comments_without_end_gives_others_their_turn_too() -> N
     turns = 0
 
     class Counted:
+        owner = "loud"
+
         async def turn(self, events: int = 0) -> float:
             nonlocal turns
             assert not events

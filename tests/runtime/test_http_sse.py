@@ -364,6 +364,8 @@ async def test_only_a_200_is_a_stream_of_events(status: int) -> None:
 class Counted:
     """Turns that take ``takes_s`` each, counted."""
 
+    owner = "scout"
+
     def __init__(self, takes_s: float = 0.0) -> None:
         self.turns = self.events = self.paid_for = 0
         self.takes_s = takes_s

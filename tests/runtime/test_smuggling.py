@@ -231,14 +231,20 @@ async def test_a_head_in_two_parts_ends_before_the_body_that_came_with_it(first:
     assert [body for *_, body in echo.asked] == [b"x" * size, b""]
 
 
-async def test_a_body_of_many_small_chunks_is_taken() -> None:
+@pytest.mark.parametrize(("size", "chunks", "accepted"), [(1, 999, True), (64, 9_000, True), (63, 1_100, False)])
+async def test_a_body_has_a_thousand_small_chunks_and_more_only_of_64_bytes(
+    size: int, chunks: int, *, accepted: bool
+) -> None:
     echo = Echo()
     peer = Peer(guests(header_bytes_max=1_000), echo)
     await peer.send(CHUNKED)
-    for _ in range(100):
-        await peer.send(b"1\r\nx\r\n" * 100)
-    await peer.send(b"0\r\n\r\n")
-    assert [body for *_, body in echo.asked] == [b"x" * 10_000]
+    for _ in range(chunks):
+        if not peer.gone:
+            await peer.send(b"%x\r\n%b\r\n" % (size, b"x" * size))
+    if accepted:
+        await peer.send(b"0\r\n\r\n")
+    assert [body for *_, body in echo.asked] == [b"x" * size * chunks] * accepted
+    assert peer.gone is not accepted
 
 
 async def test_a_request_that_ends_its_connection_is_the_last() -> None:
