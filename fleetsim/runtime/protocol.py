@@ -31,7 +31,7 @@ LINGER_BYTES_MAX = 256 * 1024
 """How long, and how much, of a body nobody wants any more is taken in, so that its sender can read the answer."""
 
 CHUNKS_FREE, CHUNK_BYTES_MIN = 1_000, 64
-"""After so many chunks a body has at least so many bytes for each: each one costs as much as a kilobyte."""
+"""A body may have so many chunks, and one more for each so many bytes: a chunk costs as much as a kilobyte."""
 
 log = logging.getLogger(__name__)  # not below uvicorn's: its Config resets the level of those
 log.setLevel(logging.ERROR)  # what a peer sends wrong is answered; a line for each would let anybody fill the log
@@ -476,7 +476,7 @@ class GuardedProtocol(asyncio.Protocol):
             # The next request was behind the last chunk, and where it began is not told. It is not answered, which
             # its sender must reckon with (RFC 9112 9.3.2).
             self._end_with_answer()
-        if self._chunks > CHUNKS_FREE and self._chunks * CHUNK_BYTES_MIN > self._chunked_bytes:
+        if self._chunks > CHUNKS_FREE + self._chunked_bytes // CHUNK_BYTES_MIN:
             raise _Refused(400, "the chunks of the body are too small")
         trailers = sum(len(name) + len(value) + 4 for name, value in self._headers)
         if (

@@ -160,3 +160,17 @@ async def test_a_poll_keeps_its_short_limit() -> None:
         (first, *_) = [seen for seen in f.network.seen if seen.rpc_method == GET["0.3"]]
         assert first.ended_s is not None
         assert first.ended_s - first.at_s == pytest.approx(15)
+
+
+async def test_the_end_of_a_request_ends_its_poll() -> None:
+    async with fleet(Counting().agent, dialect="0.3", streaming=False) as f:
+        f.network.fault(Stall(at="body", after_bytes=20, seconds=900), Match(origin=SCOUT, rpc_method=GET["0.3"]))
+        outcome = asyncio.create_task(f.outcome("scout", "hi", skill="slow"))
+        await asyncio.sleep(3)
+        polls = [seen for seen in f.network.seen if seen.rpc_method == GET["0.3"]]
+        assert [seen.ended_s for seen in polls] == [None]
+        f.tracker.cancel(next(iter(f.tracker.open_tracks)))
+        assert (await outcome).kind is OutcomeKind.CANCELED
+        await asyncio.sleep(0.1)
+        assert polls[-1].ended_s is not None
+        assert polls[-1].ended_s - polls[-1].at_s < 5

@@ -231,7 +231,9 @@ async def test_a_head_in_two_parts_ends_before_the_body_that_came_with_it(first:
     assert [body for *_, body in echo.asked] == [b"x" * size, b""]
 
 
-@pytest.mark.parametrize(("size", "chunks", "accepted"), [(1, 999, True), (64, 9_000, True), (63, 1_100, False)])
+@pytest.mark.parametrize(
+    ("size", "chunks", "accepted"), [(1, 999, True), (64, 9_000, True), (1, 1_100, False), (32, 3_000, False)]
+)
 async def test_a_body_has_a_thousand_small_chunks_and_more_only_of_64_bytes(
     size: int, chunks: int, *, accepted: bool
 ) -> None:

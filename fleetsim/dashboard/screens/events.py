@@ -204,6 +204,7 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
         plural(event.failures, "failure"), _again(event.retry_in_seconds), one_line(event.reason)
     ),
     f.BreakerClosed: lambda event: "answers again",
+    f.AccountLimited: lambda event: _joined(one_line(event.limit, 40), one_line(event.effect)),
     f.HealthChanged: lambda event: _joined(one_line(event.health, 40), one_line(event.why)),
     f.WebhookAccepted: lambda event: _joined(
         _mark(event.state), "token ✓", " ".join(flag for flag in ("duplicate", "parked") if getattr(event, flag))

@@ -1,0 +1,148 @@
+"""An agent has one account at every door, and what it owes delays nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fleetsim.caller.fleet_events import AccountLimited
+from fleetsim.hub.api import MetricsEndpoint
+from fleetsim.runtime.account import Account, AccountLimits
+from fleetsim.runtime.ports import Reply
+from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
+from tests.hub.test_agent_keys import AVA, ENV, QUINN
+
+LIMITS = AccountLimits()
+SEND: dict[str, Any] = {
+    "message": {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hello"}]},
+    "metadata": {"skillHint": "echo"},
+}
+WORK = {"agent": "quinn", "skill": "echo", "message": "hello"}
+DOORS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
+    "api": ("POST", "/api/a2a/delegate", WORK),
+    "read": ("GET", "/api/agents", None),
+    "a2a": ("POST", "/a2a", {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": SEND}),
+}
+
+
+@asynccontextmanager
+async def hub_at_work() -> AsyncIterator[LocalHub]:
+    async with local_hub(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        yield t
+
+
+def account(t: LocalHub, name: str = "ava") -> Account:
+    return t.hub.limiter.accounts.account(name)
+
+
+async def ask(t: LocalHub, door: str, key: str = AVA) -> Reply:
+    method, path, body = DOORS[door]
+    return await t.http(method, path, b"" if body is None else json.dumps(body).encode(), key=key)
+
+
+def owe(t: LocalHub, seconds: float) -> None:
+    """Let ava owe so many seconds of waiting."""
+    account(t).charge(LIMITS.work_ahead_s + seconds * LIMITS.work_per_s)
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_request_of_an_agent_in_debt_waits_or_gets_429_and_no_other_key_notices(door: str) -> None:
+    async with hub_at_work() as t:
+        now = t.runtime.clock.monotonic
+        for seconds, status in ((3.0, {200, 202}), (60.0, {429})):
+            owe(t, seconds)
+            began = now()
+            for key in (QUINN, KEY):
+                assert (await ask(t, door, key)).status in {200, 202}
+            assert now() - began < 0.5
+            reply = await ask(t, door)
+            assert reply.status in status
+            if status == {429}:
+                assert 50 < int(reply.headers["retry-after"]) <= 61
+                assert b"work_per_s" in reply.body
+            else:
+                assert now() - began == pytest.approx(seconds, abs=0.5)
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_requests_beyond_the_rate_get_429_until_there_is_room_again(door: str) -> None:
+    async with hub_at_work() as t:
+        account(t).limits = AccountLimits(requests_per_s=0.5, requests_ahead=2)
+        account(t)._requests = 2.0
+        replies = [await ask(t, door) for _ in range(3)]
+        assert [reply.status for reply in replies][:2] != [429, 429]
+        assert (replies[2].status, replies[2].headers["retry-after"]) == (429, "2")
+        assert (await ask(t, door, KEY)).status in {200, 202}
+        await asyncio.sleep(2.1)
+        assert (await ask(t, door)).status in {200, 202}
+
+
+async def test_a_reached_limit_is_an_event_a_gauge_and_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with hub_at_work() as t, t.hub.events.subscribe(kinds=(AccountLimited,)) as heard:
+        owe(t, 60)
+        for _ in range(5):
+            assert (await ask(t, "api")).status == 429
+        (event,) = await heard.next_batch()
+        assert isinstance(event, AccountLimited)
+        assert (event.agent, event.limit) == ("ava", "work_per_s")
+        assert [record.levelname for record in caplog.records if "work_per_s" in record.message] == ["WARNING"]
+        (gauge,) = [m for m in MetricsEndpoint(t.hub).collect() if m.name == "fleetsim_account_limited"]
+        assert [(s.labels, s.value) for s in gauge.samples] == [({"agent": "ava", "limit": "work_per_s"}, 1)]
+        await asyncio.sleep(61)
+        (gauge,) = [m for m in MetricsEndpoint(t.hub).collect() if m.name == "fleetsim_account_limited"]
+        assert gauge.samples == []
+
+
+async def test_open_requests_and_their_bytes_count_until_they_end() -> None:
+    async with hub_at_work() as t:
+        account(t).limits = AccountLimits(open_max=2)
+        body = {"targets": ["quinn"], "skill": "ponder", "text": "x" * 10_000}
+        ids = []
+        for _ in range(2):
+            reply = await t.http("POST", "/api/requests", json.dumps(body).encode(), key=AVA)
+            ids += json.loads(reply.body)["data"]["correlationIds"]
+        assert (account(t).open, account(t).bytes) == (2, 20_000)
+        assert (await ask(t, "a2a")).status == 429
+        await t.http("POST", f"/api/tasks/{ids[0]}/cancel", b"{}", key=KEY)
+        await asyncio.sleep(60)
+        assert (account(t).open, account(t).bytes) == (1, 10_000)
+        assert (await ask(t, "a2a")).status == 200
+        await t.http("POST", f"/api/tasks/{ids[1]}/cancel", b"{}", key=KEY)
+        await asyncio.sleep(120)
+        assert (account(t).open, account(t).bytes) == (0, 0)
+
+
+async def test_a_request_that_waits_for_news_leaves_the_turn_to_others() -> None:
+    async with hub_at_work() as t:
+        reply = await t.http("POST", "/api/a2a/delegate", json.dumps({**WORK, "skill": "ponder"}).encode(), key=AVA)
+        cid = json.loads(reply.body)["data"]["correlationId"]
+        waiting = asyncio.create_task(t.http("GET", f"/api/tasks/{cid}?wait=30", key=AVA))
+        chat = json.dumps({"agent": "quinn", "skill": "ponder", "message": "x", "waitMs": 20_000}).encode()
+        chatting = asyncio.create_task(t.http("POST", "/api/a2a/chat", chat, key=AVA))
+        await asyncio.sleep(1)
+        assert (await ask(t, "read")).status == 200
+        assert not waiting.done()
+        assert not chatting.done()
+        assert {(await waiting).status, (await chatting).status} == {200}
+        assert not account(t).working.locked()
+
+
+async def test_large_bodies_of_one_key_hold_two_places_and_another_keys_pass() -> None:
+    async with hub_at_work() as t:
+        body = json.dumps({**WORK, "message": "x" * 600_000}).encode()
+        room = t.runtime.room
+        assert [room.take("ava") for _ in range(2)] == [True, True]
+        reply = await t.http("POST", "/api/a2a/delegate", body, key=AVA)
+        assert reply.status == 429
+        assert b"places_per_owner" in reply.body
+        for key in (QUINN, KEY):
+            assert (await t.http("POST", "/api/a2a/delegate", body, key=key)).status == 200
+        asyncio.get_running_loop().call_later(3, room.leave, "ava")
+        assert (await t.http("POST", "/api/a2a/delegate", body, key=AVA)).status == 200
+        assert (account(t).bytes, account(t).working.locked()) == (account(t).open * 600_000, False)
