@@ -31,9 +31,9 @@ from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
 from fleetsim.runtime import failpoints
-from fleetsim.runtime.account import Accounts
+from fleetsim.runtime.account import Accounts, BodyReader
 from fleetsim.runtime.body import Deadline
-from fleetsim.runtime.inbound import BodyReader, Refusal, traceparent_of
+from fleetsim.runtime.inbound import Refusal, traceparent_of
 from fleetsim.runtime.limits import TokenBucket
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.webhook import TOLERANCE_S, verify

@@ -33,8 +33,8 @@ from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.limits import ENVELOPE_BYTES
 from fleetsim.model.parts import ListedPart, content_of
 from fleetsim.model.text import one_line
-from fleetsim.runtime.account import Accounts
-from fleetsim.runtime.inbound import BodyReader, Refusal, away
+from fleetsim.runtime.account import Accounts, BodyReader, away
+from fleetsim.runtime.inbound import Refusal
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.server import listen, serving
