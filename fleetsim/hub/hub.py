@@ -198,6 +198,8 @@ class Hub:
 
     async def submit(self, request: SkillRequest) -> tuple[str, ...]:
         """Accept a request durably; returns one correlation id per agent. Raises UnknownTarget, NotAccepting."""
+        if request.source.user_id is not None:
+            self.limiter.accounts.require_open(request.source.user_id)
         return await self.dispatcher.submit(request)
 
     def snapshot(self) -> HealthSnapshot:

@@ -15,14 +15,14 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetsim.model.limits import LARGE_JSON_BYTES, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import BodyPlace, Deadline
+from fleetsim.runtime.body import SMALL_BYTES, BodyPlace, Deadline
 from fleetsim.runtime.inbound import BODY_COMPLETE, Refusal, too_large
 from fleetsim.runtime.ports import Runtime
 
@@ -39,8 +39,8 @@ _CLOCK_S = 1e-6
 NOTICE_S = 0.25
 """A shorter wait for a limit is not reported: each burst of work has some."""
 
-TELL_EVERY_S = 60.0
-"""A limit that stays reached is reported once in this time."""
+REACHED_S = 60.0
+"""For so long after it was reached, a limit counts as reached, and is not reported again."""
 
 READING_S = 8e-9
 """The HTTP server's time for one byte of a body: about a millisecond for 128 KiB."""
@@ -96,7 +96,6 @@ class Account:
         self._paying, self.working = asyncio.Lock(), asyncio.Lock()
         self.open = self.bytes = 0
         self.reached: dict[str, float] = {}
-        self._told: dict[str, float] = {}
 
     # ------------------------------------------------------------------ work and events
 
@@ -190,27 +189,21 @@ class Account:
             raise self.refusal(self._owing(), debt_s)
         if self._requests < 1.0:
             raise self.refusal("requests_per_s", (1.0 - self._requests) / limits.requests_per_s)
-        if self.open >= limits.open_max:
-            raise self.refusal("open_max")
-        self.hold(0)
         self._requests -= 1.0
-
-    def hold(self, size: int) -> None:
-        """Charge bytes that came, and count them until they are subtracted from ``bytes``. Raises Refusal (429)."""
-        if self.bytes + size > self.limits.bytes_max:
-            raise self.refusal("bytes_max")
-        self.bytes += size
-        self._work_s -= size * READING_S
 
     def place(self) -> BodyPlace:
         """The place of one body in memory."""
         return self._accounts.runtime.room.document(self.owner)
 
-    async def make_room(self, place: BodyPlace, size: int, deadline: Deadline | None) -> None:
-        """Wait until ``size`` bytes of a body may be held; the sender's ``deadline`` does not run meanwhile.
+    async def hold(self, more: int, place: BodyPlace, size: int, deadline: Deadline | None) -> None:
+        """Charge ``more`` bytes of a body, and wait until its ``size`` bytes may be held, without its ``deadline``.
 
-        Raises Refusal (429) after ``wait_s``.
+        The caller subtracts them from ``bytes``. Raises Refusal (429) after ``wait_s``.
         """
+        self.bytes += more
+        self._work_s -= more * READING_S
+        if size > SMALL_BYTES and self.bytes > self.limits.bytes_max:
+            raise self.refusal("bytes_max")
         if place.try_reserve(size):
             return
         began, at = asyncio.get_running_loop().time(), deadline.at if deadline is not None else None
@@ -232,11 +225,11 @@ class Account:
         return Refusal(429, "OVER_LIMIT", f"over the limit {limit} of your key", hint=hint, headers=headers)
 
     def reach(self, limit: str, waited_s: float = 0.0) -> None:
-        """Report that the principal reached a limit: the log, and ``Accounts.reached``, at most once a minute."""
-        now = self.reached[limit] = self._clock.monotonic()
-        if now - self._told.get(limit, -math.inf) < TELL_EVERY_S:
+        """Report a limit that was not reached in the minute before."""
+        now, before = self._clock.monotonic(), self.reached.get(limit, -math.inf)
+        self.reached[limit] = now
+        if now - before < REACHED_S:
             return
-        self._told[limit] = now
         how = f"its work waited {waited_s:.1f} s" if waited_s else "requests get 429"
         log.warning("%s reached the limit %s: %s", one_line(self.owner, 64), limit, how)
         self._accounts.reached(self.owner, limit, how)
@@ -293,15 +286,14 @@ class ChargedRequest:
             self.account.working.release()
 
 
+_Listener: TypeAlias = Callable[[str, str, str], object]
+
+
 class Accounts:
     """The accounts of all principals. ``reached`` is called with a principal, a limit and the effect of reaching it."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        limits: AccountLimits | None = None,
-        *,
-        reached: Callable[[str, str, str], object] = lambda *_: None,
+        self, runtime: Runtime, limits: AccountLimits | None = None, reached: _Listener = lambda *_: None
     ) -> None:
         self.runtime, self.reached = runtime, reached
         self.limits = limits or AccountLimits()
@@ -313,6 +305,11 @@ class Accounts:
         if owner not in self._accounts:
             self._accounts[owner] = Account(owner, self)
         return self._accounts[owner]
+
+    def require_open(self, owner: str) -> None:
+        """Raises Refusal (429) if the principal has as many open requests as it may."""
+        if self.account(owner).open >= self.limits.open_max:
+            raise self.account(owner).refusal("open_max")
 
     def open(self, owner: str, correlation_id: str, size: int) -> None:
         """Count a request that the principal made, until ``close``; ``size`` bytes of it are in memory."""
@@ -330,7 +327,7 @@ class Accounts:
 
     def at_limit(self) -> Iterator[tuple[str, str]]:
         """The principals that reached a limit in the last minute, with its name."""
-        since = self.runtime.clock.monotonic() - TELL_EVERY_S
+        since = self.runtime.clock.monotonic() - REACHED_S
         for owner, account in self._accounts.items():
             yield from ((owner, limit) for limit, at in account.reached.items() if at >= since)
 
@@ -416,7 +413,7 @@ class BodyReader:
             Refusal: 413 too large, 429 a limit of the account or no memory, 408 too slow, 400 the client left before
                 the end.
         """
-        charged = charged_of(request)
+        charged: ChargedRequest | None = request.scope.get(CHARGED)
         account = account or (charged.account if charged is not None else None)
         if _is_whole(request):
             deadline = None
@@ -435,9 +432,8 @@ class BodyReader:
                             full = f"the agent reads at most {self._all_bytes_max} bytes at once"
                             raise Refusal(429, "NO_ROOM", full, headers={"connection": "close", "retry-after": "1"})
                         if account is not None and place is not None:
-                            account.hold(len(chunk))
                             held += len(chunk)
-                            await account.make_room(place, len(body), deadline)
+                            await account.hold(len(chunk), place, len(body), deadline)
                 if charged is not None:
                     await charged.begin(len(body))
                 elif account is not None:
@@ -456,15 +452,9 @@ class BodyReader:
         return bytes(body)
 
 
-def charged_of(request: Request) -> ChargedRequest | None:
-    """The request's account and turn, if it has them."""
-    found: ChargedRequest | None = request.scope.get(CHARGED)
-    return found
-
-
 def away(request: Request) -> AbstractAsyncContextManager[None]:
     """A wait for news or for the client, in which the request's principal may do other work."""
-    charged = charged_of(request)
+    charged: ChargedRequest | None = request.scope.get(CHARGED)
     return nullcontext() if charged is None else charged.away()
 
 

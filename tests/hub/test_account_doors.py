@@ -101,18 +101,21 @@ async def test_a_reached_limit_is_an_event_a_gauge_and_one_line_of_the_log(caplo
 
 async def test_open_requests_and_their_bytes_count_until_they_end() -> None:
     async with hub_at_work() as t:
-        account(t).limits = AccountLimits(open_max=2)
+        t.hub.limiter.accounts.limits = AccountLimits(open_max=2)
         body = {"targets": ["quinn"], "skill": "ponder", "text": "x" * 10_000}
         ids = []
         for _ in range(2):
             reply = await t.http("POST", "/api/requests", json.dumps(body).encode(), key=AVA)
             ids += json.loads(reply.body)["data"]["correlationIds"]
         assert (account(t).open, account(t).bytes) == (2, 20_000)
-        assert (await ask(t, "a2a")).status == 429
-        await t.http("POST", f"/api/tasks/{ids[0]}/cancel", b"{}", key=KEY)
+        reply = await ask(t, "api")
+        assert reply.status == 429
+        assert b"open_max" in reply.body
+        assert (await ask(t, "read")).status == 200, "and what is open can be read, and canceled"
+        await t.http("POST", f"/api/tasks/{ids[0]}/cancel", b"{}", key=AVA)
         await asyncio.sleep(60)
         assert (account(t).open, account(t).bytes) == (1, 10_000)
-        assert (await ask(t, "a2a")).status == 200
+        assert (await ask(t, "api")).status == 200
         await t.http("POST", f"/api/tasks/{ids[1]}/cancel", b"{}", key=KEY)
         await asyncio.sleep(120)
         assert (account(t).open, account(t).bytes) == (0, 0)
