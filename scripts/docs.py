@@ -15,6 +15,7 @@ import click
 from pydantic import BaseModel
 
 from fleetsim.agent.limits import AgentLimits
+from fleetsim.caller.account import AccountLimits
 from fleetsim.caller.event_wire import camel, event_classes
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import FleetSettings
@@ -52,7 +53,6 @@ from fleetsim.model.limits import (
 )
 from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.work import BLAME
-from fleetsim.runtime.account import AccountLimits
 from fleetsim.runtime.body import PLACES, PLACES_PER_OWNER, SMALL_BYTES
 from fleetsim.runtime.ports import Limits
 from fleetsim.runtime.sse import StreamLimits

@@ -36,8 +36,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
-from fleetsim.runtime.account import while_connected
-from fleetsim.runtime.inbound import EVENT_STREAM_HEADERS, EventStreamResponse, Refusal, traceparent_of
+from fleetsim.runtime.inbound import EVENT_STREAM_HEADERS, EventStreamResponse, Refusal, traceparent_of, while_connected
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import (
     VERSION_HEADER,

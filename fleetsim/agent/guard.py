@@ -17,8 +17,7 @@ from starlette.responses import Response
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.errors import ConfigError, ContentTypeNotSupported, InvalidRequest, RpcError
-from fleetsim.runtime.account import BodyReader
-from fleetsim.runtime.inbound import PacedResponse, Refusal, too_large
+from fleetsim.runtime.inbound import BodyReader, PacedResponse, Refusal, too_large
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.json import dump
 

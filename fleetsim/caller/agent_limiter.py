@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from fleetsim.caller.account import Accounts
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.fleet_events import AccountLimited, BreakerClosed, BreakerOpened
 from fleetsim.model.errors import FleetsimError, HttpRefused, NotAccepting, TransportError, Unreachable
-from fleetsim.runtime.account import Accounts
 from fleetsim.runtime.ports import Runtime
 
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from fleetsim.caller.account import Accounts
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level, UpdateIgnored
 from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
@@ -31,9 +32,8 @@ from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
 from fleetsim.runtime import failpoints
-from fleetsim.runtime.account import Accounts, BodyReader
 from fleetsim.runtime.body import Deadline
-from fleetsim.runtime.inbound import Refusal, traceparent_of
+from fleetsim.runtime.inbound import BodyReader, Refusal, traceparent_of
 from fleetsim.runtime.limits import TokenBucket
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.webhook import TOLERANCE_S, verify

@@ -25,6 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetsim import __version__
+from fleetsim.caller.account import Accounts
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_tools import ARGUMENTS_BYTES_MAX, ToolResult, tools
 from fleetsim.hub.http import BODY_S, hosts_of, judge_host, judge_origin
@@ -33,8 +34,7 @@ from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.limits import ENVELOPE_BYTES
 from fleetsim.model.parts import ListedPart, content_of
 from fleetsim.model.text import one_line
-from fleetsim.runtime.account import Accounts, BodyReader, away
-from fleetsim.runtime.inbound import Refusal
+from fleetsim.runtime.inbound import BodyReader, Refusal, away
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.server import listen, serving

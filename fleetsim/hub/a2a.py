@@ -24,6 +24,7 @@ from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import CallerContext, Interceptor, Reply
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.tasks import TaskKey
+from fleetsim.caller.account import Accounts
 from fleetsim.caller.cards import AgentView, CardBroker
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.event_log import EventLog, Subscription
@@ -42,7 +43,6 @@ from fleetsim.model.extensions import CAUSE_KEY, HUBS_HEADER, HUBS_KEY, HUBS_MAX
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, Role, TaskState, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest, Source
-from fleetsim.runtime.account import Accounts
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 

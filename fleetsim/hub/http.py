@@ -42,9 +42,8 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
-from fleetsim.runtime.account import BodyReader, away
 from fleetsim.runtime.address import LOOPBACK_NAMES
-from fleetsim.runtime.inbound import PacedResponse, Refusal
+from fleetsim.runtime.inbound import BodyReader, PacedResponse, Refusal, away
 from fleetsim.wire.json import dump, parse_untrusted
 
 BODY_BYTES_MAX = WIRE_BYTES_MAX

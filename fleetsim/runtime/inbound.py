@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fleetsim.model.errors import FleetsimError
+from fleetsim.model.limits import LARGE_JSON_BYTES
+from fleetsim.runtime.body import BodyPlace, Deadline
+from fleetsim.runtime.ports import Turns
 
 T = TypeVar("T")
+
+CHARGED = "fleetsim.charged"
+"""The key of a request's ``RequestTurn`` in its ASGI scope."""
 
 BODY_COMPLETE = "fleetsim.whole"
 """ASGI extension of our servers: called, it says whether all of the body is there, so that nobody waits for it."""
@@ -36,6 +43,127 @@ class Refusal(FleetsimError):
 def too_large(bytes_max: int) -> Refusal:
     """The refusal of a body beyond ``bytes_max``; the rest of it is not waited for."""
     return Refusal(413, "TOO_LARGE", f"the body is larger than {bytes_max} bytes", headers={"connection": "close"})
+
+
+class BodyAccount(Turns, Protocol):
+    """The account of a body's sender."""
+
+    bytes: int
+
+    def place(self) -> BodyPlace:
+        """The body's place in memory."""
+        ...
+
+    async def hold(self, more: int, place: BodyPlace, size: int, deadline: Deadline | None) -> None:
+        """Charge ``more`` bytes of a body, and wait until its ``size`` bytes may be held, without its ``deadline``.
+
+        The caller subtracts them from ``bytes``. Raises Refusal (429).
+        """
+        ...
+
+
+class RequestTurn(Protocol):
+    """The turn of a request, of which its sender has one at a time."""
+
+    @property
+    def account(self) -> BodyAccount: ...
+
+    async def begin(self, size: int = 0) -> None:
+        """Wait for the turn; ``size`` is that of the body. Raises Refusal (429)."""
+        ...
+
+    def away(self) -> AbstractAsyncContextManager[None]:
+        """Give the turn back while the request waits."""
+        ...
+
+
+class BodyReader:
+    """Reads bodies, each of at most ``bytes_max`` within ``seconds``; those being read at once of ``all_bytes_max``."""
+
+    def __init__(self, *, bytes_max: int, seconds: float, all_bytes_max: float = math.inf) -> None:
+        self._bytes_max, self._seconds, self._all_bytes_max = bytes_max, seconds, all_bytes_max
+        self._held = 0
+
+    async def read(
+        self, request: Request, *, deadline: Deadline | None = None, account: BodyAccount | None = None
+    ) -> bytes:
+        """The whole body, before the ``deadline`` if one is given, charged to ``account`` or the request's principal.
+
+        It may be parsed at once, until the caller waits next.
+
+        Raises:
+            Refusal: 413 too large, 429 a limit of the account or no memory, 408 too slow, 400 the client left before
+                the end.
+        """
+        charged: RequestTurn | None = request.scope.get(CHARGED)
+        account = account or (charged.account if charged is not None else None)
+        if _is_whole(request):
+            deadline = None
+        elif deadline is None:
+            deadline = Deadline(asyncio.get_running_loop().time() + self._seconds)
+        body, held = bytearray(), 0
+        try:
+            with nullcontext() if account is None else account.place() as place:
+                async with deadline or nullcontext():
+                    async for chunk in request.stream():
+                        body += chunk
+                        self._held += len(chunk)
+                        if len(body) > self._bytes_max:
+                            raise too_large(self._bytes_max)
+                        if self._held > self._all_bytes_max:
+                            full = f"the agent reads at most {self._all_bytes_max} bytes at once"
+                            raise Refusal(429, "NO_ROOM", full, headers={"connection": "close", "retry-after": "1"})
+                        if account is not None and place is not None:
+                            held += len(chunk)
+                            await account.hold(len(chunk), place, len(body), deadline)
+                if charged is not None:
+                    await charged.begin(len(body))
+                elif account is not None:
+                    await account.turn()
+                if account is not None and len(body) > LARGE_JSON_BYTES:
+                    await account.paid()
+        except TimeoutError:
+            slow = f"the body did not arrive within {self._seconds:g} s"
+            raise Refusal(408, "TOO_SLOW", slow, headers={"connection": "close"}) from None
+        except ClientDisconnect:
+            raise Refusal(400, "CUT_OFF", "the body was cut off") from None
+        finally:
+            self._held -= len(body)
+            if account is not None:
+                account.bytes -= held
+        return bytes(body)
+
+
+def away(request: Request) -> AbstractAsyncContextManager[None]:
+    """A wait for news or for the client, in which the request's principal may do other work."""
+    charged: RequestTurn | None = request.scope.get(CHARGED)
+    return nullcontext() if charged is None else charged.away()
+
+
+def _is_whole(request: Request) -> bool:
+    """Whether the body is there already, as most are: a deadline would be half of what reading it costs."""
+    whole = request.scope.get("extensions", {}).get(BODY_COMPLETE)
+    return whole is not None and bool(whole())
+
+
+async def while_connected(request: Request, answer: Callable[[], Awaitable[T]]) -> tuple[T] | None:
+    """Wait for an answer as long as the client does; None if it left. What ``answer`` raises comes out."""
+
+    async def until_left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        raise ClientDisconnect
+
+    try:
+        async with away(request), asyncio.TaskGroup() as group:
+            watching = group.create_task(until_left())
+            found = await answer()
+            watching.cancel()
+    except ExceptionGroup as errors:
+        if isinstance(errors.exceptions[0], ClientDisconnect):
+            return None
+        raise errors.exceptions[0] from None
+    return (found,)
 
 
 # -- responses -------------------------------------------------------------------------------------------------------

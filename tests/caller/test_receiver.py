@@ -12,6 +12,7 @@ import pytest
 from starlette.requests import Request as StarletteRequest
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.account import Accounts
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.caller.track import Rules
@@ -19,7 +20,6 @@ from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.work import OutcomeKind
-from fleetsim.runtime.account import Accounts
 from fleetsim.runtime.ports import Reply, Request
 from fleetsim.testbed.faults import Match
 from tests.caller.fleet import HUB, Fleet, fleet

@@ -12,8 +12,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetsim.caller.account import AccountLimits, Accounts
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
-from fleetsim.runtime.account import AccountLimits, Accounts
 from tests.caller.fleet import Fleet, fleet
 from tests.caller.test_receiver import slow, under_way, update
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.account import Account, AccountLimits
 from fleetsim.caller.fleet_events import AccountLimited
 from fleetsim.hub.api import MetricsEndpoint
-from fleetsim.runtime.account import Account, AccountLimits
 from fleetsim.runtime.ports import Reply
 from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from fleetsim.model.event import DirectReply, TaskEvent
-from fleetsim.runtime.account import while_connected
-from fleetsim.runtime.inbound import ABORT, PIECE_BYTES, EventStreamResponse, PacedResponse
+from fleetsim.runtime.inbound import ABORT, PIECE_BYTES, EventStreamResponse, PacedResponse, while_connected
 from fleetsim.wire.json import dump
 from fleetsim.wire.sse import KEEPALIVE, json_in_pieces
 from tests.agent.environment import said

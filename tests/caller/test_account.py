@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
+from fleetsim.caller.account import Account, AccountLimits, Accounts
 from fleetsim.model.limits import LARGE_JSON_BYTES
-from fleetsim.runtime.account import Account, AccountLimits, Accounts
 from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.testbed.runtime import CountedWork, virtual_runtime
