@@ -525,6 +525,7 @@ class CardBroker:
             card_url=entry.card_url,
             runtime=self._runtime,
             credential=entry.credentials,
+            way=entry.way,
             headers=entry.headers,
             dialect=entry.wire,
             limits=ClientLimits(connect_s=self._settings.connect_s, total_s=entry.timeout_s or self._settings.call_s),

@@ -16,11 +16,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fleetsim.caller.auth import HEADER, OURS, VARIABLE, AuthEntry
 from fleetsim.caller.channels.file import ChannelFile, link_problem, problems_of
-from fleetsim.caller.fleet import AgentEntry, AgentFile, FleetConfig, FleetSettings, or_nothing
+from fleetsim.caller.fleet import AgentEntry, AgentFile, FleetConfig, FleetSettings, ProxyEntry, or_nothing, proxy_of
 from fleetsim.client.http import AgentUrl
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID, ID_RULE
+from fleetsim.runtime.address import on_this_machine
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
 from fleetsim.runtime.files import FileWatch
 from fleetsim.runtime.ports import Files, FileStamp
@@ -90,12 +91,15 @@ def parse_fleet(
         problems += _oddities(written, ("agents", at), agent)
         keys = {key.name: getattr(agent, key.name) for key in fields(agent)}
         entry = AgentEntry(**keys, folder=FilePath(source).parent)
+        if entry.proxy is None and not on_this_machine(entry.url):
+            entry = replace(entry, proxy=file.fleet.proxy)
         if entry.enabled and at in unset:
             entry = replace(entry, enabled=False, disabled_why=f"its credential {unset[at][0]} is not set")
         entries.append(entry)
     for key, channel in file.channels.items():
         problems += problems_of(written, ("channels", key), channel, env)
     problems += _bad_notices(written, file)
+    problems += _bad_proxy(written, ("fleet", "proxy"), file.fleet.proxy)
     problems += _bad_address(written, ("fleet", "base_url"), file.fleet.base_url)
     problems += _bad_address(written, ("fleet", "internal_base_url"), file.fleet.internal_base_url)
     if problems:
@@ -177,6 +181,8 @@ def _is_header(path: Path) -> bool:
 def _may_refer(path: Path) -> bool:
     match path:
         case ("agents", int(), "url" | "rpcUrl" | "cardUrl" | "apiKeyEnv") | ("agents", int(), "auth", *_):
+            return True
+        case ("agents", int(), "proxy" | "ca", *_) | ("fleet", "proxy", *_):
             return True
         case ("fleet", "base_url" | "internal_base_url") | ("channels", str(), "sinks", int(), "url"):
             return True
@@ -261,6 +267,7 @@ def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[C
     if not unusable:
         yield from _bad_address(written, (*path, "rpcUrl"), agent.url, rpc_url=agent.rpc_url)
         yield from _bad_address(written, (*path, "cardUrl"), agent.url, card_url=agent.card_url)
+    yield from _bad_proxy(written, (*path, "proxy"), agent.proxy)
     for at, auth in _credentials(agent):
         for key, message in auth.problems():
             place = (*path, *at, key) if at else (*path, "apiKeyEnv")
@@ -275,6 +282,19 @@ def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[C
     for index, name in enumerate(agent.skill_names):
         if name in agent.skill_names[:index]:
             yield written.error((*path, "skills", index), "this skill stands here twice")
+
+
+def _bad_proxy(written: YamlDocument, path: Path, setting: str | ProxyEntry | None) -> Iterator[ConfigError]:
+    """Mistakes in a proxy. An address with an unset variable is skipped."""
+    if "${" in (setting.url if isinstance(setting, ProxyEntry) else setting or ""):
+        return
+    try:
+        proxy_of(setting)
+    except ConfigError as error:
+        yield written.error(path, str(error), hint=error.hint)
+    name = setting.credentials_env if isinstance(setting, ProxyEntry) else None
+    if name is not None and not VARIABLE.fullmatch(name):
+        yield written.error((*path, "credentialsEnv"), "must be the name of an environment variable")
 
 
 def _bad_address(written: YamlDocument, path: Path, url: str | None, **pinned: str | None) -> Iterator[ConfigError]:

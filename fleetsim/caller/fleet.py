@@ -22,6 +22,8 @@ from fleetsim.caller.track import BUILT_IN, Rate, Rates, Rules
 from fleetsim.client.credential import Credential
 from fleetsim.model.work import ALL
 from fleetsim.runtime.explain import DECLARED, Pattern
+from fleetsim.runtime.ports import SYSTEM_CA, Proxy, TlsFiles, WayOut
+from fleetsim.runtime.proxy import check_proxy
 from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC
 
 PushMode: TypeAlias = Literal["auto", "inline", "set", "off"]
@@ -75,6 +77,32 @@ class SkillEntry:
     """For people."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyEntry:
+    """A proxy with a login."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED | ConfigDict(alias_generator=to_camel)
+    url: _Address
+    """http://HOST:PORT or https://HOST:PORT."""
+    credentials_env: _Text | None = None
+    """The environment variable that holds user:password: its name, never the password itself."""
+
+
+ProxySetting: TypeAlias = Annotated[_Address | ProxyEntry, Field(union_mode="left_to_right")]
+"""A proxy in agents.yaml, or one of the words ``environment`` and ``none``."""
+
+
+def proxy_of(setting: str | ProxyEntry | None) -> Proxy | None:
+    """The proxy of a setting; None for none. Raises ConfigError: its address is not a proxy's."""
+    if setting is None or setting == "none":
+        return None
+    if setting == "environment":
+        return Proxy()
+    url, login_env = (setting, None) if isinstance(setting, str) else (setting.url, setting.credentials_env)
+    check_proxy(url)
+    return Proxy(url=url, login_env=login_env or "")
+
+
 def _name_alone(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     """A skill in agents.yaml: its id alone, or with a description."""
 
@@ -114,6 +142,12 @@ class AgentFile:
     is polled."""
     push: PushMode = "auto"
     """Webhooks: as the card says, inside the send, by a call of their own, or none."""
+    proxy: ProxySetting | None = None
+    """The HTTP proxy on the way to it (CONNECT): http://HOST:PORT, {url, credentialsEnv}, environment (HTTPS_PROXY and
+    NO_PROXY decide) or none. Without it the fleet's proxy is used, unless the agent is on this machine."""
+    ca: _Address | None = None
+    """The authorities that may sign its certificate, as a PEM file: a path from the folder of agents.yaml; or system,
+    for those of the operating system. Without it those of SSL_CERT_FILE, else Mozilla's. Read again after a change."""
     signed: _Flag = False
     """Its webhooks count only with a signature (Standard Webhooks)."""
     external: _Flag = False
@@ -157,6 +191,13 @@ class AgentEntry(AgentFile):
     def credentials(self) -> tuple[Credential, ...]:
         """The credentials that the client sends."""
         return credentials_of(self.auth, self.api_key_env, self.folder)
+
+    @property
+    def way(self) -> WayOut:
+        """How connections to it are made. Its credential of mutual TLS is apart."""
+        ca = self.ca or ""
+        files = TlsFiles(ca=ca if ca in {"", SYSTEM_CA} else str(self.folder / ca))
+        return WayOut(proxy=proxy_of(self.proxy), tls=files)
 
     @property
     def secrets(self) -> str:
@@ -234,6 +275,8 @@ class FleetSettings:
     """Where agents elsewhere reach the hub's webhooks."""
     internal_base_url: str | None = None
     """Where agents on single-label host names do."""
+    proxy: ProxySetting | None = None
+    """The HTTP proxy on the way to agents without a proxy of their own, and to channels that are not internal."""
     rates: Annotated[Rates, GetPydanticSchema(_as_written)] = field(default_factory=Rates)
     """US dollars per million tokens, by model, beside the built-in ones."""
     health: Thresholds = field(default_factory=Thresholds)

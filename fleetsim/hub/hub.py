@@ -27,7 +27,7 @@ from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.event_wire import to_json
 from fleetsim.caller.events import Level, OutcomeDecided, RequestAccepted
 from fleetsim.caller.executor import CallObserver, Executor, Observers
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference, proxy_of
 from fleetsim.caller.fleet_events import (
     BreakerClosed,
     BreakerOpened,
@@ -122,7 +122,7 @@ class Hub:
         self.url = url
         settings = config.settings
         self.events = EventLog(runtime.clock)
-        self.channels = Channels(runtime, self.events, config.channels)
+        self.channels = Channels(runtime, self.events, config.channels, proxy_of(config.settings.proxy))
         self.broker = CardBroker(runtime, config, self.events, ledger=ledger, client_factory=client_factory)
         self.limiter = AgentLimiter(runtime, self.events, settings)
         self.fleet = CurrentFleet(
@@ -369,7 +369,7 @@ class Hub:
                 self.tracker.push_watch.forget(entry.name)
         self.broker.apply(config)
         self.limiter.apply(config.settings)
-        self.channels.apply(config.channels)
+        self.channels.apply(config.channels, proxy_of(config.settings.proxy))
         self.tracker.rules = _rules_of(config.settings)
         self.dispatcher.cooldowns_s = config.settings.cooldowns_s
 

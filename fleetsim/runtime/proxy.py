@@ -38,7 +38,7 @@ def check_proxy(url: str) -> Origin:
     if not is_usable(url) or urlsplit(url).path.strip("/") or not _HOST.fullmatch(origin_of(url).host):
         raise ConfigError(
             "the proxy must be http://HOST:PORT or https://HOST:PORT, without a path or password",
-            hint="credentialsEnv names the variable that holds user:password",
+            hint="or environment, for HTTPS_PROXY and NO_PROXY; credentialsEnv names the variable with user:password",
         )
     return origin_of(url)
 

@@ -23,11 +23,13 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import NoticeDelivered, NoticeFailed
 from fleetsim.model.errors import UnknownTarget
-from fleetsim.runtime.ports import Program, ProgramResult, Runtime
+from fleetsim.runtime.ports import Program, ProgramResult, Proxy, Runtime
+from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.webhook import verify
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import MemoryPrograms
+from tests.runtime.proxies import connect_proxy
 
 CHAT = "https://chat.example"
 CANARY = "canary-path"
@@ -418,3 +420,18 @@ async def test_no_address_and_no_argument_is_in_a_log_an_event_or_a_row(
         assert len(b.chat.at) == 10
         assert "canary" not in f"{b.events.recent()} {b.channels.rows()}"
     assert "canary" not in caplog.text
+
+
+@pytest.mark.sockets
+async def test_a_channel_outside_is_told_through_the_fleets_proxy_and_an_internal_one_is_not() -> None:
+    async with running_runtime() as runtime, connect_proxy({}, answer=b"HTTP/1.1 502 Bad Gateway\r\n\r\n") as proxy:
+        events = EventLog(runtime.clock)
+        inside = Destination(kind=SinkKind.SLACK, url=f"{proxy.url}/hook", internal=True)
+        both = {"ops": channel(SLACK), "inside": channel(inside, channel_id="inside")}
+        async with Channels(runtime, events, both, Proxy(url=proxy.url)) as channels:
+            for name in both:
+                await channels.test(name)
+        assert sorted(head.split("\r\n")[0] for head in proxy.asked) == [
+            "CONNECT chat.example:443 HTTP/1.1",
+            "POST /hook HTTP/1.1",
+        ]

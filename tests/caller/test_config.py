@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 from fleetsim.caller.config import AGENTS_MAX, load_fleet, parse_fleet
 from fleetsim.caller.fleet import AgentEntry, AgentFile, FleetConfig, SkillEntry
 from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import Proxy
 from fleetsim.testbed.runtime import MemoryFiles
 
 SEED = """\
@@ -49,6 +50,8 @@ EVERY_KEY = """\
     apiKeyEnv: AGENT_KEY
     auth: {{scheme: bearer, credentialsEnv: AGENT_KEY}}
     headers: {{x-team: platform, x-tenant: "tenant {n}"}}
+    proxy: {{url: "http://proxy.fleet.example:3128", credentialsEnv: PROXY_LOGIN}}
+    ca: company-ca.pem
     streaming: true
     rejoin: false
     push: inline
@@ -147,6 +150,14 @@ def test_no_secret_is_in_the_values() -> None:
         ),
         (ONE + "    auth: []\n", "'auth'"),
         (ONE + "    auth: {scheme: mutualTLS, certificateFile: c.pem}\n", "mutualTLS needs"),
+        (ONE + "    proxy: socks5://p:1\n", "agents.yaml:4:12: the proxy must be http://HOST:PORT"),
+        (ONE + "    proxy: enviroment\n", "or environment"),
+        (ONE + "    proxy: {url: 'http://p:1', login: me}\n", "unknown key 'login'"),
+        (
+            ONE + "    proxy: {url: 'http://p:1', credentialsEnv: 'a b'}\n",
+            "must be the name of an environment variable",
+        ),
+        (ONE + "fleet: {proxy: 'http://me:word@p:1'}\n", "without a path or password"),
         (ONE + "    push: maybe\n", "'push'"),
         (ONE + "    wire: '0.2'\n", "'wire'"),
         (ONE + "    headers: {Host: evil}\n", "agents.yaml:4:15: not a header that may be set here"),
@@ -269,6 +280,32 @@ def test_pinned_addresses_are_at_the_origin_of_the_agent_and_filled_in_like_it()
             told = refusal(f"{entry}    {key}: {value}\n", AT="http://a.example")
             assert f"agents.yaml:4:{len(key) + 7}: {key} must be" in told
             assert "secret" not in told
+
+
+def test_the_fleets_proxy_is_for_agents_elsewhere_without_one_of_their_own() -> None:
+    entries = {
+        "plain": "url: https://a.example",
+        "here": "url: http://localhost:9000",
+        "direct": "url: https://a.example, proxy: none",
+        "own": "url: https://a.example, proxy: {url: 'http://own:1', credentialsEnv: LOGIN}",
+        "private": "url: https://a.example, ca: ca.pem",
+        "system": "url: https://a.example, ca: system",
+    }
+    rows = "".join(f"  - {{name: {name}, {keys}}}\n" for name, keys in entries.items())
+    text = f"agents:\n{rows}fleet: {{proxy: '${{PROXY}}'}}\n"
+    ways = {a.name: a.way for a in parse_fleet(text, source="/f/agents.yaml", env={"PROXY": "http://p:1"}).agents}
+    assert {name: way.proxy and way.proxy.url for name, way in ways.items()} == {
+        "plain": "http://p:1",
+        "here": None,
+        "direct": None,
+        "own": "http://own:1",
+        "private": "http://p:1",
+        "system": "http://p:1",
+    }
+    assert ways["own"].proxy == Proxy(url="http://own:1", login_env="LOGIN")
+    assert {way.tls.ca for way in ways.values()} == {"", "/f/ca.pem", "system"}
+    (agent,) = parse(ONE.replace("http://h", "https://h") + "fleet: {proxy: environment}\n").agents
+    assert agent.way.proxy == Proxy()
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ from fleetsim.model.work import Outcome
 from fleetsim.runtime.address import AddressPolicy, AllowEntry, parse_webhook_url
 from fleetsim.runtime.explain import did_you_mean
 from fleetsim.runtime.limits import TokenBucket
-from fleetsim.runtime.ports import Program, Runtime
+from fleetsim.runtime.ports import Program, Proxy, Runtime, WayOut
 from fleetsim.runtime.programs import desktop_program
 from fleetsim.runtime.retry import DELAYS_S
 from fleetsim.runtime.webhook import SCHEME, Delivery, WebhookSender, write_secret
@@ -105,14 +105,16 @@ class _Queue:
 class Channels:
     """The channels in force. ``async with``; leaving gives notices under way a moment."""
 
-    def __init__(self, runtime: Runtime, events: EventLog, channels: Mapping[str, Channel]) -> None:
+    def __init__(
+        self, runtime: Runtime, events: EventLog, channels: Mapping[str, Channel], proxy: Proxy | None = None
+    ) -> None:
         self._runtime = runtime
         self._events = events
         self.in_force: Mapping[str, Channel] = {}
         self._queues: dict[tuple[str, Destination], _Queue] = {}
-        self._senders: dict[tuple[str, bool, bool], WebhookSender] = {}
+        self._senders: dict[tuple[str, bool, bool, Proxy | None], WebhookSender] = {}
         self._workers = Workers("channels")
-        self.apply(channels)
+        self.apply(channels, proxy)
 
     async def __aenter__(self) -> Channels:
         return self
@@ -125,8 +127,12 @@ class Channels:
                 log.warning("%d notices were not delivered before the hub stopped", lost)
             await self._workers.close()
 
-    def apply(self, channels: Mapping[str, Channel]) -> None:
-        """Use the channels of a new agents.yaml. A sink that is still there keeps its queue and figures."""
+    def apply(self, channels: Mapping[str, Channel], proxy: Proxy | None = None) -> None:
+        """Use the channels of a new agents.yaml, and its proxy for those that are not internal.
+
+        A sink that is still there keeps its queue and figures.
+        """
+        self._proxy = proxy
         queues: dict[tuple[str, Destination], _Queue] = {}
         for key, channel in channels.items():
             for sink in channel.sinks:
@@ -252,14 +258,18 @@ class Channels:
         """A sender that reaches this sink's host and port alone."""
         url = parse_webhook_url(sink.url)
         at = f"{url.host}:{url.port}"
-        key = at, sink.internal, retried
+        proxy = None if sink.internal else self._proxy
+        key = at, sink.internal, retried, proxy
         if key not in self._senders:
             if sink.internal:
                 entry = AllowEntry.parse(at)
             else:
                 entry = AllowEntry(ports=range(url.port, url.port + 1), networks=(), host=url.host, public=True)
             policy = AddressPolicy(allow=(entry,), ports=frozenset())
-            self._senders[key] = WebhookSender(self._runtime, policy, delays_s=DELAYS_S if retried else ())
+            runtime = self._runtime
+            if proxy is not None:
+                runtime = replace(runtime, transport=runtime.transport.through(WayOut(proxy=proxy)))
+            self._senders[key] = WebhookSender(runtime, policy, delays_s=DELAYS_S if retried else ())
         return self._senders[key]
 
     def _note(self, queue: _Queue, notice: Notice, result: SinkResult) -> None:
