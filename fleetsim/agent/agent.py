@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetsim.agent.durable import TaskFile
-from fleetsim.agent.endpoints import WIRE, CardEndpoint, RestEndpoint, RpcEndpoint, build_card
+from fleetsim.agent.endpoints import CardEndpoint, HttpJsonEndpoint, RpcEndpoint, build_card
 from fleetsim.agent.guard import Authenticator, RequestGuard, json_response
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.notify import PushSender
@@ -68,8 +68,9 @@ class Agent:
     a file to keep tasks in over restarts; without it they are gone with the process. ``input_modes``, if given, are
     the only media types a file part may have. In 0.3, a send that does not say ``blocking: false`` waits for the end of
     its task, for ``send_wait_s`` (0.8 by default; 0 replies at once), and a stream ends with an artifact that repeats
-    the text, unless ``repeat_artifact`` is false. ``path`` is where calls are taken, ``rest`` whether there are also
-    the REST aliases; ``drop_failed_webhooks`` removes a webhook whose receiver did not take a notice in all its tries.
+    the text, unless ``repeat_artifact`` is false. ``path`` is where calls are taken, ``rest`` whether HTTP+JSON is
+    served below it, and the seed guide's REST aliases at the root; ``drop_failed_webhooks`` removes a webhook whose
+    receiver did not take a notice in all its tries.
 
     Another kind of agent is made with parts around this one, as the profiles in ``builtin`` do: ``choose`` picks the
     skill of a message, ``behaviours`` holds the rules of each dialect, each of the ``interceptors`` is given the
@@ -453,12 +454,12 @@ def build_app(engine: Engine) -> ASGIApp:
     settings, extended_card = engine.settings, engine.settings.extended_card
     guard = RequestGuard(settings.authenticator(), settings.limits)
     card = CardEndpoint(engine.card, settings.url, settings.path)
-    rpc = RpcEndpoint(guard, settings)
+    rpc, http = RpcEndpoint(guard, settings), HttpJsonEndpoint(guard, settings)
 
-    async def call(request: Request) -> Response:
+    async def call(request: Request, *, endpoint: RpcEndpoint | HttpJsonEndpoint = rpc) -> Response:
         if extended_card or not engine.started:
             await engine.start(card.url_for(request))
-        return await rpc.answer(request, engine.operations)
+        return await endpoint.answer(request, engine.operations)
 
     async def nothing_here(_request: Request, _error: Exception) -> Response:
         problem = MethodNotFound(f"there is nothing here; A2A calls go to POST {settings.path}")
@@ -479,8 +480,6 @@ def build_app(engine: Engine) -> ASGIApp:
         *(Route(path, card.answer, methods=["GET", "OPTIONS"]) for path in CARD_PATHS),
         *(Route(path, call, methods=["POST"]) for path in paths),
     ]
-    if settings.rest and WIRE.name in settings.dialects:
-        routes += RestEndpoint(lambda: engine.operations, engine.start, guard, settings).routes()
     others = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: nothing_here, 405: wrong_method})
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -489,6 +488,8 @@ def build_app(engine: Engine) -> ASGIApp:
             await (await call(request))(scope, receive, send)
         elif scope["type"] == "http" and scope["path"] in CARD_PATHS and scope["method"] == "GET":
             await (await card.answer(Request(scope)))(scope, receive, send)
+        elif scope["type"] == "http" and http.serves(scope):
+            await (await call(Request(scope, receive, send), endpoint=http))(scope, receive, send)
         else:
             await others(scope, receive, send)
 

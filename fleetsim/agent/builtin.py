@@ -464,6 +464,7 @@ _SELECTOOLS = Profile(
         "description": "Research agent that answers within the request",
         "version": "0.21.0",
         "dialects": ("0.3",),
+        "rest": False,
         "streaming": False,
         "behaviours": _SELECTOOLS_BEHAVIOURS,
         "interceptors": (ForgetsTasks, NeedsText, Selectools),

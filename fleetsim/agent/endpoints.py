@@ -1,49 +1,51 @@
-"""The agent's HTTP endpoints: JSON-RPC in every dialect, the REST aliases, and the card.
+"""The agent's HTTP endpoints: JSON-RPC in every dialect, HTTP+JSON with the REST aliases, and the card.
 
 Sources: seed "The agent card" (url is the endpoint, both paths, honest flags), the seed guide (REST aliases), A2A 1.0
-section 8, docs/reference/interop.md for the hybrid card that clients of both versions read.
+sections 8 and 11, docs/reference/interop.md for the hybrid card that clients of both versions read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.types import Scope
 
-from fleetsim.agent.guard import RequestGuard, error_response, json_response, problem_of
-from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.operations import CallerContext, Operations
+from fleetsim.agent.guard import RequestGuard, error_response, json_response, problem_of, retry_after
+from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.operations import CallerContext, Operations, Reply
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill
 from fleetsim.agent.streams import TaskFrames, Watch
-from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, Operation, SendMessage, SubscribeToTask
+from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, Capabilities
 from fleetsim.model.errors import (
     InternalError,
-    InvalidParams,
     InvalidRequest,
     ParseError,
     RpcError,
-    TaskNotCancelable,
-    TaskNotFound,
+    VersionNotSupported,
     WireError,
 )
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
+from fleetsim.model.task import JsonObject
 from fleetsim.runtime.inbound import EVENT_STREAM_HEADERS, EventStreamResponse, Refusal, traceparent_of, while_connected
-from fleetsim.wire import jsonrpc
+from fleetsim.wire import jsonrpc, rest
 from fleetsim.wire.dialect import (
+    OVER_HTTP,
     VERSION_HEADER,
     Dialect,
     advertised,
-    dialect,
     error_dialect,
+    for_path,
     older_namesake,
     served,
     write_card_for,
@@ -100,15 +102,12 @@ class RpcEndpoint:
                 owner=owner, behaviour=self._behaviours[dialect.name], traceparent=traceparent_of(request)
             )
             if isinstance(call, SendMessage | SubscribeToTask) and streams:
-                return self._streamed(await operations.stream(call, caller), dialect, asked)
-            if isinstance(call, SendMessage) and caller.behaviour.wait_s and call.wait is not False:
-                waited = await while_connected(request, lambda: operations.call(call, caller))
-                if waited is None:
-                    return Response(status_code=400)
-                (reply,) = waited
-            else:
-                reply = await operations.call(call, caller)
-            return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, reply)))
+                watch = await operations.stream(call, caller)
+                return streamed(watch, dialect, self._limits, jsonrpc.result(asked.id, None))
+            replied = await reply_to(request, operations, call, caller)
+            if replied is None:
+                return Response(status_code=400)
+            return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, replied[0])))
         except RpcError as error:
             refusal = error
         except Exception:
@@ -119,141 +118,124 @@ class RpcEndpoint:
             return Response(frame(data), headers=EVENT_STREAM_HEADERS, media_type=MEDIA_TYPE)
         return error_response(refusal, request_id=asked.id, dialect=dialect.name)
 
-    def _streamed(self, watch: Watch, dialect: Dialect, asked: jsonrpc.RpcRequest) -> Response:
-        envelope = dump(jsonrpc.result(asked.id, None))
-        write = TaskFrames(dialect, watch, envelope.removesuffix(b"null}"), b"}").write
-        write_s = self._limits.stream_write_s
-        return EventStreamResponse[TaskEvent](watch, write, keepalive=KEEPALIVE, write_s=write_s)
+
+async def reply_to(request: Request, operations: Operations, call: Call, caller: CallerContext) -> tuple[Reply] | None:
+    """The reply of the operations. None if it had to wait for the end of a task, and the client left before."""
+    if isinstance(call, SendMessage) and caller.behaviour.wait_s and call.wait is not False:
+        return await while_connected(request, lambda: operations.call(call, caller))
+    return (await operations.call(call, caller),)
 
 
-WIRE = dialect("0.3")
-"""The REST aliases are written as 0.3 writes them (A2A 0.3.0 section 3.5.3)."""
-
-STATUSES: Mapping[type[RpcError], int] = {
-    TaskNotFound: 404,
-    TaskNotCancelable: 409,
-    AtCapacity: 429,
-    InternalError: 500,
-}
-"""HTTP status by error; any other is the caller's fault: 400."""
+def streamed(
+    watch: Watch, dialect: Dialect, limits: AgentLimits, envelope: JsonObject | None = None
+) -> EventStreamResponse[TaskEvent]:
+    """The events of a watch, each in the place of null at the end of ``envelope``, if there is one."""
+    before, after = (b"", b"") if envelope is None else (dump(envelope).removesuffix(b"null}"), b"}")
+    write = TaskFrames(dialect, watch, before, after).write
+    return EventStreamResponse[TaskEvent](watch, write, keepalive=KEEPALIVE, write_s=limits.stream_write_s)
 
 
-class RestEndpoint:
-    """The REST aliases of the seed guide, for people with curl: the same operations, the same rules.
+class HttpJsonEndpoint:
+    """HTTP+JSON: one reply or one stream for each request, in 1.0 and 0.3, and the REST aliases of the seed guide.
 
-    No SDK uses them. Bodies and frames are those of A2A 0.3; ``message:stream`` keeps the JSON-RPC envelope (with a
-    null id) and ``:subscribe`` is plain, as the guide has it. Errors are HTTP statuses.
+    The aliases are the paths at the root of the server, for people with curl. There a 0.3 send gets 202, the events of
+    ``message:stream`` keep the JSON-RPC envelope (with a null id), and an error is one member ``error``.
     """
 
-    def __init__(
-        self,
-        operations: Callable[[], Operations],
-        start: Callable[[], Awaitable[None]],
-        guard: RequestGuard,
-        settings: AgentSettings,
-    ) -> None:
-        self._operations, self._start, self._guard = operations, start, guard
-        self._limits, self._behaviour = settings.limits, settings.behaviours[WIRE.name]
+    def __init__(self, guard: RequestGuard, settings: AgentSettings, *, aliases: bool = True) -> None:
+        self._guard, self._limits = guard, settings.limits
+        self._addresses = dict.fromkeys((settings.path.rstrip("/"), *([""] if aliases else [])))
+        self._behaviours = {
+            spoken.card_version: settings.behaviours[name]
+            for name, spoken in OVER_HTTP.items()
+            if settings.rest and name in settings.dialects
+        }
 
-    def routes(self) -> list[Route]:
-        """Most specific first: a task id never holds a colon."""
-        return [
-            self._route("/message:send", "POST", self._send),
-            self._route("/message:stream", "POST", self._stream),
-            self._route("/tasks/{task_id}:cancel", "POST", self._cancel),
-            self._route("/tasks/{task_id}:subscribe", "GET", self._subscribe),
-            self._route("/tasks/{task_id}/pushNotificationConfigs", "POST", self._set_push),
-            self._route("/tasks/{task_id}", "GET", self._get),
-        ]
+    def serves(self, scope: Scope) -> bool:
+        """Whether the path of a request is one of this binding."""
+        return bool(self._behaviours) and self._place(scope) is not None
 
-    def _route(self, path: str, method: str, handle: Callable[[Request, CallerContext], Awaitable[Response]]) -> Route:
-        async def endpoint(request: Request) -> Response:
-            await self._start()
-            return await self._answer(request, handle)
+    def _place(self, scope: Scope) -> tuple[str, str] | None:
+        """The address of the agent and the path below it, as it was sent."""
+        sent = (scope.get("raw_path") or quote(scope["path"]).encode()).partition(b"?")[0].decode("latin-1")
+        sent = sent.removeprefix(quote(scope.get("root_path", "")))
+        places = ((address, sent.removeprefix(address)) for address in self._addresses if sent.startswith(address))
+        return next((place for place in places if _HTTP_PATH.fullmatch(place[1])), None)
 
-        return Route(path, endpoint, methods=[method])
-
-    async def _answer(
-        self, request: Request, handle: Callable[[Request, CallerContext], Awaitable[Response]]
-    ) -> Response:
+    async def answer(self, request: Request, operations: Operations) -> Response:
+        """Reply to a request whose path is one of this binding."""
+        address, path = self._place(request.scope) or ("", request.url.path)
+        version = request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER)
+        spoken, alias = next(iter(OVER_HTTP.values())), False
+        status: int | None = None
+        headers: Mapping[str, str] = {}
+        problem: RpcError
         try:
+            asked = for_path(path, version)
+            behaviour = self._behaviours.get(asked.card_version)
+            if behaviour is None:
+                raise VersionNotSupported(f"this agent speaks A2A {', '.join(self._behaviours)} over HTTP+JSON")
+            spoken, alias = asked, asked.kinds and address != next(iter(self._addresses))
             caller = CallerContext(
-                owner=self._guard.admit(request), behaviour=self._behaviour, traceparent=traceparent_of(request)
+                owner=self._guard.admit(request), behaviour=behaviour, traceparent=traceparent_of(request)
             )
-            return await handle(request, caller)
+            return await self._carry_out(request, path, operations, caller, spoken, alias=alias)
         except Refusal as refusal:
             if refusal.code == "CUT_OFF":
                 return Response(status_code=400)
-            return _problem(problem_of(refusal), refusal.status, refusal.headers)
-        except RpcError as problem:
-            status = next((status for kind, status in STATUSES.items() if isinstance(problem, kind)), 400)
-            return _problem(problem, status)
+            problem, status, headers = problem_of(refusal), refusal.status, refusal.headers
+        except RpcError as error:
+            problem = error
         except Exception:
             log.exception("%s %s failed", request.method, request.url.path)
-            return _problem(InternalError(), 500)
+            problem = InternalError()
+        headers = {**retry_after(problem), **headers}
+        status = status or (429 if headers else rest.status_of(problem, spoken))
+        body = rest.error(problem, spoken, status)
+        if alias:
+            body, status = {"error": body}, status if status not in _ALIAS_400 else 400
+        return json_response(body, status=status, headers=headers, media_type=spoken.media_type)
 
-    async def _send(self, request: Request, caller: CallerContext) -> Response:
-        return await self._reply(Operation.SEND, await self._params(request), caller, status=202)
-
-    async def _stream(self, request: Request, caller: CallerContext) -> Response:
-        call = self._call(Operation.STREAM, await self._params(request))
-        return await self._watch(call, caller, dump(jsonrpc.result(None, None)).removesuffix(b"null}"), b"}")
-
-    async def _get(self, request: Request, caller: CallerContext) -> Response:
-        length = request.query_params.get("historyLength")
-        if length is not None and not (length.isascii() and length.isdigit() and len(length) < 6):
-            raise InvalidParams("historyLength must be a number, 0 or more")
-        params = {"id": request.path_params["task_id"], "historyLength": None if length is None else int(length)}
-        return await self._reply(Operation.GET, params, caller)
-
-    async def _cancel(self, request: Request, caller: CallerContext) -> Response:
-        return await self._reply(Operation.CANCEL, {"id": request.path_params["task_id"]}, caller)
-
-    async def _subscribe(self, request: Request, caller: CallerContext) -> Response:
-        call = self._call(Operation.SUBSCRIBE, {"id": request.path_params["task_id"]})
-        return await self._watch(call, caller, b"", b"")
-
-    async def _set_push(self, request: Request, caller: CallerContext) -> Response:
-        params = await self._params(request)
-        config = params.get("pushNotificationConfig", params)
-        params = {"taskId": request.path_params["task_id"], "pushNotificationConfig": config}
-        return await self._reply(Operation.PUSH_SET, params, caller)
-
-    async def _reply(
-        self, operation: Operation, params: Mapping[str, Any], caller: CallerContext, *, status: int = 200
+    async def _carry_out(
+        self,
+        request: Request,
+        path: str,
+        operations: Operations,
+        caller: CallerContext,
+        spoken: Dialect,
+        *,
+        alias: bool,
     ) -> Response:
-        call = self._call(operation, params)
-        return json_response(WIRE.encode_reply(call, await self._operations().call(call, caller)), status=status)
+        matched = rest.match(spoken, request.method, path)
+        body = await self._body(request) if request.method == "POST" else None
+        call = rest.read_call(spoken, matched, request.query_params.multi_items(), body)
+        if isinstance(call, SendMessage | SubscribeToTask) and matched.operation in STREAMING:
+            envelope = jsonrpc.result(None, None) if alias and isinstance(call, SendMessage) else None
+            return streamed(await operations.stream(call, caller), spoken, self._limits, envelope)
+        replied = await reply_to(request, operations, call, caller)
+        if replied is None:
+            return Response(status_code=400)
+        status = 202 if alias and isinstance(call, SendMessage) else 200
+        written = spoken.encode_reply(call, replied[0])
+        return json_response({} if written is None else written, status=status, media_type=spoken.media_type)
 
-    async def _watch(self, call: Call, caller: CallerContext, before: bytes, after: bytes) -> Response:
-        assert isinstance(call, SendMessage | SubscribeToTask), "the streaming operations have no other calls"
-        watch = await self._operations().stream(call, caller)
-        return EventStreamResponse[TaskEvent](
-            watch,
-            TaskFrames(WIRE, watch, before, after).write,
-            keepalive=KEEPALIVE,
-            write_s=self._limits.stream_write_s,
-        )
-
-    async def _params(self, request: Request) -> dict[str, Any]:
-        self._guard.check_json(request)
+    async def _body(self, request: Request) -> Any:
+        """The JSON of a body, or None for an empty one."""
+        if "content-type" in request.headers:
+            self._guard.check_json(request)
         body = await self._guard.body(request)
+        if not body:
+            return None
+        self._guard.check_json(request)
         try:
-            value = parse_untrusted(body, bytes_max=self._limits.body_bytes_max)
+            return parse_untrusted(body, bytes_max=self._limits.body_bytes_max)
         except WireError as error:
             raise ParseError(f"{ParseError.title}: {error}") from None
-        if not isinstance(value, dict):
-            raise InvalidParams("the body must be a JSON object")
-        return value
-
-    @staticmethod
-    def _call(operation: Operation, params: Mapping[str, Any]) -> Call:
-        return WIRE.decode_call(WIRE.method(operation), params)
 
 
-def _problem(problem: RpcError, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    error = {"code": problem.wire_code, "message": str(problem)}
-    return json_response({"error": error}, status=status, headers=headers)
+_HTTP_PATH = re.compile(r"(/v1)?/(message:[a-z]+|tasks(/[^?]*)?|card|extendedAgentCard)")
+_ALIAS_400 = frozenset({415, 422, 501})
+"""Statuses of 0.3's SDKs; the aliases have always had 400 instead."""
 
 
 def build_card(settings: AgentSettings, url: str, *, extended: bool = False) -> AgentCard:
@@ -265,8 +247,8 @@ def build_card(settings: AgentSettings, url: str, *, extended: bool = False) -> 
         description=settings.description or settings.name,
         version=settings.version,
         interfaces=tuple(
-            AgentInterface(url=url, protocol_version=dialect(name).card_version)
-            for name in advertised(settings.dialects)
+            AgentInterface(url=url, binding=spoken.binding, protocol_version=spoken.card_version)
+            for spoken in advertised(settings.dialects, http=settings.rest)
         ),
         capabilities=Capabilities(
             streaming=settings.streaming,

@@ -96,10 +96,22 @@ RETRY_AFTER_S = 5
 _PROBLEMS: Mapping[int, type[RpcError]] = {401: RpcError, 415: ContentTypeNotSupported, 429: AtCapacity}
 
 
-def json_response(value: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(
+    value: object,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    media_type: str = "application/json",
+) -> Response:
     """A compact JSON answer that no cache keeps."""
     always = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-    return PacedResponse(dump(value), status, {**always, **(headers or {})}, media_type="application/json")
+    return PacedResponse(dump(value), status, {**always, **(headers or {})}, media_type=media_type)
+
+
+def retry_after(problem: RpcError) -> Mapping[str, str]:
+    """The headers of a reply for a full agent, which has HTTP status 429; empty for other errors."""
+    full = isinstance(problem, AtCapacity) and problem.wire_code == AtCapacity.code
+    return {"retry-after": str(RETRY_AFTER_S)} if full else {}
 
 
 def error_response(
@@ -111,9 +123,8 @@ def error_response(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """A JSON-RPC error. HTTP 200 as JSON-RPC has it, but 429 with Retry-After for a full agent."""
-    full = isinstance(problem, AtCapacity) and problem.wire_code == AtCapacity.code
-    code = status or (429 if full else 200)
-    more = {"retry-after": str(RETRY_AFTER_S)} if full else {}
+    more = retry_after(problem)
+    code = status or (429 if more else 200)
     return json_response(jsonrpc.error(request_id, problem, dialect), status=code, headers={**more, **(headers or {})})
 
 

@@ -157,7 +157,7 @@ class TaskFrames:
     """
 
     def __init__(self, dialect: Dialect, watch: Watch, before: bytes, after: bytes) -> None:
-        self._dialect, self._name = dialect, dialect.name
+        self._dialect, self._form = dialect, type(dialect)
         self._before, self._after = b"data: " + before, after + b"\n\n"
         self._shared = watch.feed.shared if watch.feed is not ENDED_FEED else {}
 
@@ -165,7 +165,7 @@ class TaskFrames:
         """One frame, in pieces if it holds a long text."""
         name = self._dialect.event_name(event)
         opening = self._before if name is None else b"event: %b\n%b" % (name.encode(), self._before)
-        place = (self._name, id(event))
+        place = (self._form, id(event))
         known = self._shared.get(place)
         if known is not None and known[0] is event:
             return (opening + known[1] + self._after,)

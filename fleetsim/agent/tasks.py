@@ -284,7 +284,7 @@ class TaskFeed:
         self._waiting: set[asyncio.Future[bool]] = set()
         self._read: tuple[int, int, tuple[TaskEvent, ...]] = (0, 0, ())
         self.closed = False
-        self.shared: dict[tuple[str, int], tuple[TaskEvent, Any]] = {}
+        self.shared: dict[tuple[type, int], tuple[TaskEvent, Any]] = {}
 
     def __len__(self) -> int:
         return len(self._events)

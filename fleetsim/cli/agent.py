@@ -73,9 +73,9 @@ def agent(
 ) -> None:
     """Run the reference agent until Ctrl-C, or begin an agent of your own with `new`.
 
-    It speaks A2A 1.0, 0.3 and the legacy 0.1, at /a2a, with its card at both well-known paths. Its skills are
-    echo, slow, stream, ask, auth, fail, reject, crash, flaky, estimate and file_bug: name one with
-    `fleetsim send --skill`, or start the text with it, as in "/slow 20".
+    It speaks A2A 1.0, 0.3 and the legacy 0.1 at /a2a, and 1.0 and 0.3 over HTTP+JSON too, with its card at both
+    well-known paths. Its skills are echo, slow, stream, ask, auth, fail, reject, crash, flaky, estimate and file_bug:
+    name one with `fleetsim send --skill`, or start the text with it, as in "/slow 20".
 
     \b
     fleetsim agent --port 9000

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fleetsim.agent.agent import Agent, Engine
-from fleetsim.agent.endpoints import MAX_AGE_S, CardEndpoint, RpcEndpoint
+from fleetsim.agent.endpoints import MAX_AGE_S, CardEndpoint, HttpJsonEndpoint, RpcEndpoint
 from fleetsim.agent.guard import API_KEY_HEADER, Authenticator, Headers, RequestGuard
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import CallerContext, Interceptor, Reply
@@ -122,7 +122,6 @@ class HubAgent:
             choose=lambda *_: skill,  # the dispatcher selects the agent, because it knows the current offers
             callers=KeyringCallers(keyring),
             path=A2A_PATH,
-            rest=False,
             state=state,
             task_metadata=lambda: {CORRELATION_KEY: runtime.ids.new()},
             resumes=True,
@@ -130,7 +129,8 @@ class HubAgent:
         )
         self._engine = proxy.engine = agent.engine()
         settings = agent.settings
-        self._rpc = RpcEndpoint(RequestGuard(settings.authenticator(), settings.limits), settings)
+        guard = RequestGuard(settings.authenticator(), settings.limits)
+        self._rpc, self._http = RpcEndpoint(guard, settings), HttpJsonEndpoint(guard, settings, aliases=False)
         self._keyring = keyring
         self._public = CardEndpoint(lambda url: self._as_hub(self._engine.card(url)), None, A2A_PATH)
         self._extended = CardEndpoint(lambda url: self._as_hub(self._engine.card(url, extended=True)), None, A2A_PATH)
@@ -149,12 +149,24 @@ class HubAgent:
 
     async def a2a(self, request: Request) -> Response:
         """A call in any dialect."""
-        await self._engine.start(self._extended.url_for(request))
-        return await self._rpc.answer(request, CallGuard(self._engine, request.headers.get(HUBS_HEADER), self._as_hub))
+        return await self._answer(request, self._rpc)
 
-    async def a2a_slash(self, request: Request) -> Response:
-        """The same, for clients that add a slash to an address."""
-        return await self.a2a(request)
+    async def a2a_post(self, request: Request) -> Response:
+        """A call over HTTP+JSON; at the address with a slash added, the same as without."""
+        return await self._answer(request, self._http if request.path_params["path"] else self._rpc)
+
+    async def a2a_get(self, request: Request) -> Response:
+        """A call over HTTP+JSON that reads."""
+        return await self._answer(request, self._http)
+
+    async def a2a_delete(self, request: Request) -> Response:
+        """A call over HTTP+JSON that removes a webhook."""
+        return await self._answer(request, self._http)
+
+    async def _answer(self, request: Request, endpoint: RpcEndpoint | HttpJsonEndpoint) -> Response:
+        await self._engine.start(self._extended.url_for(request))
+        guard = CallGuard(self._engine, request.headers.get(HUBS_HEADER), self._as_hub)
+        return await endpoint.answer(request, guard)
 
     async def agent_card(self, request: Request) -> Response:
         """The public card; with a key the extended one, since many clients read no other address."""

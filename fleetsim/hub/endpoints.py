@@ -46,14 +46,15 @@ class Who(StrEnum):
 
 
 class ResponseMode(StrEnum):
-    """The form of a success: in the envelope of the API, bare, as server-sent events, as JSON-RPC, or as text for
-    Prometheus.
+    """The form of a success: in the envelope of the API, bare, as server-sent events, as JSON-RPC, as A2A has it over
+    HTTP+JSON, or as text for Prometheus.
     """
 
     ENVELOPE = "envelope"
     BARE = "bare"
     STREAM = "stream"
     JSON_RPC = "json-rpc"
+    HTTP_JSON = "http+json"
     FIGURES = "figures"
 
 
@@ -316,13 +317,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         own="in its own name, and its own tasks",
         shape=ResponseMode.JSON_RPC,
     ),
-    _post(
-        A2A_PATH + "/",
-        "a2a_slash",
-        Who.AGENT,
-        "the same",
-        own="in its own name, and its own tasks",
-        shape=ResponseMode.JSON_RPC,
+    *(
+        Endpoint(
+            method,
+            A2A_PATH + "/{path:path}",
+            f"a2a_{method.lower()}",
+            Who.AGENT,
+            "the same over HTTP+JSON, in 1.0 and 0.3",
+            own="in its own name, and its own tasks",
+            shape=ResponseMode.HTTP_JSON,
+        )
+        for method in ("GET", "POST", "DELETE")
     ),
     _post(
         CALLBACK_PATH + "{taskId:path}",
@@ -455,6 +460,14 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _responses(endpoint: Endpoint) -> dict[str, Any]:
+    if endpoint.shape is ResponseMode.HTTP_JSON:
+        content: dict[str, Any] = {
+            kind: {"schema": {}} for kind in ("application/a2a+json", "application/json", "text/event-stream")
+        }
+        return {
+            "200": {"description": "A2A's reply, as its version writes it.", "content": content},
+            "default": {"description": "A2A's error, or the hub's refusal.", "content": content},
+        }
     media, schema = {
         ResponseMode.ENVELOPE: ("application/json", {"$ref": "#/components/schemas/Success"}),
         ResponseMode.BARE: ("application/json", {"type": "object"}),

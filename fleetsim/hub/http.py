@@ -27,7 +27,7 @@ from fleetsim.caller.dispatcher import TaskBusy
 from fleetsim.caller.event_wire import to_json
 from fleetsim.caller.events import OutcomeDecided, QuestionAsked
 from fleetsim.caller.fleet_events import HubStopping
-from fleetsim.hub.endpoints import Endpoint, Who, endpoints_at, path_params
+from fleetsim.hub.endpoints import Endpoint, ResponseMode, Who, endpoints_at, path_params
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
 from fleetsim.model.errors import (
@@ -236,7 +236,7 @@ class ApiGuard:
         if not endpoint.allows(principal):
             raise Refusal(403, "ADMIN_ONLY", "an agent's key does not open this")
         kinds = [value.split(b";")[0].strip().lower() for name, value in headers if name == b"content-type"]
-        if method != "GET" and kinds != [b"application/json"]:
+        if method != "GET" and endpoint.shape is not ResponseMode.HTTP_JSON and kinds != [b"application/json"]:
             raise Refusal(415, "NOT_JSON", "send Content-Type: application/json")
         scope[_PRINCIPAL] = principal
         return endpoint

@@ -17,6 +17,7 @@ from fleetsim.wire.v1_0 import V10, V10Http
 __all__ = [
     "CARD_HEADERS",
     "DIALECTS",
+    "OVER_HTTP",
     "OVER_JSON_RPC",
     "UNSAID",
     "VERSION_HEADER",
@@ -49,6 +50,15 @@ each binding the newest."""
 
 OVER_JSON_RPC = tuple(name for name, known in DIALECTS.items() if not known.paths)
 """The names of the dialects over JSON-RPC, newest first."""
+
+
+OVER_HTTP: Mapping[str, Dialect] = {
+    name: known
+    for name in OVER_JSON_RPC
+    for known in DIALECTS.values()
+    if known.paths and known.card_version == DIALECTS[name].card_version
+}
+"""The same versions over HTTP+JSON, by the name of the dialect over JSON-RPC; 0.1 has no other binding."""
 
 
 def _method_names(dialect: Dialect) -> list[str]:
@@ -147,14 +157,20 @@ def older_namesake(dialect: Dialect, method: str, offered: Collection[str]) -> D
     return next((other for other in older if other in _BY_METHOD.get(method, ())), None)
 
 
-def advertised(offered: Collection[str]) -> list[str]:
-    """What a card names of the dialects that are offered, newest first.
+def advertised(offered: Collection[str], *, http: bool = False) -> list[Dialect]:
+    """The dialects of a card: those offered over JSON-RPC, newest first, each also over HTTP+JSON if ``http``.
 
     Of those that no request names by its version the newest stands for all: they share endpoint and binding.
     """
-    names = [name for name in DIALECTS if name in offered]
+    names = [name for name in OVER_JSON_RPC if name in offered]
     unversioned = [name for name in names if not DIALECTS[name].says_version]
-    return [name for name in names if name not in unversioned[1:]]
+    named = [name for name in names if name not in unversioned[1:]]
+    return [
+        spoken
+        for name in named
+        for spoken in (DIALECTS[name], OVER_HTTP.get(name))
+        if spoken and (http or not spoken.paths)
+    ]
 
 
 def write_card_for(card: AgentCard, version_header: str | None) -> dict[str, Any]:

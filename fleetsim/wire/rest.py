@@ -105,7 +105,9 @@ def match(spoken: Dialect, method: str, path: str) -> PathOperation:
             params = {name: unquote(value) for name, value in fit.groupdict().items() if value is not None}
             tenant = params.pop("_tenant", None)
             return PathOperation(operation=operation, params=params, tenant=tenant)
-    raise MethodNotFound(f"A2A {spoken.name} has no {one_line(method, 20)} {one_line(path, 200)}")
+    raise MethodNotFound(
+        f"A2A {spoken.card_version} over HTTP+JSON has no {one_line(method, 20)} {one_line(path, 200)}"
+    )
 
 
 @lru_cache(maxsize=16)

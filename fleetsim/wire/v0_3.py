@@ -187,7 +187,8 @@ class V03Http(ProtoJson, V03):
     def write_message(self, message: Message) -> dict[str, Any]:
         written = super().write_message(message)
         written.pop("referenceTaskIds", None)
-        return {**written, "content": written.pop("parts")}
+        written["content"] = written.pop("parts")
+        return written
 
     def write_part(self, part: Part) -> dict[str, Any]:
         written = super().write_part(part)

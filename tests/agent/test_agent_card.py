@@ -33,7 +33,9 @@ async def test_both_paths_serve_the_card_to_everybody(start_agent: StartAgent, p
     assert card["protocolVersion"] == "0.3.0"
     assert card["securitySchemes"]["apiKey"].items() >= {"type": "apiKey", "in": "header", "name": "X-API-Key"}.items()
     assert card["security"] == [{"apiKey": []}]
-    assert [i["protocolVersion"] for i in card["supportedInterfaces"]] == ["1.0", "0.3"]
+    faces = [(face["protocolBinding"], face["protocolVersion"]) for face in card["supportedInterfaces"]]
+    assert faces == [(binding, version) for version in ("1.0", "0.3") for binding in ("JSONRPC", "HTTP+JSON")]
+    assert [face["transport"] for face in card["additionalInterfaces"]] == ["JSONRPC", "HTTP+JSON"]
     assert {s["id"] for s in card["skills"]} >= {"echo", "slow", "stream", "ask", "fail", "flaky"}
 
 
@@ -48,7 +50,7 @@ async def test_the_flags_are_what_is_mounted(start_agent: StartAgent) -> None:
 async def test_a_card_for_one_dialect_is_only_that_dialects(start_agent: StartAgent) -> None:
     card = await card_of(await start_agent(dialects=("1.0",)))
     assert "url" not in card
-    assert [i["protocolVersion"] for i in card["supportedInterfaces"]] == ["1.0"]
+    assert [i["protocolVersion"] for i in card["supportedInterfaces"]] == ["1.0", "1.0"]
     card = await card_of(await start_agent(dialects=("0.3",)))
     assert "supportedInterfaces" not in card
 

@@ -63,7 +63,9 @@ def test_a_card_says_everything_an_agent_was_given() -> None:
         version="2",
         interfaces=(
             AgentInterface(url="http://x/a2a", protocol_version="1.0"),
+            AgentInterface(url="http://x/a2a", binding="HTTP+JSON", protocol_version="1.0"),
             AgentInterface(url="http://x/a2a", protocol_version="0.3.0"),
+            AgentInterface(url="http://x/a2a", binding="HTTP+JSON", protocol_version="0.3.0"),
         ),
         capabilities=Capabilities(
             streaming=True,
@@ -96,7 +98,9 @@ def test_a_card_says_everything_an_agent_was_given() -> None:
 def test_a_card_names_the_newest_first_and_01_only_without_03(dialects: Any, versions: list[str]) -> None:
     settings = Agent("n", skills=[offered("a")], dialects=dialects).settings
     card = build_card(settings, "http://x")
-    assert [each.protocol_version for each in card.interfaces] == versions
+    assert [each.protocol_version for each in card.interfaces if each.binding == "JSONRPC"] == versions
+    over_http = [version for version in versions if version != "0.1.0"]  # which has no other binding
+    assert [each.protocol_version for each in card.interfaces if each.binding == "HTTP+JSON"] == over_http
     assert set(versions) <= {known.card_version for known in DIALECTS.values()}
     assert (card.description, card.default_input_modes) == ("n", ("text/plain",))
     assert card.capabilities == Capabilities(streaming=True, push_notifications=True, extended_card=False)

@@ -152,6 +152,46 @@ async def test_the_extended_card_has_the_skills_and_needs_a_key(dialect: str) ->
             await client(t, dialect, key="wrong").call(GetExtendedCard())
 
 
+async def over_http(
+    t: LocalHub, method: str, path: str, body: Any = None, *, key: str = KEY, version: str = "1.0"
+) -> tuple[int, Any]:
+    headers = {"content-type": "application/a2a+json", "a2a-version": version}
+    reply = await t.http(method, path, b"" if body is None else json.dumps(body).encode(), headers, key=key)
+    return int(reply.status), json.loads(reply.body)
+
+
+@pytest.mark.parametrize("version", ["1.0", ""])
+async def test_the_fleet_is_asked_over_http_json_too(version: str) -> None:
+    base = "/a2a" if version else "/a2a/v1"
+    async with local_hub(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        said = {"messageId": "m", "role": "ROLE_USER", "parts" if version else "content": [{"text": "hi"}]}
+        body = {"message": said, "metadata": {"skillHint": "echo"}}
+        assert (await over_http(t, "POST", f"{base}/message:send", body, key="", version=version))[0] == 401
+        status, made = await over_http(t, "POST", f"{base}/message:send", body, key=QUINN, version=version)
+        path = f"{base}/tasks/{made['task']['id']}"
+        assert (status, made["task"]["history"][0]["messageId"]) == (200, "m")
+        await asyncio.sleep(5)
+        status, task = await over_http(t, "GET", path, key=QUINN, version=version)
+        assert (status, task["status"]["state"]) == (200, "TASK_STATE_COMPLETED")
+        assert (await over_http(t, "GET", path, key=AVA, version=version))[0] == 404
+        assert (await over_http(t, "POST", f"{path}:cancel", key=QUINN, version=version))[0] == (
+            400 if version else 409
+        )
+        hook = f"{path}/pushNotificationConfigs/default"
+        assert (await over_http(t, "DELETE", hook, key=QUINN, version=version))[0] == 200
+        card = "/extendedAgentCard" if version else "/card"
+        status, card = await over_http(t, "GET", base + card, key=QUINN, version=version)
+        assert (status, [skill["id"] for skill in card["skills"]]) == (200, ["echo", "ponder", "ask", "fail"])
+
+
+async def test_no_path_beside_the_binding_is_served_below_the_hubs_address() -> None:
+    async with local_hub(worker()) as t:
+        for method, path in (("GET", "/a2a/"), ("GET", "/a2a/x"), ("DELETE", "/a2a/"), ("POST", "/a2a/tasks/x")):
+            assert (await over_http(t, method, path))[0] == 404, path
+        assert (await over_http(t, "POST", "/message:send"))[0] == 404
+
+
 async def test_the_address_may_end_in_a_slash() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
