@@ -6,8 +6,8 @@ The credential and the configured headers go to the configured origin and nowher
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,10 +40,10 @@ from fleetsim.model.call import (
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import (
     ConfigError,
+    FleetsimError,
     HttpRefused,
     MethodNotFound,
     NoSharedInterface,
-    VersionNotSupported,
     WireError,
 )
 from fleetsim.model.event import TaskEvent
@@ -56,7 +56,7 @@ from fleetsim.runtime.ports import Runtime, Transport, Turns, WayOut
 from fleetsim.runtime.real import real_runtime
 from fleetsim.runtime.sse import StreamLimits
 from fleetsim.wire import dialect as wire
-from fleetsim.wire.choice import Choice, choose
+from fleetsim.wire.choice import Choice, choose, refuses_dialect
 
 if TYPE_CHECKING:
     from fleetsim.runtime.http_given import Given
@@ -138,6 +138,7 @@ class AgentClient:
         self._etag = ""
         self._spoken = ""
         self._choice: Choice | None = None
+        self._stream_method = ""
         self._discovering = asyncio.Lock()
 
     @property
@@ -304,22 +305,34 @@ class AgentClient:
     ) -> tuple[wire.Reply, Any]:
         """As ``call``, with the undecoded ``result`` beside the reply.
 
-        A send or read that the agent does not know in the dialect of its card is made once more in the other one: an
-        answer of -32601 or -32009 says that nothing was done. Where that is known, the agent is called so from then on.
+        A send or read that the agent does not know in the dialect of its card is made once more in the other one: a
+        refusal of a method or version says that nothing was done. If that works, the agent is called so from then on.
         """
         out = await self._way_out(call, choice, timeout_s)
-        try:
-            return await self._http.call(self.runtime, call, out, headers, timeout_s, turns)
-        except (MethodNotFound, VersionNotSupported) as refused:
-            other = self._other_way(call, choice)
-            if other is None:
-                raise
+        with self._naming_elsewhere():
             try:
-                answer = await self._http.call(self.runtime, call, other, headers, timeout_s, turns)
-            except (MethodNotFound, VersionNotSupported):
-                raise refused from None
+                return await self._http.call(self.runtime, call, out, headers, timeout_s, turns)
+            except FleetsimError as refused:
+                other = self._other_way(call, choice) if refuses_dialect(refused) else None
+                if other is None:
+                    raise
+                try:
+                    answer = await self._http.call(self.runtime, call, other, headers, timeout_s, turns)
+                except FleetsimError as again:
+                    raise (refused if refuses_dialect(again) else again) from None
         self.speak(other.dialect_name)
         return answer
+
+    @contextmanager
+    def _naming_elsewhere(self) -> Iterator[None]:
+        """Add the card's address to a refusal if it is of another origin: the agent may be there, not here."""
+        try:
+            yield
+        except (HttpRefused, WireError, MethodNotFound) as error:
+            if self._choice is not None and self._choice.elsewhere:
+                told = f"the card names another origin, {self._choice.elsewhere}: configure that as the agent's url"
+                error.args = (f"{error}; {told}",)
+            raise
 
     async def _way_out(self, call: Call, choice: Choice | None, timeout_s: float | None = None) -> Choice:
         """How a call is made. Nothing is sent of one that is too long, or that the agent offers no way for.
@@ -362,27 +375,34 @@ class AgentClient:
             call = structs.replace(call, operation=Operation.STREAM)
         limits = limits or self.limits.stream
         out = await self._way_out(call, choice)
-        if choice is not None:  # the caller chose the dialect
-            async with self._http.stream(self.runtime, call, out, headers, limits, turns) as stream:
-                yield stream
-            return
+        refused: FleetsimError | None = None
         async with AsyncExitStack() as opened:
-            try:
-                stream = await opened.enter_async_context(
-                    self._http.stream(self.runtime, call, out, headers, limits, turns)
-                )
-            except (MethodNotFound, VersionNotSupported) as refused:
-                other = self._other_way(call, choice)
-                if other is None:
-                    raise
-                try:
-                    stream = await opened.enter_async_context(
-                        self._http.stream(self.runtime, call, other, headers, limits, turns)
-                    )
-                except (MethodNotFound, VersionNotSupported):
-                    raise refused from None
-                self.speak(other.dialect_name)
+            with self._naming_elsewhere():
+                for way, method in self._stream_ways(call, out, choice):
+                    if refused is not None and way is out and not isinstance(refused, MethodNotFound):
+                        continue
+                    try:
+                        streaming = self._http.stream(self.runtime, call, way, headers, limits, turns, method=method)
+                        stream = await opened.enter_async_context(streaming)
+                        break
+                    except FleetsimError as error:
+                        if not refuses_dialect(error):
+                            raise
+                        refused = refused or error
+                else:
+                    assert refused is not None
+                    raise refused
+            self._stream_method = method
+            if way is not out:
+                self.speak(way.dialect_name)
             yield stream
+
+    def _stream_ways(self, call: Call, out: Choice, choice: Choice | None) -> list[tuple[Choice, str]]:
+        """How a stream is opened, in order: by the method's name and its alias, then in the other dialect."""
+        spoken = wire.dialect(out.dialect_name)
+        names = sorted(spoken.methods.get(call.operation, ()), key=lambda name: name != self._stream_method)
+        other = self._other_way(call, choice)
+        return [*((out, name) for name in names), *([(other, "")] if other else [])] or [(out, "")]
 
     @asynccontextmanager
     async def twin(self, *, alone: bool) -> AsyncIterator[AgentClient]:

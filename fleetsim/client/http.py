@@ -39,7 +39,7 @@ from fleetsim.runtime.exchange import BoundedChunks, deadline_of, read_whole, to
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime, Turns
 from fleetsim.runtime.ports import Reply as HttpReply
 from fleetsim.runtime.retry import retry_after_s
-from fleetsim.runtime.sse import StreamLimits, read_events
+from fleetsim.runtime.sse import StreamLimits, is_event_stream, read_events, recognised
 from fleetsim.wire.binding import read_result as read_answer
 from fleetsim.wire.binding import write_call
 from fleetsim.wire.choice import Choice, origin_of
@@ -386,24 +386,30 @@ class AgentHttp:
         headers: Mapping[str, str] | None,
         limits: StreamLimits,
         turns: Turns | None,
+        *,
+        method: str = "",
     ) -> AsyncIterator[EventStream]:
-        """The stream of a call. JSON where a stream was expected is an error, or one event (interop.md section 7)."""
+        """The stream of a call, by its method's name or by ``method``, an alias of it.
+
+        A body that begins as a stream does is one, whatever its type. JSON instead of a stream is an error, or one
+        event (interop.md section 7).
+        """
         whole = self.limits.for_call(call)
         allowed = structs.replace(
             whole, first_byte_s=whole.total_s, total_s=None, body_bytes_max=limits.stream_bytes_max
         )
         if whole.total_s is None and limits.first_event_s is None:
             limits = replace(limits, first_event_s=math.inf)
-        request, asked = self._request(runtime, call, choice, headers, allowed, streaming=True)
+        request, asked = self._request(runtime, call, choice, headers, allowed, streaming=True, alias=method)
         async with self._open(runtime, request) as incoming:
-            content_type = incoming.headers.get("content-type", "")
-            if incoming.status == 200 and content_type.partition(";")[0].strip().lower() == "text/event-stream":
+            chunks = BoundedChunks(incoming.chunks, limits=whole, deadline=deadline_of(whole), where=asked.where)
+            incoming, begun = await recognised(incoming, chunks)
+            if is_event_stream(incoming):
                 document = runtime.room.document(asked.where if turns is None else turns.owner)
                 frames = read_events(incoming, limits=limits, turns=turns, document=document)
                 stream = EventStream(asked, frames, joins=isinstance(call, SubscribeToTask))
             else:
-                chunks = BoundedChunks(incoming.chunks, limits=whole, deadline=deadline_of(whole), where=asked.where)
-                body = await read_whole(chunks, runtime.room, owner=asked.where, turns=turns)
+                body = begun + await read_whole(chunks, runtime.room, owner=asked.where, turns=turns)
                 result = read_result(asked, incoming.status, incoming.headers, body, runtime.clock.now())
                 try:
                     stream = EventStream(asked, read_event(result, asked))
@@ -422,10 +428,11 @@ class AgentHttp:
         *,
         streaming: bool = False,
         turns: Turns | None = None,
+        alias: str = "",
     ) -> tuple[Request, AnswerRequest]:
         operation, spoken = call.operation, dialect(choice.dialect_name).at(choice.url)
         request_id = runtime.ids.new()
-        http_call = write_call(spoken, call, choice.url, request_id=request_id, tenant=choice.tenant)
+        http_call = write_call(spoken, call, choice.url, request_id=request_id, tenant=choice.tenant, alias=alias)
         own_headers = spoken.headers(operation)
         self.address.require(http_call.url)
         # Configured headers first, then the call's and the dialect's. The credential comes last: nothing overrides it.

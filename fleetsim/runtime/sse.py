@@ -7,6 +7,8 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from fleetsim.model.errors import LimitReached, TimedOut, WireError
 from fleetsim.model.limits import LARGE_JSON_BYTES, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
@@ -142,6 +144,37 @@ class EventReader:
 # -- when to read on ---------------------------------------------------------------------------------------------
 
 
+def is_event_stream(incoming: IncomingResponse) -> bool:
+    content_type = incoming.headers.get("content-type", "")
+    return incoming.status == 200 and content_type.partition(";")[0].strip().lower() == "text/event-stream"
+
+
+_BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b":")
+
+
+async def recognised(incoming: IncomingResponse, chunks: AsyncIterator[bytes]) -> tuple[IncomingResponse, bytes]:
+    """A response, and what was read of its body from ``chunks``, its own with their limits.
+
+    A body that begins as an event stream does becomes one, with all of its bytes, whatever its type (RFC 9110 section
+    8.3): neither JSON nor HTML begins so. Raises what ``chunks`` raises.
+    """
+    begun = b""
+    while incoming.status == 200 and not is_event_stream(incoming) and len(begun) < 64 and len(begun.lstrip()) < 6:
+        if not (chunk := await anext(chunks, b"")):
+            break
+        begun += chunk
+    if not begun.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(_BEGINNINGS):
+        return incoming, begun
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield begun
+        async for chunk in incoming.chunks:
+            yield chunk
+
+    headers = {**incoming.headers, "content-type": "text/event-stream"}
+    return replace(incoming, headers=headers, chunks=whole()), begun
+
+
 async def read_events(
     incoming: IncomingResponse,
     *,
@@ -162,8 +195,8 @@ async def read_events(
         TimedOut: a time of ``limits``.
         ConnectionLost: the connection broke.
     """
-    content_type = incoming.headers.get("content-type", "")
-    if incoming.status != 200 or content_type.partition(";")[0].strip().lower() != "text/event-stream":
+    if not is_event_stream(incoming):
+        content_type = incoming.headers.get("content-type", "")
         raise WireError(f"not an event stream: status {incoming.status}, type {one_line(content_type, 80)!r}")
     limits, document = limits or StreamLimits(), document or Room().document("")
     reader, wait = EventReader(limits, incoming.decode), _StreamWait(incoming.chunks, limits, document)

@@ -11,12 +11,14 @@ from fleetsim.wire.base import Dialect
 from fleetsim.wire.rest import HttpCall
 
 
-def write_call(spoken: Dialect, call: Call, url: str, *, request_id: str, tenant: str | None) -> HttpCall:
-    """A call to the agent at ``url``. Raises UnsupportedOperation."""
+def write_call(
+    spoken: Dialect, call: Call, url: str, *, request_id: str, tenant: str | None, alias: str = ""
+) -> HttpCall:
+    """A call to the agent at ``url``; over JSON-RPC by ``alias`` if there is one. Raises UnsupportedOperation."""
     if spoken.paths:
         return rest.write_call(spoken, call, url, tenant)
     method, params = spoken.encode_call(call)
-    body = jsonrpc.request(request_id, method, params if tenant is None else {**params, "tenant": tenant})
+    body = jsonrpc.request(request_id, alias or method, params if tenant is None else {**params, "tenant": tenant})
     return HttpCall(method="POST", url=url, body=body, media_type=spoken.media_type)
 
 

@@ -42,7 +42,7 @@ KNOWN: dict[str, dict[str, Any]] = {
 }
 
 
-def agent(spoken: str, refusal: RpcError) -> ScriptedAgent:
+def agent(spoken: str, refusal: Any) -> ScriptedAgent:
     """One that speaks a dialect alone, with the card of the other."""
     return ScriptedAgent({**KNOWN[spoken], "*": refusal}, card=VERSIONLESS if spoken == "1.0" else CARD_10)
 
@@ -51,12 +51,20 @@ def asked(found: ScriptedAgent) -> list[str]:
     return [seen.body["method"] for seen in found.seen]
 
 
-@pytest.mark.parametrize("refusal", [MethodNotFound(), VersionNotSupported()])
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        MethodNotFound(),
+        VersionNotSupported(),
+        InvalidRequest("Unsupported A2A version"),
+        Response(b'{"detail": "unsupported version"}', status_code=400, media_type="application/json"),
+    ],
+)
 @pytest.mark.parametrize(
     ("spoken", "methods"), [("1.0", ["message/send", "SendMessage"]), ("0.3", ["SendMessage", "message/send"])]
 )
 async def test_the_first_send_finds_the_dialect_that_the_card_does_not_say(
-    runtime: Runtime, network: MemoryNetwork, spoken: str, methods: list[str], refusal: RpcError
+    runtime: Runtime, network: MemoryNetwork, spoken: str, methods: list[str], refusal: Any
 ) -> None:
     found = agent(spoken, refusal)
     network.mount(ORIGIN, found.app)
@@ -78,10 +86,10 @@ async def test_the_first_send_finds_the_dialect_that_the_card_does_not_say(
     "refusal",
     [
         InvalidParams(),
-        InvalidRequest(),
         InternalError(),
         UnsupportedOperation(),
         RpcError("x", code=-32000),
+        Response(status_code=400),
         Response(status_code=404),
         Response(status_code=500),
         Response(b"<html>", media_type="text/html"),
@@ -120,7 +128,7 @@ async def test_a_dialect_that_was_said_is_not_tried_otherwise(runtime: Runtime, 
         for call in (client.send_task("hello"), client.get("t1"), anext(client.stream("hello"))):
             with pytest.raises(MethodNotFound):
                 await call
-    assert asked(found) == ["message/send", "tasks/get", "message/stream"]
+    assert asked(found) == ["message/send", "tasks/get", "message/stream", "message/sendStream"]
 
 
 @pytest.mark.parametrize("refusal", [MethodNotFound(), VersionNotSupported()])
@@ -141,6 +149,8 @@ async def test_the_first_read_and_the_first_stream_find_the_dialect_too(
         found.seen.clear()
         streaming = AgentClient(ORIGIN, runtime=runtime)
         assert len([event async for event in streaming.stream("hello")]) == 1
+        if spoken == "1.0" and isinstance(refusal, MethodNotFound):
+            streams.insert(1, "message/sendStream")
         assert (asked(found), streaming.spoken) == (streams, spoken)
 
 
@@ -164,7 +174,19 @@ async def test_a_stream_that_neither_dialect_has_is_refused_in_the_cards(
         client = AgentClient(ORIGIN, runtime=runtime)
         with pytest.raises(MethodNotFound):
             await anext(client.stream("hello"))
-    assert (asked(found), client.spoken) == (["message/stream", "SendStreamingMessage"], "")
+    assert asked(found) == ["message/stream", "message/sendStream", "SendStreamingMessage"]
+    assert client.spoken == ""
+
+
+async def test_the_older_name_of_the_stream_is_tried_and_kept(runtime: Runtime, network: MemoryNetwork) -> None:
+    """interop.md section 5: ``message/sendStream``."""
+    found = ScriptedAgent({"message/sendStream": [task()], "*": MethodNotFound()}, card=VERSIONLESS)
+    network.mount(ORIGIN, found.app)
+    async with network:
+        client = AgentClient(ORIGIN, runtime=runtime)
+        for _ in range(2):
+            assert len([event async for event in client.stream("hello")]) == 1
+    assert asked(found) == ["message/stream", "message/sendStream", "message/sendStream"]
 
 
 async def test_a_card_with_other_interfaces_is_believed_anew(runtime: Runtime, network: MemoryNetwork) -> None:

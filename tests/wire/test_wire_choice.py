@@ -144,7 +144,10 @@ def card(*interfaces: tuple[str, str] | tuple[str, str, str]) -> AgentCard:
         ((("http://h:1", "1.0"),), "http://h:1", "1.0", "http://h:1/", 0),
         ((("http://h:1/x", "0.2.6"),), "http://h:1", "0.3", "http://h:1/x", 0),
         ((("http://h:1/x", ""),), "http://h:1", "0.3", "http://h:1/x", 0),
-        ((("http://h:1/o", "0.3"), ("http://h:1/n", "1.0")), "http://h:1", "1.0", "http://h:1/n", 0),
+        ((("http://h:1/o", "0.3"), ("http://h:1/n", "1.0")), "http://h:1", "0.3", "http://h:1/o", 0),
+        ((("http://h:1/g", "1.0", "HTTP+JSON"), ("http://h:1/j", "1.0")), "http://h:1", "1.0+http", "http://h:1/g", 0),
+        ((("http://h:1/v1", "", "http+json"),), "http://h:1", "0.3+http", "http://h:1/v1", 0),
+        ((("http://h:1/g", "2.0", "HTTP+JSON"), ("http://h:1/j", "1.0")), "http://h:1", "1.0", "http://h:1/j", 0),
         ((("http://h:1/n", "1.0"), ("http://h:1/o", "0.3")), "http://h:1/o", "0.3", "http://h:1/o", 0),
         ((("http://h:1/n", "1.0.1"), ("http://h:1/o/", "1.3")), "http://h:1/o", "1.0", "http://h:1/o", 0),
         ((("http://h:1/n", "1.0"), ("http://h:1/", "0.3")), "http://h:1/", "1.0", "http://h:1/n", 0),
@@ -158,21 +161,25 @@ def card(*interfaces: tuple[str, str] | tuple[str, str, str]) -> AgentCard:
         ((("HTTP://H:1/x", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 0),
         ((("http://h/x", "0.3"),), "http://h:80", "0.3", "http://h:80/x", 0),
         ((("http://h./x", "0.3"),), "http://h", "0.3", "http://h/x", 0),
-        ((("/x", "0.3"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
+        ((("/x", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 1),
+        ((("{BASE_URL}/x", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 1),
+        ((("${BASE_URL}/x", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 1),
+        ((("x", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 1),
+        ((("//evil/x", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 2),
         ((("ftp://h:1/x", "0.3"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
         ((("http://h:1/a b", "0.3"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
         ((("http://[::1]:1/x", "0.3"),), "http://[::1]:1", "0.3", "http://[::1]:1/x", 0),
         ((("http://h:1/x?key=1#f", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 0),
     ],
 )
-def test_the_newest_interface_is_called_at_the_configured_address(
+def test_the_cards_first_interface_is_called_at_the_configured_address(
     offered: tuple[Any, ...], configured: str, name: str, url: str, warned: int
 ) -> None:
     found = choose(card(*offered), configured)
     assert (found.dialect_name, found.url, len(found.warnings)) == (name, url, warned)
 
 
-@pytest.mark.parametrize("offered", [("http://h:1/g", "1.0", "GRPC"), ("http://h:1/g", "0.3", "HTTP+JSON")])
+@pytest.mark.parametrize("offered", [("http://h:1/g", "1.0", "GRPC"), ("http://h:1/g", "2.0", "HTTP+JSON")])
 def test_a_card_that_shares_no_interface_leaves_no_way_but_a_configured_one(offered: tuple[str, ...]) -> None:
     alone = choose(card(offered), "http://h:1")
     assert (offered[2] in alone.no_way, alone.other, alone.url) == (True, None, "")
@@ -185,6 +192,9 @@ def test_a_card_that_shares_no_interface_leaves_no_way_but_a_configured_one(offe
 def test_a_configured_dialect_overrules_the_card() -> None:
     both = card(("http://h:1/n", "1.0"), ("http://h:1/o", "0.3"))
     assert choose(both, "http://h:1", dialect_name="0.3").url == "http://h:1/o"
+    bound = card(("http://h:1/n", "1.0"), ("http://h:1/o", "0.3", "HTTP+JSON"))
+    assert choose(bound, "http://h:1", dialect_name="1.0+http").url == "http://h:1/o"
+    assert choose(bound, "http://h:1", dialect_name="0.3").url == "http://h:1/n"
     legacy = choose(both, "http://h:1/", dialect_name="0.1")
     assert (legacy.dialect_name, legacy.tenant) == ("0.1", None)
 
@@ -418,3 +428,24 @@ def test_a_card_is_written_for_who_asks(header: str, current: bool) -> None:
     assert ("url" in write_card_for(both, header)) is not current
     assert "url" in write_card_for(both, None)
     assert "url" in write_card_for(card(("http://h/o", "0.3")), header), "there is nothing of 1.0 to serve"
+
+
+def test_a_relative_address_is_resolved_against_the_cards() -> None:
+    """RFC 3986 section 5.2."""
+    found_at = "http://h:1/agents/one/.well-known/agent-card.json"
+    assert choose(card(("../rpc", "0.3")), "http://h:1", found_at=found_at).url == "http://h:1/agents/one/rpc"
+    below = choose(card(("../rpc", "0.3")), "http://h:1/agents/one", found_at=found_at)
+    assert (below.url, len(below.warnings)) == ("http://h:1/agents/one/rpc", 1)
+
+
+def test_the_other_dialect_has_the_same_binding() -> None:
+    first = choose(card(("http://h/x", "1.0", "HTTP+JSON")), "http://h")
+    assert first.other is not None
+    assert (first.dialect_name, first.other.dialect_name) == ("1.0+http", "0.3+http")
+
+
+@pytest.mark.parametrize(
+    ("url", "elsewhere"), [("https://e.example/a2a", "https://e.example/a2a"), ("http://h/x", ""), ("/x", "")]
+)
+def test_a_card_that_names_another_origin_says_which(url: str, elsewhere: str) -> None:
+    assert choose(card((url, "1.0")), "http://h").elsewhere == elsewhere

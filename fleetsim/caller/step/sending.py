@@ -43,7 +43,6 @@ from fleetsim.model.errors import (
     TaskNotFound,
     TransportError,
     UnsupportedOperation,
-    VersionNotSupported,
     WireError,
 )
 from fleetsim.model.event import DirectReply, Snapshot
@@ -51,9 +50,7 @@ from fleetsim.model.task import INTERRUPTED, Task
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause, Decision, OutcomeKind, UpdateSource
 from fleetsim.runtime.retry import pause_s
-
-_UNKNOWN = (MethodNotFound, VersionNotSupported)
-"""-32601 and -32009: the agent does not know the method or the version, so it has done nothing."""
+from fleetsim.wire.choice import refuses_dialect
 
 LOST_MAX = 400
 """Characters of a malformed reply that the reason of the outcome quotes."""
@@ -143,7 +140,7 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
     elif sending.stream and isinstance(error, MethodNotFound | UnsupportedOperation):
         track.sending = replace(sending, stream=False, stream_refused=str(error))
         _send_otherwise(context, f"no streaming after all, sending plainly: {error}")
-    elif isinstance(error, _UNKNOWN) and record.other is not None:
+    elif refuses_dialect(error) and record.other is not None:
         _try_other_dialect(context, record.other, error)
     elif isinstance(error, AuthRefused) and error.status == 401 and sending.attempt == 0:
         _retry_or_end(context, error)  # each call reads the keys again, so a key that changed meanwhile is used now
@@ -186,7 +183,7 @@ def _send_otherwise(context: StepContext, reason: str) -> None:
     send(context)
 
 
-def _try_other_dialect(context: StepContext, other: OtherWay, error: RpcError) -> None:
+def _try_other_dialect(context: StepContext, other: OtherWay, error: FleetsimError) -> None:
     """The agent does not know the dialect of its card: try the other one, once (decision 0013)."""
     track = context.track
     track.sending = replace(track.sending, stream=False)
@@ -199,7 +196,7 @@ def _try_other_dialect(context: StepContext, other: OtherWay, error: RpcError) -
         other=None,
         other_taken=True,
     )
-    _send_otherwise(context, f"refused with {error.wire_code}: trying A2A {other.dialect}")
+    _send_otherwise(context, f"trying A2A {other.dialect}, since the agent refused the other dialect: {error}")
 
 
 def _maybe_accepted(error: FleetsimError) -> bool:
@@ -233,7 +230,7 @@ def _undeliverable(context: StepContext, error: FleetsimError) -> None:
         context.effects.append(Publish(event=CredentialRefused(why=error.why)))
         reason = f"the agent {error.why}"
     elif isinstance(error, RpcError):
-        also = " in either dialect" if record.other_taken and isinstance(error, _UNKNOWN) else ""
+        also = " in either dialect" if record.other_taken and refuses_dialect(error) else ""
         reason = f"the agent refused it with {error.wire_code}{also}: {error}"
         if isinstance(error, MethodNotFound) and (why := context.track.sending.stream_refused):
             reason = f"the agent refused a stream ({why}), and a plain send with {error.wire_code}{also}: {error}"
