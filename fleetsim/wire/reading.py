@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 import re
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeAlias
+from urllib.parse import unquote, unquote_to_bytes
 
 from msgspec.structs import replace
 
@@ -275,13 +277,19 @@ def _read_file(obj: JsonObject, media_type: str | None, metadata: JsonObject) ->
     uri = text(obj, "uri", "url", "fileWithUri", chars_max=None) if raw is None else None
     if raw is None and uri is None:
         raise WireError("file must have bytes or uri")
-    return FilePart(
-        raw=raw,
-        uri=uri,
-        filename=text(obj, "name", "filename"),
-        media_type=text(obj, "mimeType", "mediaType") or media_type,
-        metadata=metadata,
-    )
+    media_type = text(obj, "mimeType", "mediaType") or media_type
+    if uri is not None and (inside := _DATA_URI.match(uri)):
+        raw, uri, media_type = _content(inside, uri), None, media_type or inside["type"] or "text/plain"
+    return FilePart(raw=raw, uri=uri, filename=text(obj, "name", "filename"), media_type=media_type, metadata=metadata)
+
+
+_DATA_URI = re.compile(r"data:(?P<type>[^;,]*)[^,]*?(?P<base64>;base64)?,", re.IGNORECASE)
+
+
+def _content(inside: re.Match[str], uri: str) -> str:
+    """The content of a ``data:`` URI in base64 (RFC 2397)."""
+    data = uri[inside.end() :]
+    return unquote(data) if inside["base64"] else b64encode(unquote_to_bytes(data)).decode()
 
 
 def read_parts(obj: JsonObject) -> tuple[Part, ...]:

@@ -230,16 +230,16 @@ async def test_a_guarded_endpoint_does_not_hide_the_card_at_its_origin(
             await AgentClient("http://shut.example/a2a", runtime=runtime).discover()
 
 
-async def test_the_newest_interface_below_a_mounted_base_is_taken(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_the_first_interface_below_a_mounted_base_is_taken(runtime: Runtime, network: MemoryNetwork) -> None:
     entries = [("0.3", f"{ORIGIN}{PATH}/old"), ("1.0", f"{ORIGIN}/elsewhere"), ("1.0", f"{ORIGIN}{PATH}/new")]
     listed = [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": version} for version, url in entries]
     network.mount(ORIGIN, serving({"name": "x", "skills": [], "supportedInterfaces": listed}, BELOW))
     async with network:
-        newest = await AgentClient(ORIGIN + PATH, runtime=runtime).choice()
-        older = await AgentClient(ORIGIN + PATH, runtime=runtime, dialect="0.3").choice()
+        first = await AgentClient(ORIGIN + PATH, runtime=runtime).choice()
+        second = await AgentClient(ORIGIN + PATH, runtime=runtime, dialect="1.0").choice()
         pinned = await AgentClient(ORIGIN + PATH, runtime=runtime, rpc_url=f"{ORIGIN}{PATH}/old").choice()
-    assert (newest.dialect_name, newest.url) == ("1.0", f"{ORIGIN}{PATH}/new")
-    assert (older.dialect_name, older.url) == ("0.3", f"{ORIGIN}{PATH}/old")
+    assert (first.dialect_name, first.url) == ("0.3", f"{ORIGIN}{PATH}/old")
+    assert (second.dialect_name, second.url) == ("1.0", f"{ORIGIN}{PATH}/new")
     assert (pinned.dialect_name, pinned.url) == ("0.3", f"{ORIGIN}{PATH}/old")
 
 

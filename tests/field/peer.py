@@ -10,7 +10,8 @@ A case is JSON: a ``card``, served at both card paths, and ``rules``. The first 
   reply), ``json`` and ``text`` (the whole body), ``raw`` (the bytes of the whole response), ``sse`` (a list of
   ``{result}``, ``{error}``, ``{raw: text}`` and ``{wait_s}``, then held open for ``hold_s``).
 
-``$BASE`` and ``$ID`` in a reply stand for the agent's address and the request's id.
+``$BASE``, ``$OTHER`` and ``$ID`` in a reply stand for the agent's address, that of a second agent that plays ``other``,
+and the request's id.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Peer:
 
     def __init__(self, script: dict[str, Any]) -> None:
         self.base = ""
+        self.other = Peer(script["other"]) if "other" in script else None
         self.log: list[dict[str, Any]] = []
         self._script = script
         self._fitted: Counter[int] = Counter()
@@ -48,12 +50,16 @@ class Peer:
     async def __aenter__(self) -> Peer:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 25)
         self.base = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        if self.other is not None:
+            await self.other.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._stopping.set()
         self._server.close()
+        if self.other is not None:
+            await self.other.__aexit__()
 
     def methods(self) -> list[str]:
         """The JSON-RPC methods of the requests so far."""
@@ -61,6 +67,7 @@ class Peer:
 
     def _fill(self, value: Any, request_id: Any = None) -> Any:
         text = json.dumps(value).replace("$BASE", self.base)
+        text = text.replace("$OTHER", self.other.base if self.other else "")
         return json.loads(text.replace('"$ID"', json.dumps(request_id)))
 
     def _reply_to(self, http: str, path: str, headers: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +79,7 @@ class Peer:
             fits = (
                 (not wanted or method in wanted)
                 and rule.get("http", "POST") == http
-                and rule.get("path", path) == path
+                and rule.get("path", path.partition("?")[0]) == path.partition("?")[0]
                 and not (rule.get("if_task") and not names_task)
                 and not (rule.get("unless_task") and names_task)
                 and rule.get("answered", answered) == answered

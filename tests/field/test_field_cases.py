@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, nullcontext
@@ -39,6 +40,22 @@ SOON_S = 20.0
 async def slow_pong(door: Door, agent: str) -> None:
     (reply,) = await door.converse(agent, "chat", "hi")
     assert (reply.state, reply.text) == ("completed", "pong")
+
+
+async def first_pong(door: Door, agent: str) -> None:
+    (reply,) = await door.converse(agent, "chat", "hi")
+    assert (reply.state, reply.text) == ("completed", "first")
+
+
+async def elsewhere(door: Door, agent: str) -> None:
+    (reply,) = await door.converse(agent, "chat", "hi")
+    named = set(re.findall(r"http://127\.0\.0\.1:\d+", reply.text)) - {door.fleet.urls[agent]}
+    assert (reply.state in {"failed", "undeliverable"}, len(named)) == (True, 1), reply.text
+
+
+async def file_inside(door: Door, agent: str) -> None:
+    (reply,) = await door.converse(agent, "chat", "hi")
+    assert (reply.text, reply.files) == ("pong", {"a.txt": b"hello"})
 
 
 async def open_stream(door: Door, agent: str) -> None:
@@ -91,18 +108,25 @@ STREAMING = tuple(door for door in DOORS if door not in {UrlDoor, DirectChatDoor
 ROWS: dict[str, tuple[Callable[[Door, str], Awaitable[None]], tuple[type[Door], ...]]] = {
     "01": (slow_pong, DOORS),
     "02": (slow_pong, DOORS),
+    "03": (slow_pong, DOORS),
     "04": (open_stream, STREAMING),
     "05": (asked_once, STREAMING),
     "06": (another_task, DOORS),
+    "08": (elsewhere, (StreamDoor, HubDoor, HubStreamDoor, ApiDoor, DashboardDoor, HubClientDoor, McpDoor)),
+    "09": (slow_pong, DOORS),
     "10": (slow_pong, DOORS),
     "11": (slow_pong, DOORS),
     "12": (last_words, (StreamDoor, HubDoor, HubStreamDoor, ApiDoor, DashboardDoor, HubClientDoor, McpDoor)),
     "13": (in_history, DOORS),
+    "14": (file_inside, tuple(door for door in DOORS if door not in {DashboardDoor, McpDoor})),
     "15": (slow_pong, DOORS),
     "16": (slow_pong, DOORS),
+    "17": (slow_pong, STREAMING),
+    "18": (slow_pong, DOORS),
     "20": (other_question, DOORS),
     "21": (two_artifacts, STREAMING),
     "22": (words_in_status, STREAMING),
+    "24": (first_pong, DOORS),
     "26": (words_in_status, STREAMING),
 }
 """What each case must give, and at which doors."""
@@ -132,25 +156,26 @@ async def test_every_case_from_the_field_ends_as_it_must_at_every_door(tmp_path:
         assert not wrong, "\n".join(f"{name}: {said}" for name, said in wrong.items())
 
 
-async def test_an_agent_with_http_json_alone_is_sent_nothing_and_every_door_says_why(tmp_path: Path) -> None:
-    """Case 03."""
-    async with Peer(case("03")) as peer, running_fleet(tmp_path, {"rest": peer.base}) as fleet:
+async def test_an_agent_with_grpc_alone_is_sent_nothing_and_every_door_says_why(tmp_path: Path) -> None:
+    """Case 03, with the binding that fleetsim does not speak."""
+    script = json.loads(json.dumps(case("03")).replace("HTTP+JSON", "GRPC"))
+    async with Peer(script) as peer, running_fleet(tmp_path, {"rest": peer.base}) as fleet:
         shell = fleet.shell
         for command in (["send", peer.base, "hi"], ["send", peer.base, "hi", "--stream"], ["send", "rest", "hi"]):
             done = await shell.arun(*command)
-            assert (done.returncode != 0, done.stdout, "HTTP+JSON" in done.stderr) == (True, "", True), done.stderr
+            assert (done.returncode != 0, done.stdout, "GRPC" in done.stderr) == (True, "", True), done.stderr
         card = await shell.arun("card", peer.base)
-        assert "HTTP+JSON" in card.stdout + card.stderr
+        assert "GRPC" in card.stdout + card.stderr
         checked = await shell.arun("check", peer.base, "-o", "json")
         findings = json.loads(checked.stdout)["findings"]
-        assert "HTTP+JSON" in checked.stdout + checked.stderr
+        assert "GRPC" in checked.stdout + checked.stderr
         assert {row["section"] for row in findings if row["verdict"] == "failed"} <= {"card"}
         (agent,) = (await fleet.admin.get("/health"))["agents"]
         assert (agent["agentName"], agent["health"], agent["failureRate1h"]) == ("rest", "paused", 0.0)
         (tmp_path / "new").mkdir()
         begun = await Shell(tmp_path / "new").arun("init", peer.base)
-        assert (begun.returncode != 0, "HTTP+JSON" in begun.stderr) == (True, True)
-        assert peer.methods() == []
+        assert (begun.returncode != 0, "GRPC" in begun.stderr) == (True, True)
+        assert peer.log == []
 
 
 def test_an_unquoted_schedule_is_refused_with_the_advice_to_quote_it(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def card(binding: str, version: str) -> dict[str, Any]:
     }
 
 
-OFFERS = [("HTTP+JSON", "1.0"), ("GRPC", "0.3"), ("JSONRPC", "2.0")]
+OFFERS = [("GRPC", "1.0"), ("GRPC", "0.3"), ("JSONRPC", "2.0")]
 
 
 @pytest.mark.parametrize(("binding", "version"), OFFERS)
