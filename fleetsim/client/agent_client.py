@@ -6,8 +6,8 @@ The credential and the configured headers go to the configured origin and nowher
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -305,34 +305,48 @@ class AgentClient:
     ) -> tuple[wire.Reply, Any]:
         """As ``call``, with the undecoded ``result`` beside the reply.
 
-        A send or read that the agent does not know in the dialect of its card is made once more in the other one: a
-        refusal of a method or version says that nothing was done. If that works, the agent is called so from then on.
-        """
-        out = await self._way_out(call, choice, timeout_s)
-        with self._naming_elsewhere():
-            try:
-                return await self._http.call(self.runtime, call, out, headers, timeout_s, turns)
-            except FleetsimError as refused:
-                other = self._other_way(call, choice) if refuses_dialect(refused) else None
-                if other is None:
-                    raise
-                try:
-                    answer = await self._http.call(self.runtime, call, other, headers, timeout_s, turns)
-                except FleetsimError as again:
-                    raise (refused if refuses_dialect(again) else again) from None
-        self.speak(other.dialect_name)
-        return answer
+        A send or read whose dialect the agent refuses is made once more in the other one, since nothing was done. If
+        that works, the agent is called so from then on."""
+        ways = self._ways(call, await self._way_out(call, choice, timeout_s), choice)
+        return await self._first_known(
+            ways, lambda way, _: self._http.call(self.runtime, call, way, headers, timeout_s, turns)
+        )
 
-    @contextmanager
-    def _naming_elsewhere(self) -> Iterator[None]:
-        """Add the card's address to a refusal if it is of another origin: the agent may be there, not here."""
+    async def _first_known(self, ways: list[tuple[Choice, str]], make: Callable[[Choice, str], Awaitable[T]]) -> T:
+        """The result in the first way that the agent knows. Raises the first refusal if it knows none, with the card's
+        address if that is of another origin: the agent may be there, and something else here."""
+        refused: FleetsimError | None = None
         try:
-            yield
+            for way, method in ways:
+                if refused is not None and way is ways[0][0] and not isinstance(refused, MethodNotFound):
+                    continue
+                try:
+                    result = await make(way, method)
+                except FleetsimError as error:
+                    refused = refused or error
+                    if not refuses_dialect(error):
+                        raise
+                else:
+                    self._stream_method = method or self._stream_method
+                    if way is not ways[0][0]:
+                        self.speak(way.dialect_name)
+                    return result
+            assert refused is not None  # there is always a first way
+            raise refused
         except (HttpRefused, WireError, MethodNotFound) as error:
             if self._choice is not None and self._choice.elsewhere:
                 told = f"the card names another origin, {self._choice.elsewhere}: configure that as the agent's url"
                 error.args = (f"{error}; {told}",)
             raise
+
+    def _ways(self, call: Call, out: Choice, choice: Choice | None) -> list[tuple[Choice, str]]:
+        """How a call may go out: a stream also by its method's alias, a message and a look at a task also in the other
+        dialect. An agent that speaks the dialect may lack other methods (decision 0013)."""
+        streams = wire.dialect(out.dialect_name).methods[Operation.STREAM]
+        names = streams if call.operation is Operation.STREAM else ("",)
+        ways = [(out, name) for name in sorted(names, key=lambda name: name != self._stream_method)]
+        chosen = self._choice if choice is None and isinstance(call, SendMessage | GetTask) else None
+        return ways if chosen is None or chosen.other is None else [*ways, (chosen.other, "")]
 
     async def _way_out(self, call: Call, choice: Choice | None, timeout_s: float | None = None) -> Choice:
         """How a call is made. Nothing is sent of one that is too long, or that the agent offers no way for.
@@ -345,15 +359,6 @@ class AgentClient:
         if out.no_way:
             raise NoSharedInterface(f"{self.where}: {out.no_way}")
         return out
-
-    def _other_way(self, call: Call, choice: Choice | None) -> Choice | None:
-        """How a message goes out and a task is read where the agent does not know them as its card reads.
-
-        Other methods may be missing from an agent that speaks the dialect (decision 0013).
-        """
-        if choice is not None or self._choice is None or not isinstance(call, SendMessage | GetTask):
-            return None
-        return self._choice.other
 
     @asynccontextmanager
     async def events(
@@ -374,35 +379,14 @@ class AgentClient:
         if isinstance(call, SendMessage) and call.operation is Operation.SEND:
             call = structs.replace(call, operation=Operation.STREAM)
         limits = limits or self.limits.stream
-        out = await self._way_out(call, choice)
-        refused: FleetsimError | None = None
+        ways = self._ways(call, await self._way_out(call, choice), choice)
         async with AsyncExitStack() as opened:
-            with self._naming_elsewhere():
-                for way, method in self._stream_ways(call, out, choice):
-                    if refused is not None and way is out and not isinstance(refused, MethodNotFound):
-                        continue
-                    try:
-                        streaming = self._http.stream(self.runtime, call, way, headers, limits, turns, method=method)
-                        stream = await opened.enter_async_context(streaming)
-                        break
-                    except FleetsimError as error:
-                        if not refuses_dialect(error):
-                            raise
-                        refused = refused or error
-                else:
-                    assert refused is not None
-                    raise refused
-            self._stream_method = method
-            if way is not out:
-                self.speak(way.dialect_name)
-            yield stream
-
-    def _stream_ways(self, call: Call, out: Choice, choice: Choice | None) -> list[tuple[Choice, str]]:
-        """How a stream is opened, in order: by the method's name and its alias, then in the other dialect."""
-        spoken = wire.dialect(out.dialect_name)
-        names = sorted(spoken.methods.get(call.operation, ()), key=lambda name: name != self._stream_method)
-        other = self._other_way(call, choice)
-        return [*((out, name) for name in names), *([(other, "")] if other else [])] or [(out, "")]
+            yield await self._first_known(
+                ways,
+                lambda way, method: opened.enter_async_context(
+                    self._http.stream(self.runtime, call, way, headers, limits, turns, method=method)
+                ),
+            )
 
     @asynccontextmanager
     async def twin(self, *, alone: bool) -> AsyncIterator[AgentClient]:
