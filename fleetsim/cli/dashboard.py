@@ -1,4 +1,4 @@
-"""The dashboard over a hub in this process, over a recording, and over a scenario that another process plays."""
+"""The dashboard over a hub in this process or another, over a recording, and over a scenario in another process."""
 
 from __future__ import annotations
 
@@ -12,22 +12,27 @@ import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING
+from urllib.parse import quote
 
 import click
 from click.core import ParameterSource
 
+from fleetsim import __version__
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.render import LOG_FORMAT
+from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
+from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.hub.hub import Hub
 from fleetsim.model.asking import answer_schema, text_of
-from fleetsim.model.errors import ConfigError, UnknownTarget, WireError
+from fleetsim.model.errors import AuthRefused, ConfigError, UnknownTarget, Unreachable, WireError
 from fleetsim.model.task import DataPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Decision
@@ -39,25 +44,27 @@ from fleetsim.wire.json import parse_untrusted
 LOG_BYTES_MAX = 10 * 1024 * 1024
 
 
+def _typed(text: str, *, wants_data: bool) -> tuple[str, tuple[DataPart, ...]]:
+    """A typed answer: JSON becomes data if the question requests data, everything else stays text."""
+    if not wants_data or text.strip()[:1] not in set('{["'):
+        return text, ()
+    typed = text.encode()
+    try:
+        return "", (DataPart(data=parse_untrusted(typed, bytes_max=len(typed))),)
+    except WireError as error:
+        raise ConfigError(f"this is no JSON: {error}", hint="words without a bracket go as text") from None
+
+
 class HubControls(Controls):
-    """The actions of a person on the screen, carried out at the hub."""
+    """The actions of a person on the screen, carried out at the hub of this process."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     async def answer(self, question_id: str, text: str) -> str:
-        """Answer a question; what is typed goes as data where that is asked for and it is JSON."""
         question = next((q for q in self._hub.tracker.questions() if q.question_id == question_id), None)
-        answer = Answer(question_id=question_id, text=text)
-        if question is not None and answer_schema(question.parts) is not None and text.strip()[:1] in set('{["'):
-            typed = text.encode()
-            try:
-                data = DataPart(data=parse_untrusted(typed, bytes_max=len(typed)))
-            except WireError as error:
-                hint = "words without a bracket go as text"
-                raise ConfigError(f"this is no JSON: {error}", hint=hint) from None
-            answer = Answer(question_id=question_id, text="", parts=(data,))
-        question = await self._hub.tracker.answer(answer)
+        text, parts = _typed(text, wants_data=question is not None and answer_schema(question.parts) is not None)
+        question = await self._hub.tracker.answer(Answer(question_id=question_id, text=text, parts=parts))
         return f"sent to {question.agent}"
 
     async def reject(self, question_id: str) -> None:
@@ -88,6 +95,46 @@ class HubControls(Controls):
         if outcome is None:
             raise UnknownTarget("the ledger has it no more")
         return WholeText(text=outcome.text, chars=max(outcome.text_chars, len(outcome.text)))
+
+
+class AttachedControls(Controls):
+    """The actions of a person on the screen, carried out over the API of a hub in another process."""
+
+    def __init__(self, connect: Callable[[], HubClient | None]) -> None:
+        self._connect = connect
+
+    @property
+    def _hub(self) -> HubClient:
+        hub = self._connect()
+        if hub is None:
+            raise Unreachable("no hub is running", hint="the screen connects again when one runs")
+        return hub
+
+    async def answer(self, question_id: str, text: str) -> str:
+        question = await self._hub.question(question_id)
+        text, parts = _typed(text, wants_data=bool(question["asksForData"]))
+        await self._hub.answer(question_id, text, parts=parts)
+        return f"sent to {question['agent']}"
+
+    async def reject(self, question_id: str) -> None:
+        await self._hub.answer(question_id, "", decision="reject")
+
+    async def veto(self, correlation_id: str) -> None:
+        await self._hub.veto(correlation_id)
+
+    async def cancel(self, correlation_id: str) -> None:
+        await self._hub.cancel(correlation_id)
+
+    async def fire(self, ceremony_id: str) -> None:
+        await self._hub.run_ceremony(ceremony_id)
+
+    async def refresh(self, agent: str) -> None:
+        await self._hub.post(f"/agents/{quote(agent, safe='')}/refresh")
+
+    async def text(self, correlation_id: str) -> WholeText:
+        row = await self._hub.task(correlation_id)
+        text = str(row.get("text", ""))
+        return WholeText(text=text, chars=max(int(row.get("textChars") or 0), len(text)))
 
 
 def has_terminal() -> bool:
@@ -177,28 +224,109 @@ class _Speed(click.ParamType):  # type: ignore[type-arg]  # which click 8.1 does
 
 
 @click.command()
+@click.argument("url", required=False)
+@click.option("--key-env", metavar="VAR", help="The variable with the hub's or an agent's key [WORKSTACEAN_API_KEY].")
+@click.option("--ca", type=click.Path(path_type=Path), help="PEM file of the authorities to trust, for an https URL.")
+@click.option("--read-only", is_flag=True, help="Only show; hide every action.")
 @click.option(
-    "--replay", type=click.Path(path_type=Path), required=True, help="The recording, of a scenario's run or of a hub."
+    "--replay", type=click.Path(path_type=Path), help="Play a recording instead, of a scenario's run or of a hub."
 )
-@click.option("--speed", type=_Speed(), default=60.0, metavar="xN|max", help="How many times as fast as it was [x60].")
+@click.option("--speed", type=_Speed(), default=60.0, metavar="xN|max", help="Speed of a recording [x60].")
 @click.pass_obj
-def dashboard(common: CommonOptions, replay: Path, speed: float) -> int:
-    """Play a recording on the dashboard: the same screens at the same moments, at any speed.
+def dashboard(
+    common: CommonOptions,
+    url: str | None,
+    key_env: str | None,
+    ca: Path | None,
+    read_only: bool,
+    replay: Path | None,
+    speed: float,
+) -> int:
+    """Open the screens of a running hub, or play a recording.
 
     \b
-    fleetsim sim agent-restart --record run.jsonl   makes one, of a scenario's run
-    fleetsim record --out day.jsonl                 makes one, of the running hub
-    fleetsim dashboard --replay run.jsonl --speed x600
+    fleetsim dashboard                                        the hub of this state folder
+    fleetsim dashboard https://hub.example:3000 --key-env KEY the hub at an address
+    fleetsim dashboard --replay run.jsonl --speed x600        a recording
 
-    Keys: space stops and goes on, + and - change the speed, [ and ] go back and on, J jumps to a moment (14:00,
-    2h30m, start, end), 6 opens the scenario, 1 to 5 the hub's screens, ? has all. A file that is still being
-    written is followed. `fleetsim up` and `fleetsim demo` draw the same screens over a hub that runs.
+    It shows the same screens as `fleetsim up`, and any number of them may be open. After a lost connection it connects
+    again and shows the events that it missed. With an agent's key it shows that agent's requests only.
 
-    Exit codes: 0 at the end, 2 if the file is not a recording; the message names the line.
+    Of a recording: space stops and continues, + and - change the speed, [ and ] go back and forward, J jumps to a
+    moment (14:00, 2h30m, start, end), 6 opens the scenario. `fleetsim sim NAME --record run.jsonl` and `fleetsim
+    record` make one; a file that is still being written is followed. ? lists all keys.
+
+    Exit codes: 0 when you quit, 2 for a wrong option or file, 3 if there is no hub, 4 if it refuses the key.
     """
-    with RecordingReader(replay) as reader:
-        asyncio.run(play(common, reader, speed=speed))
+    if replay is not None:
+        if url is not None:
+            raise ConfigError("a recording has no URL", hint="give either a URL or --replay FILE")
+        with RecordingReader(replay) as reader:
+            asyncio.run(play(common, reader, speed=speed))
+        return Exit.OK
+    asyncio.run(_attach(common, url, key_env=key_env, ca=ca, read_only=read_only))
     return Exit.OK
+
+
+async def _attach(
+    common: CommonOptions, url: str | None, *, key_env: str | None, ca: Path | None, read_only: bool
+) -> None:
+    """Draw the hub at ``url``, or the hub of the state folder, until the person quits.
+
+    Raises:
+        ConfigError: there is no terminal, the variable is not set, or the hub refuses its key.
+        Unreachable: there is no hub.
+    """
+    from fleetsim.cli.hub_client import connect, find_hub
+    from fleetsim.dashboard.app import FleetApp
+    from fleetsim.dashboard.feed import AttachedFeed
+    from fleetsim.runtime.ports import TlsFiles
+    from fleetsim.runtime.real import running_runtime
+    from fleetsim.runtime.tls import tls_context
+
+    if not has_terminal():
+        raise ConfigError("the dashboard needs a terminal", hint="`fleetsim health` prints the state of the fleet")
+    key = None
+    if key_env is not None and not (key := os.environ.get(key_env, "")):
+        raise ConfigError(
+            f"the variable {one_line(key_env, 64)} is not set", hint="it holds the hub's or an agent's key"
+        )
+    tls = tls_context(TlsFiles(ca=str(ca))) if ca is not None else None
+    async with running_runtime(tls=tls) as runtime:
+
+        def client() -> HubClient | None:
+            if url is not None:
+                return HubClient(url, api_key=key, runtime=runtime)
+            address = find_hub(common)
+            return None if address is None else address.client(runtime)
+
+        async with AsyncExitStack() as stack:
+            hub = await stack.enter_async_context(connect(common)) if url is None else client()
+            assert hub is not None
+            try:
+                about = await hub.get("/whoami")
+            except AuthRefused as error:
+                named = one_line(key_env or KEY_VARIABLE, 64)
+                hint = "--key-env names the variable with the hub's key (api-key in its state folder) or an agent's"
+                raise AuthRefused(f"the hub refuses the key in {named}", status=error.status, hint=hint) from None
+        note, theirs = "", str(about.get("version", "older than 0.1.0"))
+        if theirs != __version__:
+            note = f"the hub is fleetsim {one_line(theirs, 20)}, this is {__version__}: update the older one"
+        events = HubEvents(client, after=max(0, int(about.get("lastSeq", 0)) - KEEP_MAX))
+        title = hub.url.partition("://")[2]
+        if about["agent"] is not None:
+            title += f" as {one_line(str(about['agent']), 64)}"
+        app = FleetApp(
+            AttachedFeed(events),
+            AttachedControls(client),
+            clock=runtime.clock,
+            title=title,
+            note=note,
+            ascii=common.ascii,
+            read_only=read_only,
+        )
+        with TemporaryDirectory() as folder, logging_to(Path(folder) / "dashboard.log"):
+            await app.run_async()
 
 
 async def play(

@@ -12,8 +12,8 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,9 @@ from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import read_span
 from fleetsim.cli.terminal import rewrite
-from fleetsim.model.errors import ConfigError, FleetsimError, HttpRefused, TransportError, WireError
+from fleetsim.client.hub_client import HubClient
+from fleetsim.client.hub_events import HubEvents
+from fleetsim.model.errors import ConfigError, FleetsimError, WireError
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
@@ -37,10 +39,8 @@ from fleetsim.sim.recording import FORMAT, event_of
 QUIET_S = 1.0
 """After this many seconds without an event, the hub has sent all earlier ones."""
 HEALTH_EVERY_S = 60.0
-AGAIN_S = 1.0
 SHOW_EVERY_S = 0.5
 WAITING_MAX = 10_000
-_DROPPED = "events.dropped"
 
 
 @click.command()
@@ -121,7 +121,7 @@ class _HubRecorder:
         self._began = began
         self._before: deque[dict[str, Any]] | None = deque(maxlen=KEEP_MAX)
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(WAITING_MAX)
-        self._last, self._last_at = 0, None
+        self._source = HubEvents(self._client)
         self.at_s = 0.0
         self.events = self.left_out = 0
 
@@ -142,50 +142,31 @@ class _HubRecorder:
 
     def work(self) -> dict[str, Coroutine[Any, Any, None]]:
         """The workers, by name."""
-        works = {"listen": self._listen(), "write": self._write(), "health": self._look()}
+        works = {"listen": self._listen(), "write": self._write(), "health": self._look(), "loss": self._report_loss()}
         if sys.stderr.isatty() and not self._common.quiet:
             works["progress"] = self._show()
         return works
 
     async def _listen(self) -> None:
-        """Reads the hub's events, and reconnects after the last one: the journal has those between."""
-        warned = False
-        while True:
-            try:
-                async for row in self._events():
-                    warned = False
-                    await self._waiting.put(row)
-            except TransportError:
-                pass
-            except HttpRefused as error:
-                if error.status < 500:
-                    self.error = error
-                    return
-            except FleetsimError as error:
-                self.error = error
-                return
-            if not warned:
-                self._common.note("the hub is gone; waiting for it to come back")
-                warned = True
-            await asyncio.sleep(AGAIN_S)
+        """Reads the hub's events; those of a lost connection are read after it."""
+        try:
+            async for row in self._source:
+                await self._waiting.put(row)
+        except FleetsimError as error:
+            self.error = error
 
-    async def _events(self) -> AsyncIterator[dict[str, Any]]:
-        """The events after the last one, until the hub stops or drops some; the journal has those."""
+    def _client(self) -> HubClient | None:
         address = find_hub(self._common)
-        if address is None:
-            return
-        # The last one is asked for again: another hub's event of that number says that its numbers are others.
-        async with aclosing(address.client(self._runtime).events(after=max(self._last - 1, 0))) as events:
-            async for row in events:
-                if row["topic"] == _DROPPED:
-                    return
-                if row["seq"] == self._last and row.get("at") == self._last_at:
-                    continue
-                if row["seq"] <= self._last:
-                    self._last = 0  # another journal: a hub that keeps nothing on disk was restarted
-                    return
-                self._last, self._last_at = row["seq"], row.get("at")
-                yield row
+        return None if address is None else address.client(self._runtime)
+
+    async def _report_loss(self) -> None:
+        """Notes once for each loss that the hub is gone."""
+        lost = ""
+        while True:
+            if self._source.lost and not lost:
+                self._common.note("the hub is gone; waiting for it to come back")
+            lost = self._source.lost
+            await asyncio.sleep(SHOW_EVERY_S)
 
     async def _write(self) -> None:
         while True:

@@ -101,6 +101,7 @@ class FleetApp(App[None]):
         self.read_only = read_only
         self._builder = ViewBuilder()
         self._link = Link(LinkState.WAITING, clock.now())
+        self._listening = True
         self.view = View(now=self._now())
         self._drawn: object = None
         self.draws = 0
@@ -162,19 +163,21 @@ class FleetApp(App[None]):
             async for batch in self._feed:
                 if self._link.state is not LinkState.LIVE:
                     self._link = Link(LinkState.LIVE, self._clock.now())
-                if self.playback is not None and self.playback.restarts != self._restarts:
-                    self._begin_anew(self.playback.restarts)
+                if self._feed.restarts != self._restarts:
+                    self._begin_anew(self._feed.restarts)
                 if self._feed.dropped > self._lost:
                     self._lost = self._feed.dropped
                     self._builder.lost_events()
                 self._builder.fold_all(batch)
         except (FleetsimError, OSError) as error:
             self._link = Link(LinkState.LOST, self._clock.now(), one_line(str(error)))
-            return
-        self._link = Link(LinkState.LOST, self._clock.now(), "the feed ended")
+        else:
+            self._link = Link(LinkState.LOST, self._clock.now(), "the feed ended")
+        finally:
+            self._listening = False
 
     def _begin_anew(self, restarts: int) -> None:
-        """Play the recording from its start again."""
+        """Drop the earlier events: the recording plays from its start again, or another hub runs."""
         self._restarts, self._builder = restarts, ViewBuilder()
         for pane in self._panes.values():
             pane.begin_anew()
@@ -186,7 +189,10 @@ class FleetApp(App[None]):
         return self._panes[self._body.current or "fleet"]
 
     def _tick(self) -> None:
-        """Draw if an event arrived or a second passed."""
+        """Draw if an event arrived, the connection changed, or a second passed."""
+        state = LinkState.LOST if self._feed.lost else LinkState.LIVE
+        if self._listening and self._link.state not in {LinkState.WAITING, state}:
+            self._link = Link(state, self._clock.now(), one_line(self._feed.lost))
         if self._about() != self._drawn:
             self.draw()
 

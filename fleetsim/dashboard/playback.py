@@ -50,6 +50,7 @@ class Playback:
     """
 
     dropped = 0
+    lost = ""
 
     def __init__(self, reader: RecordingReader, clock: Clock, *, speed: float = 1.0) -> None:
         first = reader.read()

@@ -45,6 +45,8 @@ class RecordedFeed:
     """A whole recording in one batch."""
 
     dropped = 0
+    lost = ""
+    restarts = 0
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._events = events

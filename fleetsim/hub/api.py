@@ -124,9 +124,14 @@ class Api:
         )
 
     async def whoami(self, request: Request) -> Response:
-        """The agent of the key; null for the hub's own key, which also gets the problems of the fleet's files."""
+        """The agent of the key (null for the hub's own key, which also gets the problems of the fleet's files), the
+        version of the hub, and the number of its newest event.
+        """
         agent = principal_of(request).agent
-        return answer({"agent": agent, "rejected": self._hub.rejected() if agent is None else ()})
+        rejected = self._hub.rejected() if agent is None else ()
+        return answer(
+            {"agent": agent, "rejected": rejected, "version": version("fleetsim"), "lastSeq": self._hub.events.last_seq}
+        )
 
     async def openapi(self, _: Request) -> Response:
         """This API as an OpenAPI document."""

@@ -33,6 +33,8 @@ class HandFeed:
     """A live feed that says what it is given; an exception ends it."""
 
     dropped = 0
+    lost = ""
+    restarts = 0
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._waiting: asyncio.Queue[Sequence[Event] | Exception] = asyncio.Queue()

@@ -311,7 +311,9 @@ def lock(path: Path) -> Lock:
         os.close(handle)
         who = f"process {pid}" if pid else "another process"
         raise LedgerLocked(
-            f"the ledger {path} is in use by {who}", pid=pid, hint="stop that hub, or give this one another --state"
+            f"the ledger {path} is in use by {who}",
+            pid=pid,
+            hint="`fleetsim dashboard` opens its screens; else stop it, or give this one another --state",
         ) from None
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)

@@ -1,0 +1,141 @@
+"""The dashboard of a hub in another process: its events over restarts, its actions over the API, and its refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from fleetsim.caller.events import Event
+from fleetsim.caller.ledger import LedgerLimits
+from fleetsim.caller.ledger.sqlite import SqliteLedger
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage
+from fleetsim.cli.dashboard import AttachedControls
+from fleetsim.client.hub_client import HubClient
+from fleetsim.client.hub_events import HubEvents
+from fleetsim.dashboard.feed import AttachedFeed
+from fleetsim.model.errors import AuthRefused, HttpRefused, Unreachable
+from fleetsim.model.work import OutcomeKind, SkillRequest
+from tests.caller.ledgers import opener
+from tests.cli.world import Shell
+from tests.hub.local_hub import LocalHub, local_hub, worker
+
+
+async def next_events(feed: AsyncIterator[Sequence[Event]], count: int) -> list[Event]:
+    """The first ``count`` events; fewer if no more arrive within a minute."""
+    events: list[Event] = []
+    try:
+        async with asyncio.timeout(60):
+            while len(events) < count:
+                events += await anext(feed)
+    except TimeoutError:
+        pass
+    return events
+
+
+async def submit(t: LocalHub, skill: str) -> str:
+    (cid,) = await t.hub.submit(SkillRequest(correlation_id=skill, text="x", skill=skill, targets=("quinn",)))
+    return cid
+
+
+async def ask(t: LocalHub) -> tuple[str, str]:
+    """The ids of a request whose agent waits for an answer, and of its question."""
+    cid = await submit(t, "ask")
+    await asyncio.sleep(5)
+    (question,) = t.hub.tracker.questions()
+    return cid, question.question_id
+
+
+async def test_events_arrive_once_each_over_a_restart_of_the_hub() -> None:
+    async with local_hub(worker()) as t:
+        feed = AttachedFeed(HubEvents(lambda: t.remote))
+        events = aiter(feed)
+        seen = await next_events(events, 1)
+        await t.restart(lambda: asyncio.sleep(5))
+        seen += await next_events(events, t.hub.events.last_seq - seen[-1].seq)
+        assert [event.seq for event in seen] == list(range(1, t.hub.events.last_seq + 1))
+        assert (feed.lost, feed.restarts) == ("", 0)
+
+
+async def test_a_hub_that_is_gone_shows_as_lost_until_one_runs_again() -> None:
+    async with local_hub(worker()) as t:
+        running = True
+        source = HubEvents(lambda: t.remote if running else None)
+        events = aiter(AttachedFeed(source))
+        await next_events(events, 1)
+        running = False
+        await t.hub.__aexit__(None, None, None)
+        await next_events(events, 10)
+        assert source.lost
+        await t.hub.__aenter__()
+
+
+async def test_the_events_of_a_hub_with_another_journal_begin_anew() -> None:
+    async with local_hub(worker()) as t:
+        source = HubEvents(lambda: t.remote)
+        events = aiter(AttachedFeed(source))
+        await submit(t, "echo")
+        await t.hub.tracker.wait("echo")
+        await next_events(events, t.hub.events.last_seq)
+        t.ledger = await SqliteLedger(InlineStorage(opener(None)), LedgerLimits()).__aenter__()
+        await t.restart()
+        again = await next_events(events, 1)
+        assert (source.restarts, again[0].seq) == (1, 1)
+
+
+async def test_a_wrong_key_ends_the_feed_with_the_refusal() -> None:
+    async with local_hub(worker()) as t:
+        feed = aiter(AttachedFeed(HubEvents(lambda: t.agents_client("not the key"))))
+        with pytest.raises((AuthRefused, HttpRefused)):
+            await next_events(feed, 1)
+
+
+async def test_an_answer_typed_at_an_attached_screen_reaches_the_agent() -> None:
+    async with local_hub(worker()) as t:
+        cid, question_id = await ask(t)
+        controls = AttachedControls(lambda: t.remote)
+        assert (await controls.text(cid)).text == "which branch?"
+        await controls.answer(question_id, "main")
+        outcome = await t.hub.tracker.wait(cid)
+        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "going with main")
+        assert (await controls.text(cid)).text == "going with main"
+
+
+async def test_rejecting_and_cancelling_at_an_attached_screen_end_the_requests() -> None:
+    async with local_hub(worker()) as t:
+        controls = AttachedControls(lambda: t.remote)
+        rejected, question_id = await ask(t)
+        await controls.reject(question_id)
+        canceled = await submit(t, "ponder")
+        await asyncio.sleep(5)
+        await controls.cancel(canceled)
+        await controls.refresh("quinn")
+        for cid in (rejected, canceled):
+            assert (await t.hub.tracker.wait(cid)).kind is OutcomeKind.CANCELED
+
+
+async def test_an_action_without_a_hub_fails_with_a_sentence() -> None:
+    def nowhere() -> HubClient | None:
+        return None
+
+    with pytest.raises(Unreachable) as error:
+        await AttachedControls(nowhere).cancel("x")
+    assert error.value.hint
+
+
+@pytest.mark.slow
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["dashboard"], 2),
+        (["dashboard", "http://127.0.0.1:1", "--key-env", "NO_SUCH_VARIABLE"], 2),
+        (["dashboard", "http://127.0.0.1:1", "--replay", "run.jsonl"], 2),
+    ],
+)
+async def test_what_cannot_be_attached_to_ends_with_its_exit_code(tmp_path: Path, words: list[str], code: int) -> None:
+    done = await Shell(tmp_path).arun(*words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.count("\n") <= 2
