@@ -163,7 +163,11 @@ class V03Http(ProtoJson, V03):
         return self.plain if urlsplit(url).path.rstrip("/").endswith("/v1") else self
 
     def read_names(self, value: Any) -> Any:
-        return _as_json_rpc(super().read_names(value))
+        """As ProtoJSON; a2a-sdk 1.3.0, which writes 0.3 in the names of a2a.proto, calls a message ``request``."""
+        read = _as_json_rpc(super().read_names(value))
+        if isinstance(read, dict) and isinstance(read.get("request"), Mapping):
+            read.setdefault("message", read.pop("request"))
+        return read
 
     def write_params(self, call: Call) -> dict[str, Any]:
         params = super().write_params(call)

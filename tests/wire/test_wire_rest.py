@@ -242,3 +242,12 @@ def test_a_card_names_the_dialect_by_version_and_binding() -> None:
     named = [dialect_of_version(version, bound) for version, bound in known]
     assert named == ["1.0+http", "0.3+http", "0.3+http", "1.0", ""]
     assert AgentInterface(url="u").binding == "JSONRPC"
+
+
+def test_a_message_of_03_may_have_the_name_that_a2a_proto_gives_it() -> None:
+    """a2a-sdk 1.3.0 writes 0.3 so."""
+    spoken = for_path("/v1/message:send", None)
+    body = {"request": {"message_id": "m", "role": "ROLE_USER", "content": [{"text": "hi"}]}}
+    call = rest.read_call(spoken, rest.match(spoken, "POST", "/v1/message:send"), (), body)
+    assert isinstance(call, SendMessage)
+    assert (call.message.message_id, call.message.text) == ("m", "hi")

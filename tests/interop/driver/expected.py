@@ -138,7 +138,6 @@ SNAPSHOT = Line(212, "rejoin starts with a task snapshot")
 SECOND_CANCEL = Line(213, "second cancel")
 PUSH_GET = Line(214, "push get without config id")
 HOOK_ON_CANCEL = Line(215, "webhook on cancel")
-AT_ONCE_03 = Line(300, "On 0.3 answer at once though blocking: true is asked")
 
 NO_LIST_03 = Absent("0.3 lists no tasks over JSON-RPC", LIST)
 NO_SNAPSHOT_PY03 = Absent("a2a-sdk 0.3 sends no snapshot to one who joins late", SNAPSHOT)
@@ -445,8 +444,6 @@ LANES_D: tuple[Lane, ...] = (
 )
 """Released servers, behind a running hub and the command line."""
 
-AT_ONCE = {"wait": Absent("on 0.3 the agent answers at once though blocking is asked", AT_ONCE_03)}
-
 LANES_B: tuple[Lane, ...] = (
     Lane(
         name="py03-fleetsim",
@@ -455,7 +452,7 @@ LANES_B: tuple[Lane, ...] = (
         client=PY03,
         operations=(*COMMON, "wrong-key", "webhook-late", "legacy"),
         bearer=True,
-        absent={**AT_ONCE, "list": NO_LIST_03, **_lacks("a2a-sdk 0.3.26", "push-list", "push-delete")},
+        absent={"list": NO_LIST_03, **_lacks("a2a-sdk 0.3.26", "push-list", "push-delete")},
     ),
     Lane(
         name="py10-fleetsim",
@@ -473,7 +470,36 @@ LANES_B: tuple[Lane, ...] = (
         client_words=("0.3",),
         operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
-        absent={**AT_ONCE, "list": NO_LIST_03},
+        absent={"list": NO_LIST_03},
+    ),
+    Lane(
+        name="py03-http-fleetsim",
+        title="a2a-sdk 0.3.26 over HTTP+JSON",
+        server=OURS,
+        client=PY03,
+        client_words=("HTTP+JSON",),
+        operations=(*COMMON, "wrong-key", "webhook-late"),
+        bearer=True,
+        absent=_lacks("a2a-sdk 0.3.26", "list", "push-list", "push-delete"),
+    ),
+    Lane(
+        name="py10-http-fleetsim",
+        title="a2a-sdk 1.3.0 over HTTP+JSON",
+        server=OURS,
+        client=PY10,
+        client_words=("any", "HTTP+JSON"),
+        operations=(*COMMON, "wrong-key", "webhook-late"),
+        bearer=True,
+    ),
+    Lane(
+        name="py10-http-on-0.3-fleetsim",
+        title="a2a-sdk 1.3.0 over HTTP+JSON on 0.3",
+        server=OURS,
+        client=PY10,
+        client_words=("0.3", "HTTP+JSON"),
+        operations=(*COMMON, "wrong-key", "webhook-late"),
+        bearer=True,
+        absent=_lacks("a2a-sdk 1.3.0 on 0.3", "list", "push-list", "push-delete"),
     ),
     Lane(
         name="js02-fleetsim",
@@ -483,7 +509,6 @@ LANES_B: tuple[Lane, ...] = (
         operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
         absent={
-            **AT_ONCE,
             "list": NO_LIST_03,
             **_lacks("@a2a-js/sdk 0.2.5", "push-list", "push-delete", "extended-card"),
         },
@@ -495,7 +520,7 @@ LANES_B: tuple[Lane, ...] = (
         client=JS03,
         operations=(*COMMON, "wrong-key", "webhook-late", "legacy"),
         bearer=True,
-        absent={**AT_ONCE, "list": NO_LIST_03},
+        absent={"list": NO_LIST_03},
     ),
     Lane(
         name="js10-fleetsim",
@@ -513,7 +538,7 @@ LANES_B: tuple[Lane, ...] = (
         client_words=("0.3",),
         operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
-        absent={**AT_ONCE, "list": NO_LIST_03},
+        absent={"list": NO_LIST_03},
     ),
     Lane(
         name="selectools-fleetsim",
@@ -523,7 +548,6 @@ LANES_B: tuple[Lane, ...] = (
         bearer=True,
         operations=(*COMMON, "wrong-key", "webhook-late", "discover-sync", "send-sync"),
         absent={
-            **AT_ONCE,
             **_lacks("selectools 1.3.0", *STREAMS, *PUSH, "webhook-late", "ask", "cancel", "cancel-again"),
             **_lacks("selectools 1.3.0", "finished-task", "list", "extended-card"),
         },

@@ -1,4 +1,4 @@
-"""Every method of a2a-sdk 0.3.26's client, run against the agent at the URL given."""
+"""Every method of a2a-sdk 0.3.26's client, run against the agent at the URL given; a last word names a binding."""
 
 from __future__ import annotations
 
@@ -88,6 +88,9 @@ def event_view(task: Task, update: Any) -> EventView:
     return EventView("status", state, said, update.task_id, update.final, whole, asked_in(parts))
 
 
+STATUSES = {404: -32001, 409: -32002, 422: -32602}
+
+
 class refusals:  # noqa: N801 (reads as a statement)
     """Turn the SDK's error into the checks' own."""
 
@@ -97,11 +100,14 @@ class refusals:  # noqa: N801 (reads as a statement)
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, A2AClientJSONRPCError):
             raise Refused(str(error.error.message), error.error.code) from error
+        if isinstance(error, A2AClientHTTPError):  # over HTTP+JSON this SDK tells the status and no more
+            raise Refused(error.message, STATUSES.get(error.status_code)) from error
 
 
 class Py03(Adapter):
-    def __init__(self, url: str, hooks: HookListener, key: str | None) -> None:
+    def __init__(self, url: str, hooks: HookListener, binding: str, key: str | None) -> None:
         super().__init__(hooks)
+        self.binding = binding
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.http = httpx.AsyncClient(trust_env=False, timeout=20, headers=headers)
         self.url = url
@@ -109,10 +115,10 @@ class Py03(Adapter):
     async def discover(self) -> CardView:
         card = await self._any_card()
         self.card = card
-        polling = ClientConfig(httpx_client=self.http, streaming=False, polling=True)
-        self.once = ClientFactory(polling).create(card)
-        self.blocking = ClientFactory(ClientConfig(httpx_client=self.http, streaming=False)).create(card)
-        self.streams = ClientFactory(ClientConfig(httpx_client=self.http, streaming=True)).create(card)
+        self.common = {"httpx_client": self.http, "supported_transports": [self.binding]}
+        self.once = ClientFactory(ClientConfig(streaming=False, polling=True, **self.common)).create(card)
+        self.blocking = ClientFactory(ClientConfig(streaming=False, **self.common)).create(card)
+        self.streams = ClientFactory(ClientConfig(streaming=True, **self.common)).create(card)
         capabilities = card.capabilities
         return CardView(
             card.name, len(card.skills), bool(capabilities.streaming), bool(capabilities.push_notifications)
@@ -128,6 +134,9 @@ class Py03(Adapter):
         client = self.blocking if wait else self.once
         push = PushNotificationConfig(id="inline", url=hook, token=SCRIPT["token"]) if hook else None
         more = {"configuration": MessageSendConfiguration(push_notification_config=push)} if push else {}
+        if push and self.binding != "JSONRPC":  # where this SDK fails on the configuration of one send
+            config = ClientConfig(streaming=False, polling=True, push_notification_configs=[push], **self.common)
+            client, more = ClientFactory(config).create(self.card), {}
         with refusals():
             async for event in client.send_message(message(text, task, context, data), **more):
                 return view(event[0])
@@ -177,7 +186,7 @@ class Py03(Adapter):
         kinds[body["kind"]].model_validate(body)
 
     def stranger(self) -> Py03:
-        return Py03(self.url, self.hooks, WRONG_KEY)
+        return Py03(self.url, self.hooks, self.binding, WRONG_KEY)
 
 
 def message(text: str, task: str | None = None, context: str | None = None, data: Asked | None = None) -> Message:
@@ -217,9 +226,9 @@ async def legacy(adapter: Py03) -> str:
     return f"{len(joined)} events rejoined, {len(events)} streamed"
 
 
-async def main(url: str, port: str) -> None:
-    adapter = Py03(url, HookListener(int(port)), BEARER)
-    await run(adapter, {"legacy": legacy})
+async def main(url: str, port: str, binding: str = "JSONRPC") -> None:
+    adapter = Py03(url, HookListener(int(port)), binding, BEARER)
+    await run(adapter, {"legacy": legacy} if binding == "JSONRPC" else {})
     await adapter.http.aclose()
     adapter.hooks.close()
 

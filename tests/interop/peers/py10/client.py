@@ -1,4 +1,7 @@
-"""Every method of a2a-sdk 1.3.0's client against the agent at the URL given; ``0.3`` as last word pins it."""
+"""Every method of a2a-sdk 1.3.0's client against the agent at the URL given.
+
+Two more words choose among the card's interfaces: ``0.3`` (or ``any`` version), and a binding such as ``HTTP+JSON``.
+"""
 
 from __future__ import annotations
 
@@ -81,17 +84,19 @@ class refusals:  # noqa: N801 (reads as a statement)
         if isinstance(error, NotImplementedError):
             raise Absent(str(error) or "not in this layer of the client") from error
         if isinstance(error, A2AError):
-            code = getattr(error, "code", None)
-            raise Refused(f"{type(error).__name__} {error}", code or CODES.get(type(error).__name__)) from error
+            code = getattr(error, "code", None) or CODES.get(type(error).__name__)
+            if str(error).startswith("Resource not found"):  # over HTTP+JSON on 0.3 any 404 is a missing method
+                code = None
+            raise Refused(f"{type(error).__name__} {error}", code) from error
 
 
 class Py10(Adapter):
-    def __init__(self, url: str, hooks: HookListener, version: str, key: str | None) -> None:
+    def __init__(self, url: str, hooks: HookListener, version: str, binding: str, key: str | None) -> None:
         super().__init__(hooks)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.http = httpx.AsyncClient(trust_env=False, timeout=20, headers=headers)
         self.url = url
-        self.version = version
+        self.version, self.binding = version, binding
 
     async def discover(self) -> CardView:
         card = await A2ACardResolver(self.http, self.url).get_agent_card()
@@ -100,9 +105,10 @@ class Py10(Adapter):
             del card.supported_interfaces[:]
             card.supported_interfaces.extend(kept)
         self.card = card
-        self.once = ClientFactory(ClientConfig(httpx_client=self.http, streaming=False, polling=True)).create(card)
-        self.blocking = ClientFactory(ClientConfig(httpx_client=self.http, streaming=False)).create(card)
-        self.streams = ClientFactory(ClientConfig(httpx_client=self.http, streaming=True)).create(card)
+        common = {"httpx_client": self.http, "supported_protocol_bindings": [self.binding]}
+        self.once = ClientFactory(ClientConfig(streaming=False, polling=True, **common)).create(card)
+        self.blocking = ClientFactory(ClientConfig(streaming=False, **common)).create(card)
+        self.streams = ClientFactory(ClientConfig(streaming=True, **common)).create(card)
         capabilities = card.capabilities
         return CardView(card.name, len(card.skills), capabilities.streaming, capabilities.push_notifications)
 
@@ -171,7 +177,7 @@ class Py10(Adapter):
             ParseDict(body, pb.StreamResponse())
 
     def stranger(self) -> Py10:
-        return Py10(self.url, self.hooks, self.version, WRONG_KEY)
+        return Py10(self.url, self.hooks, self.version, self.binding, WRONG_KEY)
 
 
 def request(
@@ -197,8 +203,8 @@ def request(
     return pb.SendMessageRequest(message=message, configuration=configuration)
 
 
-async def main(url: str, port: str, version: str = "any") -> None:
-    adapter = Py10(url, HookListener(int(port)), version, BEARER)
+async def main(url: str, port: str, version: str = "any", binding: str = "JSONRPC") -> None:
+    adapter = Py10(url, HookListener(int(port)), version, binding, BEARER)
     await run(adapter)
     await adapter.http.aclose()
     adapter.hooks.close()
