@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from fleetsim.client.credential import API_KEY_HEADER, ClientAuth, Credential, Scheme, TokenRequest
+from fleetsim.ceremony.written import value_text
+from fleetsim.client.credential import API_KEY_HEADER, AgentCredentials, ClientAuth, Credential, Scheme, TokenRequest
 from fleetsim.client.http import check_url
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.security import RequestedCredential
 from fleetsim.runtime.address import on_this_machine
 from fleetsim.runtime.explain import DECLARED, combine, explain
+from fleetsim.runtime.ports import Request, Runtime
 from fleetsim.runtime.yaml import load
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -165,9 +167,11 @@ class _Option(BaseModel):
     auth: Auth
 
 
-@lru_cache(64)
 def read_auth(text: str) -> tuple[Credential, ...]:
-    """The credentials in the text of ``--auth``: what ``auth:`` holds in agents.yaml. Raises ConfigError."""
+    """The credentials in the text of ``--auth``: ``auth`` of agents.yaml, on one line. Raises ConfigError."""
+    if not text.startswith(("{", "[")) or "\n" in text:
+        hint = "for example --auth '{header: x-functions-key, credentialsEnv: FUNC_KEY}'"
+        raise ConfigError("--auth: the text of `auth` in agents.yaml is wanted, in { } on one line", hint=hint)
     written = load(f"auth: {text}", "--auth", bytes_max=16_384, nodes_max=500)
     try:
         auth = _Option.model_validate(written.value).auth
@@ -178,3 +182,76 @@ def read_auth(text: str) -> tuple[Credential, ...]:
     if problems:
         raise ConfigError(f"--auth: {'; '.join(problems)}")
     return credentials_of(auth, None)
+
+
+async def signed_request(
+    credentials: Sequence[Credential], runtime: Runtime, headers: Mapping[str, str], *, env: str | None = None
+) -> Request:
+    """A request to nowhere with ``headers`` and the credentials as they are now: ``url`` is "" or the query.
+
+    ``env`` is a variable with another secret of the same kind. An OAuth2 token is fetched.
+
+    Raises:
+        ConfigError, AuthRefused, Unreachable: as ``AgentCredentials.sign``.
+    """
+    if env is not None:
+        credentials = [replace(one, env=env, file="") for one in credentials or (Credential("bearer"),)]
+    return await AgentCredentials(credentials, "the agent").sign(
+        runtime, Request(method="GET", url="", headers=headers)
+    )
+
+
+# -- what a card requests -----------------------------------------------------------------------------------------
+
+
+def entry_text(requested: Sequence[RequestedCredential], variable: str) -> str:
+    """``auth`` for one alternative of a card, as YAML on one line; "" if fleetsim cannot send it.
+
+    Variables begin with ``variable``. What only a person knows has a placeholder.
+    """
+    entries = [_keys_for(one, variable) for one in requested]
+    if not all(entries):
+        return ""
+    return value_text(entries if len(entries) > 1 else entries[0])
+
+
+def _keys_for(requested: RequestedCredential, variable: str) -> dict[str, Any]:
+    token = {"scheme": "bearer", "credentialsEnv": f"{variable}_TOKEN"}
+    match requested.kind:
+        case "apiKey" if requested.place in {"header", "query", "cookie"} and HEADER.fullmatch(requested.key):
+            usual = requested.place == "header" and requested.key.lower() == API_KEY_HEADER
+            place = {} if usual else {requested.place: requested.key}
+            return {"scheme": "apiKey", **place, "credentialsEnv": f"{variable}_API_KEY"}
+        case "bearer":
+            return token
+        case "basic":
+            return {"scheme": "basic", "username": "USER", "credentialsEnv": f"{variable}_PASSWORD"}
+        case "oauth2" | "openIdConnect":
+            address = (("tokenUrl", requested.token_url), ("discoveryUrl", requested.discovery_url))
+            named = next(({key: url} for key, url in address if url and not [*AuthEntry()._bad_address(key, url)]), {})
+            scopes = [scope for scope in requested.scopes if HEADER.fullmatch(scope.replace("/", "").replace(":", ""))]
+            more = {"scopes": scopes} if scopes else {}
+            secret = {"credentialsEnv": f"{variable}_CLIENT_SECRET"}
+            return {"scheme": "oauth2", "clientId": "CLIENT", **named, **more, **secret} if named else token
+        case "mutualTLS":
+            return {"scheme": "mutualTLS", "certificateFile": "client.pem", "keyFile": "client.key"}
+        case _:
+            return {}
+
+
+def is_answered(alternatives: Iterable[Sequence[RequestedCredential]], credentials: Sequence[Credential]) -> bool:
+    """Whether the credentials are all that one of the alternatives requests."""
+    return any(all(any(_answers(c, one) for c in credentials) for one in schemes) for schemes in alternatives)
+
+
+def _answers(credential: Credential, requested: RequestedCredential) -> bool:
+    match requested.kind:
+        case "apiKey" if credential.scheme == "apiKey":
+            named = {"query": credential.query, "cookie": credential.cookie}
+            place = next((place for place, name in named.items() if name), "header")
+            name = named.get(place) or credential.header.lower()
+            return (place, name) == (requested.place, requested.key.lower() if place == "header" else requested.key)
+        case "bearer" | "oauth2" | "openIdConnect":
+            return credential.scheme in {"bearer", "oauth2"}
+        case kind:
+            return credential.scheme == kind != "apiKey"

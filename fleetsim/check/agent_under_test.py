@@ -135,7 +135,7 @@ class AgentUnderTest:
         """
         exchange = self.opened(method, url, body, headers, credentials)
         limits = Limits(total_s=self.options.reply_s, body_bytes_max=BODY_BYTES_MAX)
-        request = Request(method=method, url=url, headers=exchange.sent_headers, body=body, limits=limits)
+        request = Request(method=method, url=exchange.url, headers=exchange.sent_headers, body=body, limits=limits)
         try:
             reply = await self._second_try(request)
             exchange.status, exchange.headers, exchange.body = reply.status, reply.headers, reply.body
@@ -175,7 +175,8 @@ class AgentUnderTest:
         if self.no_way and method != "GET":
             raise NotPassed(Verdict.NOT_TESTED, self.no_way)
         content = {"content-type": "application/json"} if body else {}
-        own = self.target.headers if credentials is None else credentials
+        own, query = (self.target.headers, self.target.query) if credentials is None else (credentials, "")
+        url = f"{url}{'&' if '?' in url else '?'}{query}" if query else url
         sent = {**content, "accept": "application/json", **own, **(headers or {})}
         exchange = Exchange(method, url, sent, body, self.runtime.clock.monotonic(), secrets=self.target.secrets())
         self.exchanges.append(exchange)
@@ -234,7 +235,7 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
     if agent.demands_auth:
         own = await _knock(agent, newest, url, None)
         if own.status in {401, 403}:
-            given = "the credentials given are refused" if target.headers else "it demands credentials"
+            given = "the credentials given are refused" if target.headers or target.query else "it demands credentials"
             raise AuthRefused(f"{url}: {given} (HTTP {own.status})", status=own.status)
     await _find_spoken(agent, offered)
     return agent
@@ -293,7 +294,7 @@ async def _read_cards(agent: AgentUnderTest) -> None:
     for url in dict.fromkeys((*address.card_urls(), *AgentUrl.parse(address.text).card_urls())):
         read = await agent.exchange("GET", url, credentials={})
         agent.open_reads[url] = read
-        if read.status in {401, 403} and agent.target.headers:
+        if read.status in {401, 403} and (agent.target.headers or agent.target.query):
             read = await agent.exchange("GET", url)
         agent.card_reads[url] = read
         if there := agent.redirected(read):  # C-01 reports the redirect; the card behind it is judged
@@ -370,12 +371,13 @@ class Options:
 class Target:
     """Which agent, and what lets the check in. ``dialects`` None probes those the card offers.
 
-    ``rpc_url`` and ``card_url`` pin endpoint and card, at the origin of ``url``.
+    ``rpc_url`` and ``card_url`` pin endpoint and card, at the origin of ``url``. ``query`` has the keys that go there.
     """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     other_headers: Mapping[str, str] | None = field(default=None, repr=False)
+    query: str = field(default="", repr=False)
     dialects: tuple[str, ...] | None = None
     rpc_url: str | None = None
     card_url: str | None = None
@@ -387,7 +389,7 @@ class Target:
 
     def secrets(self) -> tuple[str, ...]:
         """The texts that must never be shown."""
-        values = [*self.headers.values(), *(self.other_headers or {}).values()]
+        values = [*self.headers.values(), *(self.other_headers or {}).values(), self.query.partition("=")[2]]
         return tuple(part for value in values for part in {value, value.rpartition(" ")[2]} if part)
 
 

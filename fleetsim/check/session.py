@@ -326,7 +326,7 @@ class Session:
             exchange.bare = self.dialect.bare if self.dialect.over_http else None
         limits = Limits(first_byte_s=self.options.reply_s, total_s=None, body_bytes_max=BODY_BYTES_MAX)
         request = Request(
-            method=method, url=url, headers=exchange.sent_headers, body=body, limits=limits, streaming=True
+            method=method, url=exchange.url, headers=exchange.sent_headers, body=body, limits=limits, streaming=True
         )
         try:
             async with AsyncExitStack() as stack:

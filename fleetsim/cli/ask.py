@@ -65,6 +65,7 @@ class AskOptions:
     parent_id: str | None = None
     api_key_env: str | None = None
     bearer_env: str | None = None
+    auth: str | None = None
     dialect: str | None = None
     rpc_url: str | None = None
     card_url: str | None = None
@@ -74,6 +75,22 @@ class AskOptions:
     def given(cls, **options: Any) -> AskOptions:
         """From the options of a command; one that was not given (None) has its default."""
         return cls(**{name: value for name, value in options.items() if value is not None})
+
+    @property
+    def credentials(self) -> tuple[Credential, ...]:
+        """The credentials that the options name. Raises ConfigError."""
+        return credentials_given(self.api_key_env, self.bearer_env, self.auth)
+
+
+def credentials_given(api_key_env: str | None, bearer_env: str | None, auth: str | None) -> tuple[Credential, ...]:
+    """The credentials that the options of ``auth_options`` name. Raises ConfigError."""
+    credentials = [Credential("apiKey", api_key_env)] if api_key_env else []
+    credentials += [Credential("bearer", bearer_env)] if bearer_env else []
+    if auth:
+        from fleetsim.caller.auth import read_auth  # and with it pydantic
+
+        credentials += read_auth(auth)
+    return tuple(credentials)
 
 
 # ------------------------------------------------------------------ the way to an agent
@@ -153,7 +170,7 @@ async def agent_client(common: CommonOptions, ask: AskOptions) -> AsyncIterator[
             rpc_url=ask.rpc_url or entry.rpc_url,
             card_url=ask.card_url or entry.card_url,
             runtime=runtime,
-            credential=entry.credentials,
+            credential=ask.credentials or entry.credentials,
             headers=tuple(entry.headers.items()),
             dialect=ask.dialect or entry.wire,
             limits=limits,
@@ -162,15 +179,10 @@ async def agent_client(common: CommonOptions, ask: AskOptions) -> AsyncIterator[
 
 def client_for(ask: AskOptions, runtime: Runtime, limits: ClientLimits | None = None) -> AgentClient:
     """A client of the agent at an address as typed. Raises ConfigError."""
-    credential = None
-    if ask.api_key_env:
-        credential = Credential(scheme="apiKey", env=ask.api_key_env)
-    elif ask.bearer_env:
-        credential = Credential(scheme="bearer", env=ask.bearer_env)
     return AgentClient(
         with_scheme(ask.agent),
         runtime=runtime,
-        credential=credential,
+        credential=ask.credentials,
         dialect=ask.dialect,
         limits=limits,
         rpc_url=with_scheme(ask.rpc_url),
@@ -260,6 +272,7 @@ def _call_options(ask: AskOptions, result: FollowResult) -> str:
         ("card-url", ask.card_url),
         ("api-key-env", ask.api_key_env),
         ("bearer-env", ask.bearer_env),
+        ("auth", ask.auth),
         ("a2a-version", result.dialect or ask.dialect),
     )
     return "".join(f" --{name} {quote(value)}" for name, value in options if value)

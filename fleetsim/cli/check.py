@@ -13,7 +13,7 @@ import click
 
 from fleetsim.check.requirement import PROFILES
 from fleetsim.cli.main import CommonOptions, Exit
-from fleetsim.cli.options import pin_options, timeout_option
+from fleetsim.cli.options import auth_options, pin_options, timeout_option
 from fleetsim.cli.render import emit_json, lines
 from fleetsim.wire.dialect import DIALECTS
 
@@ -37,8 +37,7 @@ from fleetsim.wire.dialect import DIALECTS
 @click.option("--mutating", multiple=True, metavar="SKILL", help="A skill that changes the world (repeatable): X-02.")
 @click.option("--profile", type=click.Choice(list(PROFILES)), help="A stricter reading: what its callers broke on.")
 @click.option("--sdk", metavar="NAME", help="Its SDK, as 'a2a-sdk 1.3.0': marks the rows that all agents on it fail.")
-@click.option("--api-key-env", metavar="VAR", help="The variable with the API key (X-API-Key).")
-@click.option("--bearer-env", metavar="VAR", help="The variable with the bearer token.")
+@auth_options
 @click.option("--other-key-env", metavar="VAR", help="A second caller's key or token, of the same kind.")
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=PATH", help="junit, html, json or markdown.")
 @click.option("--baseline", type=click.Path(path_type=Path), help="Accepted failures, each with a reason.")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fleetsim.caller.auth import signed_request
 from fleetsim.caller.fleet import AgentEntry
 from fleetsim.check.agent_under_test import Hint, Options, Target
 from fleetsim.check.app_parent import AppSpec, check_app_process
@@ -19,12 +20,12 @@ from fleetsim.check.listener import Listener, socket_listener, usual_listener
 from fleetsim.check.report import BASELINE_BYTES_MAX, Report, read_baseline, stale, write_baseline
 from fleetsim.check.requirement import ONCE, Requirement
 from fleetsim.check.runner import run_check
-from fleetsim.cli.ask import agent_entry, is_url
+from fleetsim.cli.ask import agent_entry, credentials_given, is_url
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import Typed, report_files, with_scheme
 from fleetsim.cli.render import emit_json, line, lines
 from fleetsim.cli.terminal import Progress
-from fleetsim.client.credential import Credential
+from fleetsim.client.credential import Credential, way_with
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
@@ -36,6 +37,8 @@ KINDS = ("quick", "slow", "ask", "fail", "stream")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPlan:
     target: Target
+    credentials: tuple[Credential, ...]
+    other_key_env: str | None
     app: AppSpec | None
     options: Options
     requirements: tuple[Requirement, ...]
@@ -61,7 +64,7 @@ def _plan(
     url: str, requirements: tuple[Requirement, ...], options: dict[str, Any], command: str, entry: AgentEntry | None
 ) -> CheckPlan:
     """``entry`` is the agent's in agents.yaml, if it was given by its name; options go before what the entry says."""
-    headers, other_headers = _headers(options["api_key_env"], options["bearer_env"]), None
+    credentials = credentials_given(options["api_key_env"], options["bearer_env"], options["auth"])
     if entry is not None:
         url = entry.url
         options = {
@@ -70,10 +73,7 @@ def _plan(
             "card_url": options["card_url"] or entry.card_url,
             "dialects": options["dialects"] or ((entry.wire,) if entry.wire else ()),
         }
-        own = {name: value for one in entry.credentials for name, value in one.headers().items()}
-        headers = {**entry.headers, **(headers or own)}
-    if other := options["other_key_env"]:
-        other_headers = _headers(other, None) if options["api_key_env"] else _headers(None, other)
+        credentials = credentials or entry.credentials
     app = None
     if options["app"] is not None:
         app = AppSpec(app=options["app"], loggers=options["loggers"], store=options["store"])
@@ -89,12 +89,13 @@ def _plan(
     return CheckPlan(
         target=Target(
             url=at(url),
-            headers=headers,
-            other_headers=other_headers,
+            headers=entry.headers if entry is not None else {},
             dialects=tuple(sorted(options["dialects"])) or None,
             rpc_url=at(options["rpc_url"]),
             card_url=at(options["card_url"]),
         ),
+        credentials=credentials,
+        other_key_env=options["other_key_env"],
         app=app,
         options=Options(
             hints={kind: Hint.parse(given, kind) for kind in KINDS if (given := options[f"skill_{kind}"])},
@@ -116,15 +117,6 @@ def _plan(
         verbose=options["verbose"],
         command=command,
     )
-
-
-def _headers(key_env: str | None, bearer_env: str | None) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    if key_env:
-        headers |= Credential("apiKey", key_env).headers()
-    if bearer_env:
-        headers |= Credential("bearer", bearer_env).headers()
-    return headers
 
 
 def _host_port(text: str | None) -> tuple[str, int] | None:
@@ -171,6 +163,12 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
     if plan.baseline is not None:
         text = await runtime.files.read(plan.baseline, bytes_max=BASELINE_BYTES_MAX)
         accepted = dict(read_baseline(text, str(plan.baseline)))
+    own, other = await signed_request(plan.credentials, runtime, plan.target.headers), None
+    if plan.other_key_env:
+        other = (await signed_request(plan.credentials, runtime, plan.target.headers, env=plan.other_key_env)).headers
+    target = replace(plan.target, headers=own.headers, query=own.url.removeprefix("?"), other_headers=other)
+    if (way := way_with(plan.credentials)) is not None:
+        runtime = replace(runtime, transport=runtime.transport.through(way))
     async with Progress(
         f"starting {plan.app.app}" if plan.app else f"meeting {plan.target.url}", quiet=common.quiet
     ) as progress:
@@ -180,7 +178,7 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
 
         if plan.app is None:
             report = await run_check(
-                plan.target,
+                target,
                 runtime,
                 listener=listener,
                 options=plan.options,
@@ -190,7 +188,7 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
         else:
             report = await check_app_process(
                 plan.app,
-                plan.target,
+                target,
                 runtime,
                 listener=listener,
                 options=plan.options,

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
+from msgspec import to_builtins
 
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit, exit_for
-from fleetsim.cli.options import pin_options
+from fleetsim.cli.options import auth_options, pin_options
 from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import ConfigError, FleetsimError, HttpRefused, NoSharedInterface
+from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, ID
 
@@ -36,10 +38,9 @@ _AT_ONCE = 8
 
 @click.command()
 @click.argument("urls", nargs=-1, metavar="[URL]...")
-@click.option("--api-key-env", metavar="VAR", help="The agents want the key in this variable as X-API-Key.")
-@click.option("--bearer-env", metavar="VAR", help="The agents want the token in this variable as a bearer token.")
+@auth_options
 @click.pass_obj
-def init(common: CommonOptions, urls: tuple[str, ...], api_key_env: str | None, bearer_env: str | None) -> int:
+def init(common: CommonOptions, /, urls: tuple[str, ...], **auth: str | None) -> int:
     """Write agents.yaml and a first ceremony for the agents at each URL, from their cards.
 
     Without a URL it writes a file to start from. The ceremony waits with `enabled: false`. It never overwrites a
@@ -54,10 +55,10 @@ def init(common: CommonOptions, urls: tuple[str, ...], api_key_env: str | None, 
     there = os.path.lexists(path)
     if there and not urls:
         raise ConfigError(f"{path} is there already; nothing was written", hint="add agents: fleetsim init URL")
-    read, unread = asyncio.run(_read_all(urls, _names_in(path) if there else (), api_key_env, bearer_env))
+    read, unread = asyncio.run(_read_all(urls, _names_in(path) if there else (), auth))
     for agent in read:
-        credential = asks_for(agent.card) if not (agent.api_key_env or agent.bearer_env) else ""
-        wants = f"; its card asks for {credential}" if credential else ""
+        requested = "" if any(auth.values()) else in_words(requested_schemes(agent.card))
+        wants = f"; its card requests {requested}" if requested else ""
         skills = "1 skill" if (count := len(agent.card.skills)) == 1 else f"{count} skills"
         common.note(f"{agent.name}: {skills}, A2A {agent.dialect}, at {agent.url}{wants}")
     for one in unread:
@@ -94,7 +95,7 @@ def init(common: CommonOptions, urls: tuple[str, ...], api_key_env: str | None, 
 
 
 async def _read_all(
-    urls: Sequence[str], taken: Sequence[str], api_key_env: str | None, bearer_env: str | None
+    urls: Sequence[str], taken: Sequence[str], auth: Mapping[str, str | None]
 ) -> tuple[list[ReadableAgent], list[UnreadableAgent]]:
     """The agents at the addresses, each once, in the order given. Raises ConfigError for an invalid address."""
     from fleetsim.cli.ask import AskOptions, client_for
@@ -116,7 +117,7 @@ async def _read_all(
         return NoSharedInterface(choice.no_way) if choice.no_way else None
 
     async with running_runtime() as runtime:
-        asks = [AskOptions(agent=url, api_key_env=api_key_env, bearer_env=bearer_env) for url in urls]
+        asks = [AskOptions.given(agent=url, **auth) for url in urls]
         clients = [client_for(ask, runtime) for ask in asks]
         clients = list({client.url.rstrip("/"): client for client in reversed(clients)}.values())[::-1]
         for client, error in zip(clients, await asyncio.gather(*map(read_card, clients)), strict=True):
@@ -133,8 +134,7 @@ async def _read_all(
                     dialect=choice.dialect_name,
                     rpc_url=choice.url,
                     warnings=choice.warnings,
-                    api_key_env=api_key_env,
-                    bearer_env=None if api_key_env else bearer_env,
+                    **auth,
                 )
             )
     return read, failed
@@ -197,8 +197,7 @@ def _write(path: Path, agents: str, first: tuple[str, str] | None) -> tuple[list
 @click.command()
 @click.argument("agent", metavar="AGENT")
 @pin_options
-@click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key.")
-@click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as Authorization: Bearer.")
+@auth_options
 @click.pass_obj
 def card(common: CommonOptions, /, agent: str, **how: Any) -> None:
     """Read the card of AGENT, a URL or a name of agents.yaml: the agent, its skills, and the address and the dialect
@@ -208,10 +207,14 @@ def card(common: CommonOptions, /, agent: str, **how: Any) -> None:
     endpoint below it, that is what is called. Otherwise the URL itself is the endpoint. --rpc-url and --card-url pin
     either.
 
+    It shows the credentials that the card requests, whether they are configured, and `auth` for agents.yaml and --auth.
+    With a credential, the extended card is read if the agent offers one.
+
     \b
     fleetsim card http://127.0.0.1:9000
     fleetsim card http://127.0.0.1:9000/agents/quinn
     fleetsim card quinn
+    fleetsim card https://quinn.example --auth '{header: x-functions-key, credentialsEnv: FUNC_KEY}'
     """
     facts = asyncio.run(_read(common, agent, how))
     if common.as_json:
@@ -227,6 +230,9 @@ def card(common: CommonOptions, /, agent: str, **how: Any) -> None:
             ("dialect", facts["dialect"]),
             ("streaming", "yes" if facts["streaming"] else "no"),
             ("push notifications", "yes" if facts["pushNotifications"] else "no"),
+            ("extended card", facts["extendedCard"]),
+            ("credential", _credential_line(facts["credentials"])),
+            *((("agents.yaml", facts["credentials"]["entry"]),) if facts["credentials"]["entry"] else ()),
             *(("warning", warning) for warning in facts["warnings"]),
         ]
     )
@@ -234,11 +240,18 @@ def card(common: CommonOptions, /, agent: str, **how: Any) -> None:
 
 
 async def _read(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> dict[str, Any]:
-    from fleetsim.cli.ask import AskOptions, agent_client  # not for those who only read help
+    from fleetsim.caller.auth import is_answered  # not for those who only read help
+    from fleetsim.cli.ask import AskOptions, agent_client
 
     async with agent_client(common, AskOptions.given(agent=agent, **how)) as client:
         card = await client.discover()
         choice = await client.choice()
+    alternatives, configured = requested_schemes(card), client.credentials
+    answered = is_answered(alternatives, configured.credentials)
+    extended = "no"
+    if card.capabilities.extended_card:
+        extended = "read" if configured.source else "offered to callers with a credential"
+        extended = "not read, see the warning" if client.extended_refused else extended
     return {
         "name": card.name,
         "description": card.description,
@@ -249,8 +262,26 @@ async def _read(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> di
         "streaming": card.capabilities.streaming,
         "pushNotifications": card.capabilities.push_notifications,
         "skills": [{"id": s.skill_id, "name": s.name, "description": s.description} for s in card.skills],
+        "extendedCard": extended,
+        "credentials": {
+            "requested": [[to_builtins(one) for one in schemes] for schemes in alternatives],
+            "inWords": in_words(alternatives),
+            "answered": answered,
+            "source": configured.source,
+            "entry": "" if answered else _suggested_entry(card, agent_name(card.name, ())),
+        },
         "warnings": list(choice.warnings),
     }
+
+
+def _credential_line(credentials: Mapping[str, Any]) -> str:
+    """What the card requests, and whether it is configured."""
+    source = f"configured from {credentials['source']}" if credentials["source"] else "not configured"
+    if not credentials["requested"]:
+        return f"none requested; {source}" if credentials["source"] else "none requested"
+    if credentials["source"] and not credentials["answered"]:
+        source = f"not configured (only {credentials['source']} is)"
+    return f"{credentials['inWords']}: {source}"
 
 
 SCHEMA_FOLDER = ".fleetsim"
@@ -262,7 +293,6 @@ _SKILL_CHARS_MAX = 200
 _PROMPT_CHARS_MAX = 500
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*", re.ASCII)
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
-_KEY_HEADER = "x-api-key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +307,7 @@ class ReadableAgent:
     warnings: tuple[str, ...] = ()
     api_key_env: str | None = None
     bearer_env: str | None = None
+    auth: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,12 +371,6 @@ def starter_ceremony() -> tuple[str, str]:
     return _ceremony("reference", skill)
 
 
-def asks_for(card: AgentCard) -> str:
-    """The credential that a card asks for, in a few words; empty if none."""
-    credential = _credential_of(card) or ""
-    return {"apiKey": "an API key", "bearer": "a bearer token"}.get(credential, credential)
-
-
 def yaml_text(text: str) -> str:
     """``text`` as one YAML scalar on one line that is read back as exactly this text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
@@ -390,44 +415,25 @@ def _credential(agent: ReadableAgent) -> list[str]:
     if agent.bearer_env:
         name = yaml_text(agent.bearer_env)
         return [f"auth: {{ scheme: bearer, credentialsEnv: {name} }} # the variable that holds the token"]
-    variable = re.sub(r"[^A-Z0-9]", "_", agent.name.upper())
+    if agent.auth:
+        return [f"auth: {agent.auth}"]
+    requested = requested_schemes(agent.card)
+    if not requested:
+        return []
+    words = one_line(in_words(requested), 300)
+    if text := _suggested_entry(agent.card, agent.name):
+        return [f"# Its card requests {words}. Put it into a variable, name that here, and remove the #:", f"# {text}"]
+    return [f"# Its card requests {words}, which fleetsim cannot send."]
+
+
+def _suggested_entry(card: AgentCard, name: str) -> str:
+    """The line of agents.yaml for the first alternative of the card that fleetsim can send; "" if it can send none."""
+    from fleetsim.caller.auth import entry_text  # not for those who only read help
+
+    variable = re.sub(r"[^A-Z0-9]", "_", name.upper())
     variable = variable if variable[0].isalpha() else f"AGENT_{variable}"
-    match _credential_of(agent.card):
-        case None:
-            return []
-        case "apiKey":
-            return [
-                "# Its card asks for an API key. Put it in a variable, name that here, and take away the #:",
-                f"# apiKeyEnv: {variable}_API_KEY",
-            ]
-        case "bearer":
-            return [
-                "# Its card asks for a bearer token. Put it in a variable, name that here, and take away the #:",
-                f"# auth: {{ scheme: bearer, credentialsEnv: {variable}_TOKEN }}",
-            ]
-        case other:
-            return [f"# Its card asks for {other}; what can be sent is X-API-Key or a bearer token."]
-
-
-def _credential_of(card: AgentCard) -> str | None:
-    """``apiKey`` or ``bearer``, the first that can be served; other schemes as a few harmless words."""
-    wanted = [name for item in card.security for name in item] or list(card.security_schemes)
-    others = []
-    for name in wanted:
-        scheme = card.security_schemes.get(name)
-        kind = scheme.get("type") if isinstance(scheme, dict) else None
-        if isinstance(scheme, dict) and kind == "apiKey":
-            header = str(scheme.get("name", ""))
-            if scheme.get("in", "header") == "header" and header.lower() in {_KEY_HEADER, ""}:
-                return "apiKey"
-            others.append(f"a key in {one_line(str(scheme.get('in')), 20)} “{one_line(header, 40)}”")
-        elif kind in {"oauth2", "openIdConnect"} or (
-            isinstance(scheme, dict) and kind == "http" and str(scheme.get("scheme", "bearer")).lower() == "bearer"
-        ):
-            return "bearer"
-        else:
-            others.append(f"“{one_line(str(name), 40)}”")
-    return others[0] if others else None
+    texts = (entry_text(schemes, variable) for schemes in requested_schemes(card))
+    return next((f"auth: {text}" for text in texts if text), "")
 
 
 def _ceremony(agent: str, skill: AgentSkill) -> tuple[str, str]:

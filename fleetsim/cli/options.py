@@ -34,10 +34,6 @@ def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``pin_options``, the dialect, and the credential for an agent given by its URL; agents.yaml has one by name."""
     from fleetsim.wire.dialect import DIALECTS  # not for the verbs that call no agent
 
-    key = click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
-    token = click.option(
-        "--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL)."
-    )
     version = click.option(
         "--a2a-version",
         "dialect",
@@ -45,7 +41,20 @@ def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="DIALECT",
         help="Speak A2A 1.0, 0.3 or 0.1, whatever the card says; 1.0+http and 0.3+http are over HTTP+JSON.",
     )
-    return pin_options(key(token(version(command))))
+    return pin_options(auth_options(version(command)))
+
+
+def auth_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The credentials for an agent given by its URL. They name variables and files; no secret is on a command line."""
+    key = click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key.")
+    token = click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token.")
+    auth = click.option(
+        "--auth",
+        metavar="{…}",
+        help="Send a credential in another form: `auth` of agents.yaml in { }, such as "
+        "'{header: x-functions-key, credentialsEnv: FUNC_KEY}'; `fleetsim card` prints it.",
+    )
+    return key(token(auth(command)))
 
 
 Typed = TypeVar("Typed", str, str | None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from fleetsim.client.blocking import blocking
-from fleetsim.client.credential import AgentCredentials, Credential
+from fleetsim.client.credential import AgentCredentials, Credential, way_with
 from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMessage, Retrying
 from fleetsim.client.http import AgentHttp, AgentUrl, ClientLimits, FoundCard
 from fleetsim.client.results import SentTask
@@ -116,22 +116,19 @@ class AgentClient:
                 raise ConfigError("auth_token and credential are two ways to say one thing: give one")
             credential = Credential.of("bearer", auth_token)
         credentials = (credential,) if isinstance(credential, Credential) else tuple(credential or ())
-        for one in credentials:
-            if one.certificate:
-                files = structs.replace((way or WayOut()).tls, certificate=one.certificate, key=one.key)
-                way = structs.replace(way or WayOut(), tls=files)
-        self._way = way
+        self._way = way_with(credentials, way)
+        self.credentials = AgentCredentials(credentials, self.where)
         self._pinned = wire.dialect(dialect).name if dialect is not None else None
         self.limits = limits or ClientLimits()
         self._http = AgentHttp(
             address=self._address,
             limits=self.limits,
             headers={name.lower(): value for name, value in dict(headers).items()},
-            credentials=AgentCredentials(credentials, self.where),
+            credentials=self.credentials,
             extensions=extensions,
         )
         self._extensions = extensions
-        self._extended_refused = ""
+        self.extended_refused = ""
         self._public: AgentCard | None = None
         self.card: AgentCard | None = None
         self.card_at = ""
@@ -204,7 +201,7 @@ class AgentClient:
             if self.card is None:
                 self.adopt(found.card, found.url)
             way = self._choose(found.card, found.url)
-            extended, self._extended_refused = await self._http.extended_card(self.runtime, found.card, way, timeout_s)
+            extended, self.extended_refused = await self._http.extended_card(self.runtime, found.card, way, timeout_s)
             if found is not known or extended != self.card:
                 self.adopt(extended, found.url)
             self._public, self._etag = found.card, found.etag
@@ -246,8 +243,8 @@ class AgentClient:
             chosen = chosen.otherwise()
         unknown = [uri for uri in required_extensions(card)[1] if uri not in self._extensions][:WARNINGS_MAX]
         warnings = [f"it requires an extension that fleetsim does not support: {one_line(uri, 200)}" for uri in unknown]
-        if self._extended_refused:
-            warnings.append(f"its extended card was not read, so its public card counts: {self._extended_refused}")
+        if self.extended_refused:
+            warnings.append(f"its extended card was not read, so its public card counts: {self.extended_refused}")
         return structs.replace(chosen, warnings=(*chosen.warnings, *warnings)) if warnings else chosen
 
     async def choice(self, timeout_s: float | None = None) -> Choice:
@@ -404,7 +401,7 @@ class AgentClient:
         finally:
             self.card, self.card_at = twin.card, twin.card_at
             self._etag, self._spoken, self._choice = twin._etag, twin._spoken, twin._choice
-            self._public, self._extended_refused = twin._public, twin._extended_refused
+            self._public, self.extended_refused = twin._public, twin.extended_refused
             self._http.requested, self._http.extensions = twin._http.requested, twin._http.extensions
             if alone and self._given_transport is not None:
                 await self._given_transport.aclose()

@@ -13,6 +13,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
@@ -26,7 +27,7 @@ from fleetsim.model.limits import KIB
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy, on_this_machine, parse_webhook_url
 from fleetsim.runtime.exchange import where_of
-from fleetsim.runtime.ports import Limits, Request, Runtime, Transport
+from fleetsim.runtime.ports import Limits, Request, Runtime, Transport, WayOut
 from fleetsim.wire.choice import origin_of
 
 Scheme: TypeAlias = Literal["apiKey", "bearer", "basic", "oauth2", "mutualTLS"]
@@ -99,22 +100,23 @@ class Credential:
         return f"the file {path}" if path else f"the environment variable {self.env}"
 
     def headers(self) -> Mapping[str, str]:
-        """The request headers of a secret that is in a variable.
+        """The request headers of a secret that is in a variable. Raises ConfigError as ``require``."""
+        return self.sent(self.require())[0]
+
+    def require(self) -> str:
+        """The secret in the variable; "" if it is in a file, which is read when it is used.
 
         Raises:
             ConfigError: the variable is unset, empty, or holds what no header can carry.
         """
-        return self.sent(self._checked(self.secret if self.secret is not None else os.environ.get(self.env, "")))[0]
-
-    def require(self) -> None:
-        """Raises ConfigError if its variable is unset or unusable. A file is looked at when it is used."""
-        if not (self.file or self.certificate):
-            self._checked(self.secret if self.secret is not None else os.environ.get(self.env, ""))
+        if self.file or self.certificate:
+            return ""
+        return self._checked(self.secret if self.secret is not None else os.environ.get(self.env, ""))
 
     async def read(self, runtime: Runtime) -> str:
-        """The secret, as it is now. Raises ConfigError as ``headers``, and if the file is missing or not private."""
+        """The secret, as it is now. Raises ConfigError as ``require``, and if the file is missing or not private."""
         if not self.file:
-            return self._checked(self.secret if self.secret is not None else os.environ.get(self.env, ""))
+            return self.require()
         content = await runtime.files.read(Path(self.file), bytes_max=SECRET_BYTES_MAX, private=True)
         return self._checked(content.decode("utf-8", "replace"))
 
@@ -144,14 +146,6 @@ def _basic(user: str, secret: str) -> str:
     return "Basic " + b64encode(f"{user}:{secret}".encode()).decode("ascii")
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    """``until`` is the second of the monotonic clock at which it is renewed."""
-
-    text: str
-    until: float
-
-
 class _TokenReply(Struct):
     """RFC 6749 section 5.1."""
 
@@ -178,6 +172,15 @@ class _Refusal(Struct):
 T = TypeVar("T", _TokenReply, _Metadata)
 
 
+def way_with(credentials: Iterable[Credential], way: WayOut | None = None) -> WayOut | None:
+    """The way out with the client certificate of a credential of mutual TLS, if there is one."""
+    for one in credentials:
+        if one.certificate:
+            way = way or WayOut()
+            way = structs.replace(way, tls=structs.replace(way.tls, certificate=one.certificate, key=one.key))
+    return way
+
+
 class AgentCredentials:
     """Adds the credentials of one agent to requests, and keeps its OAuth2 tokens until they are renewed."""
 
@@ -185,7 +188,7 @@ class AgentCredentials:
         """``where`` is the agent's host and port, for messages."""
         self.credentials = tuple(credentials)
         self._where = where
-        self._tokens: dict[TokenRequest, _Token] = {}
+        self._tokens: dict[TokenRequest, tuple[str, float]] = {}  # each with the second at which it is renewed
         self._fetching = asyncio.Lock()
         self._failed: tuple[float, FleetsimError] | None = None
 
@@ -229,7 +232,7 @@ class AgentCredentials:
     def forget(self, request: Request) -> bool:
         """Drop the token that a refused request had. True if it had one, so that a new one may be accepted."""
         text = request.headers.get("authorization", "").removeprefix("Bearer ")
-        self._tokens = {wanted: token for wanted, token in self._tokens.items() if token.text != text}
+        self._tokens = {wanted: token for wanted, token in self._tokens.items() if token[0] != text}
         return any(credential.token_request is not None for credential in self.credentials)
 
     # -- OAuth2
@@ -237,19 +240,19 @@ class AgentCredentials:
     async def _token(self, runtime: Runtime, credential: Credential, wanted: TokenRequest) -> str:
         """The token, fetched once for all requests that need it. They share a failure too, for ``FAILED_S``."""
         async with self._fetching:
-            token, now = self._tokens.get(wanted), runtime.clock.monotonic()
-            if token is not None and now < token.until:
-                return token.text
+            (token, until), now = self._tokens.get(wanted, ("", 0.0)), runtime.clock.monotonic()
+            if token and now < until:
+                return token
             if self._failed is not None and now < self._failed[0] + FAILED_S:
                 raise self._failed[1].with_traceback(None)
             try:
-                self._tokens[wanted] = token = await self._fetch(runtime, credential, wanted)
+                self._tokens[wanted] = token, _ = await self._fetch(runtime, credential, wanted)
             except FleetsimError as error:
                 self._failed = runtime.clock.monotonic(), error
                 raise
-        return token.text
+        return token
 
-    async def _fetch(self, runtime: Runtime, credential: Credential, wanted: TokenRequest) -> _Token:
+    async def _fetch(self, runtime: Runtime, credential: Credential, wanted: TokenRequest) -> tuple[str, float]:
         """A new token of the token endpoint. The client proves itself as RFC 6749 section 2.3.1 has it."""
         url, client_auth, transport = wanted.token_url, wanted.client_auth, runtime.transport
         if not url:
@@ -277,7 +280,7 @@ class AgentCredentials:
             raise self._unusable("token request", url, "a token that cannot be sent as a bearer token")
         life_s = math.inf if token.expires_in is None else token.expires_in
         renewed_s = max(life_s - RENEW_BEFORE_S, life_s * 0.9)
-        return _Token(token.access_token, runtime.clock.monotonic() + renewed_s)
+        return token.access_token, runtime.clock.monotonic() + renewed_s
 
     async def _discover(self, runtime: Runtime, wanted: TokenRequest) -> tuple[str, ClientAuth, Transport]:
         """The token endpoint that the metadata names, how a client proves itself there, and the way to it.
@@ -321,10 +324,9 @@ class AgentCredentials:
             raise Unreachable(f"{self._where}: no OAuth2 token: {step}: {error}", hint=error.hint) from error
         if reply.status == 200:
             return reply.body
-        try:
+        refusal = _Refusal()
+        with suppress(msgspec.MsgspecError, ValueError, RecursionError):
             refusal = msgspec.json.decode(reply.body, type=_Refusal)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            refusal = _Refusal()
         words = ", ".join(word for word in (f"HTTP {reply.status}", refusal.error, refusal.error_description) if word)
         words = one_line(words.replace(secret, "***") if secret else words, 160)
         why = f"cannot be called without an OAuth2 token: {step}: {place} answered {words}"

@@ -27,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fleetsim-seed", metavar="N", type=int, help="the seed of the check, the fixtures and scenarios")
     group.addoption("--fleetsim-api-key-env", metavar="VAR", help="send the key in this variable as X-API-Key")
     group.addoption("--fleetsim-bearer-env", metavar="VAR", help="send the token in this variable as a bearer token")
+    group.addoption("--fleetsim-auth", metavar="{…}", help="send a credential in another form: auth of agents.yaml")
     group.addoption("--fleetsim-other-key-env", metavar="VAR", help="a second caller's key or token, of the same kind")
     group.addoption(
         "--fleetsim-skill",

@@ -6,14 +6,15 @@ The check runs on a thread with a loop of its own, so that no other plugin's loo
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from fleetsim.caller.auth import read_auth, signed_request
 from fleetsim.check.agent_under_test import Hint, Options, Target
 from fleetsim.check.app_parent import AppSpec, check_app_process
 from fleetsim.check.evidence import Verdict
@@ -21,6 +22,7 @@ from fleetsim.check.listener import socket_listener, usual_listener
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Requirement, Severity
 from fleetsim.check.runner import run_check, select
+from fleetsim.client.credential import Credential, Scheme, way_with
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import neutralise
 from fleetsim.runtime.real import running_runtime
@@ -85,14 +87,12 @@ def _on_a_thread(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
 
 async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
     option = config.getoption
-    headers, other = _headers(config)
     app = option("--fleetsim-app")
     url = option("--fleetsim-agent") or ""
     if app and url and not url.startswith("/"):  # run here, it has no other address beforehand
         raise ConfigError(f"--fleetsim-app runs the agent itself, and {url!r} is elsewhere", hint="a path, as /a2a")
     if not app and "://" not in url:
         url = f"http://{url}"
-    target = Target(url=url, headers=headers, other_headers=other)
     options = Options(
         seed=option("--fleetsim-seed") or 0,
         side_effects=option("--fleetsim-allow-side-effects"),
@@ -108,6 +108,13 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
         elif app:
             listener = await stack.enter_async_context(usual_listener())
         runtime = await stack.enter_async_context(running_runtime(seed=options.seed))
+        credentials, other_env = _credentials(config), option("--fleetsim-other-key-env")
+        own, other = await signed_request(credentials, runtime, {}), None
+        if other_env:
+            other = (await signed_request(credentials, runtime, {}, env=other_env)).headers
+        target = Target(url=url, headers=own.headers, query=own.url.removeprefix("?"), other_headers=other)
+        if (way := way_with(credentials)) is not None:
+            runtime = replace(runtime, transport=runtime.transport.through(way))
         if app:
             spec = AppSpec(app=app)
             return await check_app_process(spec, target, runtime, listener=listener, options=options, requirements=rows)
@@ -124,27 +131,13 @@ def _hints(words: Iterable[str]) -> dict[str, Hint]:
     return hints
 
 
-def _headers(config: pytest.Config) -> tuple[dict[str, str], dict[str, str] | None]:
-    """The caller's credentials, and those of another caller of the same kind if there is one."""
-    headers: dict[str, str] = {}
-    other: dict[str, str] = {}
-    others = config.getoption("--fleetsim-other-key-env")
-    for option, name, prefix in (
-        ("--fleetsim-api-key-env", "X-API-Key", ""),
-        ("--fleetsim-bearer-env", "Authorization", "Bearer "),
-    ):
-        variable = config.getoption(option)
-        if variable is not None:
-            headers[name] = prefix + _secret(variable)
-            other[name] = prefix + _secret(others) if others else ""
-    return headers, other if others and other else None
-
-
-def _secret(variable: str) -> str:
-    value = os.environ.get(variable, "").strip()
-    if not value:
-        raise ConfigError(f"the environment variable {variable} is not set", hint=f"export {variable}=…")
-    return value
+def _credentials(config: pytest.Config) -> tuple[Credential, ...]:
+    """The caller's credentials. Raises ConfigError."""
+    schemes: tuple[Scheme, ...] = ("apiKey", "bearer")
+    names = (config.getoption("--fleetsim-api-key-env"), config.getoption("--fleetsim-bearer-env"))
+    auth = config.getoption("--fleetsim-auth")
+    named = tuple(Credential(scheme, name) for scheme, name in zip(schemes, names, strict=True) if name)
+    return named + (read_auth(auth) if auth else ())
 
 
 class Checklist(pytest.Collector):

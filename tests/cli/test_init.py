@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from fleetsim.agent.builtin import reference_agent
+from fleetsim.caller.auth import is_answered
 from fleetsim.caller.config import parse_fleet
 from fleetsim.caller.fleet import FleetConfig
 from fleetsim.ceremony.file import Ceremony, parse_ceremony
@@ -29,8 +30,10 @@ from fleetsim.cli.init import (
     starter_ceremony,
     yaml_text,
 )
+from fleetsim.client.credential import Credential
 from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import HttpRefused, Unreachable
+from fleetsim.model.security import requested_schemes
 from fleetsim.model.text import one_line
 from fleetsim.runtime.yaml import load
 from tests.cli.world import Shell, answering
@@ -125,20 +128,61 @@ def test_two_agents_of_one_name_are_told_apart() -> None:
     assert len(agent_name("x" * 100, ["x" * 60])) <= 64
 
 
+FLOW = {"clientCredentials": {"tokenUrl": "https://login.example/token", "scopes": {"read": ""}}}
+DISCOVERY = "https://login.example/.well-known/openid-configuration"
+
+
 @pytest.mark.parametrize(
-    ("schemes", "line"),
+    ("scheme", "line"),
     [
-        ({"k": {"type": "apiKey", "in": "header", "name": "X-API-Key"}}, "# apiKeyEnv: SCOUT_API_KEY"),
-        ({"k": {"type": "http", "scheme": "Bearer"}}, "# auth: { scheme: bearer, credentialsEnv: SCOUT_TOKEN }"),
-        ({"k": {"type": "oauth2"}}, "# auth: { scheme: bearer, credentialsEnv: SCOUT_TOKEN }"),
-        ({"k": {"type": "apiKey", "in": "query", "name": "key\n- x"}}, "asks for a key in query"),
-        ({"k\n- x": {"type": "mutualTLS"}}, "asks for"),
+        ({"type": "apiKey", "in": "header", "name": "X-API-Key"}, "{scheme: apiKey, credentialsEnv: SCOUT_API_KEY}"),
+        (
+            {"type": "apiKey", "in": "cookie", "name": "sid"},
+            "{scheme: apiKey, cookie: sid, credentialsEnv: SCOUT_API_KEY}",
+        ),
+        ({"type": "http", "scheme": "Bearer"}, "{scheme: bearer, credentialsEnv: SCOUT_TOKEN}"),
+        ({"type": "http", "scheme": "basic"}, "{scheme: basic, username: USER, credentialsEnv: SCOUT_PASSWORD}"),
+        ({"type": "oauth2", "flows": FLOW}, "{scheme: oauth2, clientId: CLIENT, tokenUrl:"),
+        ({"type": "openIdConnect", "openIdConnectUrl": DISCOVERY}, "{scheme: oauth2, clientId: CLIENT, discoveryUrl:"),
+        ({"type": "mutualTLS"}, "{scheme: mutualTLS, certificateFile: client.pem, keyFile: client.key}"),
     ],
 )
-def test_what_a_card_asks_for_is_a_placeholder_that_changes_nothing(schemes: Any, line: str) -> None:
-    agent = read(security_schemes=schemes, security=tuple({name: []} for name in schemes))
+def test_what_a_card_requests_is_an_entry_that_works_once_its_mark_is_removed(
+    scheme: dict[str, Any], line: str
+) -> None:
+    agent = read(security_schemes={"k": scheme}, security=({"k": []},))
+    text = agents_yaml([agent])
+    assert f"# auth: {line}" in text
+    assert fleet(agent).agents[0].credentials == ()
+    env = {f"SCOUT_{name}": "s" for name in ("API_KEY", "TOKEN", "PASSWORD", "CLIENT_SECRET")}
+    (entry,) = parse_fleet(text.replace("# auth:", "auth:"), env=env).agents
+    assert is_answered(requested_schemes(agent.card), entry.credentials)
+    assert not is_answered(requested_schemes(agent.card), [Credential("apiKey", "OTHER", header="x-other")])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "line"),
+    [
+        ({"type": "oauth2"}, "# auth: {scheme: bearer, credentialsEnv: SCOUT_TOKEN}"),
+        ({"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "http://x/\n-"}}}, "# auth: {scheme: bearer,"),
+        ({"type": "apiKey", "in": "query", "name": "key\n- x"}, "which fleetsim cannot send"),
+        ({"type": "http", "scheme": "digest"}, "which fleetsim cannot send"),
+    ],
+)
+def test_what_a_card_requests_otherwise_is_a_comment(scheme: dict[str, Any], line: str) -> None:
+    agent = read(security_schemes={"k\n- x": scheme}, security=({"k\n- x": []},))
     assert line in agents_yaml([agent])
     assert fleet(agent).agents[0].credentials == ()
+
+
+def test_credentials_that_go_together_are_one_entry() -> None:
+    schemes = {"k": {"type": "apiKey", "in": "header", "name": "x-k"}, "b": {"type": "http", "scheme": "bearer"}}
+    agent = read(security_schemes=schemes, security=({"k": [], "b": []},))
+    text = agents_yaml([agent]).replace("# auth:", "auth:")
+    (entry,) = parse_fleet(text, env={"SCOUT_API_KEY": "s", "SCOUT_TOKEN": "s"}).agents
+    assert [one.scheme for one in entry.credentials] == ["apiKey", "bearer"]
+    assert is_answered(requested_schemes(agent.card), entry.credentials)
+    assert not is_answered(requested_schemes(agent.card), entry.credentials[:1])
 
 
 def test_a_placeholder_works_once_its_mark_is_taken_away() -> None:
