@@ -79,6 +79,7 @@ async def _up(
 ) -> None:
     from fleetsim.caller.config import FleetFile, load_fleet
     from fleetsim.caller.ledger.sqlite import open_ledger
+    from fleetsim.caller.ledger.sqlite.file import lock
     from fleetsim.cli import dashboard
     from fleetsim.cli.render import LOG_FORMAT
     from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
@@ -99,9 +100,9 @@ async def _up(
             common.note(f"warning: there is no folder {folder}; its ceremonies are taken up once there is")
         collect_seldom()
         state = StateDir(state_path(os.environ, common.state)).open()
-        ledger = await stack.enter_async_context(
-            open_ledger(None if memory else state.ledger_path, clock=runtime.clock, take_over=take_over)
-        )
+        if not memory:
+            lock(state.ledger_path).release()  # another hub's lock is a better message than its port
+        ledger = open_ledger(None if memory else state.ledger_path, clock=runtime.clock, take_over=take_over)
         if drawn:
             stack.enter_context(dashboard.logging_to(state.path / "hub.log"))
         tracing = _tracing(common, os.environ, runtime)
@@ -112,6 +113,7 @@ async def _up(
                 config,
                 runtime,
                 ledger,
+                opens_ledger=True,
                 state=state,
                 host=host,
                 port=port,

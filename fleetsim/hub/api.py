@@ -116,7 +116,8 @@ class Api:
         """Whether the hub accepts work now. This tests a write to the ledger, as each request needs one."""
         ready = self._hub.running and self._hub.dispatcher.accepting
         try:
-            await self._hub.ledger.require_writable()
+            if ready:
+                await self._hub.ledger.require_writable()
         except NotAccepting:
             ready = False
         return JSONResponse(

@@ -27,6 +27,7 @@ from fleetsim.caller.dispatcher import TaskBusy
 from fleetsim.caller.event_wire import to_json
 from fleetsim.caller.events import OutcomeDecided, QuestionAsked
 from fleetsim.caller.fleet_events import HubStopping
+from fleetsim.caller.webhooks import CALLBACK_PATH
 from fleetsim.hub.endpoints import Endpoint, ResponseMode, Who, endpoints_at, path_params
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
@@ -172,8 +173,8 @@ class ApiGuard:
     """The application of some routes: it checks each request against the table of endpoints.
 
     A request goes to the route of its row directly, because a second search would take a twentieth of the time of a
-    webhook. A Host header must name an address of the hub or be in ``allow_hosts``. A webhook that arrives while the
-    hub does not run gets 503, so that its sender repeats it.
+    webhook. A Host header must name an address of the hub or be in ``allow_hosts``. A webhook that arrives before the
+    hub runs waits for it; one that arrives later gets 503, so that its sender repeats it.
     """
 
     def __init__(self, routes: Iterable[Route], hub: Hub, *, allow_hosts: Iterable[str] = ()) -> None:
@@ -189,6 +190,8 @@ class ApiGuard:
             await self._others(scope, receive, send)
             return
         try:
+            if scope["path"].startswith(CALLBACK_PATH):
+                await self._hub.started.wait()
             endpoint = self._judge(scope)
         except Refusal as refusal:
             await refuse(refusal)(scope, receive, send)

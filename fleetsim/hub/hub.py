@@ -187,6 +187,7 @@ class Hub:
             self.scheduler = self._scheduler(folder)
             self.ceremonies = CeremonyStore(folder, runtime.files, self._ceremony_runtime.clock, self.scheduler)
         self.running = False
+        self.started = asyncio.Event()
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
         self._warned = set(config.warnings)
@@ -241,6 +242,7 @@ class Hub:
         if not self.closing.is_set():
             self.running = self.dispatcher.accepting = False
             self.closing.set()
+            self.started.set()
             self.broker.stop_waiting()
             self.a2a.end_streams()
             self.events.publish(HubStopping())
@@ -283,6 +285,7 @@ class Hub:
         if self.scheduler is not None:
             await enter(self.scheduler)
         self.running = True
+        self.started.set()
         self.fleet.publish_health()
         self.events.publish(HubStarted(url=self.url or "", pid=os.getpid()))
 

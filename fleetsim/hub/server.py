@@ -1,13 +1,13 @@
-"""A hub on a real socket: it binds first to know its own address, then recovers, then serves.
+"""A hub on a real socket: it serves first, then opens the ledger and recovers.
 
-Connections that arrive during the recovery wait in the backlog, so no webhook is lost.
+Until then a webhook waits, and any other request gets 503. With 200,000 outcomes that takes 12 seconds.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from fleetsim.caller.config import FleetFile
@@ -32,6 +32,7 @@ async def running_hub(
     runtime: Runtime,
     ledger: Ledger,
     *,
+    opens_ledger: bool = False,
     state: StateDir | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -49,8 +50,8 @@ async def running_hub(
     and ``port`` and is closed here.
 
     With ``state``, the keys are stored there and other processes can find the hub; without it, the keys are new.
-    ``ledger`` is open. ``file`` is agents.yaml, which is read again when it changes. Without ``agent_keys`` no agent
-    has a key.
+    ``ledger`` is open, or ``opens_ledger`` opens it here, while the server already replies. ``file`` is agents.yaml,
+    which is read again when it changes. Without ``agent_keys`` no agent has a key.
 
     Raises:
         ConfigError: the address is not available, or not loopback without ``allow_remote`` (T-32), or the state
@@ -86,7 +87,11 @@ async def running_hub(
             on_stop=hub.stop_streams,
             what="the hub's HTTP server",
         )
-        async with hub, Watchdog(lambda ms: hub.events.publish(LoopStalled(stalled_ms=ms))), served:
+        async with AsyncExitStack() as started, served:  # the server stops first
+            if opens_ledger:
+                await started.enter_async_context(ledger)
+            await started.enter_async_context(hub)
+            await started.enter_async_context(Watchdog(lambda ms: hub.events.publish(LoopStalled(stalled_ms=ms))))
             if state:
                 state.announce(url, os.getpid(), keys.proof)
             try:

@@ -6,6 +6,7 @@ import socket
 import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,7 +14,10 @@ import pytest
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.fleet_events import LoopStalled
+from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite.ledger import SqliteLedger
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
@@ -22,6 +26,7 @@ from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.protocol import GuardedProtocol
 from fleetsim.runtime.real import running_runtime
+from tests.caller.ledgers import opener
 from tests.hub.local_hub import worker
 
 pytestmark = pytest.mark.sockets
@@ -204,3 +209,48 @@ async def test_a_taken_port_is_a_clear_error() -> None:
             async with running_hub(FleetConfig(agents=()), runtime, ledger, port=port):
                 pass
     listener.close()
+
+
+class SlowLedger(SqliteLedger):
+    """A ledger whose check lasts until ``checked``."""
+
+    checked: asyncio.Event
+
+    async def __aenter__(self) -> Self:
+        await self.checked.wait()
+        return await super().__aenter__()
+
+
+@pytest.mark.slow
+async def test_a_hub_that_checks_its_ledger_keeps_webhooks_waiting_and_refuses_other_requests(free_port: int) -> None:
+    url = f"http://127.0.0.1:{free_port}"
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(running_runtime())
+        ledger = SlowLedger(InlineStorage(opener(None)), LedgerLimits())
+        ledger.checked = asyncio.Event()
+        config = FleetConfig(agents=())
+
+        async def status(method: str, path: str) -> int:
+            headers = {"authorization": "Bearer x", "content-type": "application/json"}
+            reply = await runtime.transport.exchange(
+                Request(method=method, url=url + path, headers=headers, body=b"{}")
+            )
+            return reply.status
+
+        async def serve() -> None:
+            async with running_hub(config, runtime, ledger, port=free_port, opens_ledger=True):
+                await done.wait()
+
+        done = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(serve())
+            await asyncio.sleep(0)  # it listens
+            webhook = group.create_task(status("POST", "/api/a2a/callback/t-1"))
+            assert await status("GET", "/healthz") == 200
+            assert await status("GET", "/readyz") == 503
+            assert await status("POST", "/api/requests") == 503
+            assert not webhook.done()
+            ledger.checked.set()
+            assert await webhook == 401
+            assert await status("GET", "/readyz") == 200
+            done.set()
