@@ -18,8 +18,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fleetsim.agent.card_signer import CardSigner
 from fleetsim.agent.durable import TaskFile
-from fleetsim.agent.endpoints import CardEndpoint, HttpJsonEndpoint, RpcEndpoint, build_card
+from fleetsim.agent.endpoints import KEYS_PATH, CardEndpoint, HttpJsonEndpoint, RpcEndpoint, build_card
 from fleetsim.agent.guard import Authenticator, RequestGuard, json_response
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.notify import PushSender
@@ -71,6 +72,8 @@ class Agent:
     the text, unless ``repeat_artifact`` is false. ``path`` is where calls are taken, ``rest`` whether HTTP+JSON is
     served below it, and the seed guide's REST aliases at the root; ``drop_failed_webhooks`` removes a webhook whose
     receiver did not take a notice in all its tries.
+    ``sign_key`` is a file with a private key (PEM or JWK) that signs the card; its public key is at
+    ``/.well-known/jwks.json``.
 
     Another kind of agent is made with parts around this one, as the profiles in ``builtin`` do: ``choose`` picks the
     skill of a message, ``behaviours`` holds the rules of each dialect, each of the ``interceptors`` is given the
@@ -115,6 +118,7 @@ class Agent:
         input_modes: Iterable[str] | None = None,
         output_modes: Iterable[str] = ("text/plain",),
         state: Path | str | None = None,
+        sign_key: Path | str | None = None,
         limits: AgentLimits | None = None,
         interceptors: Iterable[Callable[[Operations], Operations]] = (),
         middleware: Iterable[Callable[[ASGIApp], ASGIApp]] = (),
@@ -153,6 +157,7 @@ class Agent:
             input_modes=None if input_modes is None else tuple(input_modes),
             output_modes=tuple(output_modes),
             state=None if state is None else Path(state),
+            signer=CardSigner.of_file(Path(sign_key)) if sign_key else None,
             limits=limits or AgentLimits(),
             interceptors=tuple(interceptors),
             middleware=tuple(middleware),
@@ -453,7 +458,7 @@ def build_app(engine: Engine) -> ASGIApp:
     """
     settings, extended_card = engine.settings, engine.settings.extended_card
     guard = RequestGuard(settings.authenticator(), settings.limits)
-    card = CardEndpoint(engine.card, settings.url, settings.path)
+    card = CardEndpoint(engine.card, settings.url, settings.path, settings.signer)
     rpc, http = RpcEndpoint(guard, settings), HttpJsonEndpoint(guard, settings)
 
     async def call(request: Request, *, endpoint: RpcEndpoint | HttpJsonEndpoint = rpc) -> Response:
@@ -478,6 +483,7 @@ def build_app(engine: Engine) -> ASGIApp:
     paths = dict.fromkeys((settings.path, settings.path.rstrip("/") + "/"))
     routes = [
         *(Route(path, card.answer, methods=["GET", "OPTIONS"]) for path in CARD_PATHS),
+        *([Route(KEYS_PATH, card.keys, methods=["GET"])] if settings.signer else []),
         *(Route(path, call, methods=["POST"]) for path in paths),
     ]
     others = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: nothing_here, 405: wrong_method})

@@ -12,12 +12,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urljoin
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from fleetsim.agent.card_signer import CardSigner
 from fleetsim.agent.guard import RequestGuard, error_response, json_response, problem_of, retry_after
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import CallerContext, Operations, Reply
@@ -60,7 +61,7 @@ class RpcEndpoint:
     """JSON-RPC: one answer or one stream for each request."""
 
     def __init__(self, guard: RequestGuard, settings: AgentSettings) -> None:
-        self._guard = guard
+        self._guard, self._signer = guard, settings.signer
         self._limits, self._dialects, self._behaviours = settings.limits, settings.dialects, settings.behaviours
 
     async def answer(self, request: Request, operations: Operations) -> Response:
@@ -107,7 +108,7 @@ class RpcEndpoint:
             replied = await reply_to(request, operations, call, caller)
             if replied is None:
                 return Response(status_code=400)
-            return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, replied[0])))
+            return json_response(jsonrpc.result(asked.id, encoded(call, replied[0], dialect, self._signer)))
         except RpcError as error:
             refusal = error
         except Exception:
@@ -117,6 +118,14 @@ class RpcEndpoint:
             data = dump(jsonrpc.error(asked.id, refusal, dialect.name)).decode()
             return Response(frame(data), headers=EVENT_STREAM_HEADERS, media_type=MEDIA_TYPE)
         return error_response(refusal, request_id=asked.id, dialect=dialect.name)
+
+
+def encoded(call: Call, reply: Reply, dialect: Dialect, signer: CardSigner | None) -> Any:
+    """The reply as JSON; a card with its signature."""
+    written = dialect.encode_reply(call, reply)
+    if signer is None or not isinstance(reply, AgentCard):
+        return written
+    return signer.sign(written, urljoin(reply.interfaces[0].url, KEYS_PATH))
 
 
 async def reply_to(request: Request, operations: Operations, call: Call, caller: CallerContext) -> tuple[Reply] | None:
@@ -143,7 +152,7 @@ class HttpJsonEndpoint:
     """
 
     def __init__(self, guard: RequestGuard, settings: AgentSettings, *, aliases: bool = True) -> None:
-        self._guard, self._limits = guard, settings.limits
+        self._guard, self._limits, self._signer = guard, settings.limits, settings.signer
         self._addresses = dict.fromkeys((settings.path.rstrip("/"), *([""] if aliases else [])))
         self._behaviours = {
             spoken.card_version: settings.behaviours[name]
@@ -216,7 +225,7 @@ class HttpJsonEndpoint:
         if replied is None:
             return Response(status_code=400)
         status = 202 if alias and isinstance(call, SendMessage) else 200
-        written = spoken.encode_reply(call, replied[0])
+        written = encoded(call, replied[0], spoken, self._signer)
         return json_response({} if written is None else written, status=status, media_type=spoken.media_type)
 
     async def _body(self, request: Request) -> Any:
@@ -286,6 +295,9 @@ def _extensions(skills: Iterable[Skill]) -> Iterable[AgentExtension]:
 
 MAX_AGE_S = 60
 
+KEYS_PATH = "/.well-known/jwks.json"
+"""Where an agent that signs its card has its public key."""
+
 _CORS = {
     "access-control-allow-origin": "*",
     "access-control-allow-methods": "GET, HEAD, OPTIONS",
@@ -297,14 +309,18 @@ _CORS = {
 class CardEndpoint:
     """Serves the public card. ``card_at`` builds it for the endpoint's own URL."""
 
-    def __init__(self, card_at: Callable[[str], AgentCard], url: str | None, rpc_path: str) -> None:
-        self._card_at, self._url, self._rpc_path = card_at, url, rpc_path
+    def __init__(
+        self, card_at: Callable[[str], AgentCard], url: str | None, rpc_path: str, signer: CardSigner | None = None
+    ) -> None:
+        self._card_at, self._url, self._rpc_path, self._signer = card_at, url, rpc_path, signer
 
     async def answer(self, request: Request) -> Response:
         """Answer GET, HEAD and the browser's OPTIONS."""
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=_CORS)
-        body = dump(write_card_for(self._card_at(self.url_for(request)), request.headers.get(VERSION_HEADER)))
+        url = self.url_for(request)
+        card = write_card_for(self._card_at(url), request.headers.get(VERSION_HEADER))
+        body = dump(self._signer.sign(card, urljoin(url, KEYS_PATH)) if self._signer else card)
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         cached = {"cache-control": f"public, max-age={MAX_AGE_S}", "vary": VERSION_HEADER, "etag": etag}
         headers = {**_CORS, **cached}
@@ -312,6 +328,10 @@ class CardEndpoint:
         if etag in known or known == ["*"]:
             return Response(status_code=304, headers=headers)
         return Response(body, headers=headers, media_type="application/json")
+
+    async def keys(self, _: Request) -> Response:
+        """Answer GET with the JWK Set of the signer."""
+        return json_response(self._signer.key_set if self._signer else {}, headers=_CORS)
 
     def url_for(self, request: Request) -> str:
         """The endpoint's URL: as configured, else the socket's own address. Never what a Host header says."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from fleetsim.agent.card_signer import CardSigner
 from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import BEHAVIOURS, DialectBehaviour, Operations
@@ -52,6 +53,7 @@ class AgentSettings:
     input_modes: tuple[str, ...] | None
     output_modes: tuple[str, ...]
     state: Path | None
+    signer: CardSigner | None
     limits: AgentLimits
     interceptors: tuple[Callable[[Operations], Operations], ...]
     middleware: tuple[Callable[[ASGIApp], ASGIApp], ...]

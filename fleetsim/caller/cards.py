@@ -347,7 +347,7 @@ class CardBroker:
         if view.entry.address == entry.address:
             seen = replace(view, entry=entry, card=None, choice=None, skills=entry.skill_names)
             state.client.speak(old.client.spoken)
-            if view.card is not None:
+            if view.card is not None and not entry.card_trust.required:
                 seen = _with_card(seen, view.card, state.client.adopt(view.card, old.client.card_at))
             state.view = seen
         return state
@@ -528,6 +528,7 @@ class CardBroker:
             way=entry.way,
             headers=entry.headers,
             dialect=entry.wire,
+            trust=entry.card_trust,
             limits=ClientLimits(connect_s=self._settings.connect_s, total_s=entry.timeout_s or self._settings.call_s),
         )
 
@@ -539,6 +540,8 @@ class CardBroker:
                 continue
             entry = state.view.entry
             if entry.url != snapshot.url or entry.card_url not in {None, snapshot.found_at}:
+                continue
+            if entry.card_trust.required:  # its signature is not in the snapshot
                 continue
             try:
                 card = read_card(snapshot.card)
@@ -566,7 +569,7 @@ def changes(before: AgentCard | None, now: AgentCard | None) -> list[str]:
         flag = getattr(now.capabilities, name)
         if flag != getattr(before.capabilities, name):
             lines.append(f"{name.replace('_', ' ')} {'on' if flag else 'off'}")
-    for name in ("version", "interfaces", "security", "security_schemes", "name", "description"):
+    for name in ("version", "interfaces", "security", "security_schemes", "name", "description", "proof"):
         if getattr(now, name) != getattr(before, name):
             lines.append(name.replace("_", " "))
     if now.capabilities.extensions != before.capabilities.extensions:

@@ -19,11 +19,13 @@ from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.channels.channel import Channel, ChannelIds
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.track import BUILT_IN, Rate, Rates, Rules
+from fleetsim.client.card_trust import CardTrust
 from fleetsim.client.credential import Credential
 from fleetsim.model.work import ALL
 from fleetsim.runtime.explain import DECLARED, Pattern
 from fleetsim.runtime.ports import SYSTEM_CA, Proxy, TlsFiles, WayOut
 from fleetsim.runtime.proxy import check_proxy
+from fleetsim.wire.choice import origin_of
 from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC
 
 PushMode: TypeAlias = Literal["auto", "inline", "set", "off"]
@@ -150,6 +152,11 @@ class AgentFile:
     for those of the operating system. Without it those of SSL_CERT_FILE, else Mozilla's. Read again after a change."""
     signed: _Flag = False
     """Its webhooks count only with a signature (Standard Webhooks)."""
+    trust: Literal["any", "signed"] = "any"
+    """signed: its card counts only with a verified signature; without one the agent gets no work."""
+    signers: Annotated[tuple[_Address, ...], *or_nothing((), max_length=20)] = ()
+    """Whose keys may sign its card: files (JWK Set, JWK or PEM; paths from the folder of agents.yaml) and https
+    addresses of a JWK Set. Without any, a key at the agent's own origin counts."""
     external: _Flag = False
     """It reaches the hub by base_url even if its host looks local."""
     skills: Annotated[
@@ -198,6 +205,12 @@ class AgentEntry(AgentFile):
         ca = self.ca or ""
         files = TlsFiles(ca=ca if ca in {"", SYSTEM_CA} else str(self.folder / ca))
         return WayOut(proxy=proxy_of(self.proxy), tls=files)
+
+    @property
+    def card_trust(self) -> CardTrust:
+        """The demands on its card."""
+        places = (one if origin_of(one) else str(self.folder / one) for one in self.signers)
+        return CardTrust(required=self.trust == "signed", signers=tuple(places))
 
     @property
     def secrets(self) -> str:

@@ -92,6 +92,7 @@ class Condition:
     unreachable_why: str = ""
     paused: bool = False
     paused_why: str = ""
+    card_doubt: str = ""
     unreachable_since: datetime | None = None
     breaker_since: datetime | None = None
     silent_since: datetime | None = None
@@ -348,6 +349,8 @@ def judge(group: OutcomeGroup, condition: Condition, limits: Thresholds) -> Heal
     if limits.p95_limit_ms is not None and group.latencies()[1] > limits.p95_limit_ms:
         since = partial(group.slow_since, limits.p95_limit_ms)
         return HealthVerdict(HealthWord.DEGRADED, f"p95 is over {limits.p95_limit_ms} ms", since)
+    if condition.card_doubt:
+        return HealthVerdict(HealthWord.DEGRADED, condition.card_doubt)
     if condition.push_silent:
         return HealthVerdict(HealthWord.DEGRADED, "its webhooks do not arrive", lambda: condition.silent_since)
     if rate is None and failures:

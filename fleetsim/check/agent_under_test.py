@@ -350,13 +350,15 @@ class Options:
     times as long.
     ``virtual``: hours pass at once, so rows that need them are probed. ``inside`` looks into
     the agent, where it runs in our hands. ``mutating`` are skills known to change the world. ``profile`` is one
-    of ``requirement.PROFILES``. ``sdk`` is one of ``report.sdks``, if the agent's is known.
+    of ``requirement.PROFILES``. ``sdk`` is one of ``report.sdks``, if the agent's is known. ``signers`` are the places
+    of keys that may sign the card (``CardTrust``).
     """
 
     hints: Mapping[str, Hint] = field(default_factory=dict)
     mutating: tuple[str, ...] = ()
     profile: str = ""
     sdk: str = ""
+    signers: tuple[str, ...] = ()
     side_effects: bool = False
     virtual: bool = False
     inside: Internals | None = None

@@ -54,6 +54,13 @@ PROFILES = ("reference", "quinn", "selectools", "almanac")
 @click.option("--no-repeat", is_flag=True, help="End 0.3 streams without the artifact that repeats the text.")
 @click.option("--no-streaming", is_flag=True, help="Offer no streams.")
 @click.option("--no-push", is_flag=True, help="Offer no webhooks.")
+@click.option(
+    "--sign-key",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Sign the card with the private key in FILE (PEM or JWK, mode 600); its public key is at "
+    "/.well-known/jwks.json.",
+)
 @click.option("--state", metavar="FILE", type=click.Path(path_type=Path), help="Keep tasks in FILE over restarts.")
 @click.pass_context
 def agent(

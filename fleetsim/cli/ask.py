@@ -10,13 +10,14 @@ import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import with_scheme
 from fleetsim.client import AgentClient, ClientLimits, Credential
+from fleetsim.client.card_trust import CardTrust
 from fleetsim.client.follow import AskedAgent
 from fleetsim.client.results import FollowResult
 from fleetsim.model.errors import ConfigError, TimedOut
@@ -69,6 +70,7 @@ class AskOptions:
     dialect: str | None = None
     rpc_url: str | None = None
     card_url: str | None = None
+    signers: tuple[str, ...] = ()
     text_max: int = TEXT_CHARS_MAX
 
     @classmethod
@@ -173,6 +175,7 @@ async def agent_client(common: CommonOptions, ask: AskOptions) -> AsyncIterator[
             credential=ask.credentials or entry.credentials,
             headers=tuple(entry.headers.items()),
             dialect=ask.dialect or entry.wire,
+            trust=replace(entry.card_trust, signers=ask.signers or entry.card_trust.signers),
             limits=limits,
         )
 
@@ -184,6 +187,7 @@ def client_for(ask: AskOptions, runtime: Runtime, limits: ClientLimits | None = 
         runtime=runtime,
         credential=ask.credentials,
         dialect=ask.dialect,
+        trust=CardTrust(signers=ask.signers),
         limits=limits,
         rpc_url=with_scheme(ask.rpc_url),
         card_url=with_scheme(ask.card_url),

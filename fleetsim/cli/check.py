@@ -13,7 +13,7 @@ import click
 
 from fleetsim.check.requirement import PROFILES
 from fleetsim.cli.main import CommonOptions, Exit
-from fleetsim.cli.options import auth_options, pin_options, timeout_option
+from fleetsim.cli.options import auth_options, pin_options, signer_option, timeout_option
 from fleetsim.cli.render import emit_json, lines
 from fleetsim.wire.dialect import DIALECTS
 
@@ -39,6 +39,7 @@ from fleetsim.wire.dialect import DIALECTS
 @click.option("--sdk", metavar="NAME", help="Its SDK, as 'a2a-sdk 1.3.0': marks the rows that all agents on it fail.")
 @auth_options
 @click.option("--other-key-env", metavar="VAR", help="A second caller's key or token, of the same kind.")
+@signer_option
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=PATH", help="junit, html, json or markdown.")
 @click.option("--baseline", type=click.Path(path_type=Path), help="Accepted failures, each with a reason.")
 @click.option("--write-baseline", type=click.Path(path_type=Path), help="Write today's failures as a baseline.")

@@ -102,6 +102,7 @@ def _plan(
             mutating=tuple(options["mutating"]),
             profile=options["profile"] or "",
             sdk=options["sdk"] or "",
+            signers=tuple(options["signers"]),
             side_effects=options["allow_side_effects"],
             seed=options["seed"],
             jobs=options["jobs"],

@@ -23,8 +23,8 @@ from msgspec import to_builtins
 
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit, exit_for
-from fleetsim.cli.options import auth_options, pin_options
-from fleetsim.model.card import AgentCard, AgentSkill
+from fleetsim.cli.options import auth_options, pin_options, signer_option
+from fleetsim.model.card import AgentCard, AgentSkill, ProofState
 from fleetsim.model.errors import ConfigError, FleetsimError, HttpRefused, NoSharedInterface
 from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.text import one_line
@@ -60,7 +60,8 @@ def init(common: CommonOptions, /, urls: tuple[str, ...], **auth: str | None) ->
         requested = "" if any(auth.values()) else in_words(requested_schemes(agent.card))
         wants = f"; its card requests {requested}" if requested else ""
         skills = "1 skill" if (count := len(agent.card.skills)) == 1 else f"{count} skills"
-        common.note(f"{agent.name}: {skills}, A2A {agent.dialect}, at {agent.url}{wants}")
+        signed = f"; its signature: {proof}" if (proof := agent.card.proof).state is not ProofState.UNSIGNED else ""
+        common.note(f"{agent.name}: {skills}, A2A {agent.dialect}, at {agent.url}{wants}{signed}")
     for one in unread:
         common.note(f"not usable: {one.url}: {one.error}", *([f"  next: {one.error.hint}"] if one.error.hint else []))
     if urls and not read:
@@ -198,6 +199,7 @@ def _write(path: Path, agents: str, first: tuple[str, str] | None) -> tuple[list
 @click.argument("agent", metavar="AGENT")
 @pin_options
 @auth_options
+@signer_option
 @click.pass_obj
 def card(common: CommonOptions, /, agent: str, **how: Any) -> None:
     """Read the card of AGENT, a URL or a name of agents.yaml: the agent, its skills, and the address and the dialect
@@ -210,8 +212,12 @@ def card(common: CommonOptions, /, agent: str, **how: Any) -> None:
     It shows the credentials that the card requests, whether they are configured, and `auth` for agents.yaml and --auth.
     With a credential, the extended card is read if the agent offers one.
 
+    The signature of a signed card is verified with a key of --signer, or with the one that it names at the agent's own
+    origin. A signature that does not hold is a warning here, and `trust: signed` in agents.yaml refuses the card.
+
     \b
     fleetsim card http://127.0.0.1:9000
+    fleetsim card https://quinn.example --signer keys/quinn.pem
     fleetsim card http://127.0.0.1:9000/agents/quinn
     fleetsim card quinn
     fleetsim card https://quinn.example --auth '{header: x-functions-key, credentialsEnv: FUNC_KEY}'
@@ -230,6 +236,7 @@ def card(common: CommonOptions, /, agent: str, **how: Any) -> None:
             ("dialect", facts["dialect"]),
             ("streaming", "yes" if facts["streaming"] else "no"),
             ("push notifications", "yes" if facts["pushNotifications"] else "no"),
+            ("signature", facts["signature"]["said"]),
             ("extended card", facts["extendedCard"]),
             ("credential", _credential_line(facts["credentials"])),
             *((("agents.yaml", facts["credentials"]["entry"]),) if facts["credentials"]["entry"] else ()),
@@ -261,6 +268,7 @@ async def _read(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> di
         "dialect": choice.spoken,
         "streaming": card.capabilities.streaming,
         "pushNotifications": card.capabilities.push_notifications,
+        "signature": {"state": card.proof.state, "signer": card.proof.signer or None, "said": str(card.proof)},
         "skills": [{"id": s.skill_id, "name": s.name, "description": s.description} for s in card.skills],
         "extendedCard": extended,
         "credentials": {

@@ -57,6 +57,16 @@ def auth_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return key(token(auth(command)))
 
 
+signer_option = click.option(
+    "--signer",
+    "signers",
+    multiple=True,
+    metavar="FILE|URL",
+    help="Whose key may sign the card (repeatable): a JWK Set, JWK or PEM file, or the https address of a JWK Set. "
+    "[default: a key at the agent's own origin]",
+)
+
+
 Typed = TypeVar("Typed", str, str | None)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from fleetsim.client.blocking import blocking
+from fleetsim.client.card_trust import CardTrust
 from fleetsim.client.credential import AgentCredentials, Credential, way_with
 from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMessage, Retrying
 from fleetsim.client.http import AgentHttp, AgentUrl, ClientLimits, FoundCard
@@ -82,9 +83,9 @@ class AgentClient:
     the client makes a real one and closes it at the end. ``transport`` replaces its way out: an
     ``httpx.AsyncClient`` with authentication, proxies and hooks of its own, an ``httpx.ASGITransport`` for an agent
     in the same process (which hands a stream over when it has ended), or another Transport; it stays its owner's.
-    ``way`` says how connections are made; a credential of mutual TLS adds its certificate. ``auth_token`` is short for
-    the credential of a bearer token. ``dialect`` ("1.0", "0.3", "0.1") overrules the card. ``card`` is the one last
-    discovered or adopted, ``card_at`` its address, "" if unknown.
+    ``way`` says how connections are made; a credential of mutual TLS adds its certificate. ``auth_token`` is the
+    credential of a bearer token. ``dialect`` ("1.0", "0.3", "0.1") overrules the card, ``trust`` names its signers and
+    whether it must be signed. ``card`` is the one last discovered or adopted, ``card_at`` its address, "" if unknown.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class AgentClient:
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         dialect: str | None = None,
         extensions: tuple[str, ...] = (),
+        trust: CardTrust | None = None,
         limits: ClientLimits | None = None,
         way: WayOut | None = None,
         rpc_url: str | None = None,
@@ -126,6 +128,7 @@ class AgentClient:
             headers={name.lower(): value for name, value in dict(headers).items()},
             credentials=self.credentials,
             extensions=extensions,
+            trust=trust or CardTrust(),
         )
         self._extensions = extensions
         self.extended_refused = ""
@@ -188,8 +191,8 @@ class AgentClient:
         one. If that is refused or missing, the public card stays, and a warning of ``choice`` has the reason.
 
         Raises:
-            AuthRefused, HttpRefused, WireError, TransportError, LimitReached: no card could be had. A card
-            already known stays in use.
+            AuthRefused, HttpRefused, WireError, TransportError, LimitReached, CardNotTrusted: no card could be had. A
+            card already known stays in use.
         """
         before = self.card
         async with self._discovering:
@@ -237,14 +240,14 @@ class AgentClient:
                 self._choice = self._choose(self.card, self.card_at)
 
     def _choose(self, card: AgentCard, found_at: str) -> Choice:
-        address = self._address
-        chosen = choose(card, address.text, found_at=found_at, rpc_url=address.rpc_url, dialect_name=self._pinned)
+        at = self._address
+        chosen = choose(card, at.text, found_at=found_at, rpc_url=at.rpc_url, dialect_name=self._pinned)
         if self._spoken not in {"", chosen.dialect_name}:
             chosen = chosen.otherwise()
         unknown = [uri for uri in required_extensions(card)[1] if uri not in self._extensions][:WARNINGS_MAX]
         warnings = [f"it requires an extension that fleetsim does not support: {one_line(uri, 200)}" for uri in unknown]
-        if self.extended_refused:
-            warnings.append(f"its extended card was not read, so its public card counts: {self.extended_refused}")
+        refused = (why := self.extended_refused) and f"its extended card was not read, so its public card counts: {why}"
+        warnings += filter(None, (card.proof.doubt, refused))
         return structs.replace(chosen, warnings=(*chosen.warnings, *warnings)) if warnings else chosen
 
     async def choice(self, timeout_s: float | None = None) -> Choice:

@@ -18,6 +18,7 @@ from urllib.parse import urljoin, urlsplit
 
 from msgspec import structs
 
+from fleetsim.client.card_trust import CardTrust
 from fleetsim.client.credential import AgentCredentials
 from fleetsim.client.stream import AnswerRequest, EventStream, read_event
 from fleetsim.model.call import Call, GetExtendedCard, SendMessage, SubscribeToTask
@@ -43,7 +44,7 @@ from fleetsim.runtime.sse import StreamLimits, is_event_stream, read_events, rec
 from fleetsim.wire.binding import read_result as read_answer
 from fleetsim.wire.binding import write_call
 from fleetsim.wire.choice import Choice, origin_of
-from fleetsim.wire.dialect import CARD_HEADERS, Reply, dialect, read_card
+from fleetsim.wire.dialect import CARD_HEADERS, Reply, dialect
 from fleetsim.wire.json import parse_untrusted
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
@@ -345,6 +346,7 @@ class AgentHttp:
     headers: Mapping[str, str]
     credentials: AgentCredentials
     extensions: tuple[str, ...]
+    trust: CardTrust
     requested: str = ""
     """The credentials that the card requests, in words."""
 
@@ -373,6 +375,8 @@ class AgentHttp:
             reply = asked.dialect.decode_reply(asked.operation, result)
         except WireError as error:
             raise wire_error(asked.where, str(error), answer.headers, body) from error
+        if isinstance(reply, AgentCard):  # the extended one
+            reply = await self.trust.read(result, self.address.text, runtime, limits)
         if asked.session and isinstance(reply, Task | Message) and not reply.context_id:
             reply = structs.replace(reply, context_id=asked.session)
         return reply, result
@@ -493,7 +497,7 @@ class AgentHttp:
         be open. An overloaded agent and a failed connection end the search.
 
         Raises:
-            AuthRefused, HttpRefused, WireError, LimitReached, TransportError
+            AuthRefused, HttpRefused, WireError, LimitReached, TransportError, CardNotTrusted
         """
         if known is not None and known.url:
             try:
@@ -560,7 +564,8 @@ class AgentHttp:
         source, now = self.credentials.source, runtime.clock.now()
         refuse_status(where, source, self.requested, reply.status, reply.headers, reply.body, now)
         try:
-            card = read_card(parse_untrusted(reply.body, bytes_max=limits.body_bytes_max))
+            value = parse_untrusted(reply.body, bytes_max=limits.body_bytes_max)
+            card = await self.trust.read(value, self.address.text, runtime, limits)
         except WireError as error:
             raise wire_error(where, str(error), reply.headers, reply.body) from error
         etag = reply.headers.get("etag", "")

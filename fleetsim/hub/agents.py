@@ -135,6 +135,7 @@ class AgentNotes:
             refused_why=refused_why,
             paused=not view.entry.enabled or no_way != "",
             paused_why=view.entry.disabled_why or no_way,
+            card_doubt=view.card.proof.doubt if view.card else "",
             unreachable_since=view.unreachable_since,
             unreachable_why=view.stale_reason,
             breaker_since=limiter.opened_at(name),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 from fleetsim.model.task import JsonObject
@@ -45,11 +47,48 @@ class AgentSkill(Struct, frozen=True, kw_only=True):
     output_modes: tuple[str, ...] = ()
 
 
+class ProofState(StrEnum):
+    """What is known about the signatures of a card (A2A 1.0 section 8.4)."""
+
+    UNSIGNED = "unsigned"
+    VERIFIED = "verified"
+    """One fits the card, and its key belongs to a signer of the agent."""
+    UNVERIFIED = "unverified"
+    """It is not known whether one fits, or whose the key is."""
+    FAILED = "failed"
+    """One does not fit the card, though its key was there, and no other was verified."""
+
+
+class CardProof(Struct, frozen=True, kw_only=True):
+    """``signer`` is the key of a signature that fits, and where it was found; ``why`` the reason for the state."""
+
+    state: ProofState = ProofState.UNSIGNED
+    signer: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        match self.state:
+            case ProofState.UNSIGNED:
+                return "the card is not signed"
+            case ProofState.VERIFIED:
+                return f"verified: {self.signer}"
+            case ProofState.UNVERIFIED:
+                return f"not verified: {self.why}"
+            case ProofState.FAILED:
+                return f"does not hold: {self.why}"
+
+    @property
+    def doubt(self) -> str:
+        """A warning if a signature failed; "" otherwise."""
+        return f"the signature of its card {self}" if self.state is ProofState.FAILED else ""
+
+
 class AgentCard(Struct, frozen=True, kw_only=True):
     """The name, the addresses and the skills of an agent.
 
     ``interfaces`` are in the card's order of preference. ``security_schemes`` and ``security`` have the 0.3 (OpenAPI)
-    shape; the 1.0 form is converted to it.
+    shape; the 1.0 form is converted to it. ``proof`` is what fleetsim found out about its signatures; it is never
+    written.
     """
 
     name: str
@@ -66,6 +105,7 @@ class AgentCard(Struct, frozen=True, kw_only=True):
     icon_url: str | None = None
     security_schemes: JsonObject = {}
     security: tuple[JsonObject, ...] = ()
+    proof: CardProof = CardProof()
 
     def skill(self, skill_id: str) -> AgentSkill | None:
         """Return the skill with that id, or None."""

@@ -5,6 +5,7 @@
     FleetsimError            .blame  .retryable  .hint
       ConfigError            a wrong file or flag; names file:line and the nearest valid key
       NoSharedInterface      the agent's card offers no dialect that fleetsim speaks; fleetsim sent no request
+      CardNotTrusted         the agent's card lacks the signature that the operator requires
       UnknownTarget          no such agent or skill
       UnfitAnswer            an answer's data is not what the question's schema asks for
       NotAccepting           the hub cannot accept work now (disk full, shutting down)
@@ -68,6 +69,12 @@ class NoSharedInterface(FleetsimError):
     """The card offers only bindings or versions of A2A that fleetsim does not speak. fleetsim sent no request."""
 
     blame = Blame.NOBODY
+
+
+class CardNotTrusted(FleetsimError):
+    """The card lacks the signature that the operator requires (``trust: signed``). fleetsim does not use it."""
+
+    blame = Blame.AGENT
 
 
 class UnknownTarget(FleetsimError):

@@ -35,7 +35,7 @@ class DiskFiles:
 
         ``private`` refuses a file that anybody but its owner can read.
         """
-        return await asyncio.to_thread(_read, path, bytes_max, private)
+        return await asyncio.to_thread(read_file, path, bytes_max, private)
 
     async def listing(self, folder: Path, *, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
         """Files by name with digests; hidden ones are left out, irregular ones marked. Raises ConfigError."""
@@ -84,7 +84,8 @@ def _said(path: Path, error: OSError | ValueError) -> ConfigError:
     return ConfigError(f"{one_line(str(path), 400)}: {reason.lower()}")
 
 
-def _read(path: Path, bytes_max: int, private: bool) -> bytes:
+def read_file(path: Path, bytes_max: int, private: bool) -> bytes:
+    """As ``Files.read``, at once."""
     with open(_open(path), "rb") as file:
         if private and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
             raise ConfigError(f"{path}: others can read it", hint=f"chmod 600 {path}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fleetsim.agent.builtin import reference_agent
+from tests.broken.build import signed
 from tests.broken.catalogue import MUTANTS, mutant
 
 
@@ -19,7 +20,7 @@ def main() -> None:
         for one in MUTANTS:
             print(f"{one.mutant_id:26} {one.row}  {one.title}{f' ({one.incident})' if one.incident else ''}")
         return
-    healthy = reference_agent(allow_webhook=tuple(options.allow_webhook))
+    healthy = signed(reference_agent(allow_webhook=tuple(options.allow_webhook)))
     mutant(options.mutant_id).make(healthy).serve(port=options.port)
 
 

@@ -20,7 +20,7 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.loop import Deadlock, LeftOver, run
 from fleetsim.testbed.runtime import CountedIds
-from tests.broken.build import Mutant
+from tests.broken.build import Mutant, signed
 from tests.broken.inprocess import ALLOW, check_app
 
 KEY, OTHER = "bench-key-of-the-first-caller", "bench-key-of-another-caller"
@@ -36,12 +36,13 @@ class ScatteredIds(CountedIds):
 
 def healthy_agent(runtime: Runtime) -> Agent:
     """The reference agent as it stands on the bench."""
-    return reference_agent(
+    agent = reference_agent(
         runtime=runtime,
         api_keys={"first": KEY, "second": OTHER},
         allow_webhook=(ALLOW,),
         limits=AgentLimits(stop_s=0.5, drain_s=0.5),
     )
+    return signed(agent)
 
 
 async def examine(broken: Mutant | None, requirements: Iterable[Requirement] | None = None, *, seed: int = 0) -> Report:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
+from joserfc.jwk import ECKey
+
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.agent import Runtimes
+from fleetsim.agent.card_signer import CardSigner
 from fleetsim.agent.operations import Operations
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import SkillFunction
@@ -44,6 +48,12 @@ class Mutant:
         if row_id == self.row:
             return self.title
         return next((why for rows, why in self.also.items() if row_id in rows.split()), None)
+
+
+def signed(agent: Agent) -> Agent:
+    """An agent that signs its card with a new key."""
+    key = ECKey.generate_key("P-256").as_dict(private=True)
+    return agent.replace(signer=CardSigner(json.dumps(key).encode(), "a new key"))
 
 
 class Pair(Protocol):

@@ -179,6 +179,14 @@ add(
     incident="released SDKs read an interface without protocolVersion as 0.3",
 )
 add(
+    "C-20 card-signed-before-a-change: the card was changed after it was signed",
+    edit_card(member("description", lambda _: "another"), signed=True),
+)
+add(
+    "C-21 signature-without-a-key: the card's signature names no key",
+    edit_card(lambda card: {**card, "signatures": [{"protected": "eyJhbGciOiJFUzI1NiJ9", "signature": "AAAA"}]}),
+)
+add(
     "A-01 card-locked: the card needs the key too",
     answer_if(lambda asked: asked.path in CARD_PATHS and _keyless(asked), {"detail": "Unauthorized"}, status=401),
 )

@@ -143,14 +143,14 @@ def edit_request(on: Callable[[HttpRequest], bool], to: JsonEdit) -> Edit:
 # -- what is answered ------------------------------------------------------------------------------
 
 
-def edit_card(to: JsonEdit, *, paths: Iterable[str] = CARD_PATHS) -> Edit:
-    """Change the card; None is 404."""
+def edit_card(to: JsonEdit, *, paths: Iterable[str] = CARD_PATHS, signed: bool = False) -> Edit:
+    """Change the card; None is 404. Its signature goes, unless it is ``signed`` before the change."""
 
     def change(_asked: HttpRequest, answer: HttpResponse) -> None:
         card = answer.json
         if answer.status != 200 or card is None:
             return
-        edited = to(card)
+        edited = to(card if signed else {name: card[name] for name in card if name != "signatures"})
         answer.say(edited) if edited is not None else answer.say({"detail": "Not Found"}, status=404)
 
     return Edit(on=at(*paths), answer=change)

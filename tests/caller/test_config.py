@@ -56,6 +56,8 @@ EVERY_KEY = """\
     rejoin: false
     push: inline
     signed: true
+    trust: signed
+    signers: [keys/agent-{n}.pem, "https://keys.fleet.example/jwks.json"]
     external: true
     skills: [sitrep, {{name: review, description: Reviews a pull request}}, {{name: plan, description: Plans a week}}]
     timeoutMs: 30000

@@ -11,6 +11,8 @@ from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.cli.world import Shell
 from tests.field.doors import (
@@ -176,6 +178,30 @@ async def test_an_agent_with_grpc_alone_is_sent_nothing_and_every_door_says_why(
         begun = await Shell(tmp_path / "new").arun("init", peer.base)
         assert (begun.returncode != 0, "GRPC" in begun.stderr) == (True, True)
         assert peer.log == []
+
+
+async def test_a_signature_that_does_not_hold_is_shown_by_card_check_and_init(tmp_path: Path) -> None:
+    """Case 19, without a key for it and with one."""
+    shell, key = Shell(tmp_path), ec.generate_private_key(ec.SECP256R1()).public_key()
+    pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    shell.write("k1.pem", pem.decode())
+    async with Peer(case("19")) as peer:
+        for more, state in (([], "unverified"), (["--signer", "k1.pem"], "failed")):
+            card = json.loads((await shell.arun("card", peer.base, *more, "-o", "json")).stdout)
+            assert (card["signature"]["state"], card["signature"]["signer"]) == (state, None)
+            assert any("signature" in warning for warning in card["warnings"]) is (state == "failed")
+            checked = await shell.arun("check", peer.base, *more, "--only", "C-20", "-o", "json")
+            (row,) = json.loads(checked.stdout)["findings"]
+            assert row["verdict"] == ("fail" if more else "not tested")
+        begun = await shell.arun("init", peer.base)
+        assert (begun.returncode, "signature" in begun.stderr) == (0, True)
+        shell.write(
+            "agents.yaml", f"agents:\n  - {{name: mill, url: '{peer.base}', trust: signed, signers: [k1.pem]}}\n"
+        )
+        asked = len(peer.log)
+        refused = await shell.arun("send", "mill", "hi")
+        assert (refused.returncode != 0, refused.stdout, "signed" in refused.stderr) == (True, "", True)
+        assert len(peer.log) == asked
 
 
 def test_an_unquoted_schedule_is_refused_with_the_advice_to_quote_it(tmp_path: Path) -> None:

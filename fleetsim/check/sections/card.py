@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.check.agent_under_test import interfaces
-from fleetsim.check.evidence import Exchange, fail_unless, not_tested_unless
+from fleetsim.check.evidence import Exchange, fail_unless, not_applicable_unless, not_tested_unless
 from fleetsim.check.raw_dialect import among, listed, mapping, snake_keys, url_parts, url_path
 from fleetsim.check.requirement import BUILD_GUIDE, ONCE, SERVER_GUIDE, V03, V10, must, should
 from fleetsim.check.session import Session, finished_task
+from fleetsim.client.card_trust import CardTrust
 from fleetsim.model.call import Operation
+from fleetsim.model.card import ProofState
+from fleetsim.runtime.ports import Limits
+from fleetsim.wire.card_signing import signatures_of
 from fleetsim.wire.dialect import dialect_of_version
 
 NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
@@ -383,6 +387,40 @@ async def offers_what_it_speaks(session: Session) -> None:
     for name, reply in session.agent.unknown.items():
         reason = f"the card reads as A2A {name}, of which the agent knows no method ({reply}); it speaks {speaks}"
         fail_unless(False, reason, reply)
+
+
+@must(
+    "C-20: A signature of the card holds",
+    ONCE,
+    source="A2A 0.3 §5.5.6, 1.0 §8.4.3",
+    remedy="Sign the card that you serve (RFC 8785), again after each change, and serve the public key at the "
+    "signature's jku; --signer names another place of it.",
+)
+async def signature_holds(session: Session) -> None:
+    """Read the key that a signature names (jku), or those of --signer, and verify the card with it."""
+    card, exchange = served_card(session)
+    trust, limits = CardTrust(signers=session.agent.options.signers), Limits(total_s=session.agent.options.reply_s)
+    _, proof = await trust.prove(card, session.agent.target.url, session.agent.runtime, limits)
+    not_applicable_unless(proof.state is not ProofState.UNSIGNED, str(proof))
+    not_tested_unless(proof.state is not ProofState.UNVERIFIED, str(proof), exchange)
+    fail_unless(proof.state is ProofState.VERIFIED, f"the signature {proof}", exchange)
+
+
+@should(
+    "C-21: Each signature of the card names its algorithm and its key",
+    ONCE,
+    source="A2A 0.3 §5.5.6, 1.0 §8.4.2",
+    remedy="Put alg (ES256 for example) and kid into the protected header of each signature.",
+)
+async def signatures_name_their_keys(session: Session) -> None:
+    """Decode the protected header of each signature."""
+    card, exchange = served_card(session)
+    not_applicable_unless(card.get("signatures"), "the card is not signed")
+    signatures = signatures_of(card)
+    fail_unless(signatures, "signatures is not a list of objects", exchange)
+    for number, signature in enumerate(signatures, 1):
+        fail_unless(not signature.broken, f"signature {number}: {signature.broken}", exchange)
+        fail_unless(signature.key_id, f"signature {number} has no kid", exchange)
 
 
 # -- credentials ------------------------------------------------------------------------------------
