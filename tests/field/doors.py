@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import re
 import shlex
 import sys
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from subprocess import CompletedProcess
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
 from mcp import ClientSession, StdioServerParameters
@@ -27,7 +29,7 @@ from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult
 
 from fleetsim.api.part_rows import body_part, read_part_row
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.config import parse_fleet
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.cli.ask import reply_command
 from fleetsim.cli.dashboard import HubControls
@@ -73,18 +75,24 @@ class Fleet:
 
 
 @asynccontextmanager
-async def running_fleet(home: Path, urls: Mapping[str, str], *, dialect: str | None = None) -> AsyncIterator[Fleet]:
-    """A hub for these agents, called in ``dialect`` or as their cards say, and an MCP session with it."""
+async def running_fleet(
+    home: Path, urls: Mapping[str, str], *, dialect: str | None = None, keys: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Fleet]:
+    """A hub for these agents, called in ``dialect`` or as their cards say, and an MCP session with it.
+
+    ``keys`` are further keys of agents by name, as agents.yaml has them.
+    """
     shell = Shell(home)
     # Each command holds a thread while it runs, those that wait for a late reply too.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
     wire = f", wire: '{dialect}'" if dialect else ""
-    rows = "".join(f"  - {{name: {name}, url: '{url}'{wire}}}\n" for name, url in urls.items())
+    more = {name: f", {keys[name]}" if name in keys else "" for name in urls}
+    rows = "".join(f"  - {{name: {name}, url: '{url}'{wire}{more[name]}}}\n" for name, url in urls.items())
     shell.write("agents.yaml", f"agents:\n{rows}")
     state = StateDir(home / "state").open()
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime(seed=1))
-        config = FleetConfig(agents=tuple(AgentEntry(name=name, url=url, wire=dialect) for name, url in urls.items()))
+        config = parse_fleet(f"agents:\n{rows}", env=os.environ)
         ledger = await stack.enter_async_context(open_ledger(state.ledger_path, clock=runtime.clock))
         hub = await stack.enter_async_context(running_hub(config, runtime, ledger, state=state))
         async with asyncio.timeout(60), hub.events.subscribe(after_seq=0) as heard:
