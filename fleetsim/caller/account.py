@@ -255,7 +255,7 @@ class ChargedRequest:
                 self._works = True
                 await account.turn_over()
         except TimeoutError:
-            raise account.refusal("wait_s", account.debt_s()) from None
+            raise account.refusal(account._owing() or "wait_s", account.debt_s()) from None
         account.charge(size * WRITING_S)
 
     @asynccontextmanager

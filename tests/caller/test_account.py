@@ -282,3 +282,47 @@ async def test_what_is_awaited_is_charged_as_what_runs_by_itself_is() -> None:
         await found.charged("awaited", work()) == await asyncio.ensure_future(found.charged("task", work())) == "done"
     )
     assert found.account("awaited").debt_s() > 0.0
+
+
+async def test_an_agent_that_waits_for_a_limit_is_reported_with_the_limit_and_again_after_a_minute_below_it() -> None:
+    told: list[tuple[str, str, str]] = []
+    accounts = Accounts(virtual_runtime(work=CountedWork(0.0)), reached=lambda *of: told.append(of))
+    account = accounts.account("loud")
+
+    async def read() -> None:
+        async for _ in read_events(stream(EVENTS, []), turns=account):
+            pass
+
+    await asyncio.gather(*(read() for _ in range(40)))
+    assert asyncio.get_running_loop().time() > 120
+    assert [of[:2] for of in told] == [("loud", "events_per_s")]
+    assert list(accounts.at_limit()) == [("loud", "events_per_s")]
+    await asyncio.sleep(61)
+    assert list(accounts.at_limit()) == []
+    account.charge(10.0)
+    await account.turn()
+    assert [of[1] for of in told] == ["events_per_s", "work_per_s"]
+
+
+async def test_a_short_wait_is_not_reported() -> None:
+    told: list[tuple[str, str, str]] = []
+    account = Accounts(virtual_runtime(work=CountedWork(0.0)), reached=lambda *of: told.append(of)).account("scout")
+    account.charge(LIMITS.work_ahead_s + 0.05)
+    assert await account.turn() == pytest.approx(0.2)
+    assert told == []
+
+
+async def test_large_documents_are_read_one_at_a_time_whoever_sent_them() -> None:
+    accounts = meter()
+    reading: list[int] = []
+
+    async def read(name: str) -> None:
+        await accounts.account(name).paid()
+        reading.append(turn)
+
+    turn = 0
+    work = asyncio.gather(*(read(f"a{n}") for n in range(5)))
+    while not work.done():
+        await asyncio.sleep(0)
+        turn += 1
+    assert len(set(reading)) == 5, "between two of them everybody else has a turn"
