@@ -209,7 +209,7 @@ class Account:
             async with asyncio.timeout(self.limits.wait_s):
                 await place.reserve(size)
         except TimeoutError:
-            raise self.refusal("places_per_owner") from None
+            raise self.refusal("places_per_owner", self.debt_s()) from None
         if deadline is not None and at is not None:
             deadline.reschedule(at + asyncio.get_running_loop().time() - began)
 

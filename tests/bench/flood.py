@@ -541,6 +541,16 @@ class Ground:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
+    def url_of(self, door: str) -> str:
+        return self.mcp if door == "mcp" else self.address.url
+
+    async def alone_s(self, name: str) -> float:
+        """How long one request with a file of 8 MB takes while there is no other."""
+        body = request_body(name, "attacker", "attack", b64encode(os.urandom(FILE_BYTES)).decode())
+        began = time.perf_counter()
+        await Door(name=name, url=self.url_of(name)).send(body)
+        return time.perf_counter() - began
+
     async def submit(self, door: str) -> str:
         """Ask the innocent agent for work; returns the request's id."""
         if door != "mcp":
@@ -677,14 +687,23 @@ async def measure(name: str, scenario: Scenario, options: argparse.Namespace) ->
         hub = await stack.enter_async_context(ground(Path(folders[0]), runtime))
         other = await stack.enter_async_context(ground(Path(folders[1]), runtime))
         await asyncio.gather(*(one.probe(2.0, options.rate, scenario.door) for one in (hub, other)))
+        alone_s = await other.alone_s(scenario.door) if scenario.door else 0.0
         cpu, other_cpu = hub.cpu_s(), other.cpu_s()
         async with asyncio.TaskGroup() as group:
             floods = [group.create_task(hub.attack(name, scenario.requests))] if scenario.attack else []
             if scenario.meanwhile:
                 floods.append(group.create_task(as_coroutine(scenario.meanwhile(hub.address))))
             if scenario.door:
-                url = hub.mcp if scenario.door == "mcp" else hub.address.url
-                words = ("-m", "tests.bench.flood", "--flood", name, "--hub", url, "--seconds", str(options.seconds))
+                words = (
+                    "-m",
+                    "tests.bench.flood",
+                    "--flood",
+                    name,
+                    "--hub",
+                    hub.url_of(scenario.door),
+                    "--seconds",
+                    str(options.seconds),
+                )
                 await stack.enter_async_context(process(*words, output=Path("/dev/stderr")))
             await asyncio.sleep(2.0 if scenario.door else 0.5)
             flood, quiet = await asyncio.gather(
@@ -698,15 +717,18 @@ async def measure(name: str, scenario: Scenario, options: argparse.Namespace) ->
             for task in floods:
                 task.cancel()
         agents = await hub.agents()
+    alone = f"; one request with a file of 8 MB alone: {alone_s * 1000:.0f} ms" if alone_s else ""
     ratio, middle = (flood.quantile_ms(share) / quiet.quantile_ms(share) for share in (0.99, 0.5))
     print(
         f"{name}: {scenario.about}\n"
         f"  flooded  {flood}; processor {cpu:.1f} s; peak memory {peak:.0f} MiB\n"
         f"  other    {quiet}; processor {other_cpu:.1f} s; peak memory {other_peak:.0f} MiB\n"
-        f"  p50 {middle:.2f} and p99 {ratio:.2f} times the other's; false outcomes: {flood.false or 'none'}",
+        f"  p50 {middle:.2f} and p99 {ratio:.2f} times the other's; false outcomes: {flood.false or 'none'}{alone}",
         flush=True,
     )
-    wrong = [f"{name}: the innocent agent's p99 is {ratio:.1f} times the other hub's"] if ratio > P99_RATIO_MAX else []
+    most_s = P99_RATIO_MAX * quiet.quantile_ms(0.99) / 1000 + alone_s  # others wait for one document at most
+    slow = flood.quantile_ms(0.99) > most_s * 1000
+    wrong = [f"{name}: the innocent agent's p99 is {ratio:.1f} times the other hub's"] if slow else []
     wrong += [f"{name}: {count} false outcomes, {kind}" for kind, count in flood.false.items()]
     unreachable = [row["name"] for row in agents if not row["reachable"]]
     wrong += [f"{name}: {agent} is said to be unreachable" for agent in unreachable]
