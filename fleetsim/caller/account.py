@@ -4,7 +4,7 @@ webhooks.
 It counts processor time, events, requests, open requests and bytes in memory. Over a limit a request or webhook gets
 429 with ``Retry-After``; replies and streams are read later, so that TCP slows their sender, and calls leave later.
 Other principals do not wait: the next piece of work for a principal starts when its earlier work is paid for, and
-large documents are read one at a time, whoever sent them.
+large documents of all principals are read one at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fleetsim.model.limits import WIRE_BYTES_MAX
+from fleetsim.model.limits import LARGE_JSON_BYTES, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import SMALL_BYTES, BodyPlace, Deadline
 from fleetsim.runtime.inbound import CHARGED, Refusal
@@ -36,15 +36,11 @@ NOTICE_S = 0.25
 """A shorter wait for a limit is not reported: each burst of work has some."""
 
 REACHED_S = 60.0
-"""For so long after it was reached, a limit counts as reached, and is not reported again."""
+"""The time for which a limit counts as reached, and is not reported again."""
 
-READING_S = 8e-9
-"""The HTTP server's time for one byte of a body: about a millisecond for 128 KiB."""
-
-
-WRITING_S = 5e-8
-"""The time of the ledger's threads for one byte of a request: its content is written when it is accepted, when it
-leaves, when its task is known and when it ends. They hold up the writes of all others.
+BYTE_S = 5e-8
+"""The time for one byte of a request in the HTTP server and in the ledger's threads, which write its content when it is
+accepted, when it leaves, when its task is known and when it ends; the writes of all others wait behind them.
 """
 
 
@@ -150,9 +146,13 @@ class Account:
         until the caller waits next. Returns the seconds waited.
         """
         waited_s = await self.turn_over()
+        await self.document_turn()
+        return waited_s
+
+    async def document_turn(self) -> None:
+        """Wait until nobody else's large document is being read."""
         await self._accounts.document.acquire()
         asyncio.get_running_loop().call_soon(self._accounts.document.release)
-        return waited_s
 
     async def turn_over(self) -> float:
         """Wait until the debt is paid. Others have a turn in any case; after a long turn theirs is as long.
@@ -192,12 +192,11 @@ class Account:
         return self._accounts.runtime.room.document(self.owner)
 
     async def hold(self, more: int, place: BodyPlace, size: int, deadline: Deadline | None) -> None:
-        """Charge ``more`` bytes of a body, and wait until its ``size`` bytes may be held, without its ``deadline``.
+        """Count ``more`` bytes of a body, and wait until its ``size`` bytes may be held, without its ``deadline``.
 
         The caller subtracts them from ``bytes``. Raises Refusal (429) after ``wait_s``.
         """
         self.bytes += more
-        self._work_s -= more * READING_S
         if size > SMALL_BYTES and self.bytes > self.limits.bytes_max:
             raise self.refusal("bytes_max")
         if place.try_reserve(size):
@@ -242,21 +241,22 @@ class ChargedRequest:
         self._works = False
 
     async def begin(self, size: int = 0, *, patient: bool = False) -> None:
-        """Wait for the turn, and until earlier work is paid for; then charge the writes of ``size`` bytes.
+        """Wait for the turn, and until earlier work is paid for; then charge the body's ``size`` bytes.
 
         Raises Refusal (429) after ``wait_s``, unless the request is ``patient``.
         """
         account = self.account
-        if not account.owner or self._works:
-            return
         try:
             async with asyncio.timeout(None if patient else account.limits.wait_s):
-                await account.working.acquire()
-                self._works = True
-                await account.turn_over()
+                if account.owner and not self._works:
+                    await account.working.acquire()
+                    self._works = True
+                    await account.turn_over()
+                if size > LARGE_JSON_BYTES:
+                    await account.document_turn()
         except TimeoutError:
             raise account.refusal(account._owing() or "wait_s", account.debt_s()) from None
-        account.charge(size * WRITING_S)
+        account.charge(size * BYTE_S)
 
     @asynccontextmanager
     async def away(self) -> AsyncIterator[None]:

@@ -23,6 +23,9 @@ from fleetsim.runtime.ports import Turns
 
 T = TypeVar("T")
 
+READING_S = 8e-9
+"""The HTTP server's time for one byte of a body: about a millisecond for 128 KiB."""
+
 CHARGED = "fleetsim.charged"
 """The key of a request's ``RequestTurn`` in its ASGI scope."""
 
@@ -50,12 +53,16 @@ class BodyAccount(Turns, Protocol):
 
     bytes: int
 
+    def charge(self, work_s: float) -> None:
+        """Charge seconds of work."""
+        ...
+
     def place(self) -> BodyPlace:
         """The body's place in memory."""
         ...
 
     async def hold(self, more: int, place: BodyPlace, size: int, deadline: Deadline | None) -> None:
-        """Charge ``more`` bytes of a body, and wait until its ``size`` bytes may be held, without its ``deadline``.
+        """Count ``more`` bytes of a body, and wait until its ``size`` bytes may be held, without its ``deadline``.
 
         The caller subtracts them from ``bytes``. Raises Refusal (429).
         """
@@ -119,9 +126,8 @@ class BodyReader:
                 if charged is not None:
                     await charged.begin(len(body))
                 elif account is not None:
-                    await account.turn()
-                if account is not None and len(body) > LARGE_JSON_BYTES:
-                    await account.paid()
+                    account.charge(len(body) * READING_S)
+                    await (account.paid() if len(body) > LARGE_JSON_BYTES else account.turn())
         except TimeoutError:
             slow = f"the body did not arrive within {self._seconds:g} s"
             raise Refusal(408, "TOO_SLOW", slow, headers={"connection": "close"}) from None

@@ -686,8 +686,9 @@ async def measure(name: str, scenario: Scenario, options: argparse.Namespace) ->
         folders = [stack.enter_context(TemporaryDirectory(prefix="flood-", dir=options.folder)) for _ in range(2)]
         hub = await stack.enter_async_context(ground(Path(folders[0]), runtime))
         other = await stack.enter_async_context(ground(Path(folders[1]), runtime))
-        await asyncio.gather(*(one.probe(2.0, options.rate, scenario.door) for one in (hub, other)))
         alone_s = await other.alone_s(scenario.door) if scenario.door else 0.0
+        await asyncio.sleep(bool(alone_s) * 3)
+        await asyncio.gather(*(one.probe(2.0, options.rate, scenario.door) for one in (hub, other)))
         cpu, other_cpu = hub.cpu_s(), other.cpu_s()
         async with asyncio.TaskGroup() as group:
             floods = [group.create_task(hub.attack(name, scenario.requests))] if scenario.attack else []

@@ -47,7 +47,7 @@ async def ask(t: LocalHub, door: str, key: str = AVA) -> Reply:
 
 
 def owe(t: LocalHub, seconds: float) -> None:
-    """Let ava owe so many seconds of waiting."""
+    """Let ava owe this many seconds of waiting."""
     account(t).charge(LIMITS.work_ahead_s + seconds * LIMITS.work_per_s)
 
 
