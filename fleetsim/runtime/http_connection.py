@@ -1,7 +1,7 @@
 """One connection: a request is written to it, and its response read as the bytes come in (HTTP/1.1, by httptools).
 
 httptools keeps to the grammar and refuses a body whose length can be read in two ways. It counts nothing, so this
-module counts where bytes arrive: the bytes of a head, interim responses, and bytes outside a body.
+module counts where bytes arrive: the bytes of a head, interim responses, chunks, and bytes outside a body.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ SWITCHED = 101
 
 QUIET_BYTES_MAX = 64 * 1024
 """Bytes in a row that are neither a whole head nor body: an unfinished head, a chunk's extensions, trailers."""
+
+CHUNKS_MAX = 200_000
+"""Chunks of a response. Each costs as much as a kilobyte, and some servers write one for each token of JSON."""
 
 HELD_BYTES = 64 * 1024
 """Bytes of a stream that wait for their reader before the sender is paused."""
@@ -113,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._response: ArrivingResponse | None = None
         self._fields: list[tuple[bytes, bytes]] = []
-        self._field_bytes = self._quiet = self._interim = 0
+        self._field_bytes = self._quiet = self._interim = self._chunks = 0
         self._keeps = self._unsent = self._paused = self._choked = False
 
     # -- the request
@@ -121,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
     def ask(self, head: bytes, body: bytes, response: ArrivingResponse) -> None:
         """Write a request, of a large body the head alone: ``upload`` is to follow."""
         self._response = response
-        self._fields, self._field_bytes, self._quiet, self._interim = [], 0, 0, 0
+        self._fields, self._field_bytes, self._quiet, self._interim, self._chunks = [], 0, 0, 0, 0
         self._unsent = len(body) > PIECE_BYTES
         self._transport.write(head if self._unsent else head + body)
 
@@ -258,6 +261,12 @@ class Connection(asyncio.BufferedProtocol):
         self._keeps = not response.complete and self._parser.should_keep_alive()
         if response.ready:
             response.wake()
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        if self._chunks > CHUNKS_MAX:
+            assert self._response is not None
+            raise LimitReached(f"{self._response.where}: the answer has more than {CHUNKS_MAX} chunks")
 
     def on_body(self, body: bytes) -> None:
         response = self._response

@@ -10,7 +10,7 @@ import pytest
 
 from fleetsim.model.errors import FleetsimError, LimitReached
 from fleetsim.runtime.exchange import Origin
-from fleetsim.runtime.http_connection import ArrivingResponse, Connection
+from fleetsim.runtime.http_connection import CHUNKS_MAX, ArrivingResponse, Connection
 from fleetsim.runtime.ports import Limits
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
@@ -100,6 +100,16 @@ async def test_so_many_interim_responses_are_passed_over(interim: int, taken: bo
         asked.comes(b"HTTP/1.1 102 Processing\r\n\r\n")
     asked.comes(OK % 2 + b"ok") if taken else None
     assert (asked.response.complete, isinstance(asked.error, LimitReached)) == (taken, not taken)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_response_has_at_most_200_000_chunks(more: int) -> None:
+    asked = Asked()
+    asked.comes(CHUNKED)
+    for _ in range(CHUNKS_MAX // 10_000):
+        asked.comes(b"1\r\nx\r\n" * 10_000)
+    asked.comes(b"1\r\nx\r\n" * more)
+    assert isinstance(asked.error, LimitReached) is bool(more)
 
 
 @pytest.mark.parametrize(
