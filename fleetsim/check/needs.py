@@ -97,6 +97,8 @@ async def unmet(requirement: Requirement, session: Session, asked: Iterable[Exch
         return ""
     for exchange in list(asked):
         operation = exchange.operation
+        if exchange.code == -32601 and operation is None:
+            operation = session.dialect.operation(mapping(exchange.asked).get("method"))
         if operation is None or operation not in METHOD_ROWS:
             continue
         method = session.dialect.method(operation)

@@ -103,7 +103,6 @@ add(
     edit_card(_flag("pushNotifications", True)),
     settings=lambda settings: replace(settings, push_notifications=False),
     incident="false flags break the dispatcher",
-    also={"L-06 P-07 P-08 P-09 P-10 P-11 P-12 P-13 P-14": "webhooks are refused, so nothing of them can be seen"},
 )
 add(
     "C-08 card-versionless: the card names neither protocolVersion nor preferredTransport",

@@ -76,6 +76,8 @@ FORM = keeps("T-15", "a question in data, answered in the form it asks for")
 FIRST_PIECE = keeps("S-29", "the first piece of an artifact is not appended")
 REJOIN_UNKNOWN = keeps("S-18", "rejoin unknown task: -32001")
 
+ANY_ROLE = fails("E-24", "not a result", 'a message of the role "robot": accepted')
+
 CHECKED: Mapping[str, Checked] = {
     "py03": Checked(
         title="a2a-sdk 0.3.26",
@@ -194,6 +196,8 @@ CHECKED: Mapping[str, Checked] = {
             REFUSED_MESSAGE,
             keeps("T-14", "other contextId on a waiting task: ok"),
             ALL_HISTORY,
+            ANY_ROLE,
+            keeps("T-32", "history only where historyLength asks for it"),
             SNAPSHOT,
             REJOIN_UNKNOWN,
             keeps("S-19", "rejoin unknown task: as SSE"),
@@ -216,6 +220,8 @@ CHECKED: Mapping[str, Checked] = {
             fails("E-09", "not a result", "empty parts: ok"),
             keeps("T-05", "send, waiting not said: waits"),
             CANCEL_TWICE,
+            ANY_ROLE,
+            fails("P-37", "delivered 2 times", "a cancel is delivered twice"),
             REFUSED_MESSAGE,
             OTHER_CONTEXT,
             NO_HISTORY,
@@ -286,6 +292,7 @@ CHECKED: Mapping[str, Checked] = {
             REFUSED_MESSAGE,
             ALL_HISTORY,
             FORM,
+            fails("T-31", "the second text part", "the agent's model reads the first text alone"),
             keeps("T-21", "a failure says why, in words of the framework's own"),
             fails("S-10", "appended, not whole", "streamed pieces close with an empty one, appended"),
             fails("S-16", "no snapshot", "rejoin starts with a task snapshot: no"),
