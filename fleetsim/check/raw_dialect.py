@@ -123,7 +123,8 @@ class RawDialect:
         path = "".join(pieces)
         if method == "POST":
             return method, path, written(left)
-        return method, f"{path}?{urlencode(left)}" if left else path, b""
+        query = urlencode({name: str(v).lower() if isinstance(v, bool) else v for name, v in left.items()})
+        return method, f"{path}?{query}" if query else path, b""
 
     def part(self, text: str) -> dict[str, Any]:
         """A text part as the dialect writes it, with ``kind``, ``type`` or neither."""

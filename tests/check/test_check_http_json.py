@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.agent_under_test import Options
 from fleetsim.check.evidence import Verdict
 from fleetsim.check.report import Report
 from fleetsim.check.runner import run_check
+from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
+from fleetsim.testbed.asgi import App
+from tests.broken.inprocess import ALLOW, check_app
 from tests.field.peer import Peer, case
 
-pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 async def field_report() -> Report:
@@ -19,6 +23,7 @@ async def field_report() -> Report:
         return await run_check(peer.base, runtime, options=Options(patience_s=2.0))
 
 
+@pytest.mark.sockets
 async def test_an_agent_with_http_json_alone_is_checked_over_it() -> None:
     report = await field_report()
     verdicts = {finding.requirement.id: finding.verdict for finding in report.findings}
@@ -32,3 +37,15 @@ async def test_an_agent_with_http_json_alone_is_checked_over_it() -> None:
     # It keeps no messages, and takes whatever is sent.
     failed = {f.requirement.id for f in report.of(Verdict.FAIL)}
     assert {"T-32", "E-24", "T-12"} <= failed
+
+
+@pytest.mark.parametrize("dialect", ["1.0+http", "0.3+http"])
+async def test_the_reference_agent_passes_every_row_over_http_json(dialect: str) -> None:
+    def make(runtime: Runtime) -> App:
+        return reference_agent(runtime=runtime, allow_webhook=(ALLOW,)).app()
+
+    report = await check_app(make, dialects=(dialect,))
+    assert {f.key: f.reason for f in report.of(Verdict.FAIL)} == {}
+    untested = {f.reason for f in report.of(Verdict.NOT_TESTED)}
+    assert untested <= {"needs JSON-RPC: the agent offers HTTP+JSON alone"}
+    assert len(report.of(Verdict.PASS)) > 110
