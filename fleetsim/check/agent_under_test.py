@@ -216,8 +216,7 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
     offered = tuple(name for name in known if name in OVER_JSON_RPC) or tuple(known)
     with suppress(WireError):  # C-05 reports a document that cannot be read as a card
         card = read_card(agent.card)
-        given = target.dialects or target.address.rpc_url or any(name not in OVER_JSON_RPC for name in offered)
-        agent.no_way = "" if given else no_way(card)
+        agent.no_way = "" if target.dialects or target.address.rpc_url else no_way(card)
     if agent.no_way:
         offered = tuple(dict.fromkeys(dialect_of_version(item.protocol_version) for item in card.interfaces))
     agent.dialects = target.dialects or tuple(sorted(offered)) or ("0.3",)
@@ -271,7 +270,7 @@ async def _knock(agent: AgentUnderTest, dialect: str, url: str, credentials: Map
     raw, body = RawDialect(dialect, url), b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
     if raw.over_http:
         return await _asked(agent, raw, url, Operation.GET, credentials)
-    return await agent.exchange("POST", url, body=body, headers=raw.headers(), credentials=credentials)
+    return await agent.exchange("POST", url, body=body, headers=raw.headers(body), credentials=credentials)
 
 
 async def _asked(
@@ -284,7 +283,7 @@ async def _asked(
         url = f"{url.rstrip('/')}{path}"
     else:
         method, body = "POST", written({"jsonrpc": "2.0", "id": 1, "method": raw.method(operation), "params": params})
-    exchange = await agent.exchange(method, url, body=body, headers=raw.headers(), credentials=credentials)
+    exchange = await agent.exchange(method, url, body=body, headers=raw.headers(body), credentials=credentials)
     exchange.operation, exchange.bare = operation, raw.bare if raw.over_http else None
     return exchange
 

@@ -72,7 +72,7 @@ class RawDialect:
         self.version = version_of(name)
         self.current = spoken.says_version
         self.legacy = spoken.caller_names_task
-        self.binding, self.media_type, self._paths = spoken.binding, spoken.media_type, spoken.paths
+        self.binding, self._media_type, self._paths = spoken.binding, spoken.media_type, spoken.paths
         self.over_http = bool(spoken.paths)
         self.proto = self.current or (self.over_http and not spoken.kinds)
         """Whether objects are those of the protocol's .proto file: full names of enums, and a wrapper around events."""
@@ -103,12 +103,18 @@ class RawDialect:
         self._methods[operation] = method
 
     def operation(self, method: Any) -> Operation | None:
-        """Which operation a method's name means at this agent."""
+        """Which operation a method's name means at this agent; an operation means itself."""
+        if isinstance(method, Operation):
+            return method
         return next((operation for operation, name in self._methods.items() if name == method), None)
 
-    def headers(self) -> dict[str, str]:
-        """The headers of every request in the dialect."""
-        return {"a2a-version": self.version} if self.current else {}
+    def headers(self, body: bytes) -> dict[str, str]:
+        """The headers of a request in the dialect, beside those of every JSON request."""
+        version = {"a2a-version": self.version} if self.current else {}
+        if not self.over_http:
+            return version
+        content = {"content-type": self._media_type} if body else {}
+        return {**version, **content, "accept": f"{self._media_type}, application/json"}
 
     def http_call(self, operation: Operation, params: Any) -> tuple[str, str, bytes]:
         """HTTP method, path with query below the endpoint, and body of a call over HTTP+JSON."""

@@ -125,17 +125,9 @@ class Session:
 
     # Calls.
 
-    async def raw(
-        self,
-        body: bytes,
-        *,
-        headers: Mapping[str, str] | None = None,
-        url: str | None = None,
-        credentials: Mapping[str, str] | None = None,
-    ) -> Exchange:
-        """POST bytes as they are, with the dialect's headers; other ``credentials`` replace the caller's."""
-        sent = {**self.dialect.headers(), **(headers or {})}
-        return await self.agent.exchange("POST", url or self.endpoint, body=body, headers=sent, credentials=credentials)
+    async def raw(self, body: bytes) -> Exchange:
+        """POST bytes as they are, with the dialect's headers."""
+        return await self.agent.exchange("POST", self.endpoint, body=body, headers=self.dialect.headers(body))
 
     async def rpc(
         self,
@@ -148,30 +140,26 @@ class Session:
         credentials: Mapping[str, str] | None = None,
     ) -> Exchange:
         """Call an operation, or a method by its name on the wire; params and id are left out or odd if wanted so."""
-        if not self.dialect.over_http:
-            body = written(self.envelope(method, params, request_id))
-            exchange = await self.raw(body, headers=headers, url=url, credentials=credentials)
-            exchange.operation, exchange.params = self._operation(method), params
-            return exchange
-        verb, place, body = self._http(method, params, url)
-        sent = {"accept": f"{self.dialect.media_type}, application/json", **self.dialect.headers(), **(headers or {})}
-        sent |= {"content-type": self.dialect.media_type} if body else {}
+        verb, place, body = self._request(method, params, request_id, url)
+        sent = {**self.dialect.headers(body), **(headers or {})}
         exchange = await self.agent.exchange(verb, place, body=body, headers=sent, credentials=credentials)
-        exchange.operation, exchange.params, exchange.bare = self._operation(method), params, self.dialect.bare
+        return self._noted(exchange, method, params)
+
+    def _noted(self, exchange: Exchange, method: str | Operation, params: Any) -> Exchange:
+        exchange.operation = Operation.STREAM if method == OLD_STREAM else self.dialect.operation(method)
+        exchange.params, exchange.bare = params, self.dialect.bare if self.dialect.over_http else None
         return exchange
 
-    def _operation(self, method: str | Operation) -> Operation | None:
-        if isinstance(method, Operation):
-            return method
-        return Operation.STREAM if method == OLD_STREAM else self.dialect.operation(method)
-
-    def _http(self, method: str | Operation, params: Any, url: str | None = None) -> tuple[str, str, bytes]:
-        """Method, address and body of a call over HTTP+JSON; a name that is no operation is a path."""
-        operation = self._operation(method)
-        verb, path, body = "POST", f"/{method}", b"{}"
-        if operation is not None:
-            verb, path, body = self.dialect.http_call(operation, params)
-        return verb, f"{(url or self.endpoint).rstrip('/')}{path}", body
+    def _request(
+        self, method: str | Operation, params: Any, request_id: Any = _UNSAID, url: str | None = None
+    ) -> tuple[str, str, bytes]:
+        """HTTP method, address and body of a call; over HTTP+JSON a name that is no operation is a path."""
+        place = url or self.endpoint
+        if not self.dialect.over_http:
+            return "POST", place, written(self.envelope(method, params, request_id))
+        operation = self.dialect.operation(method)
+        verb, path, body = ("POST", f"/{method}", b"{}") if not operation else self.dialect.http_call(operation, params)
+        return verb, f"{place.rstrip('/')}{path}", body
 
     def envelope(self, method: str | Operation, params: Any = _UNSAID, request_id: Any = _UNSAID) -> dict[str, Any]:
         """A JSON-RPC request as an object, for probes that break it before it is sent."""
@@ -260,19 +248,14 @@ class Session:
 
         An agent that knows streams by their old name alone is asked by that name from then on (M-02 and M-03 tell).
         """
-        call = self._operation(operation), params
         first_s = self.options.reply_s if operation is Operation.STREAM else 0.0
-        if self.dialect.over_http:
-            async with self.reading(*self._http(operation, params), call=call, first_s=first_s) as stream:
-                yield stream
-            return
-        body = written(self.envelope(operation, params, request_id))
-        async with self.reading("POST", self.endpoint, body, call=call, first_s=first_s) as stream:
+        request = self._request(operation, params, request_id)
+        async with self.reading(*request, call=(operation, params), first_s=first_s) as stream:
             if not await self._unknown_stream(operation, stream):
                 yield stream
                 return
-        body = written(self.envelope(OLD_STREAM, params, request_id))
-        async with self.reading("POST", self.endpoint, body, call=call, first_s=first_s) as stream:
+        request = self._request(OLD_STREAM, params, request_id)
+        async with self.reading(*request, call=(operation, params), first_s=first_s) as stream:
             await stream.peek()
             if stream.exchange.code != -32601:
                 self.dialect.use_name(Operation.STREAM, OLD_STREAM)
@@ -287,7 +270,8 @@ class Session:
 
     async def _unknown_stream(self, operation: Operation | str, stream: Stream) -> bool:
         """Whether an agent of 0.3 has no method of that name; found out with the first stream that is asked for."""
-        if operation is not Operation.STREAM or self.dialect.current or self.dialect.legacy or self._stream_asked:
+        dialect = self.dialect
+        if operation is not Operation.STREAM or dialect.proto or dialect.legacy or self._stream_asked:
             return False
         await stream.peek()
         if stream.exchange.code == -32601:
@@ -310,20 +294,17 @@ class Session:
         url: str,
         body: bytes = b"",
         *,
-        call: tuple[Operation | None, Any] | None = None,
+        call: tuple[str | Operation, Any] | None = None,
         first_s: float = 0.0,
     ) -> AsyncIterator[Stream]:
-        """Any request whose answer may be a stream; ``call`` is the operation with its params, in this dialect.
+        """Any request whose answer may be a stream; ``call`` is the method with its params, in this dialect.
 
         Its first event is waited for at least ``first_s`` seconds.
         """
-        ours = {} if call is None else self.dialect.headers()
-        content = {"content-type": self.dialect.media_type} if call and body else {}
-        heads = {**content, **ours, "accept": "text/event-stream, application/json"}
-        exchange = self.agent.opened(method, url, body, heads, None)
+        ours = {} if call is None else self.dialect.headers(body)
+        exchange = self.agent.opened(method, url, body, {**ours, "accept": "text/event-stream, application/json"}, None)
         if call is not None:
-            exchange.operation, exchange.params = call
-            exchange.bare = self.dialect.bare if self.dialect.over_http else None
+            self._noted(exchange, *call)
         limits = Limits(first_byte_s=self.options.reply_s, total_s=None, body_bytes_max=BODY_BYTES_MAX)
         request = Request(
             method=method, url=exchange.url, headers=exchange.sent_headers, body=body, limits=limits, streaming=True

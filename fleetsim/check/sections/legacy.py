@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fleetsim.check.evidence import Exchange, fail_unless, fail_unless_error, not_tested_unless
+from fleetsim.check.evidence import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.check.listener import tells_the_end
 from fleetsim.check.raw_dialect import among, listed, mapping, message_text
 from fleetsim.check.requirement import BUILD_GUIDE, SERVER_GUIDE, V01, must
 from fleetsim.check.sections.push import fail_unless_guarded
-from fleetsim.check.session import Session
+from fleetsim.check.session import Session, register
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
 
@@ -90,11 +90,6 @@ async def no_more_moves(session: Session) -> None:
     fail_unless_error(reply, "a message for a finished task", -32002)
 
 
-async def _set(session: Session, task_id: str, url: str) -> Exchange:
-    params = session.dialect.set_hook(task_id, session.dialect.hook(url))
-    return await session.rpc(Operation.PUSH_SET, params)
-
-
 @must(
     "L-05: tasks/pushNotification/set registers, get reads it back",
     V01,
@@ -106,7 +101,7 @@ async def set_and_get(session: Session) -> None:
     """Register the listener and read it back."""
     hook = session.hook()
     task_id, _ = await session.finished()
-    reply = await _set(session, task_id, hook.url)
+    reply = await register(session, task_id, hook)
     fail_unless(reply.error is None, f"tasks/pushNotification/set gave {reply}", reply)
     read = await session.rpc(Operation.PUSH_GET, {"id": task_id})
     fail_unless(read.error is None, f"tasks/pushNotification/get gave {read}", read)
@@ -124,7 +119,8 @@ async def set_and_get(session: Session) -> None:
 async def private_is_refused(session: Session) -> None:
     """Register http://169.254.169.254: -32602 (or -32004 where HTTPS is demanded)."""
     task_id, _ = await session.finished()
-    reply = await _set(session, task_id, "http://169.254.169.254:8080/x")
+    config = session.dialect.hook("http://169.254.169.254:8080/x")
+    reply = await session.rpc(Operation.PUSH_SET, session.dialect.set_hook(task_id, config))
     await fail_unless_guarded(session, reply, "a webhook to a link-local address")
     fail_unless_error(reply, "a webhook to a link-local address", -32602, -32004)
 
@@ -140,7 +136,7 @@ async def legacy_webhook(session: Session) -> None:
     """Run a task with a registered webhook and read the bodies."""
     hook = session.hook()
     task_id, _ = await session.begin(session.hint("slow"))
-    reply = await _set(session, task_id, hook.url)
+    reply = await register(session, task_id, hook)
     not_tested_unless(reply.error is None, f"tasks/pushNotification/set gave {reply}", reply)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
     fail_unless(arrival, "no terminal webhook came", reply)

@@ -150,8 +150,8 @@ def _statuses(session: Session) -> Iterator[tuple[Mapping[str, Any], Exchange]]:
     for reply in session.agent.exchanges:
         for frame in reply.frames:
             kind, content = session.dialect.event(frame.result)
-            in_our_dialect = (reply.sent_headers.get("a2a-version") == "1.0") == session.dialect.current
-            if kind == "status-update" and in_our_dialect:
+            same_version = (reply.sent_headers.get("a2a-version") == "1.0") == session.dialect.current
+            if kind == "status-update" and same_version and (reply.bare is not None) == session.dialect.over_http:
                 yield mapping(content.get("status")), reply
 
 
