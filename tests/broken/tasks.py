@@ -147,7 +147,10 @@ add("T-05 never-waits: a 1.0 send never waits", settings=with_behaviour("1.0", w
 add(
     "T-06 answer-lost: a finished task has no artifacts",
     edit_reply(GET, to=without("artifacts")),
-    also={"S-09": "what streamed is not what get returns", "X-03 X-04 X-05": "the extensions' parts are in the artifacts"},
+    also={
+        "S-09": "what streamed is not what get returns",
+        "X-03 X-04 X-05": "the extensions' parts are in the artifacts",
+    },
 )
 add(
     "T-07 queued: a new task is in the state queued",

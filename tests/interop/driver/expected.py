@@ -606,6 +606,8 @@ CHECK_PEERS: Mapping[str, Env] = {
     "py03": PY03,
     "py10": PY10,
     "py10-on-0.3": PY10,
+    "py10-http": PY10,
+    "py03-http": PY03,
     "selectools": SELECTOOLS,
     "js03": JS03,
     "js10": JS10,

@@ -1,8 +1,12 @@
-"""An agent made with a2a-sdk 0.3.26, or 0.2.16: its own application, stores and webhook sender."""
+"""An agent made with a2a-sdk 0.3.26, or 0.2.16: its own application, stores and webhook sender.
+
+With ``--http`` (0.3.26) it serves HTTP+JSON instead of JSON-RPC.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from importlib.metadata import version
 
 import httpx
@@ -111,6 +115,11 @@ def build(url: str) -> object:
         push_sender=BasePushNotificationSender(httpx.AsyncClient(trust_env=False), configs),
     )
     extended = card.model_copy(update={"name": f"{NAME} extended"})
+    if "--http" in sys.argv:
+        from a2a.server.apps.rest.fastapi_app import A2ARESTFastAPIApplication
+
+        card = card.model_copy(update={"url": url, "preferred_transport": "HTTP+JSON"})
+        return A2ARESTFastAPIApplication(card, handler, extended_agent_card=extended).build()
     return A2AStarletteApplication(card, handler, extended_agent_card=extended).build(rpc_url="/a2a")
 
 

@@ -1,4 +1,7 @@
-"""An A2A 1.0 agent made with a2a-sdk 1.3.0. With ``--both`` it serves 0.3 beside it, at the same address."""
+"""An A2A 1.0 agent made with a2a-sdk 1.3.0. With ``--both`` it serves 0.3 beside it, at the same address.
+
+With ``--http`` it serves HTTP+JSON instead of JSON-RPC.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers.default_request_handler_v2 import DefaultRequestHandlerV2
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.routes.rest_routes import create_rest_routes
 from a2a.server.tasks import (
     BasePushNotificationSender,
     InMemoryPushNotificationConfigStore,
@@ -80,14 +84,15 @@ class Skills(AgentExecutor):
         await updater.requires_input(updater.new_agent_message([new_text_part(SCRIPT["question"])]))
 
 
-def build(url: str, *, both: bool) -> object:
+def build(url: str, *, both: bool, http: bool = False) -> object:
+    binding = "HTTP+JSON" if http else "JSONRPC"
     versions = ("1.0", "0.3") if both else ("1.0",)
     card = AgentCard(
         name="py10compat" if both else "py10",
         description="a2a-sdk 1.3.0",
         version="1.0.0",
         supported_interfaces=[
-            AgentInterface(url=f"{url}/a2a", protocol_binding="JSONRPC", protocol_version=v) for v in versions
+            AgentInterface(url=f"{url}/a2a", protocol_binding=binding, protocol_version=v) for v in versions
         ],
         capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True),
         default_input_modes=["text/plain"],
@@ -107,8 +112,10 @@ def build(url: str, *, both: bool) -> object:
         extended_agent_card=extended,
     )
     routes = create_jsonrpc_routes(handler, "/a2a", enable_v0_3_compat=both)
+    if http:
+        routes = create_rest_routes(handler, path_prefix="/a2a")
     return Starlette(routes=[*create_agent_card_routes(card), *routes])
 
 
 if __name__ == "__main__":
-    serve(lambda url: build(url, both="--both" in sys.argv))
+    serve(lambda url: build(url, both="--both" in sys.argv, http="--http" in sys.argv))
