@@ -84,16 +84,11 @@ def no_way(card: AgentCard) -> str:
     if not card.interfaces or any(_dialect_of(item) for item in card.interfaces):
         return ""
     offered = dict.fromkeys(f"{item.binding} {major_minor(item.protocol_version)}" for item in card.interfaces)
-    spoken = "; ".join(f"{binding} {' and '.join(versions)}" for binding, versions in _bindings().items())
-    return f"it offers only {one_line(', '.join(offered), 80)}, and fleetsim speaks {spoken}"
-
-
-def _bindings() -> dict[str, list[str]]:
-    """The versions that fleetsim speaks, by binding."""
     versions: dict[str, list[str]] = {}
     for known in DIALECTS.values():
-        versions.setdefault(known.binding, []).append(major_minor(known.card_version))
-    return versions
+        versions.setdefault(known.binding.replace("JSONRPC", "JSON-RPC"), []).append(major_minor(known.card_version))
+    spoken = [f"{binding} {', '.join(known[:-1])} and {known[-1]}" for binding, known in versions.items()]
+    return f"it offers only {one_line(', '.join(offered), 80)}; fleetsim speaks {', and '.join(spoken)}"
 
 
 def choose(
