@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole test-lowest check format interop sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean
+.PHONY: help demo test test-fast test-whole test-lowest check format interop ways sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -49,6 +49,12 @@ interop: ## released A2A peers against ours, in environments of their own
 sdks: ## the rows of the check that every agent on an SDK fails (fleetsim/check/sdks.json)
 	@scripts/setup dev
 	@PYTHONPATH=tests/interop $(BIN)/python tests/interop/check_sdks.py
+
+ways: ## an agent behind a real proxy (tinyproxy) and gateway (nginx), at every door; as root it installs them
+	@scripts/setup dev
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v tinyproxy && command -v nginx; } >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tinyproxy-bin nginx-light >/dev/null; fi
+	@WAYS=1 $(BIN)/python -m pytest -rs tests/field/test_ways_out.py tests/runtime/test_http_proxy.py tests/runtime/test_tls.py
 
 crash: ## 1,000 kill -9 of a whole hub at work with real agents (KILLS=n)
 	@scripts/setup dev

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import with_scheme
 from fleetsim.client import AgentClient, ClientLimits, Credential
@@ -25,7 +27,7 @@ from fleetsim.model.limits import TEXT_CHARS_MAX, wire_bytes
 from fleetsim.model.task import TERMINAL, Part
 from fleetsim.model.work import Cause, OutcomeKind
 from fleetsim.runtime.files import DiskFiles
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Runtime, WayOut
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.sse import StreamLimits
 
@@ -71,6 +73,8 @@ class AskOptions:
     rpc_url: str | None = None
     card_url: str | None = None
     signers: tuple[str, ...] = ()
+    proxy: str | None = None
+    ca: str | None = None
     text_max: int = TEXT_CHARS_MAX
 
     @classmethod
@@ -177,7 +181,18 @@ async def agent_client(common: CommonOptions, ask: AskOptions) -> AsyncIterator[
             dialect=ask.dialect or entry.wire,
             trust=replace(entry.card_trust, signers=ask.signers or entry.card_trust.signers),
             limits=limits,
+            way=way_given(ask.proxy, ask.ca, entry.way),
         )
+
+
+def way_given(proxy: str | None, ca: str | None, way: WayOut | None = None) -> WayOut:
+    """``way`` with the proxy and the authorities of ``--proxy`` and ``--ca``. Raises ConfigError."""
+    way = way or WayOut()
+    if proxy is not None:
+        from fleetsim.caller.fleet import proxy_of
+
+        way = structs.replace(way, proxy=proxy_of(proxy))
+    return way if ca is None else structs.replace(way, tls=structs.replace(way.tls, ca=ca))
 
 
 def client_for(ask: AskOptions, runtime: Runtime, limits: ClientLimits | None = None) -> AgentClient:
@@ -191,6 +206,7 @@ def client_for(ask: AskOptions, runtime: Runtime, limits: ClientLimits | None = 
         limits=limits,
         rpc_url=with_scheme(ask.rpc_url),
         card_url=with_scheme(ask.card_url),
+        way=way_given(ask.proxy, ask.ca),
     )
 
 
@@ -274,6 +290,8 @@ def _call_options(ask: AskOptions, result: FollowResult) -> str:
     options = (
         ("rpc-url", ask.rpc_url),
         ("card-url", ask.card_url),
+        ("proxy", ask.proxy),
+        ("ca", ask.ca),
         ("api-key-env", ask.api_key_env),
         ("bearer-env", ask.bearer_env),
         ("auth", ask.auth),

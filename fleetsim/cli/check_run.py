@@ -20,7 +20,7 @@ from fleetsim.check.listener import Listener, socket_listener, usual_listener
 from fleetsim.check.report import BASELINE_BYTES_MAX, Report, read_baseline, stale, write_baseline
 from fleetsim.check.requirement import ONCE, Requirement
 from fleetsim.check.runner import run_check
-from fleetsim.cli.ask import agent_entry, credentials_given, is_url
+from fleetsim.cli.ask import agent_entry, credentials_given, is_url, way_given
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import Typed, report_files, with_scheme
 from fleetsim.cli.render import emit_json, line, lines
@@ -28,7 +28,7 @@ from fleetsim.cli.terminal import Progress
 from fleetsim.client.credential import Credential, way_with
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Runtime, WayOut
 from fleetsim.runtime.real import running_runtime
 
 KINDS = ("quick", "slow", "ask", "fail", "stream")
@@ -40,6 +40,7 @@ class CheckPlan:
     credentials: tuple[Credential, ...]
     other_key_env: str | None
     app: AppSpec | None
+    way: WayOut | None
     options: Options
     requirements: tuple[Requirement, ...]
     listen: tuple[str, int] | None
@@ -97,6 +98,7 @@ def _plan(
         credentials=credentials,
         other_key_env=options["other_key_env"],
         app=app,
+        way=way_with(credentials, way_given(options["proxy"], options["ca"], entry.way if entry is not None else None)),
         options=Options(
             hints={kind: Hint.parse(given, kind) for kind in KINDS if (given := options[f"skill_{kind}"])},
             mutating=tuple(options["mutating"]),
@@ -147,6 +149,8 @@ def tell_list(common: CommonOptions, requirements: tuple[Requirement, ...]) -> i
 async def _run(common: CommonOptions, plan: CheckPlan, watch: float | None) -> int:
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime(seed=plan.options.seed))
+        if plan.way is not None:
+            runtime = replace(runtime, transport=runtime.transport.through(plan.way))
         listener = None
         if plan.listen is not None:
             listener = await stack.enter_async_context(socket_listener(*plan.listen, seen_as=plan.seen_as))
@@ -168,8 +172,6 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
     if plan.other_key_env:
         other = (await signed_request(plan.credentials, runtime, plan.target.headers, env=plan.other_key_env)).headers
     target = replace(plan.target, headers=own.headers, query=own.url.removeprefix("?"), other_headers=other)
-    if (way := way_with(plan.credentials)) is not None:
-        runtime = replace(runtime, transport=runtime.transport.through(way))
     async with Progress(
         f"starting {plan.app.app}" if plan.app else f"meeting {plan.target.url}", quiet=common.quiet
     ) as progress:

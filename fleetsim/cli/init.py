@@ -23,12 +23,13 @@ from msgspec import to_builtins
 
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit, exit_for
-from fleetsim.cli.options import auth_options, pin_options, signer_option
+from fleetsim.cli.options import auth_options, pin_options, signer_option, way_options
 from fleetsim.model.card import AgentCard, AgentSkill, ProofState
 from fleetsim.model.errors import ConfigError, FleetsimError, HttpRefused, NoSharedInterface
 from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, ID
+from fleetsim.runtime.ports import SYSTEM_CA
 
 if TYPE_CHECKING:
     from fleetsim.client import AgentClient
@@ -39,8 +40,9 @@ _AT_ONCE = 8
 @click.command()
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @auth_options
+@way_options
 @click.pass_obj
-def init(common: CommonOptions, /, urls: tuple[str, ...], **auth: str | None) -> int:
+def init(common: CommonOptions, /, urls: tuple[str, ...], proxy: str | None, ca: str | None, **auth: str | None) -> int:
     """Write agents.yaml and a first ceremony for the agents at each URL, from their cards.
 
     Without a URL it writes a file to start from. The ceremony waits with `enabled: false`. It never overwrites a
@@ -55,7 +57,8 @@ def init(common: CommonOptions, /, urls: tuple[str, ...], **auth: str | None) ->
     there = os.path.lexists(path)
     if there and not urls:
         raise ConfigError(f"{path} is there already; nothing was written", hint="add agents: fleetsim init URL")
-    read, unread = asyncio.run(_read_all(urls, _names_in(path) if there else (), auth))
+    how = {**auth, "proxy": proxy, "ca": ca}
+    read, unread = asyncio.run(_read_all(urls, _names_in(path) if there else (), how))
     for agent in read:
         requested = "" if any(auth.values()) else in_words(requested_schemes(agent.card))
         wants = f"; its card requests {requested}" if requested else ""
@@ -96,7 +99,7 @@ def init(common: CommonOptions, /, urls: tuple[str, ...], **auth: str | None) ->
 
 
 async def _read_all(
-    urls: Sequence[str], taken: Sequence[str], auth: Mapping[str, str | None]
+    urls: Sequence[str], taken: Sequence[str], how: Mapping[str, str | None]
 ) -> tuple[list[ReadableAgent], list[UnreadableAgent]]:
     """The agents at the addresses, each once, in the order given. Raises ConfigError for an invalid address."""
     from fleetsim.cli.ask import AskOptions, client_for
@@ -118,7 +121,7 @@ async def _read_all(
         return NoSharedInterface(choice.no_way) if choice.no_way else None
 
     async with running_runtime() as runtime:
-        asks = [AskOptions.given(agent=url, **auth) for url in urls]
+        asks = [AskOptions.given(agent=url, **how) for url in urls]
         clients = [client_for(ask, runtime) for ask in asks]
         clients = list({client.url.rstrip("/"): client for client in reversed(clients)}.values())[::-1]
         for client, error in zip(clients, await asyncio.gather(*map(read_card, clients)), strict=True):
@@ -135,7 +138,7 @@ async def _read_all(
                     dialect=choice.dialect_name,
                     rpc_url=choice.url,
                     warnings=choice.warnings,
-                    **auth,
+                    **how,
                 )
             )
     return read, failed
@@ -316,6 +319,8 @@ class ReadableAgent:
     api_key_env: str | None = None
     bearer_env: str | None = None
     auth: str | None = None
+    proxy: str | None = None
+    ca: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,6 +418,9 @@ def _entry(agent: ReadableAgent) -> str:
         f"  - name: {yaml_text(agent.name)}",
         f"    url: {_url(agent.url)}",
     ]
+    lines += [f"    proxy: {yaml_text(agent.proxy)}"] if agent.proxy else []
+    if agent.ca:  # the path was from here, and in the file it is from the file's folder
+        lines.append(f"    ca: {yaml_text(agent.ca if agent.ca == SYSTEM_CA else os.path.abspath(agent.ca))}")
     return "\n".join([*lines, *(f"    {line}" for line in _credential(agent))]) + "\n"
 
 

@@ -21,8 +21,16 @@ TEXT_MAX_MAX = 64 * KIB * KIB
 TEXT_MAX_HELP = f"Read up to this many characters of text from the agent itself.  [default: {TEXT_CHARS_MAX}]"
 
 
+def way_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--proxy`` and ``--ca``; agents.yaml has them for an agent given by its name."""
+    proxy = "Go through this HTTP proxy; `environment` for that of HTTPS_PROXY and NO_PROXY, `none` for none."
+    ca = "Trust the authorities in this PEM file; `system` for those of the operating system."
+    return click.option("--proxy", metavar="URL", help=proxy)(click.option("--ca", metavar="FILE", help=ca)(command))
+
+
 def pin_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--rpc-url`` and ``--card-url``, for an agent whose card or address leads elsewhere."""
+    """``way_options``, and ``--rpc-url`` and ``--card-url`` for an agent whose card or address leads elsewhere."""
+    command = way_options(command)
     card = "Read the card there, at the origin of the URL.  [default: below the URL, then at its root]"
     rpc = "Call the agent there, at the origin of the URL, whatever its card says."
     return click.option("--rpc-url", metavar="URL", help=rpc)(

@@ -522,9 +522,10 @@ class AgentHttp:
             except WireError as error:
                 found = found if isinstance(found, AuthRefused) else error
         if isinstance(found, HttpRefused) and not isinstance(found, AuthRefused):
+            paths = " or ".join(_path(url) for url in self.address.card_urls())
+            body = "" if found.status == 404 else f", {found.said}"  # a gateway states what it requires
             raise HttpRefused(
-                f"{self.address.where}: no agent card at "
-                f"{' or '.join(_path(url) for url in self.address.card_urls())} (HTTP {found.status})",
+                f"{self.address.where}: no agent card at {paths} (HTTP {found.status}{body})",
                 status=found.status,
                 hint="is this the address of an A2A agent?",
             ) from found

@@ -23,14 +23,15 @@ _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: ([^\r\n]*))?\r?\n")
 
 @dataclass(frozen=True, slots=True)
 class ChosenProxy:
-    """The proxy of one connection. ``named`` is where its address comes from, ``login`` is ``user:password``."""
+    """The proxy of one connection. ``variable`` names it, if the environment does; ``login`` is ``user:password``."""
 
     origin: Origin
-    named: str
+    variable: str = ""
     login: str = field(default="", repr=False)
 
     def __str__(self) -> str:
-        return f"the proxy {self.origin.host}:{self.origin.port} ({self.named})"
+        variable = f" ({self.variable})" if self.variable else ""
+        return f"the proxy {self.origin.host}:{self.origin.port}{variable}"
 
 
 def check_proxy(url: str) -> Origin:
@@ -52,7 +53,7 @@ def choose_proxy(proxy: Proxy | None, origin: Origin) -> ChosenProxy | None:
         if proxy.login_env and ":" not in login:
             shown = one_line(proxy.login_env, 100)
             raise ConfigError(f"the variable {shown}, the login at the proxy, does not hold user:password")
-        return ChosenProxy(check_proxy(proxy.url), "configured", login)
+        return ChosenProxy(check_proxy(proxy.url), login=login)
     name = proxy_variable(origin)
     if not name:
         return None
@@ -106,10 +107,10 @@ def connect_head(chosen: ChosenProxy, origin: Origin) -> bytes:
 
 
 def check_tunnel(reply: bytes, chosen: ChosenProxy, where: str) -> None:
-    """Read the head of the proxy's reply. Raises Unreachable: it opened no tunnel; nothing went to the agent."""
+    """Read the head of a proxy's reply. ``where`` names both. Raises Unreachable: it opened no tunnel."""
     match = _STATUS.match(reply)
     if match is None:
-        raise Unreachable(f"{where}: {chosen} did not answer as an HTTP proxy", hint="check its address and scheme")
+        raise Unreachable(f"{where}: the proxy did not answer as an HTTP proxy", hint="check its address and scheme")
     status, reason = int(match[1]), one_line((match[2] or b"").decode("latin-1"), 80)
     if 200 <= status < 300:
         return
@@ -118,4 +119,4 @@ def check_tunnel(reply: bytes, chosen: ChosenProxy, where: str) -> None:
         hint = "name the variable that holds user:password: `credentialsEnv` of `proxy` in agents.yaml"
     else:
         why, hint = "did not open a connection", "may the proxy reach this host and port?"
-    raise Unreachable(f"{where}: {chosen} {why} (HTTP {status}{reason and ', ' + reason})", hint=hint)
+    raise Unreachable(f"{where}: the proxy {why} (HTTP {status}{reason and ', ' + reason})", hint=hint)
