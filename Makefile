@@ -50,11 +50,12 @@ sdks: ## the rows of the check that every agent on an SDK fails (fleetsim/check/
 	@scripts/setup dev
 	@PYTHONPATH=tests/interop $(BIN)/python tests/interop/check_sdks.py
 
-ways: ## an agent behind a real proxy (tinyproxy) and gateway (nginx), at every door; as root it installs them
+ways: ## an agent behind a real proxy (tinyproxy), gateway (nginx) and OAuth2 server (npm); as root it installs them
 	@scripts/setup dev
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v tinyproxy && command -v nginx; } >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tinyproxy-bin nginx-light >/dev/null; fi
-	@WAYS=1 $(BIN)/python -m pytest -rs tests/field/test_ways_out.py tests/runtime/test_http_proxy.py tests/runtime/test_tls.py
+	@npm ci --prefix tests/field/oauth2 --ignore-scripts --no-audit --no-fund --loglevel=error
+	@WAYS=1 $(BIN)/python -m pytest -rs tests/field/test_oauth2_server.py tests/field/test_ways_out.py tests/runtime/test_http_proxy.py tests/runtime/test_tls.py
 
 crash: ## 1,000 kill -9 of a whole hub at work with real agents (KILLS=n)
 	@scripts/setup dev
