@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleetsim.model.errors import FleetsimError
     from fleetsim.model.task import Artifact, DataPart, FilePart, Message, Part, Task, TaskState, TextPart
     from fleetsim.model.work import Outcome
+    from fleetsim.runtime.ports import Proxy, TlsFiles, WayOut
 
 __version__ = "0.1.0"
 
@@ -35,6 +36,7 @@ _HOMES = {
     "Message": "fleetsim.model.task",
     "Outcome": "fleetsim.model.work",
     "Part": "fleetsim.model.task",
+    "Proxy": "fleetsim.runtime.ports",
     "SentTask": "fleetsim.client",
     "SkillContext": "fleetsim.agent",
     "SkillFailed": "fleetsim.agent",
@@ -42,6 +44,8 @@ _HOMES = {
     "Task": "fleetsim.model.task",
     "TaskState": "fleetsim.model.task",
     "TextPart": "fleetsim.model.task",
+    "TlsFiles": "fleetsim.runtime.ports",
+    "WayOut": "fleetsim.runtime.ports",
     "skill": "fleetsim.agent",
 }
 
@@ -60,6 +64,7 @@ __all__ = [
     "Message",
     "Outcome",
     "Part",
+    "Proxy",
     "SentTask",
     "SkillContext",
     "SkillFailed",
@@ -67,6 +72,8 @@ __all__ = [
     "Task",
     "TaskState",
     "TextPart",
+    "TlsFiles",
+    "WayOut",
     "__version__",
     "skill",
 ]

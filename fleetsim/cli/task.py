@@ -22,6 +22,7 @@ from fleetsim.cli.ask import (
     place_of,
     reply_command,
     rest_command,
+    way_given,
     whole_at,
 )
 from fleetsim.cli.ask import (
@@ -254,7 +255,8 @@ async def _download(
     chosen = [part for part in result.parts if not wanted or part.index in wanted]
     if missing := set(wanted) - {part.index for part in chosen}:
         raise UnknownTarget(f"it has no file or data {min(missing)}", hint=f"see: fleetsim task get {task_id}")
-    async with running_runtime() as runtime:
+    async with running_runtime() as direct:
+        runtime = replace(direct, transport=direct.transport.through(way_given(ask.proxy, ask.ca)))
         return result.parts, result.parts_total, await save_parts(chosen, out, runtime=runtime, policy=policy)
 
 

@@ -75,18 +75,15 @@ class _Brotli:
     """A decompressor with the interface of the others."""
 
     unused_data = b""
+    needs_input = True
 
     def __init__(self, decompressor: Any) -> None:
         self._decompressor = decompressor
 
     def decompress(self, data: bytes, bytes_max: int) -> bytes:
         piece: bytes = self._decompressor.process(data, output_buffer_limit=bytes_max)
+        self.needs_input = not piece  # it may accept more, and hold the rest of a piece
         return piece
-
-    @property
-    def needs_input(self) -> bool:
-        accepts: bool = self._decompressor.can_accept_more_data()
-        return accepts
 
     @property
     def eof(self) -> bool:
