@@ -27,7 +27,7 @@ from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.broken.bench import checked
-from tests.broken.build import Mutant, breaks
+from tests.broken.build import Mutant, breaks, with_limits
 from tests.broken.catalogue import mutant
 from tests.broken.editors import (
     about,
@@ -336,6 +336,12 @@ def test_where_no_webhook_can_be_registered_rows_of_webhooks_are_not_tested_and_
     assert {f.verdict for f in found.values() if f.requirement.id == "C-07"} == {Verdict.FAIL}
     others = {f.verdict for f in found.values() if f.requirement.id != "C-07"}
     assert others == {Verdict.NOT_TESTED}
+
+
+def test_webhooks_that_cannot_be_listed_are_not_said_to_be_bounded() -> None:
+    unlisted = answer_error(about(Operation.PUSH_LIST), -32603, "Internal error")
+    agent = broken("P-35", unlisted, settings=with_limits(pushes_per_task_max=10_000))
+    assert {f.verdict for f in judged(agent, "P-35").values()} == {Verdict.NOT_TESTED}
 
 
 def test_tasks_that_cannot_be_read_back_are_reported_by_one_row() -> None:
