@@ -247,7 +247,7 @@ add("M-11 no-list: there is no method to list tasks", _missing(Operation.LIST))
 add(
     "V-01 version-assumed: 1.0 without its header is served",
     Edit(headers=lambda headers: headers if headers.get("a2a-version") else {**headers, "a2a-version": "1.0"}),
-    also={"C-08": "the card is asked for in 1.0 too"},
+    also={"C-08": "the card is asked for in 1.0 too", "R-01 R-04 R-05": "the aliases are answered in 1.0"},
 )
 add(
     "V-02 any-version: an unknown version is served",

@@ -11,6 +11,7 @@ from fleetsim.check.requirement import BUILD_GUIDE, ONCE, may
 from fleetsim.check.session import Session
 from fleetsim.model.call import Operation
 from fleetsim.model.task import INTERRUPTED, TERMINAL
+from fleetsim.wire.rest import read_error
 
 ALIASES = f"{BUILD_GUIDE}, 'REST aliases'"
 OLD = RawDialect("0.3")
@@ -36,6 +37,9 @@ def _exists(reply: Exchange, named: str = "") -> None:
     shadowed = bool(named) and reply.status == 404 and named in reply.body.decode("utf-8", "replace")
     fail_unless(not shadowed, f"another route takes this path: it looked for the task {named!r}", reply)
     not_applicable_unless(reply.status not in {404, 405, 501}, "the agent has no such alias")
+    refusal = read_error(reply.value, Operation.SEND, reply.status) if (reply.status or 0) >= 400 else None
+    other = refusal is not None and refusal.wire_code == -32009
+    not_applicable_unless(not other, "the path is that of another version's HTTP+JSON")
 
 
 def _task(reply: Exchange) -> Mapping[str, Any]:
