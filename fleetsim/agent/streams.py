@@ -8,19 +8,22 @@ once, suffixes only, and the closing pair however slowly it reads (U22). Knows n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
+from contextlib import closing
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.tasks import ENDED_FEED, ClosingUpdate, Record, TaskFeed, TaskKey
+from fleetsim.agent.tasks import ENDED_FEED, ClosingUpdate, Patience, Record, TaskFeed, TaskKey
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, Task, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.wire.dialect import Dialect
 from fleetsim.wire.json import dump
-from fleetsim.wire.sse import is_long, json_in_pieces
+
+SHARED_BYTES_MAX = 64 * 1024
+"""A longer event is encoded for each of its readers, and not kept in memory."""
 
 
 class StreamSlots:
@@ -109,17 +112,18 @@ class Watch:
             return
         sent = {artifact.artifact_id for artifact in self.task.artifacts}
         cursor, feed = self.record.cursor, self.feed
-        while not (feed.closed and cursor >= len(feed)):
-            if not await feed.news(cursor, self.keepalive_s):
-                yield None
-                continue
-            events, cursor = feed.since(cursor)
-            for number, event in enumerate(events, 1):
-                final = isinstance(event, StatusUpdate) and event.final
-                self.ready = number < len(events) or final
-                yield self._first_or_rest(event, sent) if isinstance(event, ArtifactUpdate) else event
-                if final:
-                    return
+        with closing(Patience(self.keepalive_s)) as patience:
+            while not (feed.closed and cursor >= len(feed)):
+                if not await feed.news(cursor, patience):
+                    yield None
+                    continue
+                events, cursor = feed.since(cursor)
+                for number, event in enumerate(events, 1):
+                    final = isinstance(event, StatusUpdate) and event.final
+                    self.ready = number < len(events) or final
+                    yield self._first_or_rest(event, sent) if isinstance(event, ArtifactUpdate) else event
+                    if final:
+                        return
 
     def _first_or_rest(self, event: ArtifactUpdate, sent: set[str]) -> ArtifactUpdate:
         """``event`` for a reader to whom this stream has sent the artifacts in ``sent``.
@@ -161,18 +165,15 @@ class TaskFrames:
         self._before, self._after = b"data: " + before, after + b"\n\n"
         self._shared = watch.feed.shared if watch.feed is not ENDED_FEED else {}
 
-    def write(self, event: TaskEvent) -> Iterable[bytes]:
-        """One frame, in pieces if it holds a long text."""
+    def write(self, event: TaskEvent) -> bytes:
+        """One frame."""
         name = self._dialect.event_name(event)
         opening = self._before if name is None else b"event: %b\n%b" % (name.encode(), self._before)
         place = (self._form, id(event))
         known = self._shared.get(place)
         if known is not None and known[0] is event:
-            return (opening + known[1] + self._after,)
-        value = self._dialect.encode_event(event)
-        if is_long(value):
-            return json_in_pieces(value, opening, self._after)
-        written = dump(value)
-        if isinstance(event, StatusUpdate | ArtifactUpdate):
+            return opening + known[1] + self._after
+        written = dump(self._dialect.encode_event(event))
+        if isinstance(event, StatusUpdate | ArtifactUpdate) and len(written) <= SHARED_BYTES_MAX:
             self._shared[place] = (event, written)
-        return (opening + written + self._after,)
+        return opening + written + self._after

@@ -284,7 +284,7 @@ class TaskFeed:
         self._waiting: set[asyncio.Future[bool]] = set()
         self._read: tuple[int, int, tuple[TaskEvent, ...]] = (0, 0, ())
         self.closed = False
-        self.shared: dict[tuple[type, int], tuple[TaskEvent, Any]] = {}
+        self.shared: dict[tuple[type, int], tuple[TaskEvent, bytes]] = {}
 
     def __len__(self) -> int:
         return len(self._events)
@@ -297,20 +297,16 @@ class TaskFeed:
         for waiting in woken:
             _ring(waiting, True)
 
-    async def news(self, cursor: int, seconds: float | None = None) -> bool:
-        """Wait for an event at ``cursor``, or for the feed to close; False if ``seconds`` pass first."""
+    async def news(self, cursor: int, patience: Patience | None = None) -> bool:
+        """Wait for an event at ``cursor``, or for the feed to close; False if the ``patience`` ends first."""
         if cursor < len(self._events) or self.closed:
             return True
-        loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[bool] = loop.create_future()
-        timer = None if seconds is None else loop.call_later(seconds, _ring, waiting, False)
+        waiting = asyncio.get_running_loop().create_future() if patience is None else patience.begin()
         self._waiting.add(waiting)
         try:
             return await waiting
         finally:
             self._waiting.discard(waiting)
-            if timer is not None:
-                timer.cancel()
 
     def since(self, cursor: int) -> tuple[tuple[TaskEvent, ...], int]:
         """The events from ``cursor`` on, adjoining text deltas joined, and the next cursor."""
@@ -324,6 +320,34 @@ class TaskFeed:
 ENDED_FEED = TaskFeed()
 """The feed of every finished task: none keeps what its readers still hold, or has one of its own."""
 ENDED_FEED.closed = True
+
+
+class Patience:
+    """How many seconds a reader waits for news at a time. Its owner must ``close`` it.
+
+    All its waits share one timer, which looks when the last one could be over: a timer for each costs a tenth of an
+    event.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._loop = seconds, asyncio.get_running_loop()
+        self._since, self._waiting = self._loop.time(), self._loop.create_future()
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def begin(self) -> asyncio.Future[bool]:
+        """The future of one wait, which begins now."""
+        self._since, self._waiting = self._loop.time(), self._loop.create_future()
+        return self._waiting
+
+    def _look(self) -> None:
+        due, now = self._since + self._seconds, self._loop.time()
+        if due <= now:
+            _ring(self._waiting, False)
+            due = now + self._seconds
+        self._timer = self._loop.call_at(due, self._look)
+
+    def close(self) -> None:
+        self._timer.cancel()
 
 
 def _ring(waiting: asyncio.Future[bool], news: bool) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -283,7 +283,7 @@ class EventSource(Protocol[EventT_co]):
 
 
 class EventStreamResponse(Response, Generic[EventT]):
-    """Streams a source; ``write`` makes the bytes of one event, in pieces. The source is closed however it ends.
+    """Streams a source; ``write`` makes the bytes of one event. The source is closed however it ends.
 
     The source of the events does not know this connection; when it closes, only the reader ends.
     """
@@ -293,7 +293,7 @@ class EventStreamResponse(Response, Generic[EventT]):
     def __init__(
         self,
         source: EventSource[EventT],
-        write: Callable[[EventT], Iterable[bytes]],
+        write: Callable[[EventT], bytes],
         *,
         keepalive: bytes,
         write_s: float,
@@ -330,7 +330,9 @@ class EventStreamResponse(Response, Generic[EventT]):
         source, held = self._source, b""
         async with PiecesSender(send, self._write_s) as pieces, aclosing(source.events()) as events:
             async for event in events:
-                for piece in (self._keepalive,) if event is None else self._write(event):
+                frame = self._keepalive if event is None else self._write(event)
+                for at in range(0, len(frame), PIECE_BYTES):
+                    piece = frame[at : at + PIECE_BYTES]
                     if held and len(held) + len(piece) > PIECE_BYTES:
                         await pieces.send(held, more=True)
                         held = b""

@@ -3,51 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from starlette.requests import Request
 
 from fleetsim.model.event import DirectReply, TaskEvent
 from fleetsim.runtime.inbound import ABORT, PIECE_BYTES, EventStreamResponse, PacedResponse, while_connected
-from fleetsim.wire.json import dump
-from fleetsim.wire.sse import KEEPALIVE, json_in_pieces
+from fleetsim.wire.sse import KEEPALIVE
 from tests.agent.environment import said
-
-LONG = st.builds(
-    lambda text, times: (text or "x") * times, st.text(max_size=20), st.integers(PIECE_BYTES // 4, PIECE_BYTES)
-)
-LEAVES = st.text(max_size=10) | st.integers() | st.none() | st.just("\x00hole 0\x00") | LONG
-VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
-
-
-@pytest.mark.slow
-@given(VALUES)
-def test_the_pieces_are_the_whole(value: Any) -> None:
-    assert b"".join(json_in_pieces(value, b"<", b">")) == b"<" + dump(value) + b">"
-
-
-def test_a_text_that_looks_like_a_hole_is_written_as_it_is() -> None:
-    value = ["\x00hole 0\x00", "x" * 100_000, "\x00hole 1\x00"]
-    assert json.loads(b"".join(json_in_pieces(value, b"", b""))) == value
-
-
-def test_no_piece_is_large_though_the_text_is() -> None:
-    sizes = [len(piece) for piece in json_in_pieces({"text": "é\u2028" * 500_000}, b"", b"")]
-    assert max(sizes) <= 2 * PIECE_BYTES
-    assert len(sizes) > 20
-
-
-def test_an_event_in_pieces_is_one_event() -> None:
-    event = b"".join(json_in_pieces({"text": "line\nline " * 50_000}, b"event: status\ndata: ", b"\n\n"))
-    head, data, *rest = event.decode().split("\n")
-    assert head == "event: status"
-    assert json.loads(data.removeprefix("data: "))["text"].startswith("line\nline")
-    assert rest == ["", ""]
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES, 3 * PIECE_BYTES - 1])
@@ -85,8 +50,8 @@ async def test_a_large_answer_that_is_not_read_costs_its_connection() -> None:
     assert len(sent) == 4
 
 
-def written(event: TaskEvent) -> list[bytes]:
-    return [b"first", b"second"] if isinstance(event, DirectReply) else []
+def written(event: TaskEvent) -> bytes:
+    return b"first" if isinstance(event, DirectReply) else b""
 
 
 class OneEvent:
@@ -115,9 +80,22 @@ async def test_a_stream_ends_with_its_last_event_though_the_client_stays() -> No
     stream = EventStreamResponse(OneEvent(), written, keepalive=KEEPALIVE, write_s=30)
     async with asyncio.timeout(1):
         await stream({"type": "http"}, never, send)
-    assert [message.get("body") for message in sent] == [None, b"firstsecond"], "all that is ready, and the end"
+    assert [message.get("body") for message in sent] == [None, b"first"], "all that is ready, and the end"
     assert [message.get("more_body") for message in sent] == [None, False]
     assert dict(sent[0]["headers"])[b"content-type"].startswith(b"text/event-stream")
+
+
+@pytest.mark.parametrize("size", [PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES - 1])
+async def test_a_large_event_is_sent_in_pieces(size: int) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    stream = EventStreamResponse[TaskEvent](OneEvent(), lambda _: b"x" * size, keepalive=KEEPALIVE, write_s=30)
+    await stream({"type": "http"}, never, send)
+    sizes = [len(message["body"]) for message in sent[1:]]
+    assert (sum(sizes), max(sizes)) == (size, PIECE_BYTES)
 
 
 @pytest.mark.parametrize("at", [0, 1])
