@@ -98,7 +98,7 @@ class CardTrust:
         if self.signers:
             return nameless, one_line(", ".join(self.signers), 200), True
         if not signature.key_url:
-            raise ConfigError("its signature names no address of it (jku), and none is named in `signers`")
+            raise ConfigError("its signature does not say where it is (jku); give it with --signer, or with `signers`")
         keys = await self._read(signature.key_url, url, runtime, limits)
         place = one_line(signature.key_url, 200)
         if named := [key for key in keys if key.kid == signature.key_id]:

@@ -19,7 +19,8 @@ from tests.agent.environment import Env, Hook, StartAgent, sent
 
 async def as_profile(start_agent: StartAgent, name: str, **options: Any) -> Env:
     made = profile_agent(name, **options).settings
-    return await start_agent(**{field: getattr(made, field) for field in made.__dataclass_fields__ if field != "name"})
+    fields = made.__dataclass_fields__.keys() - {"name", "signer"}
+    return await start_agent(**{field: getattr(made, field) for field in fields})
 
 
 async def card_of(env: Env, path: str = "/.well-known/agent.json") -> dict[str, Any]:
