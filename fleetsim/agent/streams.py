@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.tasks import ENDED_FEED, ClosingUpdate, Patience, Record, TaskFeed, TaskKey
+from fleetsim.agent.tasks import ENDED_FEED, ClosingUpdate, ReaderTimer, Record, TaskFeed, TaskKey
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, Task, TextPart
 from fleetsim.model.text import one_line
@@ -112,9 +112,9 @@ class Watch:
             return
         sent = {artifact.artifact_id for artifact in self.task.artifacts}
         cursor, feed = self.record.cursor, self.feed
-        with closing(Patience(self.keepalive_s)) as patience:
+        with closing(ReaderTimer(self.keepalive_s)) as timer:
             while not (feed.closed and cursor >= len(feed)):
-                if not await feed.news(cursor, patience):
+                if not await feed.news(cursor, timer):
                     yield None
                     continue
                 events, cursor = feed.since(cursor)

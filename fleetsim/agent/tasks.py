@@ -297,11 +297,11 @@ class TaskFeed:
         for waiting in woken:
             _ring(waiting, True)
 
-    async def news(self, cursor: int, patience: Patience | None = None) -> bool:
-        """Wait for an event at ``cursor``, or for the feed to close; False if the ``patience`` ends first."""
+    async def news(self, cursor: int, timer: ReaderTimer | None = None) -> bool:
+        """Wait for an event at ``cursor``, or for the feed to close; False if the ``timer`` rings first."""
         if cursor < len(self._events) or self.closed:
             return True
-        waiting = asyncio.get_running_loop().create_future() if patience is None else patience.begin()
+        waiting = asyncio.get_running_loop().create_future() if timer is None else timer.begin()
         self._waiting.add(waiting)
         try:
             return await waiting
@@ -322,8 +322,8 @@ ENDED_FEED = TaskFeed()
 ENDED_FEED.closed = True
 
 
-class Patience:
-    """How many seconds a reader waits for news at a time. Its owner must ``close`` it.
+class ReaderTimer:
+    """Ends a reader's wait for news after a number of seconds. Its owner must ``close`` it.
 
     All its waits share one timer, which looks when the last one could be over: a timer for each costs a tenth of an
     event.
