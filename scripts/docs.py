@@ -405,6 +405,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "settings": partial(keys_of, AGENTS_SCHEMA, "FleetSettings"),
     "rate": partial(keys_of, AGENTS_SCHEMA, "Rate"),
     "health": partial(keys_of, AGENTS_SCHEMA, "Thresholds"),
+    "keep": partial(keys_of, AGENTS_SCHEMA, "RetentionSettings"),
     "alerts": partial(keys_of, AGENTS_SCHEMA, "AlertSettings"),
     "channel": partial(keys_of, AGENTS_SCHEMA, "ChannelFile"),
     "chat": partial(keys_of, AGENTS_SCHEMA, "ChatSinkFile"),

@@ -18,6 +18,7 @@ from fleetsim.caller.auth import Auth, credentials_of
 from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.channels.channel import Channel, ChannelIds
 from fleetsim.caller.health import Thresholds
+from fleetsim.caller.ledger.interface import LedgerLimits
 from fleetsim.caller.track import BUILT_IN, Rate, Rates, Rules
 from fleetsim.client.card_trust import CardTrust
 from fleetsim.client.credential import Credential
@@ -242,6 +243,28 @@ def _as_written(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     return handler.generate_schema(Annotated[dict[str, Rate], Field(max_length=200), AfterValidator(table)])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSettings:
+    """``fleet.keep``: how much the hub's ledger keeps of requests that have ended."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    days: Annotated[float, Field(gt=0, le=3_650, strict=True)] = 30.0
+    """For how long after its end: texts and files, outcome, questions, and the runs of ceremonies."""
+    outcomes: Annotated[int, Field(ge=1, le=100_000_000, strict=True)] = 1_000_000
+    """How many of them at most."""
+    bytes: Annotated[int, Field(ge=1_000_000, strict=True)] | None = None
+    """How large its file may be. Beyond it the oldest texts and files are deleted first, then the oldest outcomes;
+    those of the last hour stay."""
+
+    @property
+    def limits(self) -> LedgerLimits:
+        """The same for the ledger."""
+        least = min(LedgerLimits().outcomes_min, self.outcomes)
+        return LedgerLimits(
+            keep_s=self.days * DAY_S, outcomes_max=self.outcomes, outcomes_min=least, bytes_max=self.bytes
+        )
+
+
 _RULES = Rules()
 
 
@@ -294,6 +317,8 @@ class FleetSettings:
     """US dollars per million tokens, by model, beside the built-in ones."""
     health: Thresholds = field(default_factory=Thresholds)
     """Where its words change: up, degraded, down."""
+    keep: RetentionSettings = field(default_factory=RetentionSettings)
+    """How much the hub's ledger keeps of requests that have ended."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
     """When the hub alerts people, and on which channels."""
 

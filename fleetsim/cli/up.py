@@ -102,7 +102,12 @@ async def _up(
         state = StateDir(state_path(os.environ, common.state)).open()
         if not memory:
             lock(state.ledger_path).release()  # another hub's lock is a better message than its port
-        ledger = open_ledger(None if memory else state.ledger_path, clock=runtime.clock, take_over=take_over)
+        ledger = open_ledger(
+            None if memory else state.ledger_path,
+            clock=runtime.clock,
+            limits=config.settings.keep.limits,
+            take_over=take_over,
+        )
         if drawn:
             stack.enter_context(dashboard.logging_to(state.path / "hub.log"))
         tracing = _tracing(common, os.environ, runtime)

@@ -67,6 +67,7 @@ from fleetsim.runtime.workers import Workers
 log = logging.getLogger(__name__)
 
 UNANNOUNCED_BATCH = 1_000
+PRUNINGS_MAX = 20
 _NO_TASK = "fleetsim-credential-check"
 
 
@@ -372,6 +373,8 @@ class Hub:
                 self.tracker.push_watch.forget(entry.name)
         self.broker.apply(config)
         self.limiter.apply(config.settings)
+        if config.settings.keep != before.settings.keep:
+            self.ledger.limits = config.settings.keep.limits
         self.channels.apply(config.channels, proxy_of(config.settings.proxy))
         self.tracker.rules = _rules_of(config.settings)
         self.dispatcher.cooldowns_s = config.settings.cooldowns_s
@@ -422,14 +425,16 @@ class Hub:
                 self.fleet.publish_health(changed)
 
     async def _each_minute(self) -> None:
-        """Forget old outcomes, since a day of them at once would block the event loop, and test the storage, which an
-        idle hub does not write to."""
+        """Forget old outcomes, since a day of them at once would block the event loop, and prune the ledger. That also
+        tests the storage of an idle hub."""
         while True:
             await asyncio.sleep(60.0)
             self.fleet.health_words()
             before = self.ledger.refusal
             with suppress(NotAccepting):
-                await self.ledger.require_writable()
+                for _ in range(PRUNINGS_MAX):  # it writes even if there is nothing to delete
+                    if not await self.ledger.prune(self.runtime.clock.now()):
+                        break
             if before and self.ledger.refusal:
                 log.warning("no request is accepted: %s", self.ledger.refusal)
 

@@ -5,6 +5,7 @@ It shares no code with the ledger under test. A call the ledger refused (NotAcce
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -118,9 +119,11 @@ class Model:
         if len(set(seqs)) < len(seqs) or set(seqs) & {e.seq for e in self.journal}:
             raise ValueError(seqs)
         self.journal = sorted([*self.journal, *events], key=lambda e: e.seq)
-        if self.journal:
-            newest = self.journal[-1].seq
-            self.journal = [e for e in self.journal if e.seq > newest - self.limits.events_max]
+        while len(self.journal) > self.limits.events_max:
+            agents = Counter(e.agent for e in self.journal if e.agent)
+            agent, count = max(agents.items(), key=lambda item: item[1], default=(None, 0))
+            own = [e for e in self.journal if e.agent == agent] if 2 * count > self.limits.events_max else self.journal
+            self.journal.remove(own[0])
         self.told |= {
             e.correlation_id for e in events if e.correlation_id and e.topic.startswith("autonomous.outcome.")
         } & set(self.results)

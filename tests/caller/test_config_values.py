@@ -16,6 +16,7 @@ from fleetsim.caller.fleet import (
     FleetChange,
     FleetConfig,
     FleetSettings,
+    RetentionSettings,
     SkillEntry,
     difference,
 )
@@ -301,6 +302,7 @@ OTHER: dict[str, Any] = {
     "question_link": "http://hub",
     "rates": Rates(by_model={}),
     "health": Thresholds(up_at=0.5),
+    "keep": RetentionSettings(days=1.0),
     "alerts": AlertSettings(cooldown_s=1.0),
 }
 

@@ -22,10 +22,10 @@ from tests.bench import walks
 CALLS = {"request": 165, "outcome": 962, "webhook": 218, "agent": 129, "client": 118, "draw": 145, "redraw": 1_105}
 """Calls of functions of ours, and resumptions of those that waited, by row of ``tests.bench.walks``."""
 
-STATEMENTS = 29
+STATEMENTS = 36
 """Calls of the ledger to SQLite for one streamed request, from its acceptance until a minute after its outcome.
 
-Four of them test the storage, which happens each minute."""
+Eleven of them prune the ledger and test its storage, which happens each minute."""
 
 WAKE_UPS = 13
 """Turns of the event loop from the acceptance of a streamed request of four events to its outcome."""

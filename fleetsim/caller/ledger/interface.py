@@ -32,14 +32,16 @@ class LedgerLimits:
 
     ``events_max`` journal rows; requests with their outcome and questions, and ceremony runs, for ``keep_s``
     seconds after their end: at least the newest ``outcomes_min``, in case the clock is wrong, and at most
-    ``outcomes_max``. Open requests are kept whatever their age. ``pending_max`` writes may wait for the
-    disk; ``busy_s`` seconds a write waits for another program's lock.
+    ``outcomes_max``, and fewer while the file is larger than ``bytes_max`` (None: any size). Open requests are kept
+    whatever their age. ``pending_max`` writes may wait for the disk; ``busy_s`` seconds a write waits for another
+    program's lock.
     """
 
     events_max: int = 100_000
     outcomes_min: int = 10_000
     outcomes_max: int = 1_000_000
     keep_s: float = 30 * 86_400.0
+    bytes_max: int | None = None
     pending_max: int = 20_000
     busy_s: float = 5.0
 
@@ -69,9 +71,11 @@ class Ledger(Protocol):
     LedgerDamaged for a damaged row.
 
     ``refusal`` is the reason why the storage refused the last write; empty once it takes writes.
+    ``limits`` may change while it is open.
     """
 
     refusal: str
+    limits: LedgerLimits
 
     async def __aenter__(self) -> Self: ...
 
@@ -112,7 +116,10 @@ class Ledger(Protocol):
         ...
 
     async def prune(self, now: datetime) -> int:
-        """Delete some rows older than ``keep_s`` at ``now``; the number of outcomes. ``close`` does it regularly."""
+        """Delete some rows and payloads beyond ``limits`` at ``now``; the number of outcomes concerned.
+
+        ``close`` does it regularly. Raises NotAccepting if a request could not be recorded, even without old rows.
+        """
         ...
 
     async def keep_webhook(self, webhook: EarlyWebhook) -> bool:
@@ -143,7 +150,9 @@ class Ledger(Protocol):
         ...
 
     async def append(self, events: Sequence[Event]) -> None:
-        """Add to the event journal, which keeps the newest ``events_max`` rows; all or none.
+        """Add to the event journal, which keeps about the newest ``events_max`` rows; all or none.
+
+        An agent that has more than half of them loses its own oldest rows, not those of others.
 
         An outcome event marks its request's outcome as announced. A number used before raises ValueError.
         """

@@ -7,6 +7,7 @@ open. A file that is not a whole ledger is refused, never replaced.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import sqlite3
 import tempfile
@@ -25,6 +26,8 @@ from fleetsim.caller.ledger.sqlite.storage import Database
 from fleetsim.caller.ledger.sqlite.sums import teach
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime import failpoints
+
+log = logging.getLogger(__name__)
 
 MAGIC = b"SQLite format 3\x00"
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
@@ -195,6 +198,7 @@ def _check_inside(
         migrate(connection, at_micros=micros(now))
         failpoints.reached("ledger.migrated")
         _check_file(connection, path, take_over=take_over)
+        _let_shrink(connection, path)
         damage = row_damage(connection)
     except UnicodeDecodeError as error:  # SQLite quotes the damage in its message, and not all bytes are text
         raise _damaged(path, "its tables are not described in text") from error
@@ -265,8 +269,22 @@ def connect(name: str, busy_s: float) -> sqlite3.Connection:
     return connection
 
 
+def _let_shrink(connection: sqlite3.Connection, path: Path) -> None:
+    """Rewrite an older file once, so that its free pages can be returned to the file system.
+
+    This needs as much room again on the disk; without it, the file stays as it is until the next start.
+    """
+    if connection.execute("PRAGMA auto_vacuum").fetchone()[0]:
+        return
+    log.info("%s is rewritten once, so that it can shrink", path)
+    with suppress(sqlite3.OperationalError):
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("VACUUM")
+
+
 def _prepare(connection: sqlite3.Connection) -> None:
     """WAL with a sync at every commit: what is acknowledged survives a power cut."""
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on an empty file alone
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")

@@ -36,7 +36,7 @@ from fleetsim.caller.ledger.records import (
     RunRecord,
 )
 from fleetsim.caller.ledger.sqlite.file import open_file, open_memory, open_to_read
-from fleetsim.caller.ledger.sqlite.retention import PRUNE_EVERY, PRUNED_MAX, prune
+from fleetsim.caller.ledger.sqlite.retention import PRUNE_EVERY, PRUNED_MAX, prune, trim_events
 from fleetsim.caller.ledger.sqlite.storage import (
     Connection,
     Database,
@@ -104,7 +104,7 @@ class SqliteLedger(Ledger):
 
     def __init__(self, storage: Storage, limits: LedgerLimits) -> None:
         self._storage = storage
-        self._limits = limits
+        self.limits = limits
         self._decided = 0
         self._listener: StorageListener | None = None
         self.refusal = ""
@@ -192,7 +192,8 @@ class SqliteLedger(Ledger):
 
     @_writes
     def prune(self, connection: Connection, now: datetime) -> int:
-        return prune(connection, self._limits, now)
+        touch(connection)
+        return prune(connection, self.limits, now)
 
     @_writes
     def keep_webhook(self, connection: Connection, webhook: EarlyWebhook) -> bool:
@@ -411,20 +412,20 @@ class SqliteLedger(Ledger):
         rows = map(_event_row, events)
         try:
             connection.executemany(
-                f"INSERT INTO events ({SUMMED['events']}, sum) VALUES (?, ?, ?, ?, ?)",
-                [(*columns, row_sum("events", *columns)) for columns in rows],
+                f"INSERT INTO events ({SUMMED['events']}, sum, agent) VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (*columns, row_sum("events", *columns), event.agent or "")
+                    for columns, event in zip(rows, events, strict=True)
+                ],
             )
         except sqlite3.IntegrityError:
             raise ValueError("an event number was used twice") from None
         announced = [(event.correlation_id,) for event in events if isinstance(event, OutcomeDecided)]
         if announced:
             connection.executemany("UPDATE outcomes SET announced = 1 WHERE correlation_id = ?", announced)
-        oldest, newest = connection.execute(
-            "SELECT (SELECT min(seq) FROM events), (SELECT max(seq) FROM events)"
-        ).fetchone()
-        floor = min(newest - self._limits.events_max, oldest + len(events) + PRUNED_MAX)
-        if floor >= oldest:
-            connection.execute("DELETE FROM events WHERE seq <= ?", (floor,))
+        step = max(1, self.limits.events_max // 100)  # to count them takes milliseconds
+        if events[-1].seq // step > (events[0].seq - 1) // step:
+            trim_events(connection, self.limits.events_max, most=step + len(events) + PRUNED_MAX)
 
     @_reads
     def events(self, connection: Connection, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:

@@ -85,6 +85,14 @@ _FILE = (
 )
 
 
+_KEEP = (
+    "ALTER TABLE events ADD COLUMN agent TEXT NOT NULL DEFAULT ''",
+    "UPDATE events SET agent = coalesce(json_extract(body, '$.agent'), '')",
+    "CREATE INDEX events_by_agent ON events (agent, seq)",
+    "ALTER TABLE outcomes ADD COLUMN slim INTEGER NOT NULL DEFAULT 0",
+)
+
+
 def _chain_up(connection: sqlite3.Connection) -> None:
     before = b""
     for seq, *columns in connection.execute(f"SELECT seq, {SUMMED['outcomes']} FROM outcomes ORDER BY seq").fetchall():
@@ -97,6 +105,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(2, "sums on every row, a chain over outcomes, announced outcomes", _SUMS, _chain_up),
     Migration(3, "webhooks that came before the reply", _WEBHOOKS),
     Migration(4, "the file that the ledger is in", _FILE),
+    Migration(5, "the agent of each event, outcomes whose payload was deleted", _KEEP),
 )
 """All steps, oldest first."""
 
