@@ -132,6 +132,11 @@ class V03Plain(V03):
     decoders: ClassVar = {**V03.decoders, Operation.LIST: base.read_list}
     paths: ClassVar = _PATHS
 
+    def write_params(self, call: Call) -> dict[str, Any]:
+        """A webhook is written flat too: the path has its task already, and a2akit reads nothing else."""
+        params = super().write_params(call)
+        return {**params["pushNotificationConfig"], **params} if isinstance(call, SetPush) else params
+
 
 class V03Http(ProtoJson, V03):
     """A2A 0.3 over HTTP+JSON, with the objects of its gRPC binding in ProtoJSON.

@@ -25,6 +25,7 @@ STRANDS = Env(name="strands", kind=Kind.VENV)
 ADK = Env(name="adk", kind=Kind.VENV)
 AGENTFRAMEWORK = Env(name="agentframework", kind=Kind.VENV)
 APP10 = Env(name="app10", kind=Kind.VENV, programs="py10")
+A2AKIT = Env(name="a2akit", kind=Kind.VENV)
 OURS = Env(name="fleetsim", kind=Kind.PROJECT)
 
 OPERATIONS: Mapping[str, str] = {
@@ -287,6 +288,52 @@ LANES_A: tuple[Lane, ...] = (
         absent={"list": NO_LIST_03},
     ),
     Lane(
+        name="fleetsim-py03-http",
+        title="a2a-sdk 0.3.26 over HTTP+JSON",
+        server=PY03,
+        client=OURS,
+        server_words=("--http",),
+        operations=OUR_CLIENT,
+        absent={
+            **_all(Absent("over HTTP+JSON the server of a2a-sdk 0.3.26 lacks it"), "list", "push-list", "push-delete"),
+            "resubscribe-unknown": Absent("over HTTP+JSON the server of a2a-sdk 0.3.26 breaks the connection"),
+            "snapshot": NO_SNAPSHOT_PY03,
+            "webhook-cancel": NO_CANCEL_HOOK_PY03,
+        },
+    ),
+    Lane(
+        name="fleetsim-py10-http",
+        title="a2a-sdk 1.3.0 over HTTP+JSON",
+        server=PY10,
+        client=OURS,
+        server_words=("--http",),
+        operations=OUR_CLIENT,
+    ),
+    Lane(
+        name="fleetsim-py10-http-on-0.3",
+        title="a2a-sdk 1.3.0 over HTTP+JSON on 0.3",
+        server=PY10,
+        client=OURS,
+        server_words=("--both", "--http"),
+        client_words=("0.3+http",),
+        operations=OUR_CLIENT,
+        absent={
+            **_all(Absent("over HTTP+JSON the server of a2a-sdk 1.3.0 has no such path of 0.3"), "list", "push-delete"),
+            "resubscribe-unknown": Absent("over HTTP+JSON the server of a2a-sdk 1.3.0 breaks the connection"),
+        },
+    ),
+    Lane(
+        name="fleetsim-a2akit",
+        title="a2akit 0.0.32",
+        server=A2AKIT,
+        client=OURS,
+        operations=OUR_CLIENT,
+        absent={
+            "cost": Absent("over HTTP+JSON the server of a2akit 0.0.32 tells no cost"),
+            "extended-card": Absent("over HTTP+JSON the server of a2akit 0.0.32 has no extended card"),
+        },
+    ),
+    Lane(
         name="fleetsim-js03",
         title="@a2a-js/sdk 0.3.14",
         server=JS03,
@@ -500,6 +547,14 @@ LANES_B: tuple[Lane, ...] = (
         operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
         absent=_lacks("a2a-sdk 1.3.0 on 0.3", "list", "push-list", "push-delete"),
+    ),
+    Lane(
+        name="a2akit-fleetsim",
+        title="a2akit 0.0.32",
+        server=OURS,
+        client=A2AKIT,
+        operations=(*COMMON, "wrong-key", "webhook-late"),
+        bearer=True,
     ),
     Lane(
         name="js02-fleetsim",

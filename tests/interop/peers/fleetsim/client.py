@@ -31,7 +31,7 @@ from script import SCRIPT
 from fleetsim.client import AgentClient, Credential
 from fleetsim.model.asking import text_of
 from fleetsim.model.call import PushConfig, SendMessage
-from fleetsim.model.errors import RpcError, UnsupportedOperation
+from fleetsim.model.errors import ConnectionLost, HttpRefused, InternalError, RpcError, UnsupportedOperation
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.task import DataPart, Message, Role, Task, TaskStatus, TextPart
@@ -74,8 +74,14 @@ class refusals:  # noqa: N801 (reads as a statement)
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, InternalError) and str(error) == "unknown exception":
+            raise Absent("the server has not implemented it") from error
         if isinstance(error, RpcError):
             raise Refused(str(error), error.wire_code) from error
+        if isinstance(error, HttpRefused) and error.status in {404, 405}:
+            raise Absent("the server has no such path") from error
+        if isinstance(error, ConnectionLost):
+            raise Absent("the server breaks the connection") from error
 
 
 class Fleetsim(Adapter):

@@ -113,7 +113,7 @@ def build(url: str, *, both: bool, http: bool = False) -> object:
     )
     routes = create_jsonrpc_routes(handler, "/a2a", enable_v0_3_compat=both)
     if http:
-        routes = create_rest_routes(handler, path_prefix="/a2a")
+        routes = create_rest_routes(handler, enable_v0_3_compat=both, path_prefix="/a2a")
     return Starlette(routes=[*create_agent_card_routes(card), *routes])
 
 

@@ -299,6 +299,8 @@ async def cancel(adapter: Adapter) -> str:
     if running.state in TERMINAL:
         return await refused(adapter.cancel(running.id), {-32002}, absent="tasks end within the request")
     stopped = await adapter.cancel(running.id)
+    if stopped.state == "working" and not OURS:  # an agent may only begin to cancel
+        stopped = await until(adapter, stopped, {"canceled"})
     if stopped.state == "completed":
         raise Absent("canceled only after its end")
     expect(stopped.state, "canceled", "state in the reply")
