@@ -207,7 +207,7 @@ async def signed_request(
 def entry_text(requested: Sequence[RequestedCredential], variable: str) -> str:
     """``auth`` for one alternative of a card, as YAML on one line; "" if fleetsim cannot send it.
 
-    Variables begin with ``variable``. What only a person knows has a placeholder.
+    Variables begin with ``variable``; values that only a person knows have a placeholder.
     """
     entries = [_keys_for(one, variable) for one in requested]
     if not all(entries):
