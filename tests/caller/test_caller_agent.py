@@ -14,7 +14,7 @@ from fleetsim.runtime.failpoints import installed
 from tests.caller.fleet import fleet
 from tests.caller.ledgers import outcome
 
-DIALECTS = ["0.3", "1.0", "0.1"]
+DIALECTS = ["0.3", "1.0", "0.1", "0.3+http", "1.0+http"]
 CHANNELS = [(False, False), (True, False), (False, True), (True, True)]
 
 

@@ -180,7 +180,12 @@ CAPABILITIES: dict[str, Callable[[Door], Awaitable[None]]] = {
 }
 
 
-NOT_IN: dict[str, dict[str, str]] = {"0.1": {"moved task": "in 0.1 the client names the task"}}
+_FORM = "the clerk's question becomes data in the JSON-RPC replies alone"
+NOT_IN: dict[str, dict[str, str]] = {
+    "0.1": {"moved task": "in 0.1 the client names the task"},
+    "1.0+http": {"data question": _FORM},
+    "0.3+http": {"data question": _FORM},
+}
 """By dialect: the capabilities that it does not have, each with its reason."""
 
 
@@ -197,7 +202,9 @@ async def outcome_of(door: Door, capability: str, places: asyncio.Semaphore) -> 
     return ""
 
 
-COLUMNS = [(dialect, streamed) for streamed in (True, False) for dialect in ("1.0", "0.3", "0.1")]
+COLUMNS = [
+    (dialect, streamed) for streamed in (True, False) for dialect in ("1.0", "0.3", "0.1", "1.0+http", "0.3+http")
+]
 
 
 @pytest.mark.parametrize(("dialect", "streamed"), COLUMNS if WHOLE else COLUMNS[::2])
