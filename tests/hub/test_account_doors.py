@@ -27,6 +27,7 @@ DOORS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
     "api": ("POST", "/api/a2a/delegate", WORK),
     "read": ("GET", "/api/agents", None),
     "a2a": ("POST", "/a2a", {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": SEND}),
+    "rest": ("POST", "/a2a/v1/message:send", SEND),
 }
 
 
