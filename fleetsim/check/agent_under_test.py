@@ -201,7 +201,7 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
     """Fetch the card and find out what can be probed.
 
     Raises:
-        ConfigError: the address is none, or the card lacks a skill that is said to change the world.
+        ConfigError: the address is none, or the card lacks one of the options' mutating skills.
         Unreachable: nobody answers there.
         AuthRefused: the card and the endpoint are both closed to the given credentials.
     """

@@ -220,7 +220,7 @@ def in_order(findings: Iterable[Finding], requirements: Mapping[str, Requirement
 # -- the baselines of SDKs: the rows that every agent on one of them fails ------------------------------
 
 SDK_ROWS_MIN, SDK_SHARE_MIN = 10, 0.9
-"""An agent fails like an SDK if it fails this share of so many rows of its baseline."""
+"""An agent fails like an SDK if it fails at least this number and this share of the rows of its baseline."""
 
 
 @cache

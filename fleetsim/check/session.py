@@ -153,7 +153,7 @@ class Session:
     def _request(
         self, method: str | Operation, params: Any, request_id: Any = _UNSAID, url: str | None = None
     ) -> tuple[str, str, bytes]:
-        """HTTP method, address and body of a call; over HTTP+JSON a name that is no operation is a path."""
+        """HTTP method, address and body of a call; over HTTP+JSON the name of an unknown operation is a path."""
         place = url or self.endpoint
         if not self.dialect.over_http:
             return "POST", place, written(self.envelope(method, params, request_id))
