@@ -301,6 +301,7 @@ OTHER: dict[str, Any] = {
     "question_channels": ("team",),
     "question_link": "http://hub",
     "rates": Rates(by_model={}),
+    "proxy": "environment",
     "health": Thresholds(up_at=0.5),
     "keep": RetentionSettings(days=1.0),
     "alerts": AlertSettings(cooldown_s=1.0),
