@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from starlette.responses import JSONResponse
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from fleetsim.client import AgentClient, Credential
 from fleetsim.model.errors import AuthRefused, MethodNotFound, RpcError
@@ -52,6 +55,35 @@ async def test_the_extended_card_replaces_the_public_one(
         (warning,) = (await client.choice()).warnings
         assert "extended card" in warning
     assert methods(agent) == [method, method]
+
+
+REST = {"url": f"{AGENT}/rest", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
+
+
+@pytest.mark.parametrize(
+    ("card", "path"),
+    [
+        (old(url=f"{AGENT}/rest", preferredTransport="HTTP+JSON"), "/rest/v1/card"),
+        (current(supportedInterfaces=[REST]), "/rest/extendedAgentCard"),
+    ],
+    ids=["0.3", "1.0"],
+)
+async def test_the_extended_card_is_read_over_http_json(
+    runtime: Runtime, network: MemoryNetwork, card: dict[str, Any], path: str
+) -> None:
+    async def public(_: Request) -> Response:
+        return JSONResponse(card)
+
+    async def extended(request: Request) -> Response:
+        known = request.headers.get("authorization") == "Bearer k"
+        return JSONResponse({**card, "skills": [AUDIT]}, status_code=200 if known else 401)
+
+    routes = [Route("/.well-known/agent-card.json", public), Route(path, extended)]
+    network.mount(AGENT, Starlette(routes=routes))
+    async with network:
+        client = AgentClient(AGENT, runtime=runtime, credential=KEY)
+        assert [skill.skill_id for skill in (await client.discover()).skills] == ["audit"]
+        assert (await client.choice()).warnings == ()
 
 
 @pytest.mark.parametrize(("card", "method"), DIALECTS)
