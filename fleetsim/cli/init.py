@@ -64,7 +64,8 @@ def init(common: CommonOptions, /, urls: tuple[str, ...], proxy: str | None, ca:
         wants = f"; its card requests {requested}" if requested else ""
         skills = "1 skill" if (count := len(agent.card.skills)) == 1 else f"{count} skills"
         signed = f"; its signature: {proof}" if (proof := agent.card.proof).state is not ProofState.UNSIGNED else ""
-        common.note(f"{agent.name}: {skills}, A2A {agent.dialect}, at {agent.url}{wants}{signed}")
+        warnings = (f"  warning: {warning}" for warning in agent.warnings)
+        common.note(f"{agent.name}: {skills}, A2A {agent.dialect}, at {agent.url}{wants}{signed}", *warnings)
     for one in unread:
         common.note(f"not usable: {one.url}: {one.error}", *([f"  next: {one.error.hint}"] if one.error.hint else []))
     if urls and not read:

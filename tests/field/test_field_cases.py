@@ -204,6 +204,14 @@ async def test_a_signature_that_does_not_hold_is_shown_by_card_check_and_init(tm
         assert len(peer.log) == asked
 
 
+async def test_init_shows_the_other_origin_that_a_card_names(tmp_path: Path) -> None:
+    """Case 08."""
+    async with Peer(case("08")) as peer:
+        begun = await Shell(tmp_path).arun("init", peer.base)
+        assert peer.other is not None
+        assert (begun.returncode, peer.other.base in begun.stderr) == (0, True)
+
+
 def test_an_unquoted_schedule_is_refused_with_the_advice_to_quote_it(tmp_path: Path) -> None:
     """Case 23."""
     shell = Shell(tmp_path)
