@@ -28,6 +28,7 @@ from fleetsim.agent.streams import TaskFrames, Watch
 from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, Capabilities
 from fleetsim.model.errors import (
+    ContentTypeNotSupported,
     InternalError,
     InvalidRequest,
     ParseError,
@@ -192,7 +193,8 @@ class HttpJsonEndpoint:
         except Refusal as refusal:
             if refusal.code == "CUT_OFF":
                 return Response(status_code=400)
-            problem, status, headers = problem_of(refusal), refusal.status, refusal.headers
+            problem, headers = problem_of(refusal), refusal.headers
+            status = None if isinstance(problem, ContentTypeNotSupported) else refusal.status  # the version decides
         except RpcError as error:
             problem = error
         except Exception:
