@@ -247,7 +247,7 @@ DEFECTS: tuple[Planted, ...] = (
         seed=1,
         scenario=DRIZZLE,
     ),
-    _known("U3", "I-26", 1, DRIZZLE),
+    _known("U3", "I-26", 3, DRIZZLE),
     Planted(
         name="U10",
         wrong="a token is not held to the request it was made for",
