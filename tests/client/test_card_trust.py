@@ -41,7 +41,7 @@ def changed(card: dict[str, Any]) -> dict[str, Any]:
 @asynccontextmanager
 async def served(
     key_url: str = KEYS, change: Change = dict, *, signer: CardSigner | None = SIGNER, keys: CardSigner = SIGNER
-) -> AsyncIterator[Callable[[CardTrust], AgentClient]]:
+) -> AsyncIterator[Callable[..., AgentClient]]:
     """A card, signed and then changed, and the keys at ``key_url``; yields a function that makes a client."""
     card = write_card(CARD)
     signed = change(signer.sign(card, key_url) if signer else card)
@@ -58,7 +58,7 @@ async def served(
     network.mount("https://10.0.0.7", Starlette(routes=[Route("/keys.json", keys_at)]))
     runtime = replace(virtual_runtime(0, network), files=files)
     async with network:
-        yield lambda trust: AgentClient(URL, runtime=runtime, trust=trust)
+        yield lambda trust, **options: AgentClient(URL, runtime=runtime, trust=trust, **options)
 
 
 @pytest.mark.parametrize("trust", [CardTrust(), REQUIRED, CardTrust(required=True, signers=("keys.json",))])
@@ -120,8 +120,7 @@ async def test_a_card_without_a_signature_is_refused_where_one_is_required(signa
 
 async def test_a_pinned_dialect_does_not_call_an_agent_whose_card_is_refused() -> None:
     async with served(change=changed) as client:
-        pinned = client(REQUIRED)
-        pinned._pinned = "0.3"
+        pinned = client(REQUIRED, dialect="0.3")
         with pytest.raises(CardNotTrusted):
             await pinned.send_task("hi")
 

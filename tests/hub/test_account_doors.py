@@ -74,8 +74,7 @@ async def test_a_request_of_an_agent_in_debt_waits_or_gets_429_and_no_other_key_
 @pytest.mark.parametrize("door", DOORS)
 async def test_requests_beyond_the_rate_get_429_until_there_is_room_again(door: str) -> None:
     async with hub_at_work() as t:
-        account(t).limits = AccountLimits(requests_per_s=0.5, requests_ahead=2)
-        account(t)._requests = 2.0
+        t.hub.limiter.accounts.limits = AccountLimits(requests_per_s=0.5, requests_ahead=2)
         replies = [await ask(t, door) for _ in range(3)]
         assert [reply.status for reply in replies][:2] != [429, 429]
         assert (replies[2].status, replies[2].headers["retry-after"]) == (429, "2")
