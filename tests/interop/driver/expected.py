@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from driver.envs import Env, Kind
 
@@ -26,6 +27,7 @@ ADK = Env(name="adk", kind=Kind.VENV)
 AGENTFRAMEWORK = Env(name="agentframework", kind=Kind.VENV)
 APP10 = Env(name="app10", kind=Kind.VENV, programs="py10")
 A2AKIT = Env(name="a2akit", kind=Kind.VENV)
+REST = "HTTP+JSON"
 OURS = Env(name="fleetsim", kind=Kind.PROJECT)
 
 OPERATIONS: Mapping[str, str] = {
@@ -423,25 +425,35 @@ SELECTOOLS_OUTCOMES: Mapping[str, Absent] = {
 }
 
 
-def _caller(
-    server: Env, title: str, absent: Mapping[str, Absent] | None = None, server_words: tuple[str, ...] = ()
+def _whole(
+    program: str,
+    server: Env,
+    title: str,
+    absent: Mapping[str, Absent] | None = None,
+    words: tuple[str, ...] = (),
+    name: str = "",
 ) -> Lane:
+    """A lane of the whole caller, or of a hub and the command line; ``name`` tells apart the lanes of one server."""
     return Lane(
-        name=f"caller-{server.name}",
+        name=f"{program}-{name or server.name}",
         title=title,
         server=server,
         client=OURS,
-        server_words=server_words,
-        program="caller",
+        server_words=words,
+        program=program,
         bearer=server is SELECTOOLS,
-        operations=CALLER,
+        operations=CALLER if program == "caller" else HUB,
         absent=absent or {},
     )
 
 
+_caller, _hub = partial(_whole, "caller"), partial(_whole, "hub")
+
 LANES_C: tuple[Lane, ...] = (
     _caller(PY03, "a2a-sdk 0.3.26"),
     _caller(PY10, "a2a-sdk 1.3.0"),
+    _caller(PY03, "a2a-sdk 0.3.26 over HTTP+JSON", words=("--http",), name="py03-http"),
+    _caller(PY10, "a2a-sdk 1.3.0 over HTTP+JSON", words=("--http",), name="py10-http"),
     _caller(JS03, "@a2a-js/sdk 0.3.14"),
     _caller(JS10, "@a2a-js/sdk 1.3.0"),
     _caller(PY02, "a2a-sdk 0.2.16"),
@@ -457,25 +469,11 @@ LANES_C: tuple[Lane, ...] = (
 """Released servers, driven by the whole caller."""
 
 
-def _hub(
-    server: Env, title: str, absent: Mapping[str, Absent] | None = None, server_words: tuple[str, ...] = ()
-) -> Lane:
-    return Lane(
-        name=f"hub-{server.name}",
-        title=title,
-        server=server,
-        client=OURS,
-        server_words=server_words,
-        program="hub",
-        bearer=server is SELECTOOLS,
-        operations=HUB,
-        absent=absent or {},
-    )
-
-
 LANES_D: tuple[Lane, ...] = (
     _hub(PY03, "a2a-sdk 0.3.26"),
     _hub(PY10, "a2a-sdk 1.3.0"),
+    _hub(PY03, "a2a-sdk 0.3.26 over HTTP+JSON", words=("--http",), name="py03-http"),
+    _hub(PY10, "a2a-sdk 1.3.0 over HTTP+JSON", words=("--http",), name="py10-http"),
     _hub(JS03, "@a2a-js/sdk 0.3.14"),
     _hub(
         SELECTOOLS,
@@ -524,7 +522,7 @@ LANES_B: tuple[Lane, ...] = (
         title="a2a-sdk 0.3.26 over HTTP+JSON",
         server=OURS,
         client=PY03,
-        client_words=("HTTP+JSON",),
+        client_words=(REST,),
         operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
         absent=_lacks("a2a-sdk 0.3.26", "list", "push-list", "push-delete"),
@@ -534,7 +532,7 @@ LANES_B: tuple[Lane, ...] = (
         title="a2a-sdk 1.3.0 over HTTP+JSON",
         server=OURS,
         client=PY10,
-        client_words=("any", "HTTP+JSON"),
+        client_words=("any", REST),
         operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
     ),
@@ -543,7 +541,7 @@ LANES_B: tuple[Lane, ...] = (
         title="a2a-sdk 1.3.0 over HTTP+JSON on 0.3",
         server=OURS,
         client=PY10,
-        client_words=("0.3", "HTTP+JSON"),
+        client_words=("0.3", REST),
         operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
         absent=_lacks("a2a-sdk 1.3.0 on 0.3", "list", "push-list", "push-delete"),
@@ -692,22 +690,26 @@ THROUGH_HUB = (
 
 LANES_H: tuple[Lane, ...] = tuple(
     Lane(
-        name=f"{client.name}{f'-on-{version}' if version else ''}-hub-{server.name}",
-        title=f"{title}{f' on {version}' if version else ''}, to {behind}",
+        name=f"{name}-hub-{behind}",
+        title=title,
         server=server,
         client=client,
-        client_words=(version,) if version else (),
+        client_words=words,
+        server_words=("--http",) if behind.endswith("-http") else (),
         bearer=True,
         hub=True,
         operations=THROUGH_HUB,
     )
-    for client, title, server, behind in (
-        (PY10, "a2a-sdk 1.3.0", JS10, "@a2a-js/sdk 1.3.0"),
-        (JS10, "@a2a-js/sdk 1.3.0", PY10, "a2a-sdk 1.3.0"),
-        (PY03, "a2a-sdk 0.3.26", JS03, "@a2a-js/sdk 0.3.14"),
-        (JS03, "@a2a-js/sdk 0.3.14", PY03, "a2a-sdk 0.3.26"),
+    for name, client, words, behind, server, title in (
+        ("py10", PY10, (), "js10", JS10, "a2a-sdk 1.3.0, to @a2a-js/sdk 1.3.0"),
+        ("py10-on-0.3", PY10, ("0.3",), "js10", JS10, "a2a-sdk 1.3.0 on 0.3, to @a2a-js/sdk 1.3.0"),
+        ("js10", JS10, (), "py10", PY10, "@a2a-js/sdk 1.3.0, to a2a-sdk 1.3.0"),
+        ("js10-on-0.3", JS10, ("0.3",), "py10", PY10, "@a2a-js/sdk 1.3.0 on 0.3, to a2a-sdk 1.3.0"),
+        ("py03", PY03, (), "js03", JS03, "a2a-sdk 0.3.26, to @a2a-js/sdk 0.3.14"),
+        ("js03", JS03, (), "py03", PY03, "@a2a-js/sdk 0.3.14, to a2a-sdk 0.3.26"),
+        ("py10-http", PY10, ("any", REST), "py03-http", PY03, "a2a-sdk 1.3.0, to a2a-sdk 0.3.26, over HTTP+JSON"),
+        ("py03-http", PY03, (REST,), "py10-http", PY10, "a2a-sdk 0.3.26, to a2a-sdk 1.3.0, over HTTP+JSON"),
     )
-    for version in (("",) if client in {PY03, JS03} else ("", "0.3"))
 )
 
 LANES = (*LANES_A, *LANES_S, *LANES_C, *LANES_D, *LANES_B, *LANES_F, *LANES_G, *LANES_H)
