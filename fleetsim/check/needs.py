@@ -64,7 +64,7 @@ async def check_needs(requirement: Requirement, session: Session) -> None:
     """Raise NotPassed for the first need of a row that is not met before its probe."""
     agent, options = session.agent, session.options
     over_rpc = "json-rpc" not in requirement.needs or not session.dialect.over_http
-    not_tested_unless(over_rpc, "needs JSON-RPC: the agent offers HTTP+JSON alone")
+    not_tested_unless(over_rpc, "needs JSON-RPC: this check runs over HTTP+JSON")
     for need, (met, verdict, reason) in _AT_FIRST.items():
         if need in requirement.needs and not met(agent, options):
             raise NotPassed(verdict, reason)

@@ -47,5 +47,5 @@ async def test_the_reference_agent_passes_every_row_over_http_json(dialect: str)
     report = await check_app(make, dialects=(dialect,))
     assert {f.key: f.reason for f in report.of(Verdict.FAIL)} == {}
     untested = {f.reason for f in report.of(Verdict.NOT_TESTED)}
-    assert untested <= {"needs JSON-RPC: the agent offers HTTP+JSON alone"}
+    assert untested <= {"needs JSON-RPC: this check runs over HTTP+JSON"}
     assert len(report.of(Verdict.PASS)) > 110
