@@ -27,6 +27,7 @@ ADK = Env(name="adk", kind=Kind.VENV)
 AGENTFRAMEWORK = Env(name="agentframework", kind=Kind.VENV)
 APP10 = Env(name="app10", kind=Kind.VENV, programs="py10")
 A2AKIT = Env(name="a2akit", kind=Kind.VENV)
+AG2 = Env(name="ag2", kind=Kind.VENV)
 REST = "HTTP+JSON"
 OURS = Env(name="fleetsim", kind=Kind.PROJECT)
 
@@ -197,11 +198,18 @@ FASTA2A_OUTCOMES: Mapping[str, Absent] = {
 }
 
 
+AGENT_CLIENT = (
+    *("discover", "complete", "wait", "stream", "fail", "ask", "stream-ask"),
+    *("get", "unknown-task", "resubscribe", "snapshot", "stream-fail", "long"),
+)
+"""What there is to ask of a client that runs an agent to its end and knows little of tasks."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
     """An agent framework, and the SDK it is made with: what its server and its client can do with that SDK's
     client and server, they must do with ours. What they cannot, for the reasons in ``server`` and ``client``,
-    they are seen not to do with either.
+    they are seen not to do with either. ``operations`` are those of its client; ``rest``: over HTTP+JSON alone.
     """
 
     env: Env
@@ -211,6 +219,8 @@ class Framework:
     server: Mapping[str, Absent]
     client: Mapping[str, Absent]
     words: tuple[str, ...] = ()
+    operations: tuple[str, ...] = AGENT_CLIENT
+    rest: bool = False
 
 
 FRAMEWORK_SERVER: Mapping[str, Absent] = {
@@ -246,13 +256,20 @@ FRAMEWORKS: tuple[Framework, ...] = (
         server={**FRAMEWORK_SERVER, **_all(COMPLETES, "ask", "stream-ask")},
         client={"fail": Absent("the client of agent-framework 1.23.0 leaves out a failure's reason when it polls")},
     ),
+    Framework(
+        env=AG2,
+        title="ag2 1.2.1 over HTTP+JSON",
+        sdk=PY10,
+        sdk_title="a2a-sdk 1.3.0",
+        rest=True,
+        server={
+            **{op: absent for op, absent in FRAMEWORK_SERVER.items() if op not in PUSH},
+            "fail": Absent("its executor ends a failed task without a reason"),
+        },
+        operations=COMMON,
+        client=_lacks("ag2 1.2.1", *STREAMS[3:], "finished-task", "webhook-inline", "extended-card"),
+    ),
 )
-
-AGENT_CLIENT = (
-    *("discover", "complete", "wait", "stream", "fail", "ask", "stream-ask"),
-    *("get", "unknown-task", "resubscribe", "snapshot", "stream-fail", "long"),
-)
-"""What there is to ask of a client that runs an agent to its end and knows little of tasks."""
 
 BY_OTHER_MEANS: Mapping[str, str] = {
     "caller-cost": "cost",
@@ -406,6 +423,7 @@ LANES_S: tuple[Lane, ...] = tuple(
         server=framework.env,
         client=framework.sdk,
         server_words=framework.words,
+        client_words=("any", REST) if framework.rest else (),
         operations=(*COMMON, "legacy") if framework.sdk is PY03 else COMMON,
         absent={**framework.server, **({"legacy": framework.server["webhook"]} if framework.sdk is PY03 else {})},
     )
@@ -614,7 +632,11 @@ LANES_F: tuple[Lane, ...] = tuple(
         title=framework.title,
         server=OURS,
         client=framework.env,
-        operations=(*AGENT_CLIENT, "wrong-key"),
+        operations=(
+            *framework.operations,
+            "wrong-key",
+            *(("webhook-late",) if "webhook" in framework.operations else ()),
+        ),
         bearer=True,
         absent=framework.client,
     )
@@ -628,7 +650,8 @@ LANES_G: tuple[Lane, ...] = tuple(
         title=f"{framework.title} on {framework.sdk_title}",
         server=framework.sdk,
         client=framework.env,
-        operations=AGENT_CLIENT,
+        server_words=("--http",) if framework.rest else (),
+        operations=framework.operations,
         absent=framework.client,
     )
     for framework in FRAMEWORKS
