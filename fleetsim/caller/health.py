@@ -354,7 +354,7 @@ def judge(group: OutcomeGroup, condition: Condition, limits: Thresholds) -> Heal
     if condition.push_silent:
         return HealthVerdict(HealthWord.DEGRADED, "its webhooks do not arrive", lambda: condition.silent_since)
     if rate is None and failures:
-        why = f"too few to tell, and not all succeeded: it takes {limits.outcomes_min}"
+        why = f"fewer than {limits.outcomes_min} outcomes, and not all of them are successes"
         return HealthVerdict(HealthWord.TOO_FEW, why)
     return HealthVerdict(HealthWord.UP, "")
 

@@ -221,7 +221,7 @@ REFUSED: dict[str, Any] = {"success": False, "cause": Cause.CREDENTIAL_REFUSED}
             [{"success": False}] * 4,
             Condition(reachable=True),
             HealthWord.TOO_FEW,
-            "too few to tell, and not all succeeded: it takes 5",
+            "fewer than 5 outcomes, and not all of them are successes",
             None,
         ),
     ],
