@@ -69,12 +69,17 @@ def ours(data: bytes) -> list[Seen]:
 
 
 def theirs(data: bytes) -> list[Seen]:
-    """What h11 reads of the same bytes, as long as it can."""
+    """What h11 reads of the same bytes, as long as it can.
+
+    It refuses the empty line before a request that a server should skip (RFC 9112 section 2.2): that is removed here.
+    """
     read: list[Seen] = []
-    conn = h11.Connection(h11.SERVER)
-    conn.receive_data(data)
     try:
-        while isinstance(request := conn.next_event(), h11.Request):
+        while data:
+            conn = h11.Connection(h11.SERVER)
+            conn.receive_data(data.removeprefix(b"\r\n"))
+            if not isinstance(request := conn.next_event(), h11.Request):
+                break
             body = b""
             while isinstance(event := conn.next_event(), h11.Data):
                 body += event.data
@@ -85,7 +90,7 @@ def theirs(data: bytes) -> list[Seen]:
             conn.send(h11.EndOfMessage())
             if conn.our_state is h11.MUST_CLOSE:
                 break
-            conn.start_next_cycle()
+            data, _ = conn.trailing_data
     except h11.ProtocolError:
         pass
     return read
