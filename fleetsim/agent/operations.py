@@ -31,7 +31,7 @@ Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] |
 class DialectBehaviour:
     """The rules of one dialect where dialects differ.
 
-    ``wait_s``: a send that does not ask for an early reply waits so long, at most, for a terminal or interrupted state.
+    ``wait_s``: the seconds that a send waits for a terminal or interrupted state, unless it requests an early reply.
     0.3 stays below the second that the first seed allows, because clients in use take the reply for the result.
     ``finished_send``: the error for a message to a finished task.
     ``finished_subscribe``: the error for joining a finished task; None replays snapshot and closing pair.

@@ -97,7 +97,7 @@ class CeremoniesLoaded(Event, frozen=True, kw_only=True):
 
 
 class AccountLimited(Event, frozen=True, kw_only=True):
-    """An agent, or whoever has its key, reached a limit of its account: again after a minute below it."""
+    """An agent, or a program with its key, reached a limit of its account; published again after a minute below it."""
 
     TOPIC: ClassVar[str] = "agent.limit.reached"
     level: Level = Level.WARN

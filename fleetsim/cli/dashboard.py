@@ -325,7 +325,7 @@ async def _attach(
             ascii=common.ascii,
             read_only=read_only,
         )
-        with TemporaryDirectory() as folder, logging_to(Path(folder) / "dashboard.log"):
+        with TemporaryDirectory() as folder, logging_to(Path(folder) / "dashboard.log"):  # off the screen
             await app.run_async()
 
 

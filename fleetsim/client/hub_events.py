@@ -18,8 +18,8 @@ class HubEvents:
     """Iterate over the hub's events after the number ``after``, in order. It reconnects and reads the missed ones.
 
     ``connect`` returns a client for each connection, or None while no hub runs: a hub may restart at another address.
-    ``lost`` is the reason while there is no connection, else empty. ``restarts`` counts the hubs with another journal:
-    their events begin anew. A refusal that a retry cannot change (a wrong key) is raised.
+    ``lost`` is the reason while there is no connection, else empty. ``restarts`` counts the changes to a hub with
+    another journal, whose events are read from the start. A refusal that a retry cannot change (a wrong key) is raised.
     """
 
     def __init__(self, connect: Callable[[], HubClient | None], *, after: int = 0) -> None:

@@ -32,7 +32,7 @@ class EventFeed(Protocol):
 
     @property
     def restarts(self) -> int:
-        """How often the events began anew, so that the earlier ones no longer count."""
+        """The number of times that the feed started over. Earlier events no longer count then."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Sequence[Event]]: ...

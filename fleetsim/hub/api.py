@@ -353,7 +353,7 @@ class MetricsEndpoint:
         yield GaugeMetricFamily("fleetsim_inbox_oldest_seconds", "The age of the oldest open question.", oldest)
 
     def _limited(self) -> Metric:
-        meaning = "1 if the agent, or whoever has its key, reached the limit in the last minute."
+        meaning = "1 if the agent, or a program with its key, reached the limit in the last minute."
         gauge = GaugeMetricFamily("fleetsim_account_limited", meaning, labels=["agent", "limit"])
         for owner, limit in self._hub.limiter.accounts.at_limit():
             gauge.add_metric([one_line(owner, 64), limit], 1)

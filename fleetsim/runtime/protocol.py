@@ -31,7 +31,7 @@ LINGER_BYTES_MAX = 256 * 1024
 """How long, and how much, of a body nobody wants any more is taken in, so that its sender can read the answer."""
 
 CHUNKS_FREE, CHUNK_BYTES_MIN = 1_000, 64
-"""A body may have so many chunks, and one more for each so many bytes: a chunk costs as much as a kilobyte."""
+"""A body may have this number of chunks, and one more per 64 bytes: a chunk costs as much as a kilobyte."""
 
 log = logging.getLogger(__name__)  # not below uvicorn's: its Config resets the level of those
 log.setLevel(logging.ERROR)  # what a peer sends wrong is answered; a line for each would let anybody fill the log

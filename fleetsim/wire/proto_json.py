@@ -6,6 +6,7 @@ read too, as every official SDK of 1.0 does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.model.call import Call, Operation, SendMessage
@@ -13,6 +14,17 @@ from fleetsim.model.errors import InvalidParams, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import JsonObject, Message, Role, Task, TaskState
 from fleetsim.wire import base, reading
+
+SHARED_PATHS: Mapping[Operation, tuple[str, str]] = {
+    Operation.SEND: ("POST", "/message:send"),
+    Operation.STREAM: ("POST", "/message:stream"),
+    Operation.GET: ("GET", "/tasks/{id}"),
+    Operation.LIST: ("GET", "/tasks"),
+    Operation.CANCEL: ("POST", "/tasks/{id}:cancel"),
+    Operation.SUBSCRIBE: ("POST", "/tasks/{id}:subscribe"),
+    Operation.PUSH_SET: ("POST", "/tasks/{taskId}/pushNotificationConfigs"),
+}
+"""HTTP method and path of the operations that 1.0 and 0.3 call alike. Below them the parameters have other names."""
 
 
 class ProtoJson(base.Dialect):

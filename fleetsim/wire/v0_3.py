@@ -17,7 +17,7 @@ from fleetsim.model.task import TERMINAL, JsonObject, Message, Part, Task, TaskS
 from fleetsim.wire import base, reading
 from fleetsim.wire.cards import write_card
 from fleetsim.wire.json import present
-from fleetsim.wire.proto_json import ProtoJson
+from fleetsim.wire.proto_json import SHARED_PATHS, ProtoJson
 
 
 def _read_send(params: JsonObject, operation: Operation) -> SendMessage:
@@ -108,13 +108,7 @@ class V03(base.Dialect):
 
 _RESOURCE = re.compile(r"tasks/(.+?)(?:/pushNotificationConfigs/.*)?", re.DOTALL)
 _PATHS: Mapping[Operation, tuple[str, str]] = {
-    Operation.SEND: ("POST", "/message:send"),
-    Operation.STREAM: ("POST", "/message:stream"),
-    Operation.GET: ("GET", "/tasks/{id}"),
-    Operation.LIST: ("GET", "/tasks"),
-    Operation.CANCEL: ("POST", "/tasks/{id}:cancel"),
-    Operation.SUBSCRIBE: ("POST", "/tasks/{id}:subscribe"),
-    Operation.PUSH_SET: ("POST", "/tasks/{taskId}/pushNotificationConfigs"),
+    **SHARED_PATHS,
     Operation.PUSH_GET: ("GET", "/tasks/{id}/pushNotificationConfigs/{pushNotificationConfigId}"),
     Operation.PUSH_LIST: ("GET", "/tasks/{id}/pushNotificationConfigs"),
     Operation.PUSH_DELETE: ("DELETE", "/tasks/{id}/pushNotificationConfigs/{pushNotificationConfigId}"),

@@ -38,7 +38,7 @@ from fleetsim.model.task import (
 from fleetsim.wire import base, reading
 from fleetsim.wire.cards import write_card
 from fleetsim.wire.json import present
-from fleetsim.wire.proto_json import ProtoJson
+from fleetsim.wire.proto_json import SHARED_PATHS, ProtoJson
 
 _VERSION = re.compile(r"1(\.\d{1,6}){0,2}")
 
@@ -192,13 +192,7 @@ class V10Http(V10):
     binding = "HTTP+JSON"
     media_type = "application/a2a+json"
     paths: ClassVar = {
-        Operation.SEND: ("POST", "/message:send"),
-        Operation.STREAM: ("POST", "/message:stream"),
-        Operation.GET: ("GET", "/tasks/{id}"),
-        Operation.LIST: ("GET", "/tasks"),
-        Operation.CANCEL: ("POST", "/tasks/{id}:cancel"),
-        Operation.SUBSCRIBE: ("POST", "/tasks/{id}:subscribe"),
-        Operation.PUSH_SET: ("POST", "/tasks/{taskId}/pushNotificationConfigs"),
+        **SHARED_PATHS,
         Operation.PUSH_GET: ("GET", "/tasks/{taskId}/pushNotificationConfigs/{id}"),
         Operation.PUSH_LIST: ("GET", "/tasks/{taskId}/pushNotificationConfigs"),
         Operation.PUSH_DELETE: ("DELETE", "/tasks/{taskId}/pushNotificationConfigs/{id}"),

@@ -1,4 +1,4 @@
-"""What a ledger keeps: old rows and payloads go in small steps, and the file shrinks."""
+"""Retention: the ledger deletes old rows and payloads in small steps, and the file shrinks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _used_bytes(connection: Connection) -> int:
 
 
 def _slim(connection: Connection, newest: int, ended_before: int, excess_bytes: int) -> int:
-    """Delete the oldest payloads of outcomes and their requests, until that frees so many bytes; their number."""
+    """Delete the oldest payloads of outcomes and their requests, until the excess is freed; returns their number."""
     first, end = 0, newest + 1  # slim outcomes are the oldest ones, so their end is searched by halves
     while first < end:
         middle = (first + end) // 2
