@@ -15,20 +15,20 @@ MODULE_LINES_MAX = 600
 # and the commit says what it removed, or why nothing could go.
 BUDGET = {
     "agent": 4_477,
-    "api": 571,
-    "caller": 14_722,
+    "api": 771,
+    "caller": 15_022,
     "ceremony": 789,
-    "check": 7_927,
-    "cli": 6_767,
-    "client": 4_325,
-    "dashboard": 6_110,
-    "hub": 4_785,
-    "model": 2_988,
+    "check": 8_227,
+    "cli": 7_767,
+    "client": 4_575,
+    "dashboard": 7_810,
+    "hub": 5_135,
+    "model": 3_088,
     "pytest_plugin": 506,
-    "runtime": 6_041,
-    "sim": 7_974,
+    "runtime": 6_341,
+    "sim": 8_374,
     "testbed": 2_382,
-    "wire": 3_383,
+    "wire": 3_443,
 }
 
 
