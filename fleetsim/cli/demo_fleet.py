@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -182,7 +181,7 @@ async def watch(common: CommonOptions, hub: Hub, home: Path, *, deadline_s: floa
     loop = asyncio.get_running_loop()
     deadline = loop.time() + deadline_s
     answered = False
-    async with Progress("waiting for the fleet", quiet=common.quiet or not sys.stderr.isatty()) as progress:
+    async with Progress("waiting for the fleet", quiet=common.quiet) as progress:
         while missing := _missing(hub, answered):
             if loop.time() > deadline:
                 return missing

@@ -184,18 +184,18 @@ HOUR = section("The first hour")
 def test_the_pattern_of_a_page_takes_what_it_says_and_nothing_else() -> None:
     assert pattern("a …\nb").fullmatch("a   1 2\nb")
     assert not pattern("Hello Ada").fullmatch("Hello Bob")
-    assert [step.command for block in blocks(HOUR, "console") for step in steps(block)][-1] == "fleetsim health"
+    assert next(step.command for block in blocks(HOUR, "console") for step in steps(block)) == "fleetsim demo &"
 
 
 @pytest.mark.sockets
 def test_the_first_hour_goes_as_it_is_printed_in_one_interactive_shell(tmp_path: Path) -> None:
-    demo, direct, fleet = blocks(HOUR, "console")
+    demo, *others = blocks(HOUR, "console")
     (agent,) = blocks(HOUR, "python")
     with terminal(tmp_path) as shell:
         shell.follow(demo)
         (tmp_path / "greeter.py").write_text(shell.line(agent), encoding="utf-8")
-        shell.follow(direct)
-        shell.follow(fleet)
+        for block in others:
+            shell.follow(block)
         assert shell.jobs("-s") == [], "no job was stopped by its terminal"
         assert len(shell.jobs("-r")) >= 2, "the agent and its hub still run"
 
