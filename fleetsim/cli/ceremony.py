@@ -32,8 +32,8 @@ def ceremony() -> None:
 def list_ceremonies(common: CommonOptions, strict: bool) -> int:
     """List every ceremony, its next fire and how its last run ended, and what is wrong with any.
 
-    Without a running hub the files are read: targets are judged by agents.yaml, skills only by the hub, which
-    reads the cards.
+    Without a running hub it reads the files and checks targets against agents.yaml. Only the hub checks skills, because
+    it reads the cards.
     """
     listing = _listing(common)
     wrong = list(_wrong(listing))
@@ -284,13 +284,13 @@ def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None
 
 @ceremony.command("new")
 @click.argument("ceremony_id", metavar="ID")
-@click.option("--skill", required=True, help="What to ask for.")
+@click.option("--skill", required=True, help="The skill to request.")
 @click.option(
     "--target",
     "targets",
     multiple=True,
     metavar="AGENT",
-    help="Whom to ask; several times for several.  [default: all]",
+    help="An agent to ask (repeatable).  [default: all]",
 )
 @click.option("--schedule", metavar="CRON", help="Five fields, or @daily and the like.")
 @click.option("--at", metavar="TIME", help="Once, at that time: 2026-11-22T15:30, on the clock of --timezone.")
@@ -298,16 +298,16 @@ def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None
 @click.option("--name", help="For people.  [default: the id]")
 @click.option("--prompt", metavar="TEXT", help="The text for the agent.")
 @click.option("--timezone", metavar="ZONE", help="The clock that times are read on.  [default: UTC]")
-@click.option("--notify", metavar="CHANNEL", help="Whom to tell how it went.")
-@click.option("--overlap", type=click.Choice(["skip", "queue", "allow"]), help="A slot while the run before goes on.")
+@click.option("--notify", metavar="CHANNEL", help="The channel to notify of the result.")
+@click.option("--overlap", type=click.Choice(["skip", "queue", "allow"]), help="What a slot does during a run.")
 @click.option("--catch-up", type=click.Choice(["none", "one", "all"]), help="Which missed slots still fire.")
-@click.option("--disabled", is_flag=True, help="Write it, and let it wait.")
+@click.option("--disabled", is_flag=True, help="Write it disabled.")
 @folder_option
 @click.pass_obj
 def new(common: CommonOptions, /, ceremony_id: str, folder: Path | None, **given: Any) -> int:
     """Write a new ceremony, ID.yaml in the folder; an existing file stays.
 
-    A running hub writes it into its own folder, and has it in force at once.
+    If a hub is running, it writes the file into its own folder and uses the ceremony at once.
 
     \b
     fleetsim ceremony new quinn.digest --skill qa_report --target quinn --schedule "0 14 * * MON-FRI"
@@ -340,7 +340,7 @@ def new(common: CommonOptions, /, ceremony_id: str, folder: Path | None, **given
 @folder_option
 @click.pass_obj
 def enable(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
-    """Let a ceremony fire again. Slots that came meanwhile are not made up for."""
+    """Let a ceremony fire again. Slots that passed meanwhile are not fired."""
     return _set_enabled(common, ceremony_id, folder, True)
 
 
@@ -349,7 +349,7 @@ def enable(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
 @folder_option
 @click.pass_obj
 def disable(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
-    """Keep a ceremony from firing, by schedule and by hand. A run that goes on is left alone."""
+    """Keep a ceremony from firing, by schedule and by hand. A run in progress continues."""
     return _set_enabled(common, ceremony_id, folder, False)
 
 
@@ -358,7 +358,7 @@ def disable(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int
 @folder_option
 @click.pass_obj
 def delete(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
-    """Remove a ceremony's file. Its history stays; a run that goes on is left alone."""
+    """Remove a ceremony's file. Its history stays, and a run in progress continues."""
     with_ceremonies(common, folder, lambda source: source.delete(ceremony_id))
     if common.as_json:
         render.emit_json({"id": ceremony_id, "deleted": True})

@@ -256,7 +256,7 @@ class SpanOptions:
     default="virtual",
     show_default=True,
     metavar="SPEED",
-    help="virtual: agents in memory. xN, or real: the agents of agents.yaml are really asked, N times as fast.",
+    help="virtual: simulated agents. xN, or real: the agents of agents.yaml, N times as fast.",
 )
 @click.option(
     "--folder", type=click.Path(path_type=Path), metavar="DIR", help="The ceremonies.  [default: beside agents.yaml]"
@@ -280,15 +280,16 @@ def play(common: CommonOptions, /, **options: Any) -> int:
     fleetsim ceremony play --from 2026-03-02T08:00 --to 2026-03-02T18:00 --speed x60
 
     On virtual time the agents are simulated. They are those of agents.yaml, with the skills on their cards; a task
-    takes 5 seconds. An agent whose card cannot be read is assumed to have every skill that a ceremony asks of it.
-    --scenario FILE plays with a fleet that you described, or that `fleetsim sim init` fitted to yours. The number of
-    requests and about how long they take are printed first.
+    takes 5 seconds. An agent with an unreadable card gets every skill that a ceremony requests from it. --scenario FILE
+    plays another fleet, for example the one that `fleetsim sim init` fitted to yours. The command first prints the
+    number of requests and how long they take.
 
-    With --speed xN the agents of agents.yaml are really asked, N times as fast; nobody answers their questions.
-    Channels get no notices. If N is more than some hundred, a slot counts as missed before a machine can fire it.
+    With --speed xN the real agents of agents.yaml get the requests, N times as fast. Their questions stay unanswered,
+    and channels get no notices. If N is more than some hundred, a machine cannot fire every slot in time, and slots
+    count as missed.
 
-    Targets, skills and files are judged as the hub judges them: a run without an agent fails, and the verdict names
-    the target or file that is wrong.
+    Targets, skills and files follow the hub's rules: a run without an agent fails, and the verdict names the wrong
+    target or file.
 
     Exit codes: 0 as expected, 1 an expectation is broken, or a target, skill or file is wrong, 2 no such ceremony or
     time, 8 a rule was broken that must hold in any run: a defect of fleetsim's.

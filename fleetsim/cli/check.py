@@ -23,7 +23,7 @@ from fleetsim.wire.dialect import DIALECTS
 @pin_options
 @click.option("--app", metavar="MODULE:ATTR", help="Run this ASGI agent for the check, instead of a URL.")
 @click.option("--logger", "loggers", multiple=True, metavar="NAME", help="With --app: where it logs deliveries [all].")
-@click.option("--store", default="", metavar="MODULE:ATTR", help="With --app: what holds its tasks by id (H-01).")
+@click.option("--store", default="", metavar="MODULE:ATTR", help="With --app: the mapping of its tasks by id (H-01).")
 @click.option("--dialect", "dialects", multiple=True, type=click.Choice([*DIALECTS]), help="Probe only this.")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Rows by id or section, e.g. 'P-*' (repeatable).")
 @click.option("--webhook-listen", metavar="HOST:PORT", help="Where webhooks may go; port 0 picks a free one.")
@@ -35,7 +35,7 @@ from fleetsim.wire.dialect import DIALECTS
 @click.option("--skill-fail", metavar="SKILL[=TEXT]", help="A skill that fails.")
 @click.option("--skill-stream", metavar="SKILL[=TEXT]", help="A skill that answers in pieces.")
 @click.option("--mutating", multiple=True, metavar="SKILL", help="A skill that changes the world (repeatable): X-02.")
-@click.option("--profile", type=click.Choice(list(PROFILES)), help="A stricter reading: what its callers broke on.")
+@click.option("--profile", type=click.Choice(list(PROFILES)), help="Also require what this fleet's callers need.")
 @click.option("--sdk", metavar="NAME", help="Its SDK, as 'a2a-sdk 1.3.0': marks the rows that all agents on it fail.")
 @auth_options
 @click.option("--other-key-env", metavar="VAR", help="A second caller's key or token, of the same kind.")
@@ -54,8 +54,8 @@ from fleetsim.wire.dialect import DIALECTS
 @click.option("--list", "listing", is_flag=True, help="List the checklist and do nothing.")
 @click.pass_obj
 def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
-    """Hold an agent to the checklist: what passes, what a fleet would trip over, and the fix. AGENT is a URL or a name
-    of agents.yaml.
+    """Test an agent against the checklist, and print each failure with its fix. AGENT is a URL or a name of
+    agents.yaml.
 
     \b
     fleetsim agent --port 9000 --allow-webhook 127.0.0.1:9199
@@ -63,16 +63,16 @@ def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
     fleetsim check --app my_agent:app
     fleetsim explain P-17
 
-    --app runs an agent written in Python by itself: MODULE:ATTR from this folder, MODULE:make() where a function
-    makes it. That tests what no URL shows: its log, its garbage, and hours of virtual time if it uses no threads.
-    URLs beside it are paths, as /a2a. Webhooks go to 127.0.0.1:9199 unless --webhook-listen says where.
+    --app runs an agent written in Python: MODULE:ATTR from this folder, or MODULE:make() for a function that makes it.
+    This also tests its log, its garbage, and hours of virtual time if it uses no threads. With --app, URLs are paths
+    such as /a2a, and webhooks go to 127.0.0.1:9199 unless --webhook-listen names another address.
 
-    A text alone is enough for most rows; those that need a slow, asking, failing or streaming skill find it by
-    its id or tag on the card, or by --skill-...: SKILL, SKILL=TEXT to send, or =TEXT for an agent that picks
-    the skill by itself.
+    Most rows need only a text. Rows that need a slow, asking, failing or streaming skill find it by its id or tag on
+    the card, or by --skill-...: SKILL, SKILL=TEXT to send, or =TEXT for an agent that chooses the skill by itself.
 
-    The first line is the verdict: PASSED, FAILED, or INCOMPLETE where a third or more was not tested or something
-    was lost on the way. Untested rows are listed by the missing option; the last line tests most of them.
+    The first line is the verdict: PASSED, FAILED, or INCOMPLETE if a third or more was not tested or a connection was
+    lost. The report lists untested rows by the missing option, and its last line is the command that tests most of
+    them.
 
     Exit codes: 0 every MUST that was tested passes, 1 something fails, 2 usage, 3 unreachable or could not tell,
     4 credentials, 6 nothing was tested.

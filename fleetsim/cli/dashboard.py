@@ -229,7 +229,7 @@ class _Speed(click.ParamType):  # type: ignore[type-arg]  # which click 8.1 does
 @click.option("--ca", type=click.Path(path_type=Path), help="PEM file of the authorities to trust, for an https URL.")
 @click.option("--read-only", is_flag=True, help="Only show; hide every action.")
 @click.option(
-    "--replay", type=click.Path(path_type=Path), help="Play a recording instead, of a scenario's run or of a hub."
+    "--replay", type=click.Path(path_type=Path), help="Play a recording of a scenario's run or of a hub instead."
 )
 @click.option("--speed", type=_Speed(), default=60.0, metavar="xN|max", help="Speed of a recording [x60].")
 @click.pass_obj

@@ -26,20 +26,21 @@ PICTURE_S = 75.0
 
 @click.command()
 @click.option("--headless", is_flag=True, help="No dashboard: run to the end, print a health table.")
-@click.option("--picture", type=click.Path(path_type=Path), help="Without a screen: draw the last one into this SVG.")
+@click.option("--picture", type=click.Path(path_type=Path), help="Without a screen: write the last one to this SVG.")
 @click.pass_obj
 def demo(common: CommonOptions, headless: bool, picture: Path | None) -> int:
-    """Watch a small fleet at work: five agents, real HTTP on free loopback ports, the wall clock.
+    """Watch a small fleet at work: five agents on free loopback ports, over real HTTP and in real time.
 
-    Agents are discovered from their cards, long tasks are followed by stream, poll and webhook, one agent
-    asks you something (press 3), one fails now and then, and a ceremony fires every minute. As a background job
-    of a shell it has no dashboard and stays until it is ended. With --headless, or without a terminal, it ends by
-    itself, once every agent has an outcome, the schedule has fired and a question was answered; it exits 1, naming
-    what is missing, if that takes longer than 100 s.
+    The hub reads the agents' cards and follows long tasks by stream, poll and webhook. One agent asks you a question
+    (press 3), one fails now and then, and a ceremony fires every minute.
 
-    While it runs, the other verbs find it as they would find your own hub: fleetsim inbox list, task list, health,
-    ceremony list, send quinn "hello". If a hub of yours or an earlier demo is running, they go to that one, and the
-    demo prints the option that takes them to the demo. It leaves nothing behind.
+    With --headless, or without a terminal, the demo stops when every agent has an outcome, the schedule has fired and a
+    question was answered. If that takes longer than 100 s, it exits 1 and names the missing parts. In the background of
+    a shell it draws no dashboard and runs until you stop it.
+
+    While it runs, the other verbs find it: fleetsim inbox list, task list, health, ceremony list, send quinn "hello".
+    If another hub or demo of yours is running, they use that one, and the demo prints the option for its own. It
+    removes its files when it stops.
     """
     from fleetsim.cli import dashboard
 

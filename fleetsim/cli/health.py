@@ -42,16 +42,16 @@ def _conditions(ctx: click.Context, option: click.Parameter, texts: Sequence[str
 def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fail_if: tuple[Expectation, ...]) -> int:
     """Show success rate, latency, cost and failures per agent, worst first, from the running hub.
 
-    An agent's figures count its successes, and the failures blamed on it. Failures of people, callers and the
-    network are counted BESIDE. Latency is the agent's own time, without the time of people and of the queue.
-    Below the table: why an agent is not up, and since when (UTC). On stderr: a ledger that takes no writes, and
+    An agent's figures count its successes and the failures that are its fault. BESIDE counts failures of people,
+    callers and the network. Latency is the agent's own time, without waiting for people and without the queue. Below
+    the table stands why an agent is not up, and since when (UTC). stderr reports a ledger that cannot be written and
     channels that fail.
 
     \b
     fleetsim health --fail-if 'success_rate < 95%' --fail-if 'quinn/review.p95 > 2m' --fail-if 'cost > $20'
 
-    An EXPR is SCOPE.FIGURE COMPARISON VALUE, as scenarios have it under expect: the scope is the whole fleet, an agent,
-    agent/skill or fleet/skill, whatever agents are shown. A comparison without outcomes is false.
+    An EXPR is SCOPE.FIGURE COMPARISON VALUE, as under `expect` in a scenario. The scope is the whole fleet, an agent,
+    agent/skill or fleet/skill. A comparison without outcomes is false.
     """
 
     async def read(hub: HubClient) -> tuple[Any, Any]:
@@ -77,7 +77,7 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fai
     for condition in fail_if:
         figure = condition.figure(figures)
         if figure is None:
-            common.note(f"nothing to tell from yet: {condition.text}")
+            common.note(f"no outcomes yet for: {condition.text}")
         elif condition.holds(figures):
             common.warn(f"failed: {condition.text} (it is {shown(condition.unit, figure)})")
             failed = True

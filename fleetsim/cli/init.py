@@ -45,9 +45,9 @@ _AT_ONCE = 8
 def init(common: CommonOptions, /, urls: tuple[str, ...], proxy: str | None, ca: str | None, **auth: str | None) -> int:
     """Write agents.yaml and a first ceremony for the agents at each URL, from their cards.
 
-    Without a URL it writes a file to start from. The ceremony waits with `enabled: false`. It never overwrites a
-    file: if there is an agents.yaml, it prints the entries to add instead. An agent whose card cannot be read is
-    commented out in the file, with the reason, and the exit code is not 0.
+    Without a URL it writes a file to start from. The ceremony is disabled until you enable it. init never overwrites a
+    file: beside an existing agents.yaml it prints the entries to add. If it cannot read a card, it writes the entry as
+    a comment with the reason, and exits with an error code.
 
     \b
     fleetsim init http://127.0.0.1:9000
@@ -209,9 +209,8 @@ def card(common: CommonOptions, /, agent: str, **how: Any) -> None:
     """Read the card of AGENT, a URL or a name of agents.yaml: the agent, its skills, and the address and the dialect
     of a call.
 
-    A URL with a path is tried as the base of an agent mounted there: where a card is found below it, and names an
-    endpoint below it, that is what is called. Otherwise the URL itself is the endpoint. --rpc-url and --card-url pin
-    either.
+    A URL with a path may be the base of an agent: if a card below it names an endpoint below it, that endpoint is
+    called. Otherwise the URL itself is the endpoint.
 
     It shows the credentials that the card requests, whether they are configured, and `auth` for agents.yaml and --auth.
     With a credential, the extended card is read if the agent offers one.

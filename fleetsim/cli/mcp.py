@@ -51,10 +51,10 @@ def mcp(
       "env": {"WORKSTACEAN_URL": "http://127.0.0.1:3000",
               "WORKSTACEAN_API_KEY": "the agent's key"}}}}
 
-    The key is the agent's own, which reaches what is its own and nothing else. The hub's own key is refused without
-    --admin; with it, and without a key in the environment, that of the hub on this machine is used.
+    Use a key of the agent's own, which reaches only that agent's requests and ceremonies. The hub's own key is refused
+    without --admin. With --admin and without a key in the environment, the key of the hub on this machine is used.
 
-    Over HTTP every client shows its key, as Authorization: Bearer or X-API-Key, and is that agent:
+    Over HTTP every client sends its key as Authorization: Bearer or X-API-Key, and acts as that agent:
 
     \b
     fleetsim mcp --http --port 3001     (then: http://127.0.0.1:3001/mcp)

@@ -104,14 +104,15 @@ def send(
     exit_status: bool,
     **options: Any,
 ) -> int:
-    """Ask AGENT to do TEXT, and wait for the answer.
+    """Send TEXT to AGENT, and wait for the answer.
 
-    AGENT is a name from agents.yaml, or the URL of any A2A agent. TEXT may be "-" for standard input, or absent
-    if there is a file or data. The answer goes to stdout; files and data in it are listed on stderr and are
-    whole in -o json; what happens meanwhile to stderr. If a hub is running (fleetsim up), a named agent
-    is asked through it, so that the work is recorded, tracked and counted. --timeout is how long this command
-    waits, whatever it waits for (the card, the answer, the stream, the hub); it does not limit the work itself,
-    which the hub's task_limit_s, or timeoutMs of a request over the API, is.
+    AGENT is a name from agents.yaml, or the URL of any A2A agent. TEXT may be "-" for standard input; with a file or
+    data it may be left out. stdout has the answer; stderr has progress and lists files and data, which -o json
+    contains. If a hub is running (fleetsim up), the request to a named agent goes through it, so that the hub records,
+    tracks and counts it.
+
+    --timeout limits how long this command waits in all. It does not stop the work. To limit the work, set the hub's
+    task_limit_s.
 
     \b
     fleetsim send http://127.0.0.1:9000 "hello"
@@ -242,7 +243,7 @@ def _answer_row(ask: AskOptions, sent: _Sent, saved: SavedParts | None) -> dict[
         "durationMs": round(result.duration_s * 1000),
     }
     if sent.late:
-        row["reason"] = f"not ended after {ask.timeout_s:g} s; it was left running"
+        row["reason"] = f"still running after {ask.timeout_s:g} s; fleetsim did not stop it"
     for part in row["parts"]:
         if part["index"] in saved_at:
             part["path"] = str(saved_at[part["index"]])
@@ -308,9 +309,9 @@ def _next_step(ask: AskOptions, result: FollowResult) -> str:
 def chat(common: CommonOptions, /, **options: Any) -> None:
     """Talk with AGENT (a name from agents.yaml, or a URL). Ctrl-D ends the conversation, Ctrl-C leaves at once.
 
-    The agent's contextId is carried from turn to turn, and its taskId while it waits for your answer. With
-    text piped in, each line is a turn. If a hub is running (fleetsim up), a named agent is talked with through
-    it: each turn is recorded and counted, and what the agent asks is in the inbox too.
+    Every turn carries the agent's contextId, and its taskId while the agent waits for your answer. With text piped in,
+    each line is a turn. If a hub is running (fleetsim up), turns with a named agent go through it: it records each
+    turn, and questions are in the inbox too.
     """
     asyncio.run(_talk(common, AskOptions.given(**options)))
 

@@ -59,7 +59,7 @@ def sim() -> None:
     fleetsim sim init --from-hub           write a scenario fitted to your own fleet
     fleetsim sim diff twin.yaml slower.yaml   compare two scenarios, recordings or ledgers
 
-    A scenario describes the agents, their traffic, the people who answer, the troubles and the expectations
+    A scenario describes the agents, their traffic, the people who answer, the faults and the expectations
     (docs/reference/scenarios.md). The same seed gives the same run.
 
     Exit codes: 0 as expected, 1 an expectation is broken or a ceremony is wrong, 2 the scenario is wrong, 8 an
@@ -410,7 +410,7 @@ def _show_fit(comparison: Comparison) -> None:
 @click.argument("a")
 @click.argument("b")
 @click.option(
-    "--since", default="7d", show_default=True, callback=read_span, metavar="SPAN", help="Of ledgers, so far back."
+    "--since", default="7d", show_default=True, callback=read_span, metavar="SPAN", help="How far back to read ledgers."
 )
 @click.option("--seed", type=click.IntRange(min=0), help="The seed of both scenarios [each its own].")
 @click.option(

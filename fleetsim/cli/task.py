@@ -100,7 +100,8 @@ def get(
 ) -> int:
     """Show one request: of the running hub, or with --agent a task that an agent was asked for directly.
 
-    The hub keeps text up to a limit and says what it left out; --agent with --text-max is the way to the rest.
+    The hub keeps text up to a limit and marks text that it cut. `--agent` with `--text-max` reads the rest from the
+    agent.
     """
     if agent is None and how["text_max"] is not None:
         raise click.UsageError("--text-max goes with --agent: the hub has no more than it shows")
@@ -206,10 +207,10 @@ def download(
 ) -> int:
     """Save the files and data a task answered with; stdout has the paths written.
 
-    Names are the agent's, made harmless; nothing is overwritten (a second report.pdf becomes "report (2).pdf") and
-    no symlink in the folder is followed. Data is saved as data-1.json, by its number in `task get`. A file given by
-    its address is listed; --remote fetches it: without any credential, no redirect followed, at most 64 MiB, and
-    from public addresses alone unless --allow names another. Exit 1 if something could not be saved.
+    File names are the agent's, without unsafe characters. No file is overwritten (a second report.pdf becomes "report
+    (2).pdf"), and symlinks in the folder are not followed. Data is saved as data-1.json, by its number in `task get`.
+    For a file given by address, --remote fetches it: without a credential, without redirects, at most 64 MiB, and only
+    from public addresses unless --allow names another. Exits 1 if a file could not be saved.
 
     \b
     fleetsim task download 4f6b1c2e --out answer
@@ -328,8 +329,8 @@ def reply(
 ) -> None:
     """Answer QUESTION with TEXT ("-" or nothing reads standard input), with data, with files, or with all of them.
 
-    Where the question comes with a JSON Schema (see: fleetsim inbox show QUESTION), data that does not fit it is
-    refused, and the question stays open.
+    If the question has a JSON Schema (see: fleetsim inbox show QUESTION), data that does not match it is refused and
+    the question stays open.
 
     \b
     fleetsim inbox reply q-1 "the second one"

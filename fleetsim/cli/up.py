@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
     """Run the hub for the agents in agents.yaml.
 
-    It reads their cards, dispatches and tracks work, receives webhooks, fires the ceremonies, and keeps what
-    it accepted in a ledger, so that a restart goes on where it was. Other verbs find it by themselves. While the
-    dashboard is drawn, the log is hub.log in the state folder: at most 10 MiB, and one file before it.
+    The hub reads the agents' cards, sends and tracks work, receives webhooks and fires the ceremonies. It keeps
+    requests in a ledger and continues them after a restart. Other verbs find it by themselves. While it draws the
+    dashboard, it logs to hub.log in the state folder (10 MiB at most, and one older file).
     """
     if salvage:
         _salvage(common)

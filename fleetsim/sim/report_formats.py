@@ -361,7 +361,7 @@ def _invariants(report: SimulationReport, verbose: bool) -> Iterator[str]:
         for v in report.verdicts:
             yield f"    {v.invariant.number} {v.invariant.rule}: {v.cases:,} cases"
     elif idle:
-        yield f"    nothing in this run to hold them to: {', '.join(idle)}"
+        yield f"    rules without a case in this run: {', '.join(idle)}"
     if report.unchecked:
         yield f"    not checked, as a hub's events do not show enough: {', '.join(report.unchecked)}"
     for v in report.verdicts:
