@@ -89,7 +89,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("lanes", nargs="*", help="parts of lane names; all lanes if none is given")
     parser.add_argument("--write", action="store_true", help="write docs/reference/interop.md and leave")
     parser.add_argument("--verbose", "-v", action="store_true", help="show every check, not failures alone")
-    parser.add_argument("--jobs", type=int, default=int(os.environ.get("INTEROP_JOBS", "4")), help="lanes at once")
+    parser.add_argument("--jobs", type=int, default=int(os.environ.get("INTEROP_JOBS", "8")), help="lanes at once")
     return parser.parse_args(words)
 
 
