@@ -28,6 +28,7 @@ from fleetsim.check.requirement import NEEDS, ONCE
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.cli.main import VERBS, Exit, LazyGroup, cli
 from fleetsim.cli.parts import REMOTE_BYTES_MAX
+from fleetsim.dashboard.actions import ACTIONS
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.schemas import (
     AGENT_KEYS_SCHEMA,
@@ -398,7 +399,16 @@ PAGES: dict[str, Callable[[], str]] = {
     "limits.md": limits,
 }
 
+
+def actions() -> str:
+    """The keys of the dashboard."""
+    keys = {one.id: " ".join(f"`{key}`" for key in one.shown_keys.split()) for one in ACTIONS}
+    rows = (f"| {keys[one.id]} | `{one.id}` | {one.help} | {one.where} |" for one in ACTIONS)
+    return "\n".join(("| Key | Action | Does | Where |", "|---|---|---|---|", *rows)) + "\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "actions": actions,
     "causes": causes,
     "agents": partial(keys_of, AGENTS_SCHEMA, "AgentFile"),
     "auth": partial(keys_of, AGENTS_SCHEMA, "AuthEntry"),

@@ -7,23 +7,27 @@ The screen is a function of the events: the dashboard calls no other part of fle
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import ClassVar, cast
+from functools import partial
+from inspect import isawaitable
+from typing import cast
 
 from rich.text import Text
 from textual import events, geometry
-from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
+from textual.app import App, ComposeResult, SystemCommand
+from textual.command import CommandPalette
+from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input
 from textual.worker import Worker, WorkerState
 
 from fleetsim.dashboard import chrome
+from fleetsim.dashboard.actions import ACTIONS, BY_ID, LIST, RECORDING, Action
 from fleetsim.dashboard.chrome import ConfirmScreen, HelpScreen, JumpScreen, Link, LinkState, ScreenName, Size
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.feed import EventFeed
-from fleetsim.dashboard.labels import MUTED, STRONG, Tone, plain_ascii
+from fleetsim.dashboard.labels import MUTED, STRONG, Tone
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.screens.agent import AgentPane
 from fleetsim.dashboard.screens.ceremonies import CeremoniesPane
@@ -37,7 +41,7 @@ from fleetsim.dashboard.text import BLANK, fitted, line
 from fleetsim.dashboard.theme import THEMES, Palette
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
-from fleetsim.dashboard.widgets import Grid, Lines
+from fleetsim.dashboard.widgets import Grid, Lines, Page
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.runtime.ports import Clock
@@ -54,7 +58,7 @@ WHOLE_MAX = 4
 """The newest whole texts stay in memory."""
 
 
-class FleetApp(App[None]):
+class FleetApp(App[None], inherit_bindings=False):
     """The screens over one feed. With a recording (a ``Playback``) the scenario's screen opens first.
 
     ``controls`` carries out a person's actions; ``read_only`` hides them all. ``note`` appears in the status line at
@@ -62,21 +66,7 @@ class FleetApp(App[None]):
     """
 
     CSS_PATH = "styles.tcss"
-    ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(at), f"screen('{name}')", name, id=f"screen.{name}") for at, name in enumerate(ScreenName, 1)),
-        Binding("escape", "back", "back", id="back"),
-        Binding("slash", "filter", "filter", id="filter"),
-        Binding("question_mark,f1", "help", "help", id="help"),
-        Binding("space", "pause", "pause", id="pause"),
-        Binding("plus,equals_sign", "speed(1)", "faster", id="faster"),
-        Binding("minus", "speed(-1)", "slower", id="slower"),
-        Binding("left_square_bracket", "step(-1)", "back in time", id="step.back"),
-        Binding("right_square_bracket", "step(1)", "on in time", id="step.on"),
-        Binding("J", "jump", "jump", id="jump"),
-        Binding("ctrl+t", "theme", "theme", id="theme"),
-        Binding("q,ctrl+c", "quit", "quit", id="quit"),
-    ]
+    ENABLE_COMMAND_PALETTE = False  # the table has the key of the palette
 
     def __init__(
         self,
@@ -113,6 +103,9 @@ class FleetApp(App[None]):
         self._under_way: set[str] = set()
         self._whole: dict[tuple[str, int], WholeText | None] = {}
         self._palettes: dict[str, Palette] = {}
+        for action in ACTIONS:
+            if LIST not in action.on:
+                self.bind(action.keys, f"act('{action.id}')", description=action.label, show=False)
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = THEMES[0].name
@@ -281,14 +274,7 @@ class FleetApp(App[None]):
         self._name_keys()
 
     def _name_keys(self) -> None:
-        self._keys.show([chrome.footer(self._keys_here(), self.size.width)])
-
-    def _keys_here(self) -> list[tuple[str, str]]:
-        """The keys of this screen with their actions; ``read_only`` leaves out the keys that change the fleet."""
-        withheld = {"r", "x", "F", "R"} if self.read_only else set()
-        given = self.pane.KEYS if self.playback is None else (*self.pane.KEYS, *chrome.PLAYBACK)
-        keys = [(key, word) for key, word in dict(given).items() if key not in withheld]
-        return [(plain_ascii(key), word) for key, word in keys] if self.ascii_only else keys
+        self._keys.show([chrome.footer(self.actions_here(), self.size.width)])
 
     def on_resize(self, event: events.Resize) -> None:
         if self._body.is_attached:
@@ -386,12 +372,6 @@ class FleetApp(App[None]):
         self.show_screen("inbox")
         self.call_after_refresh(inbox.action_reply)
 
-    def on_click(self, event: events.Click) -> None:
-        if event.widget is self._tabs and event.y == 0:
-            name = chrome.tab_at(self.pane.NAME, self.view, self.size.width, event.x)
-            if name is not None:
-                self.show_screen(name.value)
-
     def on_grid_moved(self, message: Grid.Moved) -> None:
         """Update the details of the row under the cursor at once."""
         self.draw()
@@ -408,29 +388,61 @@ class FleetApp(App[None]):
             self.pane.filter_by("")
         self.draw_soon()
 
-    # Playing a recording
+    # Actions
+
+    def fits(self, action: Action) -> bool:
+        """Whether the open screen has the action."""
+        if RECORDING in action.on:
+            return self.playback is not None
+        return not action.on or LIST in action.on or self.pane.id in action.on
+
+    def actions_here(self) -> list[Action]:
+        """The actions of the open screen, without those that ``read_only`` refuses."""
+        return [one for one in ACTIONS if self.fits(one) and not (one.changes and self.read_only)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The keys of a recording work only with a recording."""
-        if action in {"pause", "speed", "step", "jump"} or (action, *parameters) == ("screen", "scenario"):
-            return self.playback is not None
-        return True
+        """A key belongs to the action of the open screen."""
+        return action != "act" or self.fits(BY_ID[str(parameters[0])])
+
+    async def action_act(self, action_id: str, *words: str) -> None:
+        """Run an action of the table; a key, a click, the ``:`` line and the palette come here."""
+        action = BY_ID[action_id]
+        if action.changes and self.read_only:
+            self.say(f"“{action.label}” is not available: this screen is read only", Tone.WARN)
+            return
+        focused = self.focused if isinstance(self.focused, Grid | Page) else None
+        method = next(
+            (found for node in (focused, self.pane, self) if (found := getattr(node, action.method, None))), None
+        )
+        if method is not None and isawaitable(done := method(*action.arguments, *words)):
+            await done
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The actions of the open screen, for the palette."""
+        for one in self.actions_here():
+            if LIST not in one.on:
+                yield SystemCommand(one.label, f"{one.shown_keys}  {one.help}", partial(self.action_act, one.id))
+
+    def action_palette(self) -> None:
+        self.push_screen(CommandPalette())
+
+    # Playing a recording
 
     def action_pause(self) -> None:
         if self.playback is not None:
             self.playback.pause()
             self.draw_soon()
 
-    def action_speed(self, by: int) -> None:
+    def action_speed(self, by: str) -> None:
         if self.playback is not None:
-            self.playback.change_speed(by)
+            self.playback.change_speed(int(by))
             self.draw_soon()
 
-    def action_step(self, by: int) -> None:
+    def action_step(self, by: str) -> None:
         """Move one step back or forward in the run."""
         if self.playback is not None:
             length_s = self.playback.duration_s or max(60.0, self.playback.at_s)
-            self.playback.jump(self.playback.at_s + by * length_s / STEPS)
+            self.playback.jump(self.playback.at_s + int(by) * length_s / STEPS)
 
     def action_jump(self) -> None:
         self.push_screen(JumpScreen(classes="-ascii" if self.ascii_only else ""), self._jump)
@@ -446,7 +458,7 @@ class FleetApp(App[None]):
 
     def action_help(self) -> None:
         classes = "-ascii" if self.ascii_only else ""
-        self.push_screen(HelpScreen(chrome.help_lines(self._keys_here(), self.pane.NAME), classes=classes))
+        self.push_screen(HelpScreen(chrome.help_lines(self.actions_here(), self.pane.NAME), classes=classes))
 
     def action_theme(self) -> None:
         names = [theme.name for theme in THEMES]

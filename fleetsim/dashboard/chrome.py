@@ -16,9 +16,10 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from fleetsim.dashboard.actions import LIST, Action, key_name
 from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, age, plural
 from fleetsim.dashboard.playback import Playback
-from fleetsim.dashboard.text import BLANK, fitted, line, spread
+from fleetsim.dashboard.text import BLANK, clickable, fitted, line, spread
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import RUNS_MIN
 from fleetsim.dashboard.widgets import Lines, Page
@@ -129,16 +130,6 @@ def tabs(current: ScreenName, view: View, width: int, note: str = "") -> Text:
     return spread(left, line((note, MUTED), " "), width)
 
 
-def tab_at(current: ScreenName, view: View, width: int, x: int) -> ScreenName | None:
-    """The screen whose tab is at that column."""
-    at = 1
-    for name, tab in zip(_screens(view), _tabs(current, view, width), strict=True):
-        if at <= x < at + tab.cell_len:
-            return name
-        at += tab.cell_len + int(width >= 80)
-    return None
-
-
 def _screens(view: View) -> list[ScreenName]:
     return [name for name in ScreenName if name is not ScreenName.SCENARIO or view.scenario is not None]
 
@@ -154,18 +145,17 @@ def _tabs(current: ScreenName, view: View, width: int) -> list[Text]:
         if name is current:
             texts.append(line((f"[{tab}]", Tone.PRIMARY)))
         else:
-            texts.append(line((f" {tab} ", Tone.ACCENT if waits else MUTED)))
+            texts.append(clickable(line((f" {tab} ", Tone.ACCENT if waits else MUTED)), name))
     return texts
 
 
-Keys = Sequence[tuple[str, str]]
-PLAYBACK: Keys = (("space", "pause"), ("+ -", "speed"), ("[ ]", "back, on"), ("J", "jump"))
-"""The keys of a recording, on every screen."""
-
-
-def footer(keys: Keys, width: int) -> Text:
-    """As many keys as fit; help and quit always stay."""
-    shown = [line((key, Tone.PRIMARY), (f" {word}", MUTED)) for key, word in (*keys, ("?", "help"), ("q", "quit"))]
+def footer(actions: Sequence[Action], width: int) -> Text:
+    """The keys of as many actions as fit, each for a click; help and quit always stay."""
+    shown = [
+        clickable(line((key_name(one.keys.split(",")[0]), Tone.PRIMARY), (f" {one.label}", MUTED)), one.id)
+        for one in actions
+        if one.footer
+    ]
     last = fitted(shown[-2:], width)
     left = width - last.cell_len - 4
     return line(" ", fitted(shown[:-2], max(0, left)), "  ", last) if left > 6 else last
@@ -179,27 +169,17 @@ def too_small(width: int, height: int) -> list[Text]:
     ]
 
 
-EVERYWHERE = (
-    ("1 2 3 4 5 6", "fleet, tasks, inbox, ceremonies, events; scenario of a recording"),
-    ("tab shift+tab", "next, previous pane"),
-    ("j k, arrows", "down, up"),
-    ("g G", "first, last"),
-    ("ctrl+d ctrl+u", "half a page down, up"),
-    ("enter esc", "in, out"),
-    ("/", "filter: words, key=value|value, level=warn, !word"),
-    ("y", "copy the id under the cursor"),
-    ("ctrl+t", "next theme"),
-    ("q ctrl+c", "quit"),
-)
-
-
-def help_lines(keys: Keys, where: str) -> list[Text]:
+def help_lines(actions: Sequence[Action], where: str) -> list[Text]:
     """The keys of this screen, the keys of all screens, and the meaning of the health words."""
-    lines = [line((where.capitalize(), Tone.PRIMARY))]
-    lines += [line((f"  {key:<15}", STRONG), word) for key, word in keys]
-    lines += [BLANK, line(("Everywhere", Tone.PRIMARY))]
-    lines += [line((f"  {key:<15}", STRONG), word) for key, word in EVERYWHERE]
-    lines += [BLANK, line(("States", Tone.PRIMARY))]
+    lines: list[Text] = []
+    for title, group in (
+        (where.capitalize(), [one for one in actions if one.on and LIST not in one.on]),
+        ("Everywhere", [one for one in actions if not one.on or LIST in one.on]),
+    ):
+        lines.append(line((title, Tone.PRIMARY)))
+        lines += [line((f"  {one.shown_keys:<16} ", STRONG), one.help) for one in group]
+        lines.append(BLANK)
+    lines.append(line(("States", Tone.PRIMARY)))
     states = list(STATE.values())
     for marks in (list(HEALTH.values()), *(states[at : at + 4] for at in range(0, len(states), 4))):
         lines.append(line("  ", *((f"{mark.label:<14}", mark.tone) for mark in marks)))

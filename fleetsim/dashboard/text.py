@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 
 from rich.cells import cell_len
+from rich.style import Style
 from rich.text import Text
 
 from fleetsim.dashboard.labels import MUTED, Tone
@@ -28,6 +29,12 @@ SPARE_CELLS = 24
 
 line = Text.assemble
 """A line of texts, (text, tone) pairs and other lines."""
+
+
+def clickable(text: Text, action_id: str) -> Text:
+    """The line as a button: a click runs the action of the table."""
+    text.stylize(Style.from_meta({"@click": f"app.act('{action_id}')"}))
+    return text
 
 
 def clip(text: Text, width: int) -> Text:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 from rich.text import Text
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content, Span
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -19,6 +19,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
+from fleetsim.dashboard.actions import list_bindings
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone, plain_ascii
 from fleetsim.dashboard.text import BLANK, MARGIN, Column, Rows, clip, layout, line
 from fleetsim.dashboard.theme import Palette
@@ -108,14 +109,7 @@ class Lines(NeutralisedWidget):
 class Page(ScrollView, NeutralisedWidget, can_focus=True):
     """Lines that scroll; with ``follow`` the end stays visible until a person scrolls away."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "scroll_down", "down", show=False),
-        Binding("k", "scroll_up", "up", show=False),
-        Binding("g", "scroll_home", "top", show=False),
-        Binding("G", "bottom", "end", show=False),
-        Binding("ctrl+d", "page_down", "page down", show=False),
-        Binding("ctrl+u", "page_up", "page up", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*list_bindings()]
 
     def __init__(self, *, id: str | None = None, follow: bool = False) -> None:
         super().__init__(id=id, classes="framed")
@@ -141,7 +135,7 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self.lines)
 
-    def action_bottom(self) -> None:
+    def action_scroll_end(self) -> None:
         self.scroll_to(y=len(self.lines), animate=False)
 
 
@@ -151,15 +145,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
     Without ``hold`` it stays on the first row until a person moves it.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j,down", "move(1)", "down", show=False),
-        Binding("k,up", "move(-1)", "up", show=False),
-        Binding("g,home", "first", "first", show=False),
-        Binding("G,end", "last", "last", show=False),
-        Binding("ctrl+d,pagedown", "page(1)", "page down", show=False),
-        Binding("ctrl+u,pageup", "page(-1)", "page up", show=False),
-        Binding("enter", "open", "open", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*list_bindings()]
 
     class Moved(Message):
         """A person moved the cursor to another row."""
@@ -307,19 +293,26 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         if again:
             self.action_open()
 
-    def action_move(self, by: int) -> None:
+    def _step(self, by: int) -> None:
         self.follow = False
         self.move_to(self._index + by)
 
-    def action_page(self, by: int) -> None:
-        self.follow = False
-        self.move_to(self._index + by * max(1, (self.size.height - 1) // 2))
+    def action_scroll_down(self) -> None:
+        self._step(1)
 
-    def action_first(self) -> None:
-        self.follow = False
-        self.move_to(0)
+    def action_scroll_up(self) -> None:
+        self._step(-1)
 
-    def action_last(self) -> None:
+    def action_page_down(self) -> None:
+        self._step(max(1, (self.size.height - 1) // 2))
+
+    def action_page_up(self) -> None:
+        self._step(-max(1, (self.size.height - 1) // 2))
+
+    def action_scroll_home(self) -> None:
+        self._step(-self._index)
+
+    def action_scroll_end(self) -> None:
         self.move_to(len(self.rows.items) - 1)
 
     def action_open(self) -> None:

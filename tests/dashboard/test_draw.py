@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fleetsim.caller.events import Event
 from fleetsim.dashboard import chrome
+from fleetsim.dashboard.actions import ACTIONS
 from fleetsim.dashboard.chrome import Link, LinkState, ScreenName, Size
 from fleetsim.dashboard.labels import MUTED, Tone
 from fleetsim.dashboard.query import parse
@@ -210,7 +211,7 @@ def test_a_narrow_header_keeps_what_matters() -> None:
     assert "LIVE" in header
     assert "2 waiting" in header
     assert "err/5m" in header
-    assert "help" in plain([chrome.footer([("x", "y" * 50)], 40)])
+    assert "help" in plain([chrome.footer(ACTIONS, 40)])
 
 
 def test_the_window_of_events_is_the_filter_of_all_of_them() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from fleetsim.caller.health import HealthWord
-from fleetsim.dashboard.chrome import Keys
 from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, duration, money, percent, since
 from fleetsim.dashboard.screens.fleet import PUSH, FleetPane, share_tone, trouble
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, line, named, wrap
@@ -120,7 +118,6 @@ def figures(agent: AgentRow, now: datetime, width: int) -> list[Text]:
 class AgentPane(FleetPane):
     """One agent; ``agent`` is its name."""
 
-    KEYS: ClassVar[Keys] = (("esc", "back"), ("R", "refresh card"), ("t", "tasks"), ("y", "copy"))
     agent = ""
 
     def compose(self) -> ComposeResult:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import lru_cache
-from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import zone_of
-from fleetsim.dashboard.chrome import Keys, ScreenName
+from fleetsim.dashboard.chrome import ScreenName
 from fleetsim.dashboard.labels import MUTED, RUN, STRONG, Tone, age, countdown, duration, moment, percent, plural, since
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, line, named, wrap
@@ -168,8 +166,6 @@ class CeremoniesPane(Pane):
     """The list, and below it the content of one file and its runs."""
 
     NAME = ScreenName.CEREMONIES
-    KEYS: ClassVar[Keys] = (("F", "fire now"), ("↵", "runs"), ("/", "filter"), ("y", "copy"), ("esc", "back"))
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("F", "fire", "fire now", id="fire")]
 
     def compose(self) -> ComposeResult:
         self.main = Grid(COLUMNS, id="ceremony-list")

@@ -7,18 +7,17 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 
 from fleetsim.caller import events as e
 from fleetsim.caller import fleet_events as f
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level, OtherEvent
 from fleetsim.dashboard import read
-from fleetsim.dashboard.chrome import Keys, ScreenName, Size
+from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import LEVEL, MUTED, STATE, Tone, duration, money, plural
 from fleetsim.dashboard.query import Query
 from fleetsim.dashboard.screens.pane import Pane
@@ -299,20 +298,6 @@ class EventsPane(Pane):
     """The list, and one event in full below it."""
 
     NAME = ScreenName.EVENTS
-    KEYS: ClassVar[Keys] = (
-        ("f", "follow"),
-        ("/", "filter"),
-        ("l", "levels"),
-        ("↵", "expand"),
-        ("t", "its task"),
-        ("y", "copy"),
-        ("esc", "back"),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f", "follow", "follow", id="follow"),
-        Binding("l", "levels", "levels", id="levels"),
-        Binding("t", "tasks", "its task", id="tasks"),
-    ]
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -365,7 +350,7 @@ class EventsPane(Pane):
         self._full.focus()
         self.host.draw_soon()
 
-    def action_tasks(self) -> None:
+    def action_related(self) -> None:
         if task := self.chosen_task():
             self.host.show_task(task)
 

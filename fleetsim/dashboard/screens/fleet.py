@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from fleetsim.caller.health import HealthWord
-from fleetsim.dashboard.chrome import Keys, ScreenName, Size
+from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import (
     HEALTH,
     LABEL_MAX,
@@ -304,11 +302,6 @@ class FleetPane(Pane):
     """Agents, worst first, and the newest outcomes."""
 
     NAME = ScreenName.FLEET
-    KEYS: ClassVar[Keys] = (("↵", "open"), ("/", "filter"), ("R", "refresh card"), ("t", "tasks"), ("y", "copy"))
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("R", "refresh_card", "refresh card", id="refresh"),
-        Binding("t", "tasks", "its tasks", id="tasks"),
-    ]
 
     def compose(self) -> ComposeResult:
         self._cards = [Lines(classes="card framed") for _ in range(4)]
@@ -356,7 +349,7 @@ class FleetPane(Pane):
         else:
             self.host.show_task(key)
 
-    def action_tasks(self) -> None:
+    def action_related(self) -> None:
         if agent := self.chosen_agent():
             self.host.show_tasks(f"agent={agent}")
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar
 
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import TextArea
 
-from fleetsim.dashboard.chrome import Keys, ScreenName, Size
+from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import DECISION, LABEL_MAX, MUTED, STRONG, WANTS, Tone, age, moment, origin, since
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line, quoted
@@ -154,18 +152,6 @@ class InboxPane(Pane):
     """
 
     NAME = ScreenName.INBOX
-    KEYS: ClassVar[Keys] = (
-        ("↵ r", "reply"),
-        ("ctrl+s", "send"),
-        ("ctrl+r", "reject, veto"),
-        ("x", "cancel task"),
-        ("y", "copy"),
-        ("esc", "back"),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+s", "send_answer", "send", id="send", show=False),
-        Binding("ctrl+r", "reject", "reject", id="reject", show=False),
-    ]
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -268,7 +254,7 @@ class InboxPane(Pane):
     def opened(self, grid: Grid, key: str) -> None:
         """Start an answer, or open the question on a small screen."""
         self.add_class("-opened")
-        if grid is self.main:
+        if grid is self.main and not self.host.read_only:
             self.action_reply()
         self.host.draw_soon()
 

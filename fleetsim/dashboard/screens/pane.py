@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import ClassVar, Protocol, cast
 
 from rich.text import Text
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
-from fleetsim.dashboard.chrome import Keys, ScreenName, Size
+from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.labels import STRONG, Tone
 from fleetsim.dashboard.playback import Playback
@@ -23,8 +22,6 @@ from fleetsim.model.text import one_line
 
 FAILED_S = 30.0
 """How long a failure stays in the status line."""
-WRITING = frozenset({"reply", "cancel", "fire", "send_answer", "reject", "refresh_card"})
-"""Actions that change the fleet, or lead to such an action; ``read_only`` removes them."""
 
 
 class Host(Protocol):
@@ -56,13 +53,6 @@ class Pane(Vertical):
     """A screen. ``draw`` is called a few times a second with the newest view; ``main`` has the focus when it opens."""
 
     NAME: ClassVar[ScreenName]
-    KEYS: ClassVar[Keys] = ()
-    """The keys of this screen in the footer, with their actions."""
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "reply", "reply", id="reply"),
-        Binding("x", "cancel", "cancel", id="cancel"),
-        Binding("y", "copy", "copy id", id="copy"),
-    ]
 
     main: Grid
 
@@ -114,10 +104,6 @@ class Pane(Vertical):
         """The question, with its whole text once that was fetched."""
         whole = self.host.whole(question.correlation_id, question.chars)
         return question if whole is None else replace(question, text=whole.text, chars=whole.chars)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable the actions that change the fleet if ``read_only`` is set."""
-        return not (self.host.read_only and action in WRITING)
 
     def action_reply(self) -> None:
         """Open the question of the task under the cursor."""

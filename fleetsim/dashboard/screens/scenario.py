@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from fleetsim.caller.health import HealthWord
-from fleetsim.dashboard.chrome import Keys, ScreenName, Size
+from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import (
     HEALTH,
     HEALTH_ORDER,
@@ -232,7 +231,6 @@ class ScenarioPane(Pane):
     """The run, its agents over time, then expectations beside troubles, and the newest events."""
 
     NAME = ScreenName.SCENARIO
-    KEYS: ClassVar[Keys] = (("space", "pause"), ("+ -", "speed"), ("[ ]", "back, on"), ("J", "jump"), ("↵", "agent"))
 
     def compose(self) -> ComposeResult:
         self._cards = [Lines(classes="card framed") for _ in range(3)]

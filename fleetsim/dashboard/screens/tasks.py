@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
-from fleetsim.dashboard.chrome import Keys, ScreenName
+from fleetsim.dashboard.chrome import ScreenName
 from fleetsim.dashboard.labels import LABEL_MAX, MUTED, STATE, STRONG, Tone, duration, money, origin, since
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, clip, fitted, left_out, line, named, quoted, wrap
@@ -175,16 +173,6 @@ class TasksPane(Pane):
     """The list, and below it one task's timeline and live text; enter opens them in full size."""
 
     NAME = ScreenName.TASKS
-    KEYS: ClassVar[Keys] = (
-        ("↵", "open"),
-        ("r", "reply"),
-        ("x", "cancel"),
-        ("/", "filter"),
-        ("f", "follow"),
-        ("y", "copy"),
-        ("esc", "back"),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("f", "follow", "follow", id="follow")]
 
     def compose(self) -> ComposeResult:
         self.main = Grid(COLUMNS, id="tasks-list")

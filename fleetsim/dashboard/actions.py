@@ -1,0 +1,179 @@
+"""The table of actions. It feeds the keys, the footer, the help, the ``:`` line, the palette, the mouse and the docs.
+
+A new action is a row here and a method ``action_ID`` (``-`` becomes ``_``) of the list, of the screen or of the app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+LIST, RECORDING = "list", "recording"
+"""Scopes beside the screens: lists and texts, and all screens of a recording."""
+SCREENS = ("fleet", "agent", "tasks", "inbox", "ceremonies", "events", "scenario")
+LISTS = ("fleet", "agent", "tasks", "inbox", "ceremonies", "events")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action. ``keys`` are Textual's names of keys; ``on`` has the screens or a scope, and is empty for everywhere.
+
+    ``run`` names another method than ``action_ID``, with its arguments. ``changes`` marks an action that changes the
+    fleet or leads to a change; a read-only screen refuses it. ``footer`` puts it into the footer. ``takes`` names the
+    words after it in the ``:`` line.
+    """
+
+    id: str
+    keys: str
+    label: str
+    help: str
+    on: tuple[str, ...] = ()
+    run: str = ""
+    changes: bool = False
+    footer: bool = False
+    takes: str = ""
+
+    @property
+    def method(self) -> str:
+        return "action_" + (self.run.split() or [self.id.replace("-", "_")])[0]
+
+    @property
+    def arguments(self) -> list[str]:
+        return self.run.split()[1:]
+
+    @property
+    def shown_keys(self) -> str:
+        return " ".join(key_name(key) for key in self.keys.split(","))
+
+    @property
+    def where(self) -> str:
+        """The screens in words."""
+        words = {(): "everywhere", (LIST,): "lists and texts", (RECORDING,): "over a recording", LISTS: "lists"}
+        return words.get(self.on) or ", ".join(self.on)
+
+
+_WRITTEN = {
+    "enter": "↵",
+    "escape": "esc",
+    "up": "↑",
+    "down": "↓",
+    "left": "←",
+    "right": "→",
+    "slash": "/",
+    "plus": "+",
+    "minus": "-",
+    "equals_sign": "=",
+    "question_mark": "?",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "colon": ":",
+}
+
+
+def key_name(key: str) -> str:
+    """A key as people write it: ``/`` for ``slash``."""
+    return _WRITTEN.get(key, key)
+
+
+ACTIONS = (
+    Action("open", "enter", "open", "opens the row under the cursor; a double click does, too", (LIST,), footer=True),
+    Action("filter", "slash", "filter", "filters the list while you type", LISTS, footer=True),
+    Action("send", "ctrl+s", "send", "sends the answer, once", ("inbox",), "send_answer", changes=True, footer=True),
+    Action(
+        "reply",
+        "r",
+        "reply",
+        "goes to the question of the task under the cursor",
+        ("tasks", "inbox"),
+        changes=True,
+        footer=True,
+    ),
+    Action(
+        "reject",
+        "ctrl+r",
+        "reject, veto",
+        "rejects the question, or vetoes the work, after a confirmation; the task is cancelled",
+        ("inbox",),
+        changes=True,
+        footer=True,
+    ),
+    Action(
+        "cancel",
+        "x",
+        "cancel",
+        "cancels the task under the cursor, after a confirmation",
+        ("fleet", "tasks", "inbox", "events", "scenario"),
+        changes=True,
+        footer=True,
+    ),
+    Action(
+        "fire",
+        "F",
+        "fire now",
+        "fires the ceremony under the cursor now",
+        ("ceremonies",),
+        changes=True,
+        footer=True,
+    ),
+    Action(
+        "refresh-card",
+        "R",
+        "refresh card",
+        "fetches the card of the agent again",
+        ("fleet", "agent"),
+        changes=True,
+        footer=True,
+    ),
+    Action(
+        "related",
+        "t",
+        "tasks",
+        "opens the tasks of the agent, or the task of the event",
+        ("fleet", "agent", "events"),
+        footer=True,
+    ),
+    Action("follow", "f", "follow", "follows the newest row or text, or stops", ("tasks", "events"), footer=True),
+    Action("levels", "l", "levels", "shows debug events, too, or hides them", ("events",), footer=True),
+    Action("copy", "y", "copy", "copies the id under the cursor", footer=True),
+    Action("pause", "space", "pause", "pauses the recording, or plays on", (RECORDING,), footer=True),
+    Action(
+        "faster",
+        "plus,equals_sign",
+        "faster",
+        "plays faster, up to as fast as possible",
+        (RECORDING,),
+        "speed 1",
+        footer=True,
+    ),
+    Action("slower", "minus", "slower", "plays slower, down to x1", (RECORDING,), "speed -1", footer=True),
+    Action(
+        "step-back", "left_square_bracket", "back", "goes a 24th of the run back", (RECORDING,), "step -1", footer=True
+    ),
+    Action("step-on", "right_square_bracket", "on", "goes a 24th of the run on", (RECORDING,), "step 1", footer=True),
+    Action("jump", "J", "jump", "goes to a moment: 14:00, 2h30m, start or end", (RECORDING,), footer=True),
+    Action("back", "escape", "back", "closes the detail, else removes the filter; it never quits", footer=True),
+    Action("down", "j,down", "down", "moves down", (LIST,), "scroll_down"),
+    Action("up", "k,up", "up", "moves up", (LIST,), "scroll_up"),
+    Action("first", "g,home", "first", "goes to the first row", (LIST,), "scroll_home"),
+    Action("last", "G,end", "last", "goes to the last row", (LIST,), "scroll_end"),
+    Action("page-down", "ctrl+d,pagedown", "page down", "goes half a page down", (LIST,)),
+    Action("page-up", "ctrl+u,pageup", "page up", "goes half a page up", (LIST,)),
+    Action("next-pane", "tab", "next pane", "goes to the next pane of the screen", run="focus_next"),
+    Action("last-pane", "shift+tab", "pane before", "goes to the pane before", run="focus_previous"),
+    *(
+        Action(name, str(at), name, f"opens the screen {name}", (RECORDING,) * (name == "scenario"), f"screen {name}")
+        for at, name in enumerate((one for one in SCREENS if one != "agent"), 1)
+    ),
+    Action("palette", "ctrl+p", "palette", "searches all actions"),
+    Action("theme", "ctrl+t", "theme", "takes the next theme"),
+    Action("help", "question_mark,f1", "help", "shows the keys of this screen", footer=True),
+    Action("quit", "q,ctrl+c", "quit", "quits", footer=True),
+)
+BY_ID = {action.id: action for action in ACTIONS}
+
+
+def list_bindings() -> Iterator[Binding]:
+    """The bindings of every list and text. They act in a dialog, too, where the app's own bindings do not."""
+    return (Binding(one.keys, f"app.act('{one.id}')", one.label, id=one.id) for one in ACTIONS if LIST in one.on)
