@@ -325,6 +325,7 @@ DEFAULT_TEXTS = {
     "fail": "on purpose",
     "stream": "one two three four",
 }
+KINDS = tuple(DEFAULT_TEXTS)
 
 
 @dataclass(frozen=True, slots=True)

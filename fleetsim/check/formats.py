@@ -1,4 +1,4 @@
-"""The report as files for machines and colleagues: JSON, JUnit, Markdown, HTML. Everything from outside is escaped."""
+"""The report as files for machines and colleagues. Everything from outside is escaped."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import hashlib
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
 
 from fleetsim.check.evidence import Verdict
 from fleetsim.check.listener import LISTEN
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Requirement, Severity
+from fleetsim.model.problems import Problem, sarif, workflow_commands
 from fleetsim.model.text import escape, html_text, neutralise, one_line, xml_text
 
 _STYLE = """
@@ -216,7 +218,39 @@ def _html_table(title: str, findings: tuple[Finding, ...] | list[Finding]) -> It
     yield "</table></details>"
 
 
-FORMATS: Mapping[str, Callable[[Report], str]] = {"json": as_json, "junit": junit, "html": html, "markdown": markdown}
+_LEVELS: Mapping[Severity, Literal["error", "warning", "note"]] = {
+    Severity.MUST: "error",
+    Severity.SHOULD: "warning",
+    Severity.MAY: "note",
+}
+
+
+def problems(report: Report) -> list[Problem]:
+    """Each failure as a code host shows it, at ``report.file``."""
+    return [
+        Problem(
+            rule=finding.requirement.id,
+            title=f"{finding.key} {finding.requirement.severity} {finding.requirement.title}",
+            level=_LEVELS[finding.requirement.severity],
+            text=f"{finding.reason}\nfix: {finding.requirement.remedy}",
+            key=finding.key,
+            subject=report.url,
+            file=report.file,
+            help=explain(finding.requirement),
+            accepted=finding.accepted or "",
+        )
+        for finding in report.of(Verdict.FAIL)
+    ]
+
+
+FORMATS: Mapping[str, Callable[[Report], str]] = {
+    "json": as_json,
+    "junit": junit,
+    "html": html,
+    "markdown": markdown,
+    "sarif": lambda report: sarif("fleetsim check", report.version, f"fleetsim check {report.agent}", problems(report)),
+    "github": lambda report: workflow_commands(problems(report)),
+}
 """A writer for each format of ``--report``."""
 
 
@@ -239,8 +273,11 @@ def render(
 
     ``command`` is what was run, as a shell takes it: with what would have tested more, it is the last line.
     """
-    lines = _lines(report, verbose, plain, strict, command or f"fleetsim check {report.url}")
-    # each by itself: a reason that quotes the agent must not bring lines, and with them verdicts, of its own
+    return joined(_lines(report, verbose, plain, strict, command or f"fleetsim check {report.url}"))
+
+
+def joined(lines: Iterable[str]) -> str:
+    """Lines as one text. A reason that quotes the agent cannot bring lines, and with them verdicts, of its own."""
     return neutralise("".join(f"{one_line(line, CHARS_MAX)}\n" for line in lines), limit=CHARS_MAX)
 
 
@@ -325,7 +362,8 @@ def _untested(report: Report, command: str, verbose: bool) -> Iterator[str]:
     yield f"To test {sum(m.count for m in missing if m.option)} more:"
     yield f"  {' '.join([command, *added])}"
     if any(m.option == "--webhook-listen" for m in missing):
-        yield f"  and let your agent call {LISTEN} (fleetsim agent --allow-webhook {LISTEN})"
+        ways = f"Agent(allow_webhook=[{LISTEN!r}]), or fleetsim agent --allow-webhook {LISTEN}"
+        yield f"  and let your agent call {LISTEN}: {ways}"
 
 
 def explain(requirement: Requirement) -> str:

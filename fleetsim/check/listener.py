@@ -13,7 +13,7 @@ from fleetsim.check.evidence import SHOWN_CHARS, masked, note_timeout
 from fleetsim.check.raw_dialect import mapping, state_word
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import TERMINAL
-from fleetsim.model.text import neutralise
+from fleetsim.model.text import neutralise, one_line
 from fleetsim.runtime.limits import ServerLimits
 
 LISTEN = "127.0.0.1:9199"
@@ -176,14 +176,22 @@ async def socket_listener(
         yield Listener((seen_as or url).rstrip("/"), sink)
 
 
+def host_port(text: str) -> tuple[str, int]:
+    """The two parts of an address to listen on. Raises ConfigError."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ConfigError(f"{one_line(text)!r} is not an address to listen on", hint=f"HOST:PORT, as {LISTEN}")
+    return host.strip("[]"), int(port)
+
+
 def usual_listener() -> AbstractAsyncContextManager[Listener]:
     """Where webhooks of an agent that is run here may go: the usual place, or any if somebody else is there."""
     from fleetsim.runtime.server import listen
 
-    host, _, port = LISTEN.rpartition(":")
+    host, port = host_port(LISTEN)
     with suppress(ConfigError):
-        listen(host, int(port)).close()
-        return socket_listener(host, int(port))
+        listen(host, port).close()
+        return socket_listener(host, port)
     return socket_listener(host, 0)
 
 

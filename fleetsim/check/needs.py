@@ -82,7 +82,7 @@ async def check_needs(requirement: Requirement, session: Session) -> None:
         not_tested_unless(
             taken.code != -32602,
             f"the agent refuses webhooks to the listener ({place}); add it to the agent's allow-list "
-            f"(for fleetsim's: --allow-webhook {place})",
+            f"(fleetsim's: Agent(allow_webhook=[{place!r}]), or fleetsim agent --allow-webhook {place})",
             taken,
         )
         not_tested_unless(taken.granted, f"registering a webhook gave {taken}", taken)

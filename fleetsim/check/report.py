@@ -94,7 +94,8 @@ class Finding:
 class Report:
     """A whole check. ``endpoints`` are the URLs used, by dialect; ``listener`` is empty without one.
 
-    ``note`` is a remark about the run; mostly empty.
+    ``note`` is a remark about the run; mostly empty. ``file`` is the file of the repository at which a code host shows
+    the failures.
     """
 
     url: str
@@ -108,6 +109,7 @@ class Report:
     began: str = ""
     version: str = ""
     note: str = ""
+    file: str = "agents.yaml"
 
     def of(self, verdict: Verdict) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.verdict is verdict)

@@ -25,7 +25,7 @@ from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import next_due, parse_ceremony, zone_of
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions
-from fleetsim.cli.options import report_files
+from fleetsim.cli.options import report_files, report_option
 from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.work import ALL
@@ -268,7 +268,7 @@ class SpanOptions:
     "--settle", default="5m", show_default=True, metavar="SPAN", help="With xN: how long runs may go on at the end."
 )
 @click.option("--record", type=click.Path(path_type=Path), help="Keep the run in this file, a JSON object a line.")
-@click.option("--report", "reports", multiple=True, metavar="FORMAT=PATH", help="junit, html or json (repeatable).")
+@report_option
 @click.option("--verbose", is_flag=True, help="Name every rule and how often it was looked at.")
 @click.pass_obj
 def play(common: CommonOptions, /, **options: Any) -> int:

@@ -40,7 +40,17 @@ from fleetsim.wire.dialect import DIALECTS
 @auth_options
 @click.option("--other-key-env", metavar="VAR", help="A second caller's key or token, of the same kind.")
 @signer_option
-@click.option("--report", "reports", multiple=True, metavar="FORMAT=PATH", help="junit, html, json or markdown.")
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    metavar="FORMAT=PATH",
+    help="junit, html, json, markdown, sarif, or github: annotations (repeatable; PATH - is stdout).",
+)
+@click.option(
+    "--source", metavar="FILE", help="The file at which sarif and github show failures [that of --app, or agents.yaml]."
+)
+@click.option("--against", metavar="AGENT|FILE", help="Compare with this deployment, or with a report json=FILE of it.")
 @click.option("--baseline", type=click.Path(path_type=Path), help="Accepted failures, each with a reason.")
 @click.option("--write-baseline", type=click.Path(path_type=Path), help="Write today's failures as a baseline.")
 @click.option("--strict", is_flag=True, help="A failed SHOULD fails the check too.")
@@ -61,6 +71,8 @@ def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
     fleetsim agent --port 9000 --allow-webhook 127.0.0.1:9199
     fleetsim check http://127.0.0.1:9000 --webhook-listen 127.0.0.1:9199
     fleetsim check --app my_agent:app
+    fleetsim check --app my_agent:app --against https://agent.example.com
+    fleetsim check --app my_agent:app --report sarif=check.sarif --report github=-
     fleetsim explain P-17
 
     --app runs an agent written in Python: MODULE:ATTR from this folder, or MODULE:make() for a function that makes it.
@@ -73,6 +85,10 @@ def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
     The first line is the verdict: PASSED, FAILED, or INCOMPLETE if a third or more was not tested or a connection was
     lost. The report lists untested rows by the missing option, and its last line is the command that tests most of
     them.
+
+    --against AGENT holds a second deployment to the same rows, and shows the differences first. A row that fails at
+    both is accepted, so the exit code is about the rows that fail at the first alone. Credentials are for both unless
+    agents.yaml has others; --rpc-url, --card-url and --app are of the first.
 
     Exit codes: 0 every MUST that was tested passes, 1 something fails, 2 usage, 3 unreachable or could not tell,
     4 credentials, 6 nothing was tested.

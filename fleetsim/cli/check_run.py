@@ -13,25 +13,24 @@ import click
 
 from fleetsim.caller.auth import signed_request
 from fleetsim.caller.fleet import AgentEntry
-from fleetsim.check.agent_under_test import Hint, Options, Target
+from fleetsim.check.agent_under_test import KINDS, Hint, Options, Target
 from fleetsim.check.app_parent import AppSpec, check_app_process
-from fleetsim.check.formats import FORMATS, render
-from fleetsim.check.listener import Listener, socket_listener, usual_listener
+from fleetsim.check.comparison import REPORT_BYTES_MAX, OtherSide, compare
+from fleetsim.check.formats import FORMATS, joined, render
+from fleetsim.check.listener import Listener, host_port, socket_listener, usual_listener
 from fleetsim.check.report import BASELINE_BYTES_MAX, Report, read_baseline, stale, write_baseline
 from fleetsim.check.requirement import ONCE, Requirement
 from fleetsim.check.runner import run_check
 from fleetsim.cli.ask import agent_entry, credentials_given, is_url, way_given
 from fleetsim.cli.main import CommonOptions, Exit
-from fleetsim.cli.options import Typed, report_files, with_scheme
+from fleetsim.cli.options import STDOUT, Typed, in_repository, report_files, with_scheme
 from fleetsim.cli.render import emit_json, line, lines
 from fleetsim.cli.terminal import Progress
 from fleetsim.client.credential import Credential, way_with
-from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
+from fleetsim.runtime.files import read_file
 from fleetsim.runtime.ports import Runtime, WayOut
 from fleetsim.runtime.real import running_runtime
-
-KINDS = ("quick", "slow", "ask", "fail", "stream")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +50,8 @@ class CheckPlan:
     strict: bool
     verbose: bool
     command: str
+    file: str
+    against: CheckPlan | OtherSide | None = None
 
 
 def run(
@@ -58,11 +59,34 @@ def run(
 ) -> int:
     """Check as the options of ``fleetsim check`` say; ``command`` is what a person types to do it again."""
     entry = None if options["app"] or is_url(url) else asyncio.run(agent_entry(common, url))
-    return asyncio.run(_run(common, _plan(url, requirements, options, command, entry), options["watch"]))
+    file = options["source"] or _file_of(options["app"]) or in_repository(common.agents_yaml)
+    plan = _plan(url, requirements, options, command, file, entry)
+    against = options["against"]
+    if against is not None and Path(against).is_file():
+        text = read_file(Path(against), REPORT_BYTES_MAX, private=False)
+        plan = replace(plan, against=OtherSide.read(text, against))
+    elif against is not None:
+        other = None if is_url(against) else asyncio.run(agent_entry(common, against))
+        of_first = {**options, "app": None, "rpc_url": None, "card_url": None}
+        plan = replace(plan, against=_plan(against, requirements, of_first, command, file, other))
+    return asyncio.run(_run(common, plan, options["watch"]))
+
+
+def _file_of(app: str | None) -> str:
+    """The file of the module that ``--app`` names; empty without one."""
+    if app is None:
+        return ""
+    module = Path(*app.partition(":")[0].split("."))
+    return in_repository(module / "__init__.py" if module.is_dir() else module.with_suffix(".py"))
 
 
 def _plan(
-    url: str, requirements: tuple[Requirement, ...], options: dict[str, Any], command: str, entry: AgentEntry | None
+    url: str,
+    requirements: tuple[Requirement, ...],
+    options: dict[str, Any],
+    command: str,
+    file: str,
+    entry: AgentEntry | None,
 ) -> CheckPlan:
     """``entry`` is the agent's in agents.yaml, if it was given by its name; options go before what the entry says."""
     credentials = credentials_given(options["api_key_env"], options["bearer_env"], options["auth"])
@@ -111,7 +135,7 @@ def _plan(
             reply_s=options["timeout_s"],
         ),
         requirements=requirements,
-        listen=_host_port(options["webhook_listen"]),
+        listen=host_port(place) if (place := options["webhook_listen"]) else None,
         seen_as=options["webhook_url"],
         reports=report_files(options["reports"], FORMATS),
         baseline=options["baseline"],
@@ -119,16 +143,8 @@ def _plan(
         strict=options["strict"],
         verbose=options["verbose"],
         command=command,
+        file=file,
     )
-
-
-def _host_port(text: str | None) -> tuple[str, int] | None:
-    if text is None:
-        return None
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise ConfigError(f"{one_line(text)} is no HOST:PORT", hint="e.g. --webhook-listen 127.0.0.1:9199")
-    return host.strip("[]"), int(port)
 
 
 def tell_list(common: CommonOptions, requirements: tuple[Requirement, ...]) -> int:
@@ -149,8 +165,6 @@ def tell_list(common: CommonOptions, requirements: tuple[Requirement, ...]) -> i
 async def _run(common: CommonOptions, plan: CheckPlan, watch: float | None) -> int:
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime(seed=plan.options.seed))
-        if plan.way is not None:
-            runtime = replace(runtime, transport=runtime.transport.through(plan.way))
         listener = None
         if plan.listen is not None:
             listener = await stack.enter_async_context(socket_listener(*plan.listen, seen_as=plan.seen_as))
@@ -168,6 +182,36 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
     if plan.baseline is not None:
         text = await runtime.files.read(plan.baseline, bytes_max=BASELINE_BYTES_MAX)
         accepted = dict(read_baseline(text, str(plan.baseline)))
+    report = replace(await _checked(common, plan, runtime, listener), file=plan.file)
+    comparison, other = None, plan.against
+    if isinstance(other, CheckPlan):
+        other = OtherSide.of(await _checked(common, other, runtime, listener))
+    if other is not None:
+        comparison = compare(report, other)
+        report = comparison.report
+    report = report.with_accepted(accepted)
+    if common.as_json:
+        emit_json({**report.as_json(), **({"comparison": comparison.as_json()} if comparison is not None else {})})
+    else:
+        if comparison is not None:
+            lines(joined(comparison.lines()))
+        lines(render(report, verbose=plan.verbose, plain=common.ascii, strict=plan.strict, command=plan.command))
+    for kind, path in plan.reports:
+        if path == STDOUT:
+            lines(FORMATS[kind](report))
+        else:
+            await runtime.files.write(path, FORMATS[kind](report).encode("utf-8", "replace"), mode=0o644)
+    if plan.write_baseline is not None:
+        await runtime.files.write(plan.write_baseline, write_baseline(report).encode(), mode=0o644)
+    for key in stale(report, accepted):
+        common.note(f"the baseline accepts {key}, which passes now")
+    return exit_code(report, strict=plan.strict)
+
+
+async def _checked(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listener: Listener | None) -> Report:
+    """Hold the agent of a plan to the rows, with its progress on stderr."""
+    if plan.way is not None:
+        runtime = replace(runtime, transport=runtime.transport.through(plan.way))
     own, other = await signed_request(plan.credentials, runtime, plan.target.headers), None
     if plan.other_key_env:
         other = (await signed_request(plan.credentials, runtime, plan.target.headers, env=plan.other_key_env)).headers
@@ -180,7 +224,7 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
             progress.say(f"checked {done} of {total}, {requirement}")
 
         if plan.app is None:
-            report = await run_check(
+            return await run_check(
                 target,
                 runtime,
                 listener=listener,
@@ -188,29 +232,16 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
                 requirements=plan.requirements,
                 progress=tell,
             )
-        else:
-            report = await check_app_process(
-                plan.app,
-                target,
-                runtime,
-                listener=listener,
-                options=plan.options,
-                requirements=plan.requirements,
-                progress=tell,
-                say=progress.say,
-            )
-    report = report.with_accepted(accepted)
-    for kind, path in plan.reports:
-        await runtime.files.write(path, FORMATS[kind](report).encode("utf-8", "replace"), mode=0o644)
-    if plan.write_baseline is not None:
-        await runtime.files.write(plan.write_baseline, write_baseline(report).encode(), mode=0o644)
-    for key in stale(report, accepted):
-        common.note(f"the baseline accepts {key}, which passes now")
-    if common.as_json:
-        emit_json(report.as_json())
-    else:
-        lines(render(report, verbose=plan.verbose, plain=common.ascii, strict=plan.strict, command=plan.command))
-    return exit_code(report, strict=plan.strict)
+        return await check_app_process(
+            plan.app,
+            target,
+            runtime,
+            listener=listener,
+            options=plan.options,
+            requirements=plan.requirements,
+            progress=tell,
+            say=progress.say,
+        )
 
 
 def exit_code(report: Report, *, strict: bool) -> Exit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,9 @@ Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 TEXT_MAX_MAX = 64 * KIB * KIB
 """The most characters that can be asked for; they are held in memory, and on the wire they may be twelve times that."""
+
+STDOUT = Path("-")
+"""The file of ``--report`` that is standard output."""
 
 TEXT_MAX_HELP = f"Read up to this many characters of text from the agent itself.  [default: {TEXT_CHARS_MAX}]"
 
@@ -75,6 +79,15 @@ signer_option = click.option(
 )
 
 
+report_option = click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    metavar="FORMAT=PATH",
+    help="junit, html, json, sarif, or github: annotations (repeatable; PATH - is stdout).",
+)
+
+
 Typed = TypeVar("Typed", str, str | None)
 
 
@@ -121,8 +134,14 @@ async def within(timeout_s: float | None, late: Callable[[], FleetsimError]) -> 
         raise late() from None
 
 
+def in_repository(path: Path) -> str:
+    """A file as a code host names it: relative to the checkout of a CI job, else to the working folder."""
+    whole, root = path.resolve(), Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
+    return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else path.as_posix()
+
+
 def report_files(texts: Iterable[str], formats: Collection[str]) -> tuple[tuple[str, Path], ...]:
-    """What ``--report FORMAT=PATH`` asks for. Raises ConfigError with the formats there are."""
+    """The formats and files of ``--report FORMAT=PATH``; ``-`` is stdout. Raises ConfigError for an unknown format."""
     files = []
     for text in texts:
         kind, _, path = text.partition("=")

@@ -19,7 +19,7 @@ import click
 
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit
-from fleetsim.cli.options import read_span, with_scheme
+from fleetsim.cli.options import read_span, report_option, with_scheme
 from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
@@ -111,7 +111,7 @@ def show(common: CommonOptions, scenario: str) -> int:
 @click.option("--seed", type=click.IntRange(min=0), help="The seed of all random draws [the scenario's].")
 @click.option("--record", type=click.Path(path_type=Path), help="Keep the run in this file, a JSON object a line.")
 @click.option("--watch", is_flag=True, help="Follow it on the dashboard; kept in NAME-SEED.jsonl without --record.")
-@click.option("--report", "reports", multiple=True, metavar="FORMAT=PATH", help="junit, html or json (repeatable).")
+@report_option
 @click.option("--verbose", is_flag=True, help="Name every rule and how often it was looked at.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Play this many seeds, until one breaks a rule.")
 @click.option("--first", type=click.IntRange(min=0), help="The first of those seeds [the scenario's].")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,10 +22,12 @@ import click
 from fleetsim.caller.fleet import AgentEntry
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit
-from fleetsim.cli.options import report_files
+from fleetsim.cli.options import STDOUT, in_repository, report_files
 from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.runtime.files import read_file
 from fleetsim.runtime.yaml import YamlDocument
+from fleetsim.runtime.yaml import load as load_yaml
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.generated import ANY, generated
 from fleetsim.sim.live import check_clock, played
@@ -35,7 +37,16 @@ from fleetsim.sim.report import Result, SimulationReport, report_of
 from fleetsim.sim.report_formats import FORMATS
 from fleetsim.sim.report_formats import render as report_lines
 from fleetsim.sim.run import WANTED
-from fleetsim.sim.scenario import Scenario, ceremonies_of, parse_scenario, read_scenario, scenario_text, with_seed
+from fleetsim.sim.scenario import (
+    SCENARIO_BYTES_MAX,
+    SCENARIO_NODES_MAX,
+    Scenario,
+    ceremonies_of,
+    parse_scenario,
+    read_scenario,
+    scenario_text,
+    with_seed,
+)
 from fleetsim.sim.seeds import Coverage, SeedRun, Values, coverage_json, coverage_lines, cut_down, run_seeds
 
 T = TypeVar("T")
@@ -151,19 +162,35 @@ def play_and_tell(
 def _tell(
     common: CommonOptions, report: SimulationReport, files: tuple[tuple[str, Path], ...], *, verbose: bool
 ) -> int:
-    for kind, path in files:
-        try:
-            path.write_text(FORMATS[kind](report), encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}") from None
+    report = _placed(report) if files else report
     if common.as_json:
         render.emit_json(report.as_json())
     else:
         for line in report_lines(report, verbose=verbose):
             render.line(line)
+    for kind, path in files:
+        if path == STDOUT:
+            render.lines(FORMATS[kind](report))
+            continue
+        try:
+            path.write_text(FORMATS[kind](report), encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}") from None
     if report.stopped_s is not None:
         return Exit.INTERRUPTED
     return EXIT[report.result]
+
+
+def _placed(report: SimulationReport) -> SimulationReport:
+    """The report with the file of its scenario and the lines of its expectations, if the file can still be read."""
+    path = Path(report.source)
+    try:
+        text = read_file(path, SCENARIO_BYTES_MAX, private=False)
+        written = load_yaml(text, report.source, bytes_max=SCENARIO_BYTES_MAX, nodes_max=SCENARIO_NODES_MAX)
+    except ConfigError:
+        return report
+    places = tuple(written.place(("expect", place), key=False).line for place in range(len(report.expectations)))
+    return replace(report, file=in_repository(path), places=places)
 
 
 def read_option(option: str, read: Callable[[str], T], text: str) -> T:

@@ -166,7 +166,6 @@ class Fleet:
         from fleetsim.sim.report_formats import render
         from fleetsim.sim.scenario import ceremonies_of, parse_scenario, read_scenario, with_seed
 
-        wrong = ""
         file = self._folder / scenario
         rate, source = ClockRate.read(clock), os.path.relpath(file) if file.exists() else str(scenario)
         try:
@@ -175,9 +174,7 @@ class Fleet:
             check_clock(wanted, written, rate)
             ceremonies = ceremonies_of(wanted, written, folder)
         except ConfigError as error:
-            wrong = f"{error} ({error.hint})" if error.hint else str(error)
-        if wrong:
-            pytest.fail(wrong, pytrace=False)
+            pytest.fail(f"{error} ({error.hint})" if error.hint else str(error), pytrace=False)
         given = self._scenario_seed if seed is None else seed
         if given is not None:
             wanted = with_seed(wanted, given)

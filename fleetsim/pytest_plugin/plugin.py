@@ -49,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--fleetsim-allow-side-effects", action="store_true", help="probe what costs or leaves traces as well"
     )
+    group.addoption("--fleetsim-baseline", metavar="FILE", help="accepted failures, of fleetsim check --write-baseline")
     group.addoption("--fleetsim-strict", action="store_true", help="let rows that are SHOULD fail too")
 
 

@@ -10,26 +10,28 @@ import threading
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleetsim.caller.auth import read_auth, signed_request
-from fleetsim.check.agent_under_test import Hint, Options, Target
+from fleetsim.check.agent_under_test import KINDS, Hint, Options, Target
 from fleetsim.check.app_parent import AppSpec, check_app_process
 from fleetsim.check.evidence import Verdict
-from fleetsim.check.listener import socket_listener, usual_listener
-from fleetsim.check.report import Finding, Report
+from fleetsim.check.listener import host_port, socket_listener, usual_listener
+from fleetsim.check.report import BASELINE_BYTES_MAX, Finding, Report, read_baseline
 from fleetsim.check.requirement import Requirement, Severity
 from fleetsim.check.runner import run_check, select
 from fleetsim.client.credential import Credential, Scheme, way_with
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import neutralise
+from fleetsim.runtime.files import read_file
 from fleetsim.runtime.real import running_runtime
 
 REPORT: pytest.StashKey[Report] = pytest.StashKey()
 JOIN_S = 0.2
-KINDS = ("quick", "slow", "ask", "fail", "stream")
 EVIDENCE_MAX = 2
 
 
@@ -55,6 +57,9 @@ def run_ahead(session: pytest.Session) -> None:
     url = session.config.getoption("--fleetsim-app") or session.config.getoption("--fleetsim-agent")
     try:
         report = _on_a_thread(session.config, rows)
+        if baseline := session.config.getoption("--fleetsim-baseline"):
+            text = read_file(Path(baseline), BASELINE_BYTES_MAX, private=False)
+            report = report.with_accepted(read_baseline(text, baseline))
     except FleetsimError as error:
         hint = f" ({error.hint})" if error.hint else ""
         pytest.exit(f"fleetsim cannot check {url}: {neutralise(str(error) + hint)}", returncode=3)
@@ -101,10 +106,7 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
     async with AsyncExitStack() as stack:
         listener = None
         if place := option("--fleetsim-webhook-listen"):
-            host, _, port = place.rpartition(":")
-            if not host or not port.isdigit():
-                raise ConfigError(f"{place!r} is not an address to listen on", hint="HOST:PORT, e.g. 127.0.0.1:0")
-            listener = await stack.enter_async_context(socket_listener(host.strip("[]"), int(port)))
+            listener = await stack.enter_async_context(socket_listener(*host_port(place)))
         elif app:
             listener = await stack.enter_async_context(usual_listener())
         runtime = await stack.enter_async_context(running_runtime(seed=options.seed))
@@ -115,10 +117,8 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
         target = Target(url=url, headers=own.headers, query=own.url.removeprefix("?"), other_headers=other)
         if (way := way_with(credentials)) is not None:
             runtime = replace(runtime, transport=runtime.transport.through(way))
-        if app:
-            spec = AppSpec(app=app)
-            return await check_app_process(spec, target, runtime, listener=listener, options=options, requirements=rows)
-        return await run_check(target, runtime, listener=listener, options=options, requirements=rows)
+        checked = partial(check_app_process, AppSpec(app=app)) if app else run_check
+        return await checked(target, runtime, listener=listener, options=options, requirements=rows)
 
 
 def _hints(words: Iterable[str]) -> dict[str, Hint]:
@@ -163,6 +163,8 @@ class RowTest(pytest.Item):
             if self.row.severity is Severity.MUST or (strict and self.row.severity is Severity.SHOULD):
                 raise RowFailed("\n\n".join(_in_words(finding) for finding in failures))
             pytest.xfail(f"{self.row.severity}: {failures[0].reason}")
+        if accepted := [finding for finding in findings if finding.accepted]:
+            pytest.xfail(f"accepted: {accepted[0].accepted}")
         if not any(finding.verdict is Verdict.PASS for finding in findings):
             reasons = dict.fromkeys(f"{finding.verdict.value}: {finding.reason}" for finding in findings)
             pytest.skip("; ".join(reasons) or "not tested")

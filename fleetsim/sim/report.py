@@ -97,7 +97,7 @@ class SimulationReport:
     ended the run early, ``unsettled`` the number of requests that were canceled because they had not ended long after
     the traffic, and ``load`` the load. ``of_hub``: the recording is of a hub; ``unchecked`` are the invariants that
     such a recording cannot show. ``problems`` are wrong ceremony files, and targets that do not exist or lack the
-    skill.
+    skill. ``file`` is the scenario as a code host names it, and ``places`` the lines of its expectations, if known.
     """
 
     run: Run = field(repr=False)
@@ -125,6 +125,8 @@ class SimulationReport:
     command: str = ""
     of_hub: bool = False
     unchecked: tuple[str, ...] = ()
+    file: str = ""
+    places: tuple[int, ...] = ()
 
     @property
     def result(self) -> Result:

@@ -1,4 +1,4 @@
-"""The formats of a report: lines for a person, JSON, JUnit and HTML. Text of a run is escaped, and one line in each."""
+"""The formats of a report: lines for a person, and files. Text of a run is escaped, and one line in each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from heapq import nlargest
 
+from fleetsim import __version__
+from fleetsim.model.problems import Problem, sarif, workflow_commands
 from fleetsim.model.text import escape, html_text, one_line, xml_text
 from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.sim import charts
@@ -222,7 +224,43 @@ def _about(report: SimulationReport, timeline: Timeline) -> Iterator[str]:
     yield "</dl>"
 
 
-FORMATS: Mapping[str, Callable[[SimulationReport], str]] = {"json": as_json, "junit": junit, "html": html}
+def problems(report: SimulationReport) -> Iterator[Problem]:
+    """Each broken expectation and rule, and each wrong ceremony, as a code host shows it."""
+    subject, file = f"{report.scenario}, seed {report.seed}", report.file or report.source
+    for place, (expectation, figure, holds) in enumerate(report.expectations):
+        if not holds:
+            message = f"{expectation.text}: it is {shown(expectation.unit, figure)}"
+            yield Problem(
+                rule="expectation",
+                title=expectation.text,
+                level="error",
+                text="\n".join([message, *endings_about(report, expectation), _again(report)]),
+                key=expectation.text,
+                subject=subject,
+                file=file,
+                line=report.places[place] if place < len(report.places) else 1,
+                help=expectation.text,
+            )
+    rows = [("ceremony", "a ceremony that is wrong", problem) for problem in report.problems]
+    for verdict in report.verdicts:
+        if verdict.violations:
+            told = "\n".join([*violations(report.start, verdict), _again(report)])
+            rows.append((verdict.invariant.number, verdict.invariant.rule, told))
+    for rule, title, text in rows:
+        yield Problem(
+            rule=rule, title=title, level="error", text=text, key=rule, subject=subject, file=file, help=title
+        )
+
+
+FORMATS: Mapping[str, Callable[[SimulationReport], str]] = {
+    "json": as_json,
+    "junit": junit,
+    "html": html,
+    "sarif": lambda report: sarif(
+        "fleetsim sim", __version__, f"fleetsim sim {report.scenario}", tuple(problems(report))
+    ),
+    "github": lambda report: workflow_commands(problems(report)),
+}
 """A writer for each format of ``--report``."""
 
 

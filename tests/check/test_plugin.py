@@ -304,3 +304,11 @@ def test_a_scenario_is_played_from_the_tests_folder_and_fails_with_its_report(py
         ]
     )
     assert "Traceback" not in told.stdout.str()
+
+
+def test_a_failure_of_the_baseline_is_expected(pytester: pytest.Pytester) -> None:
+    pytester.path.joinpath("accepted.yaml").write_text("accepted: {S-04: 'next release'}\n")
+    with served(mutant("missing-kind").make(healthy())) as url:
+        words = ("--fleetsim-agent", url, "--fleetsim-only", "S-0[34]", "--fleetsim-baseline")
+        run(pytester, *words, "accepted.yaml").assert_outcomes(passed=1, xfailed=1)
+        assert run(pytester, *words, "missing.yaml").ret == 3

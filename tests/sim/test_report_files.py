@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from typing import Any
@@ -18,6 +19,7 @@ from fleetsim.sim.figures import Expectation
 from fleetsim.sim.report import SimulationReport, report_of
 from fleetsim.sim.report_formats import FORMATS, endings_about
 from fleetsim.sim.troubles import Trouble
+from tests.check.sarif import run_in
 from tests.sim.scenes import recorded, run_of, scenario
 
 pytestmark = pytest.mark.slow
@@ -174,3 +176,17 @@ def test_the_charts_show_what_happened_and_when() -> None:
     text = FORMATS["html"](report())
     for title in ("Trouble", "Outcomes", "In flight", "Health", "own time", "Ceremonies", "Cost"):
         assert title in text
+
+
+def test_a_sarif_log_fits_the_schema_and_names_the_broken_expectation_with_its_line() -> None:
+    (result,) = run_in(FORMATS["sarif"](replace(report(), file="day.yaml", places=(7, 8))))["results"]
+    assert (result["ruleId"], result["level"]) == ("expectation", "error")
+    place = result["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("day.yaml", 7)
+
+
+def test_annotations_of_a_hostile_run_are_one_command_each() -> None:
+    run_in(FORMATS["sarif"](report(hostile())))
+    lines = FORMATS["github"](report(hostile())).splitlines()
+    assert lines
+    assert all(line.startswith("::error file=") for line in lines)

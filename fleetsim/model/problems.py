@@ -1,0 +1,100 @@
+"""Problems in a report for a code host: SARIF 2.1.0, and the workflow commands of GitHub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote
+
+from fleetsim.model.text import escape, neutralise, one_line
+
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
+TEXT_CHARS_MAX = 4_000
+_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A rule that is broken.
+
+    ``level`` is SARIF's. ``key`` tells the problem from others, and stays the same from run to run. ``subject`` has it,
+    such as the URL of an agent. ``file`` (a relative path) and ``line`` are the place in the repository at which a code
+    host shows it. ``accepted`` is the reason why it does not count; empty if it does.
+    """
+
+    rule: str
+    title: str
+    level: Literal["error", "warning", "note"]
+    text: str
+    key: str
+    subject: str
+    file: str
+    line: int = 1
+    help: str
+    accepted: str = ""
+
+
+def sarif(tool: str, version: str, run: str, problems: Sequence[Problem]) -> str:
+    """One SARIF log. ``run`` names the kind of run: a code host closes the problems that its next log lacks.
+
+    https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+    """
+    rules = {
+        one.rule: {
+            "id": one_line(one.rule),
+            "shortDescription": {"text": one_line(one.title)},
+            "help": {"text": neutralise(one.help, limit=TEXT_CHARS_MAX)},
+            "defaultConfiguration": {"level": one.level},
+        }
+        for one in problems
+    }
+    places = {rule: place for place, rule in enumerate(rules)}
+    whole = {
+        "tool": {"driver": {"name": tool, "version": version, "rules": [*rules.values()]}},
+        "automationDetails": {"id": f"{one_line(run)}/"},
+        "results": [_result(problem, places[problem.rule]) for problem in problems],
+    }
+    return escape(json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [whole]}, indent=2)) + "\n"
+
+
+def _result(problem: Problem, place: int) -> dict[str, Any]:
+    file = {"uri": quote(neutralise(problem.file, lines=False))}
+    accepted = {"kind": "external", "justification": one_line(problem.accepted, 1_000)}
+    return {
+        "ruleId": one_line(problem.rule),
+        "ruleIndex": place,
+        "level": problem.level,
+        "message": {"text": neutralise(problem.text, limit=TEXT_CHARS_MAX)},
+        "locations": [
+            {
+                "physicalLocation": {"artifactLocation": file, "region": {"startLine": problem.line}},
+                "logicalLocations": [{"fullyQualifiedName": one_line(problem.subject, 1_000)}],
+            }
+        ],
+        "partialFingerprints": {"fleetsim/v1": one_line(f"{problem.subject} {problem.key}", 1_000)},
+        "suppressions": [accepted] if problem.accepted else [],
+    }
+
+
+def workflow_commands(problems: Iterable[Problem]) -> str:
+    """A workflow command of GitHub for each problem that counts, the gravest first: GitHub shows ten of a level.
+
+    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+    """
+    counted = sorted((one for one in problems if not one.accepted), key=lambda one: [*_COMMANDS].index(one.level))
+    return "".join(
+        f"::{_COMMANDS[one.level]} file={_property(one.file)},line={one.line},title={_property(one.title)}"
+        f"::{_data(one.text)}\n"
+        for one in counted
+    )
+
+
+def _data(text: str) -> str:
+    """The text of a workflow command. A line end in it would begin another command."""
+    return neutralise(text, limit=TEXT_CHARS_MAX).replace("%", "%25").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(one_line(text, 1_000)).replace(":", "%3A").replace(",", "%2C")
