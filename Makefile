@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole test-lowest check format interop ways sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean
+.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -147,6 +147,10 @@ pictures: ## draw the README's picture of the dashboard again
 	@scripts/setup dev
 	@$(BIN)/python -m tests.dashboard.pictures
 
+site: ## the documentation with search, in site/index.html; viewing it needs no network
+	@scripts/setup docs
+	@.venv-docs/bin/python scripts/site.py
+
 docs: ## write the generated pages of docs/reference
 	@scripts/setup dev
 	@$(BIN)/python scripts/docs.py
@@ -164,5 +168,5 @@ lock: ## resolve the dependencies anew and write requirements/*.txt
 	@scripts/lock
 
 clean: ## remove .venv and caches
-	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	@rm -rf .venv .venv-docs .cache site .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

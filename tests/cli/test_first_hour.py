@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parents[2] / "README.md"
+FIRST_FLEET = Path(__file__).parents[2] / "docs" / "tutorial" / "first-fleet.md"
 READY_S = 45.0
 READY = "serves A2A at|hub at |a hub at "
 COMMAND_S = 90.0
@@ -64,11 +65,11 @@ class Terminal:
     to a file, because the jobs print on the terminal as well.
     """
 
-    def __init__(self, home: Path, port: int) -> None:
+    def __init__(self, home: Path, ports: tuple[int, int]) -> None:
         self.home = home
         self.text = ""
         self.question = "QUESTION"
-        self._port = port
+        self._ports = ports
         self._heard = threading.Condition()
         self._commands = 0
         environment = {
@@ -112,7 +113,9 @@ class Terminal:
 
     def line(self, command: str) -> str:
         """The command with ports that are free on this machine: the page's may be taken."""
-        command = command.replace("9000", str(self._port)).replace("QUESTION", self.question)
+        for page, free in zip(("9000", "9001"), self._ports, strict=True):
+            command = command.replace(page, str(free))
+        command = command.replace("QUESTION", self.question)
         return command.replace("fleetsim up", "fleetsim up --port 0")
 
     def start(self, command: str, says: str = READY) -> str:
@@ -168,10 +171,11 @@ def terminal(home: Path) -> Iterator[Terminal]:
     (bin_ / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     for file in bin_.iterdir():
         file.chmod(0o755)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    opened = Terminal(home, port)
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        ports = first.getsockname()[1], second.getsockname()[1]
+    opened = Terminal(home, ports)
     try:
         yield opened
     finally:
@@ -198,6 +202,15 @@ def test_the_first_hour_goes_as_it_is_printed_in_one_interactive_shell(tmp_path:
             shell.follow(block)
         assert shell.jobs("-s") == [], "no job was stopped by its terminal"
         assert len(shell.jobs("-r")) >= 2, "the agent and its hub still run"
+
+
+@pytest.mark.sockets
+def test_the_first_fleet_goes_as_it_is_printed_in_one_interactive_shell(tmp_path: Path) -> None:
+    with terminal(tmp_path) as shell:
+        for block in blocks(FIRST_FLEET.read_text(encoding="utf-8"), "console"):
+            shell.follow(block)
+        assert (tmp_path / "day.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+        assert len(shell.jobs("-r")) == 3, "two agents and a hub"
 
 
 @pytest.mark.sockets
