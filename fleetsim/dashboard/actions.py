@@ -13,6 +13,8 @@ from textual.binding import Binding
 LIST, RECORDING = "list", "recording"
 """Scopes beside the screens: lists and texts, and all screens of a recording."""
 SCREENS = ("fleet", "agent", "tasks", "inbox", "ceremonies", "events", "scenario")
+MARKED = ("fleet", "tasks", "inbox", "ceremonies")
+FILTERED = ("fleet", "tasks", "inbox", "ceremonies", "events")
 LISTS = ("fleet", "agent", "tasks", "inbox", "ceremonies", "events")
 
 
@@ -66,6 +68,8 @@ _WRITTEN = {
     "minus": "-",
     "equals_sign": "=",
     "question_mark": "?",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
     "colon": ":",
@@ -79,7 +83,7 @@ def key_name(key: str) -> str:
 
 ACTIONS = (
     Action("open", "enter", "open", "opens the row under the cursor; a double click does, too", (LIST,), footer=True),
-    Action("filter", "slash", "filter", "filters the list while you type", LISTS, footer=True),
+    Action("filter", "slash", "filter", "filters the list while you type", FILTERED, footer=True),
     Action("send", "ctrl+s", "send", "sends the answer, once", ("inbox",), "send_answer", changes=True, footer=True),
     Action(
         "reply",
@@ -154,6 +158,18 @@ ACTIONS = (
     Action("step-on", "right_square_bracket", "on", "goes a 24th of the run on", (RECORDING,), "step 1", footer=True),
     Action("jump", "J", "jump", "goes to a moment: 14:00, 2h30m, start or end", (RECORDING,), footer=True),
     Action("back", "escape", "back", "closes the detail, else removes the filter; it never quits", footer=True),
+    Action(
+        "mark", "space", "mark", "marks the row; cancel, reply, fire then act on all marked rows", MARKED, footer=True
+    ),
+    Action("mark-all", "ctrl+a", "mark all", "marks all shown rows", MARKED),
+    Action("unmark", "u", "unmark", "removes the marks", MARKED),
+    Action("problems", "Z", "problems", "shows the rows with a problem only, or all again", FILTERED),
+    Action("wide", "W", "wide", "gives the list all room and all columns; ← and → then scroll it", LISTS),
+    Action("sort-right", "greater_than_sign", "sort →", "sorts by the next column", LISTS, "sort 1"),
+    Action("sort-left", "less_than_sign", "sort ←", "sorts by the column before", LISTS, "sort -1"),
+    Action("reverse", "equals_sign", "reverse", "turns the order of the rows round", LISTS),
+    Action("left", "left", "left", "scrolls a wide list to the left", (LIST,), "scroll_left"),
+    Action("right", "right", "right", "scrolls a wide list to the right", (LIST,), "scroll_right"),
     Action("down", "j,down", "down", "moves down", (LIST,), "scroll_down"),
     Action("up", "k,up", "up", "moves up", (LIST,), "scroll_up"),
     Action("first", "g,home", "first", "goes to the first row", (LIST,), "scroll_home"),

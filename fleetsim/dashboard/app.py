@@ -252,6 +252,12 @@ class FleetApp(App[None], inherit_bindings=False):
         pieces = [line((pane.NAME.capitalize(), STRONG))]
         if pane.filter_text:
             pieces.append(line(("filter ", MUTED), (pane.filter_text, Tone.ACCENT), ("  esc clears", MUTED)))
+        if pane.problems:
+            pieces.append(line(("problems only", Tone.WARN), ("  Z shows all", MUTED)))
+        if marked := pane.main.marked:
+            pieces.append(line((f"{len(marked)} marked", Tone.ACCENT), ("  u clears", MUTED)))
+        if pane.main.order is not None:
+            pieces.append(line(("sort ", MUTED), f"{pane.main.order.name} {'▼' if pane.main.order.reverse else '▲'}"))
         if self._feed.dropped:
             pieces.append(line((f"{self._feed.dropped:,} events dropped", Tone.WARN)))
         pieces += [line((piece, MUTED)) for piece in pane.status(view).split("   ")]
@@ -412,7 +418,12 @@ class FleetApp(App[None], inherit_bindings=False):
             return
         focused = self.focused if isinstance(self.focused, Grid | Page) else None
         method = next(
-            (found for node in (focused, self.pane, self) if (found := getattr(node, action.method, None))), None
+            (
+                found
+                for node in (focused, self.pane, self.pane.main, self)
+                if (found := getattr(node, action.method, None))
+            ),
+            None,
         )
         if method is not None and isawaitable(done := method(*action.arguments, *words)):
             await done

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from rich.cells import cell_len
@@ -149,7 +150,8 @@ def _cut(text: str, width: int) -> int:
 class Column:
     """One column. A narrow table drops the columns with the highest ``drop`` first and those with 0 never.
 
-    ``width`` is its smallest width in cells, ``most`` its largest; columns with ``flex`` share the free cells.
+    ``width`` is its smallest width in cells, ``most`` its largest; columns with ``flex`` share the free cells. ``by``
+    is the attribute of an item that sorts the rows (``figures.p95_latency_ms``); ``-`` reverses it.
     """
 
     title: str
@@ -158,6 +160,12 @@ class Column:
     drop: int = 0
     flex: int = 0
     most: int = 400
+    by: str = ""
+
+    @property
+    def name(self) -> str:
+        """The title without a figure that changes (``TREND 4h``)."""
+        return self.title if not self.title.startswith("TREND") else "TREND"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +194,32 @@ class Rows(Generic[T]):
         self.words = words
         self.as_of = as_of
 
+    def ordered(self, by: str, reverse: bool) -> Rows[T]:
+        """The rows by an attribute of their items; items without a value are last."""
+        value = attrgetter(by)
+        known = sorted((item for item in self.items if value(item) is not None), key=value, reverse=reverse)
+        others = [item for item in self.items if value(item) is None]
+        return Rows([*known, *others], self.key, self.words, self.as_of)
+
     def find(self, key: str, near: int) -> int | None:
         """The index of the row with that key; ``near`` is its last index."""
         if near < len(self.items) and self.key(self.items[near]) == key:
             return near
         return next((at for at, item in enumerate(self.items) if self.key(item) == key), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The column that sorts a table, and whether its largest value is first."""
+
+    name: str
+    reverse: bool
+
+
+def wide_width(columns: Sequence[Column]) -> int:
+    """The cells of a table with all its columns, the flexible ones in three times their smallest width."""
+    cells = sum(min(c.most, 3 * c.width) if c.flex else c.width for c in columns)
+    return MARGIN + 1 + cells + 2 * len(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +229,16 @@ class Layout:
     columns: tuple[tuple[int, Column, int], ...]
     gap: int
 
-    def head(self) -> Text:
-        return self._join([fill(line((c.title, Tone.HEAD)), width, c.align) for _, c, width in self.columns])
+    def head(self, order: Order | None = None) -> Text:
+        """The titles; each has its index for a click, and the sorted one an arrow."""
+        cells = []
+        for at, column, width in self.columns:
+            title = column.title
+            if order is not None and order.name == column.name:
+                title = title[: width - 1] + ("▼" if order.reverse else "▲")
+            cells.append(fill(line((title, Tone.HEAD)), width, column.align))
+            cells[-1].stylize(Style.from_meta({"column": at}))
+        return self._join(cells)
 
     def row(self, row: TableRow) -> Text:
         cells = [fill(without_tail(row.cells[at], width), width, c.align) for at, c, width in self.columns]

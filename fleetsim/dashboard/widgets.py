@@ -6,7 +6,8 @@ Textual could read it as markup, and its escapes would reach the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol, cast
 
 from rich.text import Text
@@ -21,7 +22,7 @@ from textual.widget import Widget
 
 from fleetsim.dashboard.actions import list_bindings
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone, plain_ascii
-from fleetsim.dashboard.text import BLANK, MARGIN, Column, Rows, clip, layout, line
+from fleetsim.dashboard.text import BLANK, MARGIN, Column, Layout, Order, Rows, clip, layout, line, wide_width
 from fleetsim.dashboard.theme import Palette
 from fleetsim.model.text import neutralise
 
@@ -142,7 +143,9 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
 class Grid(ScrollView, NeutralisedWidget, can_focus=True):
     """A table. The cursor stays on the key of its row when rows arrive, leave or move.
 
-    Without ``hold`` it stays on the first row until a person moves it.
+    Without ``hold`` it stays on the first row until a person moves it. An action takes the shown rows of ``marks``.
+    ``order`` sorts the rows; without it they stay in the order of the screen. ``wide`` shows all columns; the table
+    then scrolls sideways. ``hidden`` are names of columns that the person does not want.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*list_bindings()]
@@ -168,27 +171,61 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         hold: bool = True,
     ) -> None:
         super().__init__(id=id, classes=classes)
-        self._columns = tuple(columns)
+        self.columns = tuple(columns)
         self.rows: Rows[Any] = Rows()
         self.instead: Sequence[Text] = ()
         self.key: str | None = None
         self.follow = follow
+        self.marks: set[str] = set()
+        self.order: Order | None = None
+        self.wide = False
+        self.hidden: Collection[str] = ()
+        self.table_width = self._inner = 0
+        """The cells of a row, and of the widget."""
+        self._layout = Layout((), 1)
         self._wanted: str | None = None
         self._touched = hold
         self._index = 0
         self._drawn: dict[str, tuple[object, Strip]] = {}
         self._in_sight: dict[int, Strip] = {}
 
+    @property
+    def marked(self) -> list[str]:
+        """The keys of the marked rows that are shown, in their order."""
+        return [key for item in self.rows.items if (key := self.rows.key(item)) in self.marks] if self.marks else []
+
+    @property
+    def chosen(self) -> list[str]:
+        """The keys of the marked rows, else the key under the cursor."""
+        return self.marked or ([] if self.key is None else [self.key])
+
+    def _arrange(self) -> None:
+        """Fit the shown columns into the width; the layout keeps their indexes among all columns."""
+        self._inner = self.table_width = self.inner_width
+        if not self.wide and not self.hidden:
+            self._layout = layout(self.columns, self._inner)
+        else:
+            shown = [(at, c) for at, c in enumerate(self.columns) if c.name not in self.hidden]
+            columns = tuple(replace(c, drop=0) if self.wide else c for _, c in shown)
+            self.table_width = max(self._inner, wide_width(columns) if self.wide else 0)
+            fitted = layout(columns, self.table_width)
+            at = [index for index, _ in shown]
+            self._layout = Layout(tuple((at[index], c, cells) for index, c, cells in fitted.columns), fitted.gap)
+        self.virtual_size = Size(self.table_width, len(self.rows.items) + 1)
+
     def show(self, rows: Rows[Any], *, columns: Sequence[Column] = (), empty: Sequence[Text] = ()) -> None:
         """Draw these rows, or ``empty`` without rows."""
         count, index = len(self.rows.items), self._index
         instead = () if rows.items else empty
         again = count != len(rows.items) or list(instead) != list(self.instead)
-        if columns and tuple(columns) != self._columns:
-            self._columns, again = tuple(columns), True
+        if columns and tuple(columns) != self.columns:
+            self.columns, again = tuple(columns), True
+        if self.order is not None:
+            by = next((c.by for c in self.columns if c.name == self.order.name), "")
+            rows = rows.ordered(by.lstrip("-"), self.order.reverse is not by.startswith("-")) if by else rows
         self.rows, self.instead = rows, instead
         self._find()
-        self.virtual_size = Size(self.inner_width, len(rows.items) + 1)
+        self._arrange()
         before, top = self._in_sight, self.scroll_offset.y
         self._in_sight = {at: self._row(at) for at in range(top, min(top + self.size.height - 1, len(rows.items)))}
         if again:
@@ -201,18 +238,20 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
 
     def _row(self, at: int) -> Strip:
         """A drawn row, formatted again only after a change of the row or of a value that it depends on."""
-        item, width, chosen = self.rows.items[at], self.inner_width, at == self._index
-        under_cursor = chosen and self.has_focus
-        about = (item, self.rows.as_of, width, chosen, under_cursor, self._columns, self.look.palette)
-        key = self.rows.key(item)
+        item, width, chosen = self.rows.items[at], self.table_width, at == self._index
+        under_cursor, key = chosen and self.has_focus, self.rows.key(item)
+        marked = key in self.marks
+        about = (item, self.rows.as_of, width, chosen, under_cursor, marked, self._layout, self.look.palette)
         before = self._drawn.get(key)
         if before is not None and before[0] == about:
             return before[1]
         if len(self._drawn) > DRAWN_MAX:
             self._drawn.clear()
-        text = layout(self._columns, width).row(self.rows.words(item))
-        if chosen:
-            text = line(("▌ ", Tone.PRIMARY if under_cursor else MUTED), text[MARGIN:])
+        text = self._layout.row(self.rows.words(item))
+        if chosen or marked:
+            cursor, tone = "▌" if chosen else " ", Tone.PRIMARY if under_cursor else MUTED
+            margin = line((cursor, tone), ("*", Tone.ACCENT)) if marked else line((cursor + " ", tone))
+            text = line(margin, text[MARGIN:])
         strip = self.strip(text, width, cursor=under_cursor)
         self._drawn[key] = about, strip
         return strip
@@ -267,24 +306,31 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             self.scroll_to(y=self._index - height + 1, animate=False, force=True)
 
     def on_resize(self) -> None:
-        self.virtual_size = Size(self.inner_width, len(self.rows.items) + 1)
+        self._arrange()
         self.call_after_refresh(self._keep_in_sight)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return max(len(self.rows.items), len(self.instead)) + 1
 
     def render_line(self, y: int) -> Strip:
-        width = self.inner_width
+        if self._inner != self.inner_width:
+            self._arrange()
+        width, left = self.table_width, self.scroll_offset.x
         at = y - 1 + self.scroll_offset.y
         if y == 0:
-            return self.strip(layout(self._columns, width).head(), width)
-        if self.instead:
-            return self.strip(line("  ", self.instead[y - 1] if y <= len(self.instead) else ""), width)
-        return self._row(at) if at < len(self.rows.items) else self.strip(BLANK, width)
+            strip = self.strip(self._layout.head(self.order), width)
+        elif self.instead:
+            strip = self.strip(line("  ", self.instead[y - 1] if y <= len(self.instead) else ""), width)
+        else:
+            strip = self._row(at) if at < len(self.rows.items) else self.strip(BLANK, width)
+        return strip if width == self._inner else strip.crop(left, left + self._inner)
 
     def on_click(self, event: events.Click) -> None:
-        """Choose a row; a second click opens it."""
+        """Choose a row; a second click opens it. A click on a title sorts by its column."""
         at = event.y - 1 + self.scroll_offset.y
+        if event.y < 1:
+            column = event.style.meta.get("column")
+            self.sort_by(self.columns[column].name if column is not None and column < len(self.columns) else "")
         if event.y < 1 or at >= len(self.rows.items):
             return
         again = at == self._index and self.has_focus and event.chain > 1
@@ -292,6 +338,63 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         self.move_to(at)
         if again:
             self.action_open()
+
+    def sort_by(self, name: str) -> None:
+        """Sort by a column; once more turns the order round, a third time restores the order of the screen."""
+        column = next((one for one in self.columns if one.name == name and one.by), None)
+        first = column is not None and column.align == ">"  # the largest number first
+        if column is None or self.order == Order(name, not first):
+            self._sort(None)
+        else:
+            self._sort(Order(name, not first if self.order == Order(name, first) else first))
+
+    def _sort(self, order: Order | None) -> None:
+        self.order = order
+        self._drawn.clear()
+        self.refresh()
+        self.post_message(self.Moved(self, self.key))
+
+    def action_reverse(self) -> None:
+        if self.order is not None:
+            self._sort(Order(self.order.name, not self.order.reverse))
+
+    def action_sort(self, by: str) -> None:
+        """Sort by the next column to the right or left (``1``, ``-1``), or by the named one."""
+        names = ["", *(one.name for _, one, _ in self._layout.columns if one.by)]
+        if by.lstrip("-").isdigit():
+            at = names.index(self.order.name) if self.order and self.order.name in names else 0
+            by = names[(at + int(by)) % len(names)]
+        else:
+            by = next((name for name in names if name.lower() == by.lower()), "")
+        self.order = None
+        self.sort_by(by)
+
+    def mark(self) -> None:
+        """Mark the row or remove its mark, and go on to the next row."""
+        if self.key is not None and len(self.rows.items):
+            self.marks ^= {self.key}
+            self._step(1)
+            self._sort(self.order)
+
+    def mark_all(self) -> None:
+        self.marks = {self.rows.key(item) for item in self.rows.items}
+        self._sort(self.order)
+
+    def unmark(self) -> None:
+        self.marks = set()
+        self._sort(self.order)
+
+    def widen(self) -> None:
+        """Show all columns, or those that fit."""
+        self.wide = not self.wide
+        self.scroll_to(x=0, animate=False, force=True)
+        self._sort(self.order)
+
+    def action_scroll_left(self) -> None:
+        self.scroll_to(x=self.scroll_offset.x - 8, animate=False, force=True)
+
+    def action_scroll_right(self) -> None:
+        self.scroll_to(x=self.scroll_offset.x + 8, animate=False, force=True)
 
     def _step(self, by: int) -> None:
         self.follow = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from textual.widgets import Input
 
 from fleetsim.dashboard.actions import ACTIONS, BY_ID, RECORDING
 from fleetsim.dashboard.chrome import HelpScreen
+from fleetsim.model.errors import UnknownTarget
 from tests.dashboard.driver import EVENTS, Driver, asking, showing
+from tests.dashboard.journal import NOW, Journal
 from tests.dashboard.recordings import a_run, write
 from tests.dashboard.test_scenario_screen import Screen, replaying
 
@@ -59,6 +62,16 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "palette": ("1", lambda ui: isinstance(ui.app.screen, CommandPalette)),
     "theme": ("1", lambda ui: ui.app.theme == "fleetsim-blue-orange"),
     "help": ("1", lambda ui: isinstance(ui.app.screen, HelpScreen)),
+    "mark": ("2", lambda ui: len(ui.main.marks) == 1),
+    "mark-all": ("2", lambda ui: len(ui.main.marks) == len(ui.main.rows.items)),
+    "unmark": ("2 ctrl+a", lambda ui: not ui.main.marks),
+    "problems": ("1", lambda ui: "problems only" in ui.status and len(ui.main.rows.items) < 5),
+    "wide": ("2", lambda ui: not ui.app.query_one("#task").display),
+    "sort-right": ("1", lambda ui: ui.main.order is not None and ui.main.order.name == "AGENT"),
+    "sort-left": ("1", lambda ui: ui.main.order is not None and ui.main.order.name == "PUSH"),
+    "reverse": ("1 greater_than_sign", lambda ui: ui.main.order is not None and ui.main.order.reverse),
+    "left": ("2 W right right", lambda ui: ui.main.scroll_offset.x == 8),
+    "right": ("2 W", lambda ui: ui.main.scroll_offset.x == 8),
     "quit": ("1", lambda ui: ui.app._exit),
 }
 """The keys before the action's own key, and what holds after it."""
@@ -83,7 +96,8 @@ def test_every_action_has_its_test() -> None:
 async def test_an_action_does_its_work(action_id: str) -> None:
     before, check = CHECKS[action_id]
     for key in BY_ID[action_id].keys.split(","):
-        async with showing(EVENTS if action_id != "reply" else QUESTIONS, *before.split()) as ui:
+        events, width = (QUESTIONS if action_id == "reply" else EVENTS), (60 if action_id in {"left", "right"} else 120)
+        async with showing(events, *before.split(), size=(width, 36)) as ui:
             assert not check(ui)
             await ui.press(key)
             assert check(ui), ui.text
@@ -125,3 +139,62 @@ async def test_a_click_on_a_key_in_the_last_line_runs_its_action() -> None:
         await ui.pilot.click("#keys", offset=(ui.text.split("\n")[-1].index("fire now"), 0))
         await ui.settle()
         assert asked(ui) == ["fire"]
+
+
+def many_questions(count: int = 37) -> Journal:
+    j = Journal(start=NOW - timedelta(minutes=5))
+    for at in range(count):
+        about = j.request(("quinn", "protopen")[at % 2], "pr_review")
+        j.bind(about)
+        j.ask(about, f"question {at}?")
+    return j
+
+
+async def test_one_answer_goes_to_all_marked_questions_after_one_confirmation_that_counts_them() -> None:
+    async with showing(many_questions().events, "3", "ctrl+a", "r", *"yes", "ctrl+s") as ui:
+        assert ui.desk.asked == []
+        for words in ("37 questions", "19  quinn / pr_review", "18  protopen / pr_review", "yes"):
+            assert words in ui.text
+        await ui.press("n")
+        assert ui.desk.asked == []
+        await ui.press("ctrl+s", "y")
+        assert sorted(set(ui.desk.asked)) == sorted(ui.desk.asked)
+        assert [(what, text) for what, _, text in ui.desk.asked] == [("answer", "yes")] * 37
+        assert "sent to 37 questions" in ui.status
+        assert not ui.main.marks
+
+
+async def test_only_the_shown_rows_of_a_filter_are_marked_and_cancelled() -> None:
+    async with showing(many_questions().events, "2", "ctrl+a", "slash", *"agent=quinn", "enter") as ui:
+        assert len(ui.main.marked) == 19
+        await ui.press("x")
+        assert "19 tasks" in ui.text
+        await ui.press("y")
+        assert asked(ui) == ["cancel"] * 19
+
+
+async def test_the_failures_of_many_actions_are_counted_and_the_marks_stay() -> None:
+    async with showing(many_questions(3).events, "2", "ctrl+a", "x") as ui:
+        ui.desk.error = UnknownTarget("gone", hint="look again")
+        await ui.press("y")
+        assert "3 of 3 failed, first: gone (look again)" in ui.status
+        assert len(ui.main.marks) == 3
+
+
+async def test_several_ceremonies_are_fired_after_a_confirmation() -> None:
+    async with showing(EVENTS, "4", "space", "space", "F") as ui:
+        assert "Fire now: 2 runs" in ui.text
+        await ui.press("y")
+        assert asked(ui) == ["fire", "fire"]
+
+
+async def test_a_click_on_a_column_sorts_by_it_then_turns_round_then_restores_the_order() -> None:
+    async with showing(size=(160, 36)) as ui:
+        names = [agent.name for agent in ui.main.rows.items]
+        seen = []
+        for _ in range(3):
+            column = ui.text.split("\n")[ui.main.region.y].index("AGENT")
+            await ui.pilot.click("#agents", offset=(column + 1, 0))
+            await ui.settle()
+            seen.append([agent.name for agent in ui.main.rows.items])
+        assert seen == [sorted(names), sorted(names, reverse=True), names]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -13,7 +13,7 @@ from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import zone_of
 from fleetsim.dashboard.chrome import ScreenName
 from fleetsim.dashboard.labels import MUTED, RUN, STRONG, Tone, age, countdown, duration, moment, percent, plural, since
-from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.screens.pane import Pane, counted
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, line, named, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_ceremonies import CeremonyView, RunRow
@@ -23,14 +23,14 @@ from fleetsim.model.errors import ConfigError
 HISTORY_MAX = 24
 
 COLUMNS = (
-    Column(title="STATE", width=9),
-    Column(title="CEREMONY", width=18, flex=3, most=26),
-    Column(title="SCHEDULE", width=14, flex=2, most=28, drop=3),
-    Column(title="NEXT FIRE", width=17, flex=2, most=24),
+    Column(title="STATE", width=9, by="enabled"),
+    Column(title="CEREMONY", width=18, flex=3, most=26, by="ceremony_id"),
+    Column(title="SCHEDULE", width=14, flex=2, most=28, drop=3, by="schedule"),
+    Column(title="NEXT FIRE", width=17, flex=2, most=24, by="next_at"),
     Column(title="LAST", width=9, flex=1, most=12),
     Column(title="LATE", width=6, align=">", drop=6),
     Column(title="HISTORY", width=12, flex=3, most=HISTORY_MAX, drop=4),
-    Column(title="OK%", width=5, align=">", drop=5),
+    Column(title="OK%", width=5, align=">", drop=5, by="ok"),
 )
 RUN_COLUMNS = (
     Column(title="WHEN", width=15),
@@ -96,7 +96,13 @@ def fields(ceremony: CeremonyView) -> dict[str, str]:
         "skill": ceremony.skill.lower(),
         "agent": " ".join(ceremony.targets).lower(),
         "state": "broken" if ceremony.error else "on" if ceremony.enabled else "paused",
+        "problem": "yes" if ceremony.error or ceremony.warnings or _missed(ceremony) else "no",
     }
+
+
+def _missed(ceremony: CeremonyView) -> bool:
+    """Whether the last run did not succeed."""
+    return ceremony.last is not None and ceremony.last.status != "success"
 
 
 @lru_cache(maxsize=256)
@@ -215,15 +221,13 @@ class CeremoniesPane(Pane):
             self.host.show_task(children[0])
 
     def action_fire(self) -> None:
-        ceremony = self.host.view.ceremony(self.main.key or "")
-        if ceremony is None:
-            return
-        if ceremony.error:
+        chosen = set(self.main.chosen)
+        rows = [row for row in self.host.view.ceremonies if row.ceremony_id in chosen]
+        if any(row.error for row in rows):
             self.host.say("a rejected ceremony cannot be fired: correct its file first", Tone.WARN)
             return
-
-        async def fire() -> str:
-            await self.host.controls.fire(ceremony.ceremony_id)
-            return f"fired {ceremony.ceremony_id}"
-
-        self.host.do("fire:" + ceremony.ceremony_id, "not fired", fire)
+        jobs = {row.ceremony_id: partial(self.host.controls.fire, row.ceremony_id) for row in rows}
+        if jobs:
+            done = f"fired {', '.join(jobs)}" if len(jobs) == 1 else f"fired {len(jobs)} ceremonies"
+            what = counted("Fire now:", "run", list(jobs))
+            self.act_on("Fire", jobs, what, "not fired", done, ask=False)

@@ -70,6 +70,7 @@ def fields(event: Event) -> dict[str, str]:
         "skill": (event.skill or "").lower(),
         "task": f"{event.correlation_id or ''} {event.task_id or ''}".lower(),
         "text": in_a_line(event).lower(),
+        "problem": "yes" if event.level in {Level.WARN, Level.ERROR} else "no",
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -30,7 +31,7 @@ from fleetsim.dashboard.labels import (
     since,
     spark,
 )
-from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.screens.pane import Pane, counted
 from fleetsim.dashboard.text import Column, Rows, TableRow, fitted, line
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_ceremonies import CeremonyView
@@ -45,17 +46,17 @@ def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
     longest = max((len(row.name) for row in rows), default=0)
     return (
         Column(title="HEALTH", width=10),
-        Column(title="AGENT", width=10, flex=1, most=min(LABEL_MAX, max(10, longest))),
-        Column(title="WIRE", width=4, drop=5),
+        Column(title="AGENT", width=10, flex=1, most=min(LABEL_MAX, max(10, longest)), by="name"),
+        Column(title="WIRE", width=4, drop=5, by="card.dialect"),
         Column(title="SKILLS", width=6, align=">", drop=6),
-        Column(title="OK%", width=5, align=">"),
+        Column(title="OK%", width=5, align=">", by="figures.success_rate"),
         Column(title=f"TREND {span}", width=16, drop=7),
-        Column(title="P50", width=5, align=">", drop=3),
-        Column(title="P95", width=5, align=">", drop=1),
-        Column(title="RUN", width=3, align=">"),
-        Column(title="WAIT", width=4, align=">"),
-        Column(title="$/OK", width=5, align=">", drop=8),
-        Column(title="PUSH", width=6, drop=4),
+        Column(title="P50", width=5, align=">", drop=3, by="figures.p50_latency_ms"),
+        Column(title="P95", width=5, align=">", drop=1, by="figures.p95_latency_ms"),
+        Column(title="RUN", width=3, align=">", by="running"),
+        Column(title="WAIT", width=4, align=">", by="waiting"),
+        Column(title="$/OK", width=5, align=">", drop=8, by="figures.cost_per_successful_outcome"),
+        Column(title="PUSH", width=6, drop=4, by="push"),
         Column(title="TROUBLE", width=12, flex=4, drop=2),
     )
 
@@ -152,6 +153,7 @@ def fields(agent: AgentRow) -> dict[str, str]:
         "health": agent.health.value,
         "wire": agent.card.dialect.lower(),
         "skill": " ".join(skill.skill for skill in agent.skills).lower(),
+        "problem": "no" if agent.health in {HealthWord.UP, HealthWord.PAUSED} else "yes",
     }
 
 
@@ -354,10 +356,13 @@ class FleetPane(Pane):
             self.host.show_tasks(f"agent={agent}")
 
     def action_refresh_card(self) -> None:
-        if agent := self.chosen_agent():
-
-            async def refresh() -> str:
-                await self.host.controls.refresh(agent)
-                return f"asked {agent} for its card"
-
-            self.host.do("refresh:" + agent, "the card was not fetched", refresh)
+        names = self.main.chosen if self.id == "fleet" else [self.chosen_agent() or ""]
+        jobs = {name: partial(self.host.controls.refresh, name) for name in names if name}
+        if jobs:
+            done = (
+                f"asked {', '.join(jobs)} for its card"
+                if len(jobs) == 1
+                else f"asked {len(jobs)} agents for their cards"
+            )
+            what = counted("Fetch the cards of", "agent", list(jobs))
+            self.act_on("Refresh", jobs, what, "the card was not fetched", done, ask=False)

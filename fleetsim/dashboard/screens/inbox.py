@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
 from rich.text import Text
 from textual import events
@@ -12,7 +13,7 @@ from textual.widgets import TextArea
 
 from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import DECISION, LABEL_MAX, MUTED, STRONG, WANTS, Tone, age, moment, origin, since
-from fleetsim.dashboard.screens.pane import FAILED_S, Pane
+from fleetsim.dashboard.screens.pane import FAILED_S, Pane, counted
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line, quoted
 from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import TaskDetail
@@ -22,13 +23,15 @@ from fleetsim.model.text import neutralise
 SOON_S = 600
 """A question that expires sooner than this is marked."""
 DRAFTS_MAX = 200
+ANSWER_LINES_MAX = 6
+"""Lines of an answer that its confirmation shows."""
 
 OPEN_COLUMNS = (
-    Column(title="AGE", width=4, align=">"),
-    Column(title="AGENT", width=8, flex=1, most=LABEL_MAX),
-    Column(title="SKILL", width=8, flex=1, most=20),
-    Column(title="WANTS", width=11),
-    Column(title="EXPIRES", width=8, drop=1),
+    Column(title="AGE", width=4, align=">", by="-asked_at"),
+    Column(title="AGENT", width=8, flex=1, most=LABEL_MAX, by="agent"),
+    Column(title="SKILL", width=8, flex=1, most=20, by="skill"),
+    Column(title="WANTS", width=11, by="kind"),
+    Column(title="EXPIRES", width=8, drop=1, by="expires_at"),
 )
 SETTLED_COLUMNS = (
     Column(title="WHAT", width=11),
@@ -55,6 +58,20 @@ def open_row(question: QuestionRow, now: datetime) -> TableRow:
             expiry,
         )
     )
+
+
+def fields(question: QuestionRow, now: datetime) -> dict[str, str]:
+    """The fields for filters. A question that expires soon is a problem."""
+    soon = question.expires_at is not None and (question.expires_at - now).total_seconds() < SOON_S
+    return {
+        "agent": question.agent.lower(),
+        "skill": question.skill.lower(),
+        "state": question.kind,
+        "task": f"{question.correlation_id} {question.task_id}".lower(),
+        "text": question.text.lower(),
+        "origin": origin(question.origin).lower(),
+        "problem": "yes" if soon else "no",
+    }
 
 
 def settled_row(question: QuestionRow, now: datetime) -> TableRow:
@@ -104,15 +121,16 @@ def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, wid
     return [*facts, BLANK, *before, *text] if wide else [*text, BLANK, *facts, BLANK, *before]
 
 
-def sending(question: QuestionRow, draft: str, width: int) -> list[Text]:
-    """The keys with their effects, and the destination of the answer."""
+def sending(question: QuestionRow, draft: str, width: int, to: int = 1) -> list[Text]:
+    """The keys with their effects, and the destination of the answer: ``to`` questions."""
     back = line(("esc", Tone.PRIMARY), (" back", MUTED))
     if question.veto:
         return [fitted([line(("ctrl+r", Tone.PRIMARY), (" veto, cancels the task", MUTED)), back], width)]
     send = line(("ctrl+s", Tone.PRIMARY), (" send", MUTED))
     reject = line(("ctrl+r", Tone.PRIMARY), (" reject, cancels the task", MUTED))
+    same = line(("goes to the same task ", MUTED), question.task_id or question.correlation_id[:8])
     goes = [
-        line(("goes to the same task ", MUTED), question.task_id or question.correlation_id[:8]),
+        line(("goes to ", MUTED), (f"{to} marked questions", Tone.WARN)) if to > 1 else same,
         line((f"{len(draft):,} characters", MUTED)),
     ]
     if question.asks_for_data:
@@ -178,7 +196,7 @@ class InboxPane(Pane):
         second, now = int(view.now.timestamp()), view.now
         more = f", {len(view.vetoes)} may be stopped" if view.vetoes else ""
         self.main.set_titles(f"Waiting for you ({len(view.questions)}){more}")
-        waiting = (*view.questions, *view.vetoes)
+        waiting = [q for q in (*view.questions, *view.vetoes) if self.query_now.matches(fields(q, now))]
         self.main.show(Rows(waiting, lambda q: q.question_id, lambda q: open_row(q, now), second), empty=EMPTY)
         self._settled.set_titles(f"Settled ({len(view.settled)})")
         settled = Rows(view.settled, lambda q: q.question_id, lambda q: settled_row(q, now), second)
@@ -197,7 +215,8 @@ class InboxPane(Pane):
         self._reading.set_titles(title(question))
         about = (question, detail, wide, second)
         self._reading.show(about, lambda width: reading(question, detail, now, width, wide))
-        self._sending.show(sending(question, self.box.text, max(20, self._sending.inner_width)))
+        to = sum(not row.veto for row in self.chosen_questions())
+        self._sending.show(sending(question, self.box.text, max(20, self._sending.inner_width), to))
 
     def _choose(self, view: View) -> None:
         """The question under the cursor, or the question whose answer a person is typing."""
@@ -269,40 +288,56 @@ class InboxPane(Pane):
             self.add_class("-opened")
             self.call_after_refresh(self.box.focus)
 
+    def chosen_questions(self) -> list[QuestionRow]:
+        """The marked questions, else the open one; without those that are settled."""
+        view = self.host.view
+        marked = [row for key in self.main.marked if (row := view.question(key))]
+        return marked or [row for row in (self.current,) if row is not None and not row.decision]
+
+    def chosen_tasks(self) -> list[str]:
+        return [row.correlation_id for row in self.chosen_questions()]
+
     def action_send_answer(self) -> None:
-        question, text = self.current, self.box.text
-        if question is None or not self.answerable:
+        text, rows = self.box.text, [row for row in self.chosen_questions() if not row.veto]
+        if not rows:
             return
         if not text.strip():
             self.host.say("type an answer first", Tone.WARN)
             return
 
-        async def send() -> str:
-            done = await self.host.controls.answer(question.question_id, text)
-            self._taken(question.question_id)
-            return done or "answer sent"
+        async def send(question_id: str) -> str:
+            said = await self.host.controls.answer(question_id, text)
+            self._taken(question_id)
+            return said
 
-        self.host.do("answer:" + question.question_id, "the answer was not sent", send)
+        what = counted("Send this answer to", "question", [f"{row.agent} / {row.skill}" for row in rows])
+        what += [BLANK, *quoted("you", text, 56, STRONG)[:ANSWER_LINES_MAX]]
+        jobs = {row.question_id: partial(send, row.question_id) for row in rows}
+        done = "answer sent" if len(rows) == 1 else f"sent to {len(rows)} questions"
+        self.act_on("Answer", jobs, what, "the answer was not sent", done, ask=False)
 
     def action_reject(self) -> None:
-        """Reject a question or veto a request, after a confirmation."""
-        question = self.current
-        if question is None or question.decision:
+        """Reject questions and veto requests, after a confirmation."""
+        rows = self.chosen_questions()
+        if not rows:
             return
 
-        async def reject() -> str:
-            await self.host.controls.reject(question.question_id)
-            self._taken(question.question_id)
+        async def reject(row: QuestionRow) -> str:
+            if row.veto:
+                await self.host.controls.veto(row.correlation_id)
+                return f"vetoed; {row.agent} is asked to stop"
+            await self.host.controls.reject(row.question_id)
+            self._taken(row.question_id)
             return "rejected; the task is being cancelled"
 
-        async def veto() -> str:
-            await self.host.controls.veto(question.correlation_id)
-            return f"vetoed; {question.agent} is asked to stop"
-
-        agent, cancelled = (question.agent, STRONG), line(("Its task is cancelled.", MUTED))
-        if question.veto:
-            what = [line("Stop ", agent, f" at work on {question.skill}?"), cancelled]
-            self.host.confirm("Veto", what, "veto:" + question.correlation_id, "not vetoed", veto)
+        one, cancelled = rows[0], line(("Its task is cancelled.", MUTED))
+        title, agent, failed = ("Veto" if one.veto else "Reject"), (one.agent, STRONG), "not rejected"
+        if len(rows) > 1:
+            what = counted("Reject", "question", [f"{row.agent} / {row.skill}" for row in rows])
+            what.append(line(("Their tasks are cancelled.", MUTED)))
+        elif one.veto:
+            what, failed = [line("Stop ", agent, f" at work on {one.skill}?"), cancelled], "not vetoed"
         else:
-            what = [line("Reject the question of ", agent, f" about {question.skill}?"), cancelled]
-            self.host.confirm("Reject", what, "answer:" + question.question_id, "not rejected", reject)
+            what = [line("Reject the question of ", agent, f" about {one.skill}?"), cancelled]
+        jobs = {row.question_id: partial(reject, row) for row in rows}
+        self.act_on(title, jobs, what, failed, f"rejected {len(rows)} questions")

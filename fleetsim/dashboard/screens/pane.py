@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Protocol, cast
 
 from rich.text import Text
@@ -11,17 +13,20 @@ from textual.containers import Vertical
 
 from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.controls import Controls, WholeText
-from fleetsim.dashboard.labels import STRONG, Tone
+from fleetsim.dashboard.labels import MUTED, STRONG, Tone
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.query import Query, parse
 from fleetsim.dashboard.text import line
 from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.widgets import Grid
+from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
 
 FAILED_S = 30.0
 """How long a failure stays in the status line."""
+GROUPS_MAX = 6
+"""Groups that a confirmation lists."""
 
 
 class Host(Protocol):
@@ -49,6 +54,16 @@ class Host(Protocol):
     def show_question(self, correlation_id: str | None) -> None: ...
 
 
+def counted(verb: str, noun: str, groups: Sequence[str]) -> list[Text]:
+    """The question before an action on several rows: their number, and the number of each group."""
+    counts = Counter(groups).most_common()
+    lines = [line(f"{verb} ", (f"{len(groups)} {noun}s", STRONG), "?")]
+    lines += [line((f"{count:>6}  ", MUTED), one_line(group, 50)) for group, count in counts[:GROUPS_MAX]]
+    return (
+        [*lines, line((f"        and {len(counts) - GROUPS_MAX} others", MUTED))] if len(counts) > GROUPS_MAX else lines
+    )
+
+
 class Pane(Vertical):
     """A screen. ``draw`` is called a few times a second with the newest view; ``main`` has the focus when it opens."""
 
@@ -59,6 +74,7 @@ class Pane(Vertical):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.filter_text = ""
+        self.problems = False
         self.query_now = Query()
         self.size_class = Size.FULL
 
@@ -98,7 +114,7 @@ class Pane(Vertical):
 
     def filter_by(self, text: str) -> None:
         self.filter_text = text.strip()
-        self.query_now = parse(text)
+        self.query_now = parse(text + " problem=yes" * self.problems)
 
     def with_whole(self, question: QuestionRow) -> QuestionRow:
         """The question, with its whole text once that was fetched."""
@@ -109,19 +125,81 @@ class Pane(Vertical):
         """Open the question of the task under the cursor."""
         self.host.show_question(self.chosen_task())
 
+    def chosen_tasks(self) -> list[str]:
+        """The correlation ids of the marked tasks, else of the task under the cursor, for ``x``."""
+        task = self.chosen_task()
+        return [task] if task else []
+
     def action_cancel(self) -> None:
-        key = self.chosen_task()
-        row = next((row for row in self.host.view.tasks if row.correlation_id == key), None)
-        if row is None or not row.open:
+        chosen = set(self.chosen_tasks())
+        rows = [row for row in self.host.view.tasks if row.open and row.correlation_id in chosen]
+        if not rows:
             self.host.say("no running task under the cursor", Tone.WARN)
             return
+        one = rows[0]
+        what = [line("Cancel task ", (one.correlation_id[:8], STRONG), f" of {one.agent} / {one.skill}?")]
+        self.act_on(
+            "Cancel",
+            {row.correlation_id: partial(self.host.controls.cancel, row.correlation_id) for row in rows},
+            what if len(rows) == 1 else counted("Cancel", "task", [f"{row.agent} / {row.skill}" for row in rows]),
+            "not cancelled",
+            f"asked {one.agent} to stop {one.correlation_id[:8]}"
+            if len(rows) == 1
+            else f"asked to stop {len(rows)} tasks",
+        )
 
-        async def cancel() -> str:
-            await self.host.controls.cancel(row.correlation_id)
-            return f"asked {row.agent} to stop {row.correlation_id[:8]}"
+    def act_on(
+        self,
+        title: str,
+        jobs: Mapping[str, Callable[[], Awaitable[str | None]]],
+        what: Sequence[Text],
+        failed: str,
+        done: str,
+        *,
+        ask: bool = True,
+    ) -> None:
+        """Run the jobs one after another and drop the marks. Several jobs, and ``ask``, need a confirmation first."""
 
-        what = [line("Cancel task ", (row.correlation_id[:8], STRONG), f" of {row.agent} / {row.skill}?")]
-        self.host.confirm("Cancel", what, "cancel:" + row.correlation_id, "not cancelled", cancel)
+        async def work() -> str:
+            errors: list[FleetsimError] = []
+            said: str | None = None
+            for job in jobs.values():
+                try:
+                    said = await job()
+                except FleetsimError as error:
+                    errors.append(error)
+            if errors and len(jobs) > 1:
+                raise FleetsimError(f"{len(errors)} of {len(jobs)} failed, first: {errors[0]}", hint=errors[0].hint)
+            if errors:
+                raise errors[0]
+            self.main.unmark()
+            return (said if len(jobs) == 1 else None) or done
+
+        key = f"{title}:{','.join(jobs)}"
+        if ask or len(jobs) > 1:
+            self.host.confirm(title, what, key, failed, work)
+        else:
+            self.host.do(key, failed, work)
+
+    def action_mark(self) -> None:
+        self.main.mark()
+
+    def action_mark_all(self) -> None:
+        self.main.mark_all()
+
+    def action_unmark(self) -> None:
+        self.main.unmark()
+
+    def action_problems(self) -> None:
+        """Show the rows with a problem only, or all again."""
+        self.problems = not self.problems
+        self.filter_by(self.filter_text)
+        self.host.draw()
+
+    def action_wide(self) -> None:
+        """Give the list all room and show all its columns, or return to the usual layout."""
+        self.main.widen()
+        self.set_class(self.main.wide, "-wide")
 
     def action_copy(self) -> None:
         if copied := self.copyable():

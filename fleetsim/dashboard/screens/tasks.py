@@ -22,15 +22,15 @@ SILENT_S = 30
 """A working task without news for this long is silent."""
 
 COLUMNS = (
-    Column(title="STATE", width=11),
-    Column(title="TASK", width=8, drop=3),
-    Column(title="AGENT", width=10, flex=1, most=LABEL_MAX),
-    Column(title="SKILL", width=12, flex=1, most=20),
-    Column(title="ORIGIN", width=16, flex=2, most=32, drop=5),
-    Column(title="AGE", width=4, align=">"),
-    Column(title="VIA", width=6, drop=4),
-    Column(title="LAST UPDATE", width=12, flex=5, drop=2),
-    Column(title="TRY", width=3, align=">", drop=6),
+    Column(title="STATE", width=11, by="state"),
+    Column(title="TASK", width=8, drop=3, by="correlation_id"),
+    Column(title="AGENT", width=10, flex=1, most=LABEL_MAX, by="agent"),
+    Column(title="SKILL", width=12, flex=1, most=20, by="skill"),
+    Column(title="ORIGIN", width=16, flex=2, most=32, drop=5, by="origin"),
+    Column(title="AGE", width=4, align=">", by="-since"),
+    Column(title="VIA", width=6, drop=4, by="via"),
+    Column(title="LAST UPDATE", width=12, flex=5, drop=2, by="-updated_at"),
+    Column(title="TRY", width=3, align=">", drop=6, by="attempt"),
 )
 
 
@@ -72,6 +72,7 @@ def fields(task: TaskRow) -> dict[str, str]:
         "via": task.via,
         "task": task.correlation_id.lower() + " " + task.task_id.lower(),
         "text": task.last.lower(),
+        "problem": "yes" if task.waiting or not (task.open or task.success) else "no",
     }
 
 
@@ -185,7 +186,7 @@ class TasksPane(Pane):
 
     def draw(self, view: View) -> None:
         second, tasks = int(view.now.timestamp()), view.tasks
-        if self.filter_text:
+        if self.query_now:
             tasks = tuple(task for task in tasks if self.query_now.matches(fields(task)))
         rows = Rows(tasks, lambda task: task.correlation_id, lambda task: row(task, view.now), second)
         none = "No task passes the filter." if view.tasks else "No tasks yet.  Send one:  fleetsim send AGENT TEXT"
@@ -214,6 +215,9 @@ class TasksPane(Pane):
 
     def chosen_task(self) -> str | None:
         return self.main.key
+
+    def chosen_tasks(self) -> list[str]:
+        return self.main.chosen
 
     def opened(self, grid: Grid, key: str) -> None:
         self.add_class("-opened")
