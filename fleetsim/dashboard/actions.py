@@ -46,8 +46,12 @@ class Action:
         return self.run.split()[1:]
 
     @property
+    def key_list(self) -> list[str]:
+        return [key for key in self.keys.split(",") if key]
+
+    @property
     def shown_keys(self) -> str:
-        return " ".join(key_name(key) for key in self.keys.split(","))
+        return " ".join(key_name(key) for key in self.key_list) or f":{self.id}"
 
     @property
     def where(self) -> str:
@@ -73,6 +77,7 @@ _WRITTEN = {
     "left_square_bracket": "[",
     "right_square_bracket": "]",
     "colon": ":",
+    "at": "@",
 }
 
 
@@ -83,7 +88,7 @@ def key_name(key: str) -> str:
 
 ACTIONS = (
     Action("open", "enter", "open", "opens the row under the cursor; a double click does, too", (LIST,), footer=True),
-    Action("filter", "slash", "filter", "filters the list while you type", FILTERED, footer=True),
+    Action("filter", "slash", "filter", "filters the list while you type", FILTERED, footer=True, takes="words"),
     Action("send", "ctrl+s", "send", "sends the answer, once", ("inbox",), "send_answer", changes=True, footer=True),
     Action(
         "reply",
@@ -156,7 +161,9 @@ ACTIONS = (
         "step-back", "left_square_bracket", "back", "goes a 24th of the run back", (RECORDING,), "step -1", footer=True
     ),
     Action("step-on", "right_square_bracket", "on", "goes a 24th of the run on", (RECORDING,), "step 1", footer=True),
-    Action("jump", "J", "jump", "goes to a moment: 14:00, 2h30m, start or end", (RECORDING,), footer=True),
+    Action(
+        "jump", "J", "jump", "goes to a moment: 14:00, 2h30m, start or end", (RECORDING,), footer=True, takes="moment"
+    ),
     Action("back", "escape", "back", "closes the detail, else removes the filter; it never quits", footer=True),
     Action(
         "mark", "space", "mark", "marks the row; cancel, reply, fire then act on all marked rows", MARKED, footer=True
@@ -168,6 +175,15 @@ ACTIONS = (
     Action("sort-right", "greater_than_sign", "sort →", "sorts by the next column", LISTS, "sort 1"),
     Action("sort-left", "less_than_sign", "sort ←", "sorts by the column before", LISTS, "sort -1"),
     Action("reverse", "equals_sign", "reverse", "turns the order of the rows round", LISTS),
+    Action("sort", "", "sort", "sorts by the named column", LISTS, takes="column"),
+    Action(
+        "time",
+        "at",
+        "time",
+        "goes to a moment in the events: 13:55, 10m (ago), start or end",
+        ("events",),
+        takes="moment",
+    ),
     Action("left", "left", "left", "scrolls a wide list to the left", (LIST,), "scroll_left"),
     Action("right", "right", "right", "scrolls a wide list to the right", (LIST,), "scroll_right"),
     Action("down", "j,down", "down", "moves down", (LIST,), "scroll_down"),
@@ -176,14 +192,27 @@ ACTIONS = (
     Action("last", "G,end", "last", "goes to the last row", (LIST,), "scroll_end"),
     Action("page-down", "ctrl+d,pagedown", "page down", "goes half a page down", (LIST,)),
     Action("page-up", "ctrl+u,pageup", "page up", "goes half a page up", (LIST,)),
+    Action("previous", "minus,backspace", "previous", "goes to the view before, and again to return"),
+    Action("history-back", "left_square_bracket", "view back", "goes back through the views", run="history -1"),
+    Action("history-on", "right_square_bracket", "view on", "goes forward through the views", run="history 1"),
+    Action("agent", "", "agent", "opens the page of the named agent", takes="name"),
     Action("next-pane", "tab", "next pane", "goes to the next pane of the screen", run="focus_next"),
     Action("last-pane", "shift+tab", "pane before", "goes to the pane before", run="focus_previous"),
     *(
-        Action(name, str(at), name, f"opens the screen {name}", (RECORDING,) * (name == "scenario"), f"screen {name}")
+        Action(
+            name,
+            str(at),
+            name,
+            f"opens the screen {name}",
+            (RECORDING,) * (name == "scenario"),
+            f"screen {name}",
+            takes="filter",
+        )
         for at, name in enumerate((one for one in SCREENS if one != "agent"), 1)
     ),
+    Action("command", "colon", "command", "opens this line: an action by its id, with its words", footer=True),
     Action("palette", "ctrl+p", "palette", "searches all actions"),
-    Action("theme", "ctrl+t", "theme", "takes the next theme"),
+    Action("theme", "ctrl+t", "theme", "takes the next theme, or the named one", takes="name"),
     Action("help", "question_mark,f1", "help", "shows the keys of this screen", footer=True),
     Action("quit", "q,ctrl+c", "quit", "quits", footer=True),
 )

@@ -25,6 +25,7 @@ from textual.worker import Worker, WorkerState
 from fleetsim.dashboard import chrome
 from fleetsim.dashboard.actions import ACTIONS, BY_ID, LIST, RECORDING, Action
 from fleetsim.dashboard.chrome import ConfirmScreen, HelpScreen, JumpScreen, Link, LinkState, ScreenName, Size
+from fleetsim.dashboard.command_line import CommandLine, resolve
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.feed import EventFeed
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone
@@ -41,6 +42,7 @@ from fleetsim.dashboard.text import BLANK, fitted, line
 from fleetsim.dashboard.theme import THEMES, Palette
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
+from fleetsim.dashboard.visits import Visit, Visits
 from fleetsim.dashboard.widgets import Grid, Lines, Page
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import neutralise, one_line
@@ -101,10 +103,11 @@ class FleetApp(App[None], inherit_bindings=False):
         self._lost = 0
         self._filter_before = ""
         self._under_way: set[str] = set()
+        self._visits = Visits()
         self._whole: dict[tuple[str, int], WholeText | None] = {}
         self._palettes: dict[str, Palette] = {}
         for action in ACTIONS:
-            if LIST not in action.on:
+            if LIST not in action.on and action.keys:
                 self.bind(action.keys, f"act('{action.id}')", description=action.label, show=False)
         for theme in THEMES:
             self.register_theme(theme)
@@ -133,12 +136,16 @@ class FleetApp(App[None], inherit_bindings=False):
         }
         if self.playback is not None:
             self._panes["scenario"] = ScenarioPane(id="scenario")
-        self._filter = Input(id="filter", placeholder="words  key=value|value  level=warn  !word", compact=True)
+        self._filter = Input(
+            id="filter", placeholder="words  key=value|value  level=warn  ~fuzzy  /regex/  !word", compact=True
+        )
         self._filter.cursor_blink = False
+        self._command = CommandLine(self._completions)
         self._body = ContentSwitcher(
             *self._panes.values(), initial="fleet" if self.playback is None else "scenario", id="body"
         )
-        yield from (self._header, self._tabs, self._body, self._filter, self._status, self._keys, self._tiny)
+        yield from (self._header, self._tabs, self._body, self._filter, self._command)
+        yield from (self._status, self._keys, self._tiny)
 
     def on_mount(self) -> None:
         self.screen.set_class(self.ascii_only, "-ascii")
@@ -239,6 +246,9 @@ class FleetApp(App[None], inherit_bindings=False):
         self._waiting_known = self._link.state is LinkState.LIVE
 
     def _status_line(self, view: View) -> Text:
+        if self._command.has_class("-shown"):
+            typed = [one for one in self._completions() if one.startswith(self._command.value)]
+            return line(" ", fitted([line((one, MUTED)) for one in typed], self.size.width - 2))
         message, until = self._message
         if until is not None and self._clock.now() < until:
             return message
@@ -252,6 +262,8 @@ class FleetApp(App[None], inherit_bindings=False):
         pieces = [line((pane.NAME.capitalize(), STRONG))]
         if pane.filter_text:
             pieces.append(line(("filter ", MUTED), (pane.filter_text, Tone.ACCENT), ("  esc clears", MUTED)))
+        if pane.query_now.error:
+            pieces.append(line((pane.query_now.error, Tone.WARN)))
         if pane.problems:
             pieces.append(line(("problems only", Tone.WARN), ("  Z shows all", MUTED)))
         if marked := pane.main.marked:
@@ -351,10 +363,29 @@ class FleetApp(App[None], inherit_bindings=False):
     def show_screen(self, name: str) -> None:
         """Open a screen with the focus on its table, never on a text field."""
         self._filter.remove_class("-shown")
+        self._command.remove_class("-shown")
         self._body.current = name
         self.pane.screen.set_focus(self.pane.main)  # at once: the next key may already be in the queue
+        self._remember()
         self._name_keys()
         self.draw_soon()
+
+    def _remember(self) -> None:
+        agent = cast(AgentPane, self._panes["agent"]).agent
+        self._visits.add(Visit(self.pane.id or "", agent, self.pane.filter_text))
+
+    def _return_to(self, visit: Visit | None) -> None:
+        if visit is not None:
+            cast(AgentPane, self._panes["agent"]).agent = visit.agent
+            self._panes[visit.screen].filter_by(visit.filter_text)
+            self.show_screen(visit.screen)
+
+    def action_history(self, by: str) -> None:
+        """Go through the views in the order in which they were opened."""
+        self._return_to(self._visits.go(int(by)))
+
+    def action_previous(self) -> None:
+        self._return_to(self._visits.before)
 
     def show_agent(self, name: str) -> None:
         cast(AgentPane, self._panes["agent"]).agent = name
@@ -382,14 +413,25 @@ class FleetApp(App[None], inherit_bindings=False):
         """Update the details of the row under the cursor at once."""
         self.draw()
 
-    def action_screen(self, name: str) -> None:
+    def action_screen(self, name: str, filter_text: str = "") -> None:
+        if filter_text:
+            self._panes[name].filter_by(filter_text)
         self.show_screen(name)
+
+    def action_agent(self, name: str = "") -> None:
+        if self.view.agent(name) is None:
+            self.say(f"no agent “{name}”", Tone.WARN)
+        else:
+            self.show_agent(name)
 
     async def action_back(self) -> None:
         """Close the opened detail, else remove the filter. Never quits."""
         if self._filter.has_class("-shown"):
             self.pane.filter_by(self._filter_before)
             self._close_filter()
+        elif self._command.has_class("-shown"):
+            self._command.taken()
+            self.pane.main.focus()
         elif not self.pane.back() and self.pane.filter_text:
             self.pane.filter_by("")
         self.draw_soon()
@@ -455,11 +497,20 @@ class FleetApp(App[None], inherit_bindings=False):
             length_s = self.playback.duration_s or max(60.0, self.playback.at_s)
             self.playback.jump(self.playback.at_s + int(by) * length_s / STEPS)
 
-    def action_jump(self) -> None:
-        self.push_screen(JumpScreen(classes="-ascii" if self.ascii_only else ""), self._jump)
+    def action_jump(self, text: str = "") -> None:
+        if text:
+            self._jump(text)
+        else:
+            what = "the first such time of day in UTC, or a duration since the start"
+            self.ask("Jump to a moment of the run", what, self._jump)
 
-    def _jump(self, text: str | None) -> None:
-        if self.playback is None or not text:
+    def ask(self, title: str, what: str, then: Callable[[str], None]) -> None:
+        """Ask for a moment, and go on with the text unless the person closes the dialog."""
+        classes = "-ascii" if self.ascii_only else ""
+        self.push_screen(JumpScreen(title, what, classes=classes), lambda text: then(text) if text else None)
+
+    def _jump(self, text: str) -> None:
+        if self.playback is None:
             return
         to_s = self.playback.second_of(text)
         if to_s is None:
@@ -471,13 +522,52 @@ class FleetApp(App[None], inherit_bindings=False):
         classes = "-ascii" if self.ascii_only else ""
         self.push_screen(HelpScreen(chrome.help_lines(self.actions_here(), self.pane.NAME), classes=classes))
 
-    def action_theme(self) -> None:
-        names = [theme.name for theme in THEMES]
-        self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
+    def action_theme(self, name: str = "") -> None:
+        """Take the named theme, or the next one."""
+        names = self._theme_names()
+        at = names.index(self.theme) if self.theme in names else -1
+        named = [one for one in names if one.endswith(name)] if name else [names[(at + 1) % len(names)]]
+        if named:
+            self.theme = named[0]
+        else:
+            self.say(f"no theme “{name}”: {', '.join(names)}", Tone.WARN)
+
+    def _theme_names(self) -> list[str]:
+        return [theme.name for theme in THEMES]
+
+    # The command line
+
+    def action_command(self) -> None:
+        self._command.open()
+
+    def _completions(self) -> list[str]:
+        """The lines that may be typed: the actions of the screen with the words that are known."""
+        words = {
+            "agent": [agent.name for agent in self.view.agents],
+            "theme": self._theme_names(),
+            "sort": [column.name for column in self.pane.main.columns if column.by],
+        }
+        here = self.actions_here()
+        return [*(one.id for one in here), *(f"{one.id} {word}" for one in here for word in words.get(one.id, ()))]
+
+    async def _run_command(self, text: str) -> None:
+        self.pane.main.focus()
+        if not text.strip():
+            return
+        try:
+            action, words = resolve(text, [one for one in ACTIONS if self.fits(one)])
+        except ValueError as error:
+            self.say(str(error), Tone.WARN)
+            return
+        self.call_after_refresh(self.action_act, action.id, *([words] if words else []))
 
     # The filter
 
-    def action_filter(self) -> None:
+    def action_filter(self, text: str = "") -> None:
+        if text:
+            self.pane.filter_by(text)
+            self.draw()
+            return
         self._filter.value = self._filter_before = self.pane.filter_text
         self._filter.add_class("-shown")
         self._filter.focus()
@@ -487,10 +577,14 @@ class FleetApp(App[None], inherit_bindings=False):
         self.pane.main.focus()
 
     def on_input_changed(self, message: Input.Changed) -> None:
-        if self._filter.has_class("-shown"):
+        if message.input is self._filter and self._filter.has_class("-shown"):
             self.pane.filter_by(message.value)
-            self.draw()
+        self.draw()
 
-    def on_input_submitted(self, message: Input.Submitted) -> None:
-        """Keep the filter and focus the table."""
-        self._close_filter()
+    async def on_input_submitted(self, message: Input.Submitted) -> None:
+        """Run the command, or keep the filter and focus the table."""
+        if message.input is self._command:
+            await self._run_command(self._command.taken())
+        elif message.input is self._filter:
+            self._close_filter()
+            self._remember()

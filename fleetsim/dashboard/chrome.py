@@ -152,7 +152,7 @@ def _tabs(current: ScreenName, view: View, width: int) -> list[Text]:
 def footer(actions: Sequence[Action], width: int) -> Text:
     """The keys of as many actions as fit, each for a click; help and quit always stay."""
     shown = [
-        clickable(line((key_name(one.keys.split(",")[0]), Tone.PRIMARY), (f" {one.label}", MUTED)), one.id)
+        clickable(line((key_name(one.key_list[0]), Tone.PRIMARY), (f" {one.label}", MUTED)), one.id)
         for one in actions
         if one.footer
     ]
@@ -216,9 +216,13 @@ class HelpScreen(ModalScreen[None]):
 
 
 class JumpScreen(ModalScreen[str | None]):
-    """A dialog for a moment of the run."""
+    """A dialog for a moment."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "close", show=False)]
+
+    def __init__(self, title: str, what: str, *, classes: str = "") -> None:
+        super().__init__(classes=classes)
+        self._title, self._what = title, what
 
     def compose(self) -> ComposeResult:
         with Vertical(id="confirm"):
@@ -227,10 +231,12 @@ class JumpScreen(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         lines = self.query_one(Lines)
-        lines.set_titles("Jump to a moment of the run")
-        what = "the first such time of day in UTC, or a duration since the start"
+        lines.set_titles(self._title)
         lines.show(
-            [line((what, MUTED)), line(("enter", Tone.PRIMARY), (" goes there    ", MUTED), ("esc", Tone.PRIMARY))]
+            [
+                line((self._what, MUTED)),
+                line(("enter", Tone.PRIMARY), (" goes there    ", MUTED), ("esc", Tone.PRIMARY)),
+            ]
         )
         self.query_one(Input).focus()
 

@@ -41,6 +41,24 @@ _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII
 _SPAN = re.compile(r"(?:(\d{1,6})d)? ?(?:(\d{1,6})h)? ?(?:(\d{1,6})m)? ?(?:(\d{1,9})s)?", re.ASCII)
 
 
+def time_of_day(text: str, day: datetime) -> datetime | None:
+    """``14:00`` or ``14:00:30`` on that day; None for other text."""
+    match = _TIME_OF_DAY.fullmatch(text)
+    if match is None:
+        return None
+    hour, minute, second = (int(part or 0) for part in match.groups())
+    return day.replace(hour=hour, minute=minute, second=second, microsecond=0)
+
+
+def span_s(text: str) -> float | None:
+    """The seconds of ``1d 2h30m``; None for other text."""
+    match = _SPAN.fullmatch(text)
+    if not text or match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(days * _DAY_S + hours * 3_600 + minutes * 60 + seconds)
+
+
 class Playback:
     """The events of a recording up to ``at_s``, the second of the run that is played.
 
@@ -114,14 +132,9 @@ class Playback:
         text = text.strip().lower()
         if text in {"start", "end"}:
             return 0.0 if text == "start" else RECORDED_S_MAX
-        if match := _TIME_OF_DAY.fullmatch(text):
-            hour, minute, second = (int(part or 0) for part in match.groups())
-            at = self.start.replace(hour=hour, minute=minute, second=second, microsecond=0)
-            return ((at - self.start).total_seconds()) % _DAY_S
-        if text and (match := _SPAN.fullmatch(text)):
-            days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-            return float(days * _DAY_S + hours * 3_600 + minutes * 60 + seconds)
-        return None
+        if (clock := time_of_day(text, self.start)) is not None:
+            return (clock - self.start).total_seconds() % _DAY_S
+        return span_s(text)
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Event]]:
         while True:

@@ -72,9 +72,19 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "reverse": ("1 greater_than_sign", lambda ui: ui.main.order is not None and ui.main.order.reverse),
     "left": ("2 W right right", lambda ui: ui.main.scroll_offset.x == 8),
     "right": ("2 W", lambda ui: ui.main.scroll_offset.x == 8),
+    "command": ("1", lambda ui: ui.focused == "command"),
+    "sort": ("1", lambda ui: ui.main.order is not None and ui.main.order.name == "P95"),
+    "time": ("5", lambda ui: "Go to a moment" in ui.text),
+    "previous": ("2 1", lambda ui: ui.pane.id == "tasks"),
+    "history-back": ("2 3", lambda ui: ui.pane.id == "tasks"),
+    "history-on": ("2 3 left_square_bracket", lambda ui: ui.pane.id == "inbox"),
+    "agent": ("2", lambda ui: ui.pane.id == "agent" and "quinn" in ui.status),
     "quit": ("1", lambda ui: ui.app._exit),
 }
 """The keys before the action's own key, and what holds after it."""
+
+TYPED = {"sort": ":sort p95", "agent": ":agent quinn"}
+"""The lines of actions without a key."""
 
 PLAYED: dict[str, Callable[[Screen], bool]] = {
     "pause": lambda screen: screen.playback.paused,
@@ -95,11 +105,12 @@ def test_every_action_has_its_test() -> None:
 @pytest.mark.parametrize("action_id", CHECKS)
 async def test_an_action_does_its_work(action_id: str) -> None:
     before, check = CHECKS[action_id]
-    for key in BY_ID[action_id].keys.split(","):
+    for key in BY_ID[action_id].key_list or [TYPED[action_id]]:
         events, width = (QUESTIONS if action_id == "reply" else EVENTS), (60 if action_id in {"left", "right"} else 120)
         async with showing(events, *before.split(), size=(width, 36)) as ui:
             assert not check(ui)
-            await ui.press(key)
+            await ui.press(*([key] if not key.startswith(":") else ["colon", *key[1:], "enter"]))
+            await ui.settle()
             assert check(ui), ui.text
 
 
@@ -198,3 +209,49 @@ async def test_a_click_on_a_column_sorts_by_it_then_turns_round_then_restores_th
             await ui.settle()
             seen.append([agent.name for agent in ui.main.rows.items])
         assert seen == [sorted(names), sorted(names, reverse=True), names]
+
+
+async def test_the_command_line_completes_takes_words_and_remembers() -> None:
+    async with showing(EVENTS, "colon", *"tas", "tab", *" agent=flaky", "enter") as ui:
+        await ui.settle()
+        assert ui.pane.id == "tasks"
+        assert ui.pane.filter_text == "agent=flaky"
+        await ui.press("colon", *"fleet", "enter")
+        await ui.press("colon", "up", "up")
+        assert ui.app.query_one("#command", Input).value == "tasks agent=flaky"
+        await ui.press("down", "escape")
+        assert ui.focused == "agents"
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [("cancle", "did you mean cancel"), ("quit now", "takes no words"), ("agent nobody", "no agent")],
+)
+async def test_a_command_that_is_none_is_named_with_the_nearest(typed: str, answer: str) -> None:
+    async with showing(EVENTS, "2", "colon", *typed, "enter") as ui:
+        await ui.settle()
+        assert answer in ui.status
+        assert ui.desk.asked == []
+
+
+async def test_the_command_line_of_a_read_only_screen_changes_nothing() -> None:
+    async with showing(EVENTS, "4", "colon", *"fire", "enter", read_only=True) as ui:
+        await ui.settle()
+        assert "not available" in ui.status
+        assert ui.desk.asked == []
+
+
+@pytest.mark.parametrize(("typed", "first"), [("13:50", "13:50"), ("10m", "13:45"), ("start", None), ("99:99", None)])
+async def test_events_go_to_a_moment(typed: str, first: str | None) -> None:
+    async with showing(EVENTS, "5", "at", *typed, "enter") as ui:
+        await ui.settle()
+        event = ui.main.rows.items[at(ui) or 0]
+        if first is not None:
+            hour, minute = map(int, first.split(":"))
+            wanted = NOW.replace(hour=hour, minute=minute, second=0 if "m" not in typed else NOW.second)
+            assert event.at >= wanted
+            assert ui.main.rows.items[(at(ui) or 0) - 1].at < wanted
+        elif typed == "start":
+            assert at(ui) == 0
+        else:
+            assert "not a moment" in ui.status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -176,3 +177,36 @@ def test_a_filter_lets_pass_what_its_words_say(text: str, passes: bool) -> None:
 @given(st.text(max_size=80))
 def test_any_text_is_a_filter(text: str) -> None:
     assert parse(text).matches(FIELDS) in {True, False}
+
+
+@pytest.mark.parametrize(
+    ("filter_text", "passes"),
+    [
+        ("/^qu.nn$/", True),
+        ("!/qu.nn/", False),
+        ("agent=/^q/", True),
+        ("skill=/^q/", False),
+        ("/review now/", True),
+        ("/REVIEW/", True),
+        ("~prw", True),
+        ("agent=~qn", True),
+        ("!~prw", False),
+        ("~zzz", False),
+        ("/half", False),
+    ],
+)
+def test_filters_know_regular_expressions_and_scattered_letters(filter_text: str, passes: bool) -> None:
+    assert parse(filter_text).matches({"agent": "quinn", "skill": "pr_review now"}) is passes
+
+
+def test_a_wrong_regex_is_named_and_left_out() -> None:
+    for wrong in ("/(/", "/(?=a)/", "/" + "a" * 300 + "/", "/(a{1000}){1000}/"):
+        query = parse(f"agent=quinn {wrong}")
+        assert query.error
+        assert query.matches({"agent": "quinn"})
+
+
+def test_a_regex_that_backtracks_elsewhere_takes_linear_time() -> None:
+    query, began = parse("/^(a+)+$/"), time.process_time()
+    assert not query.matches({"text": "a" * 20_000 + "!"})
+    assert time.process_time() - began < 1

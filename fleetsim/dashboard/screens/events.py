@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
@@ -19,6 +20,7 @@ from fleetsim.caller.events import Event, Level, OtherEvent
 from fleetsim.dashboard import read
 from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import LEVEL, MUTED, STATE, Tone, duration, money, plural
+from fleetsim.dashboard.playback import span_s, time_of_day
 from fleetsim.dashboard.query import Query
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.text import Column, Rows, TableRow, line, wrap
@@ -26,6 +28,8 @@ from fleetsim.dashboard.view import EVENTS_MAX, View
 from fleetsim.dashboard.widgets import Grid, Page
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.sim import scenario_events as s
+
+AGO_S_MAX = 366 * 86_400.0
 
 COLUMNS = (
     Column(title="TIME", width=12),
@@ -354,6 +358,26 @@ class EventsPane(Pane):
     def action_related(self) -> None:
         if task := self.chosen_task():
             self.host.show_task(task)
+
+    def action_time(self, text: str = "") -> None:
+        """Go to the first event at or after a moment: ``13:55``, ``10m`` ago, ``start`` or ``end``."""
+        if not text:
+            self.host.ask("Go to a moment in the events", "a time of day in UTC, or how long ago", self.action_time)
+            return
+        text, now = text.strip().lower(), self.host.view.now
+        if text == "end":
+            self.main.action_scroll_end()
+            return
+        at, ago_s = time_of_day(text, now), span_s(text)
+        if at is not None and at > now:
+            at -= timedelta(days=1)
+        if ago_s is not None:
+            at = now - timedelta(seconds=min(ago_s, AGO_S_MAX))
+        if at is None and text != "start":
+            self.host.say(f"“{text}” is not a moment: 13:55, 10m, start or end", Tone.WARN)
+            return
+        self.main.follow = False
+        self.main.move_to(bisect_left(self.main.rows.items, at, key=lambda event: event.at) if at else 0)
 
     def action_levels(self) -> None:
         self.debug = not self.debug
