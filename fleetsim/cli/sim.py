@@ -367,8 +367,9 @@ def _played(common: CommonOptions, scenario: Any, ceremonies: Mapping[str, bytes
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "run.jsonl"
         try:
-            progress = progress_of(scenario, VIRTUAL) if drawn else lambda at_s, lines: None
-            played(scenario, ceremonies, source=str(source), record=record, progress=progress)
+            played(
+                scenario, ceremonies, source=str(source), record=record, progress=progress_of(common, scenario, VIRTUAL)
+            )
         finally:
             if drawn:
                 rewrite("")

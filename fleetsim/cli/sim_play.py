@@ -32,6 +32,7 @@ from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.generated import ANY, generated
 from fleetsim.sim.live import check_clock, played
 from fleetsim.sim.quantities import in_words, seconds_of
+from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import Result, SimulationReport, report_of
 from fleetsim.sim.report_formats import FORMATS
@@ -151,7 +152,7 @@ def play_and_tell(
                 settle_s=settle_s,
                 entries=entries,
                 command=command,
-                progress=progress_of(scenario, clock) if drawn else lambda at_s, lines: None,
+                progress=progress_of(common, scenario, clock),
             )
         finally:
             if drawn:
@@ -201,20 +202,28 @@ def read_option(option: str, read: Callable[[str], T], text: str) -> T:
         raise click.BadParameter(str(error), param_hint=f"'{option}'") from None
 
 
-def progress_of(scenario: Scenario, clock: ClockRate) -> Callable[[float, int], None]:
-    """A callback that shows the progress of a run on the terminal."""
-    began = shown = time.perf_counter()
+def progress_of(common: CommonOptions, scenario: Scenario, clock: ClockRate) -> Callable[[float, Recorder], None]:
+    """A callback that shows the progress of a run on the terminal, in real time with the load of the last seconds.
 
-    def show(at_s: float, lines: int) -> None:
+    Elsewhere a run in real time writes a line now and then, because it may last for hours.
+    """
+    began = shown = time.perf_counter()
+    drawn = sys.stderr.isatty() and not common.quiet
+
+    def show(at_s: float, recorder: Recorder) -> None:
         nonlocal shown
         now = time.perf_counter()
-        if now - shown < LOOK_EVERY_S:
+        if now - shown < (LOOK_EVERY_S if drawn else LINE_EVERY_S) or (clock.virtual and not drawn):
             return
         shown = now
         settling = "settling" if clock.virtual else "waiting for open requests (Ctrl-C ends it)"
         part = settling if at_s > scenario.duration else f"{in_words(at_s)} of {in_words(scenario.duration)}"
-        speed = at_s / (now - began)
-        rewrite(f"{scenario.name}: {part}, {speed:,.0f} times real time, {lines:,} lines")
+        speed = f"{at_s / (now - began):,.0f} times real time, {recorder.lines:,} lines"
+        line = f"{scenario.name}: {part}, {speed if clock.virtual else recorder.load.line(at_s, clock)}"
+        if drawn:
+            rewrite(line)
+        else:
+            common.note(line)
 
     return show
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -89,8 +90,8 @@ class Progress:
 
 
 def rewrite(text: str) -> None:
-    """Put one line in place of the one before, on a terminal's stderr; "" takes it away."""
-    sys.stderr.write(f"\r\x1b[K{one_line(text, 160)}")
+    """Put one line in place of the one before, on a terminal's stderr; "" takes it away. It is cut to the width."""
+    sys.stderr.write(f"\r\x1b[K{one_line(text, shutil.get_terminal_size().columns - 1)}")
     sys.stderr.flush()
 
 

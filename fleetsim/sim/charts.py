@@ -26,6 +26,12 @@ ROWS_MAX = 40
 LABEL_MAX = 27
 TICKS_MAX = 10
 TICKS_S = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
     60,
     300,
     600,
@@ -78,7 +84,7 @@ class Axis:
             if at >= 0:
                 when = start + timedelta(seconds=at)
                 new_day = days and (when.hour, when.minute) == (0, 0)
-                yield at, when.strftime("%a %d %b" if new_day else "%H:%M")
+                yield at, when.strftime("%a %d %b" if new_day else "%H:%M" if step >= 60 else "%H:%M:%S")
             at += step
 
     def moment(self, at_s: float) -> str:
@@ -169,10 +175,13 @@ def steps(axis: Axis, points: Sequence[tuple[float, float]], label: str, money: 
     yield from chart(axis, height, label, drawn())
 
 
-def latencies(axis: Axis, name: str, points: Sequence[LatencyPoint]) -> Iterator[str]:
-    """One agent's p50 and p95 in each part of the run; a part without an end breaks the line."""
+def latencies(axis: Axis, name: str, points: Sequence[LatencyPoint], highest: float = 0.0) -> Iterator[str]:
+    """A p50 and p95 in each part of the run; a part without an end breaks the line.
+
+    ``highest`` is the top of the scale in seconds, if charts share one.
+    """
     height = 64.0
-    highest = max((point.p95 for point in points), default=0.0) or 1.0
+    highest = highest or max((point.p95 for point in points), default=0.0) or 1.0
 
     def drawn() -> Iterator[str]:
         yield _named(name, height / 2 + 4)
@@ -240,7 +249,27 @@ def key(names: Mapping[str, str]) -> Iterator[str]:
 
 
 BUCKETS_MAX = 48
-WIDTHS_S = (10, 60, 300, 900, 1_800, 3_600, 10_800, 21_600, 86_400, 604_800, 2_592_000, 7_776_000)
+WIDTHS_S = (
+    0.1,
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+    10,
+    20,
+    60,
+    300,
+    900,
+    1_800,
+    3_600,
+    10_800,
+    21_600,
+    86_400,
+    604_800,
+    2_592_000,
+    7_776_000,
+)
 """The widths of the parts of a run, in seconds."""
 
 
@@ -260,7 +289,7 @@ class FireMark(NamedTuple):
 
 
 class LatencyPoint(NamedTuple):
-    """The agent's own time, in seconds, of the requests that ended in one part of the run."""
+    """A time, in seconds, of the requests that ended in one part of the run: the agent's own, or that of the load."""
 
     at_s: float
     p50: float
@@ -272,7 +301,7 @@ class Timeline:
     """The changes over a run. Seconds are those of the run, which began at ``start``.
 
     ``outcomes`` counts ends by kind in each part of ``width_s``; ``in_flight`` and ``cost`` are what they are from each
-    moment on. ``calm_s`` is when traffic and trouble were over.
+    moment on. ``calm_s`` is when traffic and trouble were over. ``load`` has response and service time in real time.
     """
 
     start: datetime = START
@@ -283,6 +312,7 @@ class Timeline:
     in_flight: list[tuple[float, float]] = field(default_factory=list)
     cost: list[tuple[float, float]] = field(default_factory=list)
     latency: dict[str, list[LatencyPoint]] = field(default_factory=dict)
+    load: dict[str, list[LatencyPoint]] = field(default_factory=dict)
     health: dict[str, list[Period]] = field(default_factory=lambda: defaultdict(list))
     troubles: dict[str, list[Period]] = field(default_factory=lambda: defaultdict(list))
     ceremonies: dict[str, list[FireMark]] = field(default_factory=lambda: defaultdict(list))
@@ -298,6 +328,7 @@ def timeline_of(run: Run) -> Timeline:
     line = Timeline(start=run.started.start, ends_s=max(last_s, run.started.duration_s), calm_s=run.calm_s)
     line.width_s = next((w for w in WIDTHS_S if line.ends_s <= w * BUCKETS_MAX), WIDTHS_S[-1])
     took: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    loads: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     spent = 0.0
     for request in requests:
         if request.end is None or (outcome := request.end.outcome) is None or request.end.t < 0:
@@ -309,6 +340,9 @@ def timeline_of(run: Run) -> Timeline:
             line.cost.append((at, spent))
         if outcome.agent_ms is not None and outcome.counts:
             took[outcome.agent][part].append(outcome.agent_ms / 1000)
+        if request.late_s is not None:
+            loads["response time"][part].append(request.late_s + outcome.duration_ms / 1000)
+            loads["service time"][part].append(outcome.duration_ms / 1000)
     moves = [(r.begun.t, 1) for r in run.requests.values() if r.begun and (r.end is None or r.begun.t <= r.end.t)]
     moves += [(_end_s(r), -1) for r in requests if r.begun and r.begun.t <= _end_s(r)]
     in_flight = 0
@@ -325,11 +359,14 @@ def timeline_of(run: Run) -> Timeline:
         line.ceremonies[slot.event.ceremony_id].append(FireMark(slot.at_s, slot.status))
     for at, event in run.unfired:
         line.ceremonies[event.ceremony_id].append(FireMark(at, _MARKED[type(event)]))
-    for agent, parts in took.items():
-        line.latency[agent] = [
-            LatencyPoint((part + 0.5) * line.width_s, percentile(sorted(all_of), 0.5), percentile(sorted(all_of), 0.95))
-            for part, all_of in sorted(parts.items())
-        ]
+    for series, rows in ((line.latency, took), (line.load, loads)):
+        for name, parts in rows.items():
+            series[name] = [
+                LatencyPoint(
+                    (part + 0.5) * line.width_s, percentile(sorted(times), 0.5), percentile(sorted(times), 0.95)
+                )
+                for part, times in sorted(parts.items())
+            ]
     return line
 
 

@@ -364,7 +364,7 @@ def played(
     entries: Sequence[AgentEntry] = (),
     command: str = "",
     twice: bool = False,
-    progress: Callable[[float, int], None] = lambda at_s, lines: None,
+    progress: Callable[[float, Recorder], None] = lambda at_s, recorder: None,
 ) -> SimulationReport:
     """Play it, keep the recording in the file ``record``, report, and keep the verdict there too.
 

@@ -18,7 +18,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from fleetsim.caller.ceremonies.folder import contents_of
 from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.events import Event
+from fleetsim.caller.events import Event, OutcomeDecided
 from fleetsim.caller.fleet import AgentEntry
 from fleetsim.caller.fleet_events import HubStarted
 from fleetsim.caller.registry import judge
@@ -26,6 +26,7 @@ from fleetsim.model.work import Outcome
 from fleetsim.sim.agents import MARK_BYTES, AgentTask
 from fleetsim.sim.ceremonies import due_in, problems_of
 from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.load import LiveLoadMetrics
 from fleetsim.sim.recording import FORMAT
 from fleetsim.sim.report import SimulationReport
 from fleetsim.sim.scenario import Scenario
@@ -39,15 +40,18 @@ VIOLATIONS_MAX = 20
 class Recorder:
     """Writes a recording during the run. Two runs are the same if their ``digest`` is.
 
-    ``progress`` is called now and then with the second of the run and the number of lines. ``with_keys`` counts the
-    lines that contain an agent's key.
+    ``progress`` is called now and then with the second of the run and this recorder. ``load`` follows the load of a run
+    in real time. ``with_keys`` counts the lines that contain an agent's key.
     """
 
-    def __init__(self, file: IO[str], progress: Callable[[float, int], None] = lambda at_s, lines: None) -> None:
+    def __init__(
+        self, file: IO[str], progress: Callable[[float, Recorder], None] = lambda at_s, recorder: None
+    ) -> None:
         self._file = file
         self._progress = progress
         self._hash = hashlib.sha256()
         self._last_s = 0.0
+        self.load = LiveLoadMetrics()
         self.lines = 0
         self.with_keys = 0
 
@@ -58,6 +62,8 @@ class Recorder:
     def write(self, at_s: float, kind: str, **members: Any) -> None:
         """One line."""
         written = {"t": round(at_s, 6), "kind": kind, **members}
+        if kind == "asked":
+            self.load.request(at_s, members["correlation_id"], members["late_s"])
         try:
             line = to_json(written)
         except PydanticSerializationError:  # a text that is not Unicode, which json alone writes
@@ -68,7 +74,7 @@ class Recorder:
         self._last_s = at_s
         self.lines += 1
         if self.lines % LINES_PER_LOOK == 0:
-            self._progress(at_s, self.lines)
+            self._progress(at_s, self)
 
     def start(
         self,
@@ -116,10 +122,12 @@ class Recorder:
 
     def look(self, at_s: float) -> None:
         """Reports the progress, also without a new line."""
-        self._progress(at_s, self.lines)
+        self._progress(at_s, self)
 
     def event(self, at_s: float, event: Event) -> None:
         """Writes an event of the hub."""
+        if isinstance(event, OutcomeDecided):
+            self.load.outcome(at_s, event.outcome)
         written = to_wire(event, exact=True)
         if isinstance(event, HubStarted):  # the process id would change the digest
             written["payload"] = {**written["payload"], "pid": 0}

@@ -14,19 +14,17 @@ from fleetsim.caller.fleet_events import CeremonyLate
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
 from fleetsim.sim.clocks import VIRTUAL, ClockRate
-from fleetsim.sim.figures import SHARES, Expectation, Percentiles
+from fleetsim.sim.figures import Expectation
 from fleetsim.sim.invariants import INVARIANTS, InvariantResult, verdicts
-from fleetsim.sim.quantities import in_words
+from fleetsim.sim.load import LoadMetrics, load_of
 from fleetsim.sim.recording import RecordingLine
 from fleetsim.sim.run import RUNNING, RequestRun, Run
 from fleetsim.sim.scenario_events import (
     MessagesHit,
     RecordingEnded,
     RequestsUnsettled,
-    RequestTimed,
     RunStopped,
     SlotsCounted,
-    SubmitRefused,
 )
 
 SCHEMA = "fleetsim-sim/1"
@@ -276,109 +274,3 @@ def _endings(run: Run) -> Iterator[RequestEnding]:
         if request.end is not None and request.end.outcome is not None:
             outcome = request.end.outcome
             yield RequestEnding(request.end.t, outcome, run.replica_of(outcome.agent), request)
-
-
-LATE_S = 0.1
-OURS_MIN = 0.1
-"""Below this share of the response time, the agents are the limit, not fleetsim."""
-ELSEWHERE_S = 1.0
-ELSEWHERE_TIMES = 3.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadMetrics:
-    """The load of a run. Rates are per second of the machine; times are its seconds.
-
-    ``response`` is from when a request was to be made until its end, ``agent`` what the agents themselves took of that,
-    ``lateness`` from when it was to be made until the hub had accepted it, and ``ours`` its share of all response time.
-    ``errors`` counts failures, and requests that the hub refused.
-    """
-
-    meant: float
-    sent: float
-    ended: float
-    response: Percentiles
-    agent: Percentiles
-    lateness: Percentiles
-    ours: float
-    errors: Mapping[str, int]
-
-    @property
-    def behind(self) -> str:
-        """Why fleetsim itself was the limit; empty if the requests were on time, or their delay was small beside their
-        duration.
-        """
-        late = self.lateness.at(SHARES["p99"]) or 0.0
-        if late <= LATE_S or self.ours < OURS_MIN:
-            return ""
-        text = f"1 request in 100 was with the hub {in_words(late)} or more after its time"
-        return f"{text}, {self.ours:.0%} of all response time; {self.sent:.3g} of {self.meant:.3g} a second were sent"
-
-    @property
-    def elsewhere(self) -> str:
-        """Where requests spent their time, if that was not at the agents; else empty."""
-        whole, agent = self.response.at(0.5), self.agent.at(0.5)
-        if whole is None or agent is None or whole < ELSEWHERE_S or whole < ELSEWHERE_TIMES * agent:
-            return ""
-        return (
-            f"half of the requests spent {in_words(whole - agent)} or more outside of their agent: waiting for one of "
-            "the hub's calls to it (settings.calls_per_agent_max), to be polled, or for people"
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """As a part of the report's document."""
-        return {
-            "meantPerSecond": round(self.meant, 4),
-            "sentPerSecond": round(self.sent, 4),
-            "endedPerSecond": round(self.ended, 4),
-            "responseSeconds": self.response.as_json(),
-            "agentSeconds": self.agent.as_json(),
-            "latenessSeconds": self.lateness.as_json(),
-            "latenessShare": round(self.ours, 4),
-            "errors": dict(self.errors),
-            "senderBehind": self.behind,
-            "elsewhere": self.elsewhere,
-        }
-
-    def rows(self) -> Iterator[tuple[str, Percentiles]]:
-        """The measured times, each with its description."""
-        yield "from when it was due to its end", self.response
-        yield "of that the agent's own time", self.agent
-        yield "before that, until the hub had it", self.lateness
-
-
-def load_of(run: Run) -> LoadMetrics | None:
-    """The load of a recorded run; None on virtual time, which has no load, and of a run without requests."""
-    rate = ClockRate.read(run.started.clock)
-    timed, refused = run.all(RequestTimed), [one for one in run.all(SubmitRefused) if one.late_s is not None]
-    asked: list[RequestTimed | SubmitRefused] = [*timed, *refused]
-    if rate.virtual or not asked:
-        return None
-    stopped_s = min([run.started.duration_s, *(stopped.t for stopped in run.all(RunStopped))])
-    response, agent, lateness = Percentiles(), Percentiles(), Percentiles()
-    late_s = response_s = 0.0
-    errors: Counter[str] = Counter(f"refused: {one.why}" for one in refused)
-    for one in asked:
-        lateness.add(one.late_s or 0.0)
-    for sent in timed:
-        for row in run.outcomes.get(sent.correlation_id or "", ()):
-            took_s = sent.late_s + row.duration_ms / 1000
-            late_s += sent.late_s
-            response_s += took_s
-            response.add(took_s)
-            if row.agent_ms is not None:
-                agent.add(row.agent_ms / 1000)
-            if not row.success:
-                errors[row.outcome] += 1
-    ends = (run.requests[sent.correlation_id or ""].end for sent in timed)
-    span_s = max(stopped_s, 1e-9) / rate.times
-    return LoadMetrics(
-        meant=len(asked) / span_s,
-        sent=len(asked) / max(span_s, max(one.t for one in asked) / rate.times),
-        ended=sum(end is not None and end.t <= stopped_s for end in ends) / span_s,
-        response=response,
-        agent=agent,
-        lateness=lateness,
-        ours=late_s / response_s if response_s else 1.0,
-        errors=errors,
-    )

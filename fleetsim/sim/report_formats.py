@@ -18,8 +18,9 @@ from fleetsim.sim import charts
 from fleetsim.sim.charts import Timeline, timeline_of
 from fleetsim.sim.figures import FLEET, METRICS, SHARES, Expectation, Unit, shown
 from fleetsim.sim.invariants import InvariantResult
+from fleetsim.sim.load import LoadMetrics
 from fleetsim.sim.quantities import in_words
-from fleetsim.sim.report import LoadMetrics, RequestEnding, Result, SimulationReport
+from fleetsim.sim.report import RequestEnding, Result, SimulationReport
 
 AGENTS_MAX = 40
 _STYLE = (
@@ -180,6 +181,12 @@ def _charts(timeline: Timeline) -> Iterator[str]:
         yield from charts.key({period.what: period.what for periods in timeline.health.values() for period in periods})
         yield from charts.strips(axis, timeline.health, "health of each agent over time")
         yield from _left_out(len(timeline.health), charts.ROWS_MAX)
+    if timeline.load:
+        yield f"<h2>Response and service time, each {in_words(timeline.width_s)}</h2>"
+        yield from charts.key({"low": "p50", "high": "p95"})
+        highest = max(point.p95 for points in timeline.load.values() for point in points)
+        for name, points in timeline.load.items():
+            yield from charts.latencies(axis, name, points, highest)
     if timeline.latency:
         yield f"<h2>The agents' own time, of what ended in each {in_words(timeline.width_s)}</h2>"
         yield from charts.key({"low": "p50", "high": "p95"})
@@ -451,15 +458,10 @@ def load_rows(load: LoadMetrics) -> list[list[str]]:
 
 
 def load_lines(load: LoadMetrics) -> Iterator[str]:
-    """Rates, errors, and whether fleetsim itself was the limit."""
-    yield f"{load.meant:.3g} requests a second were due, {load.sent:.3g} sent, {load.ended:.3g} ended"
+    """Rates, the limiting side with its evidence, and the errors."""
+    yield from load.lines()
     for kind, count in sorted(load.errors.items(), key=lambda pair: -pair[1])[:SHOWN_MAX]:
         yield f"{count} x {one_line(kind, 110)}"
-    if load.elsewhere:
-        yield load.elsewhere
-    if load.behind:
-        yield f"WARNING: fleetsim itself was the limit: {load.behind}."
-        yield "The load was not what was asked for: ask for less, or play parts of the scenario on several machines."
 
 
 def _load(report: SimulationReport) -> Iterator[str]:

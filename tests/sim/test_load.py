@@ -6,11 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
+from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.load import LiveLoadMetrics, LoadMetrics, load_of
 from fleetsim.sim.recording import RecordingLine
-from fleetsim.sim.report import LoadMetrics, load_of
 from fleetsim.sim.run import Run
 from fleetsim.sim.scenario import START
-from fleetsim.sim.scenario_events import OutcomeRecorded, RequestTimed, RunEvent, ScenarioStarted, SubmitRefused
+from fleetsim.sim.scenario_events import (
+    AgentTaskEnded,
+    OutcomeRecorded,
+    RequestTimed,
+    RunEvent,
+    ScenarioStarted,
+    SubmitRefused,
+)
+from tests.sim.outcomes import outcome
 
 
 def asked(
@@ -66,13 +75,14 @@ def test_a_sender_that_stood_still_hides_nothing() -> None:
     assert found.response.at(0.9) == pytest.approx(0.01, rel=0.02)
     assert found.response.at(0.99) == pytest.approx(0.91, rel=0.02)
     assert found.agent.at(1.0) == pytest.approx(0.01, rel=0.02)
-    assert "1 request in 100" in found.behind
+    assert found.service.at(1.0) == pytest.approx(0.01, rel=0.02), "service time alone hides the standstill"
+    assert found.limit.side == "caller"
 
 
 def test_who_keeps_up_is_not_warned_of_and_errors_are_counted_by_kind() -> None:
     refused: list[RunEvent] = [SubmitRefused(t=3.0, skill="a", why="no agent", due_s=3.0, late_s=0.0)]
     found = load([*[asked(n / 10) for n in range(98)], asked(9.9, outcome="failed"), refused])
-    assert found.behind == ""
+    assert found.limit.side == "agent"
     assert found.meant == found.sent == 10.0
     assert found.errors == {"failed": 1, "refused: no agent": 1}
 
@@ -81,19 +91,52 @@ def test_a_rate_that_was_not_reached_is_said() -> None:
     found = load([asked(n / 10, late_s=n / 50) for n in range(100)])
     assert found.meant == 10.0
     assert found.sent < 8.5
-    assert "of 10 a second" in found.behind
-    assert found.as_json()["senderBehind"] == found.behind
+    assert "of 10 a second" in found.limit.seen
+    assert found.as_json()["senderBehind"] == found.limit.seen
 
 
 def test_fleetsim_is_blamed_by_its_share_of_the_delay_alone() -> None:
     def limited(agent_s: float) -> str:
-        return load([asked(n / 10, late_s=0.6 if n % 50 == 0 else 0.016, took_s=agent_s) for n in range(100)]).behind
+        rows = [asked(n / 10, late_s=0.6 if n % 50 == 0 else 0.016, took_s=agent_s) for n in range(100)]
+        return load(rows).limit.side
 
-    assert limited(1.56) == "", "28 ms of ours beside 1.56 s of the agent's"
-    assert limited(0.05) != ""
+    assert limited(1.56) == "agent", "28 ms of ours beside 1.56 s of the agent's"
+    assert limited(0.05) == "caller"
 
 
 def test_time_that_passed_in_the_hub_is_not_taken_for_the_agents() -> None:
-    assert "spent 3s or more outside of their agent" in load([asked(1.0, took_s=4.0, agent_s=1.0)]).elsewhere
-    assert load([asked(1.0, took_s=4.0, agent_s=2.0)]).elsewhere == ""
-    assert load([asked(1.0, took_s=0.9, agent_s=0.1)]).elsewhere == ""
+    assert load([asked(1.0, took_s=4.0, agent_s=1.0)]).limit.side == "hub"
+    assert load([asked(1.0, took_s=4.0, agent_s=3.0)]).limit.side == "agent"
+
+
+def test_time_on_the_network_is_known_where_the_agent_shows_when_it_worked() -> None:
+    worked = AgentTaskEnded(
+        t=2.0, agent="a", task_id="t", correlation_id="1.0", begun_s=1.5, ended_s=1.75, ended="completed",
+        text="", chars=0, cost_usd=None, answers=(),
+    )  # fmt: skip
+    found = load([asked(1.0, took_s=1.0), [worked]])
+    assert found.limit.side == "network"
+    assert found.network.at(0.5) == pytest.approx(0.75)
+    assert load([asked(1.0, took_s=1.0)]).as_json()["networkSeconds"] is None
+
+
+@pytest.mark.parametrize(("slower", "word"), [(3.0, "cannot keep up"), (1.0, "keeps up")])
+def test_an_agent_that_slows_down_at_an_even_rate_cannot_keep_up(slower: float, word: str) -> None:
+    found = load([asked(n / 10, took_s=0.1 if n < 50 else 0.1 * slower) for n in range(100)])
+    assert word in found.limit.seen
+
+
+def test_the_shares_of_all_sides_are_the_whole_response_time() -> None:
+    found = load([asked(n / 10, late_s=0.2, took_s=1.0, agent_s=0.7) for n in range(20)])
+    assert sum(one.share for one in found.sides) == pytest.approx(1.0)
+
+
+def test_live_figures_are_those_of_the_last_seconds() -> None:
+    live, rate = LiveLoadMetrics(), ClockRate.read("real")
+    for number in range(100):
+        live.request(float(number), str(number), late_s=0.0)
+        live.outcome(number + 0.5, outcome(str(number), took_s=number / 100))
+    live.request(100.0, "open", late_s=0.0)
+    told = live.line(100.0, rate)
+    assert "1.0/s ended, 1 open, 0 failed" in told
+    assert "p50 940ms" in told

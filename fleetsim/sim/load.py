@@ -1,0 +1,288 @@
+"""The load of a run in real time: rates, response time and service time, and the side that limits it. Pure.
+
+*Response time* counts from the moment when a request was due, *service time* from the moment when the hub had it. A
+caller that waits for a slow fleet sends less, and then service time alone looks good (coordinated omission).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fleetsim.model.work import Outcome
+from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.figures import SHARES, Percentiles
+from fleetsim.sim.quantities import in_words
+from fleetsim.sim.run import Run
+from fleetsim.sim.scenario_events import OutcomeRecorded, RecordingEnded, RequestTimed, RunStopped, SubmitRefused
+
+LATE_S = 0.1
+CALLER_MIN = 0.1
+"""Below this share of the response time, the caller is not the limit."""
+GROWN, GROWN_S = 1.5, 0.1
+"""An agent whose median time grows by this factor and these seconds at an even rate cannot keep up."""
+BUSY = 0.85
+FIFTH_MIN = 10
+"""With fewer requests in a fifth of the run, growth is not judged."""
+
+
+class Evidence(NamedTuple):
+    """A side of the load: its share of all response time, and the measurements that show it."""
+
+    side: str
+    share: float
+    seen: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadMetrics:
+    """The load of a run. Rates are per second of the machine; times are its seconds.
+
+    ``response`` is from the moment when a request was due until its end, ``service`` from the moment when the hub had
+    it, and ``lateness`` the difference. ``agent`` and ``hub`` are parts of the service time. ``network`` is one, too,
+    if the run shows when the agents worked, as simulated agents do. Else it is in ``agent``, and ``reply_s`` is the
+    fastest first reply: one round trip takes no longer. ``sides`` are all parts, the largest first. ``busy`` is the use
+    of a processor by fleetsim's own process, 1.0 for all of one. ``errors`` counts failures and refused requests.
+    """
+
+    meant: float
+    sent: float
+    ended: float
+    response: Percentiles
+    service: Percentiles
+    agent: Percentiles
+    hub: Percentiles
+    network: Percentiles
+    lateness: Percentiles
+    sides: tuple[Evidence, ...]
+    reply_s: float | None
+    busy: float | None
+    errors: Mapping[str, int]
+
+    @property
+    def limit(self) -> Evidence:
+        """The side that limits the load: the caller if it was late, else the side with most of the response time."""
+        caller = next(one for one in self.sides if one.side == "caller")
+        late = (self.lateness.at(SHARES["p99"]) or 0.0) > LATE_S and caller.share >= CALLER_MIN
+        return caller if late else next(one for one in self.sides if one.side != "caller")
+
+    def as_json(self) -> dict[str, Any]:
+        """As a part of the report's document."""
+        limit = self.limit
+        return {
+            "meantPerSecond": round(self.meant, 4),
+            "sentPerSecond": round(self.sent, 4),
+            "endedPerSecond": round(self.ended, 4),
+            "responseSeconds": self.response.as_json(),
+            "serviceSeconds": self.service.as_json(),
+            "agentSeconds": self.agent.as_json(),
+            "hubSeconds": self.hub.as_json(),
+            "networkSeconds": self.network.as_json() if len(self.network) else None,
+            "latenessSeconds": self.lateness.as_json(),
+            "latenessShare": next(round(one.share, 4) for one in self.sides if one.side == "caller"),
+            "fastestReplySeconds": self.reply_s,
+            "processorShare": None if self.busy is None else round(self.busy, 4),
+            "limit": limit.side,
+            "sides": [{"side": one.side, "share": round(one.share, 4), "evidence": one.seen} for one in self.sides],
+            "errors": dict(self.errors),
+            "senderBehind": limit.seen if limit.side == "caller" else "",
+            "elsewhere": limit.seen if limit.side == "hub" else "",
+        }
+
+    def rows(self) -> Iterator[tuple[str, Percentiles]]:
+        """The measured times, each with its description."""
+        yield "response time, from when it was due", self.response
+        yield "service time, from when the hub had it", self.service
+        if len(self.network):
+            yield "  at the agent", self.agent
+            yield "  on the network", self.network
+        else:
+            yield "  at the agent and on the network", self.agent
+        yield "  in the hub", self.hub
+        yield "late: due, and not yet with the hub", self.lateness
+
+    def lines(self) -> Iterator[str]:
+        """Rates, the limiting side and the evidence of each side."""
+        yield f"{self.meant:.3g} requests a second were due, {self.sent:.3g} sent, {self.ended:.3g} ended"
+        limit = self.limit
+        yield f"the limit: {limit.side}, {limit.share:.0%} of all response time"
+        yield from (f"  {one.side}: {one.share:.0%}; {one.seen}" for one in self.sides)
+        if limit.side == "caller":
+            yield "WARNING: fleetsim itself was the limit, so this is not the load that you wanted: request less of it,"
+            yield "or play parts of the scenario on several machines."
+
+
+class _Sample(NamedTuple):
+    """The parts of one request's response time, in seconds of the machine. ``network`` is None if nothing shows it."""
+
+    due_s: float
+    late: float
+    service: float
+    hub: float
+    agent: float
+    network: float | None
+
+
+def load_of(run: Run) -> LoadMetrics | None:
+    """The load of a recorded run; None on virtual time, which has no load, and of a run without requests."""
+    rate = ClockRate.read(run.started.clock)
+    timed, refused = run.all(RequestTimed), [one for one in run.all(SubmitRefused) if one.late_s is not None]
+    asked: list[RequestTimed | SubmitRefused] = [*timed, *refused]
+    if rate.virtual or not asked:
+        return None
+    stopped_s = min([run.started.duration_s, *(stopped.t for stopped in run.all(RunStopped))])
+    span_s = max(stopped_s, 1e-9) / rate.times
+    lateness, errors = Percentiles(), Counter(f"refused: {one.why}" for one in refused)
+    for one in asked:
+        lateness.add(one.late_s or 0.0)
+    worked = {
+        task.correlation_id or "": (task.ended_s - task.begun_s) / rate.times
+        for tasks in run.tasks.values()
+        for task in tasks
+        if task.ended_s is not None
+    }
+    samples: list[_Sample] = []
+    for sent in timed:
+        for row in run.outcomes.get(sent.correlation_id or "", ()):
+            samples.append(_sample(sent, row, worked.get(sent.correlation_id or "")))
+            if not row.success:
+                errors[row.outcome] += 1
+    replies = [
+        (request.moved[0].t - request.begun.t) / rate.times
+        for request in run.requests.values()
+        if request.moved and request.begun and request.moved[0].t >= request.begun.t
+    ]
+    ends = (run.requests[sent.correlation_id or ""].end for sent in timed)
+    played = next(iter(run.all(RecordingEnded)), None)
+    busy = played.cpu_s / played.wall_s if played is not None and played.wall_s else None
+    sent_rate = len(asked) / max(span_s, max(one.t for one in asked) / rate.times)
+    reply_s = min(replies, default=None)
+    return LoadMetrics(
+        meant=len(asked) / span_s,
+        sent=sent_rate,
+        ended=sum(end is not None and end.t <= stopped_s for end in ends) / span_s,
+        response=_percentiles(one.late + one.service for one in samples),
+        service=_percentiles(one.service for one in samples),
+        agent=_percentiles(one.agent for one in samples),
+        hub=_percentiles(one.hub for one in samples),
+        network=_percentiles(one.network for one in samples if one.network is not None),
+        lateness=lateness,
+        sides=tuple(sorted(_sides(samples, lateness, reply_s, busy, len(asked) / span_s, sent_rate), key=_by_share)),
+        reply_s=reply_s,
+        busy=busy,
+        errors=errors,
+    )
+
+
+def _sample(sent: RequestTimed, row: OutcomeRecorded, worked_s: float | None) -> _Sample:
+    service = row.duration_ms / 1000
+    with_agent = min(service, (row.agent_ms or 0.0) / 1000)
+    network = None if worked_s is None else max(0.0, with_agent - worked_s)
+    return _Sample(sent.due_s, sent.late_s, service, service - with_agent, with_agent - (network or 0.0), network)
+
+
+def _percentiles(times_s: Iterator[float]) -> Percentiles:
+    found = Percentiles()
+    for time_s in times_s:
+        found.add(time_s)
+    return found
+
+
+def _by_share(one: Evidence) -> float:
+    return -one.share
+
+
+def _sides(
+    samples: list[_Sample],
+    lateness: Percentiles,
+    reply_s: float | None,
+    busy: float | None,
+    meant: float,
+    sent: float,
+) -> Iterator[Evidence]:
+    """Each side with its share and its evidence, in any order."""
+    whole = sum(one.late + one.service for one in samples)
+
+    def share(part: float) -> float:
+        return part / whole if whole else 0.0
+
+    late = lateness.at(SHARES["p99"]) or 0.0
+    work = "" if busy is None else f"; fleetsim's process kept {busy:.0%} of a processor busy"
+    yield Evidence(
+        "caller",
+        share(sum(one.late for one in samples)) if samples else 1.0,
+        f"1 request in 100 was {in_words(late)} or more late, {sent:.3g} of {meant:.3g} a second were sent{work}",
+    )
+    hub = _percentiles(one.hub for one in samples).at(0.5) or 0.0
+    cause = ": they waited for a call to the agent (settings.calls_per_agent_max), for a poll or for people"
+    if busy is not None and busy >= BUSY:
+        cause = f": its process kept {busy:.0%} of a processor busy, and a processor is all that it can use"
+    yield Evidence(
+        "hub",
+        share(sum(one.hub for one in samples)),
+        f"half of the requests spent {in_words(hub)} or more in the hub{cause if hub > LATE_S else ''}",
+    )
+    measured = [one.network for one in samples if one.network is not None]
+    if measured:
+        middle = _percentiles(iter(measured)).at(0.5) or 0.0
+        yield Evidence("network", share(sum(measured)), f"half of the requests spent {in_words(middle)} or more on it")
+    yield Evidence(
+        "agent", share(sum(one.agent for one in samples)), _of_agents(samples, None if measured else reply_s)
+    )
+
+
+def _of_agents(samples: list[_Sample], reply_s: float | None) -> str:
+    """The growth of the agents' time over the run, and the limit of the network's part of it, if that is not known."""
+    ordered = [one.agent for one in sorted(samples, key=lambda one: one.due_s)]
+    fifth = len(ordered) // 5
+    if fifth < FIFTH_MIN:
+        seen = "too few requests to judge growth"
+    else:
+        first, last = (_percentiles(iter(part)).at(0.5) or 0.0 for part in (ordered[:fifth], ordered[-fifth:]))
+        verdict = "it cannot keep up" if last >= max(GROWN * first, first + GROWN_S) else "it keeps up"
+        seen = f"{verdict}: the median was {in_words(first)} in the first fifth and {in_words(last)} in the last"
+    if reply_s is not None:
+        seen += f"; the network is in it, at most {in_words(reply_s)} for a round trip, as the fastest reply shows"
+    return seen
+
+
+RECENT_S = 10.0
+
+
+class LiveLoadMetrics:
+    """The load of a run while it is played: counts, and the times of what ended in the last seconds of the machine."""
+
+    def __init__(self) -> None:
+        self.sent = self.ended = self.failed = 0
+        self._late: dict[str, float] = {}
+        self._sent_at: deque[float] = deque()
+        self._ended_at: deque[tuple[float, float]] = deque()
+
+    def request(self, at_s: float, correlation_id: str, late_s: float) -> None:
+        """The hub has a request."""
+        self.sent += 1
+        self._late[correlation_id] = late_s
+        self._sent_at.append(at_s)
+
+    def outcome(self, at_s: float, outcome: Outcome) -> None:
+        """A request ended."""
+        late_s = self._late.pop(outcome.correlation_id, None)
+        if late_s is not None:
+            self.ended += 1
+            self.failed += not outcome.success
+            self._ended_at.append((at_s, late_s + outcome.duration_ms / 1000))
+
+    def line(self, at_s: float, rate: ClockRate) -> str:
+        """The figures of the last seconds before ``at_s`` of the run."""
+        since_s = at_s - RECENT_S * rate.times
+        while self._sent_at and self._sent_at[0] < since_s:
+            self._sent_at.popleft()
+        while self._ended_at and self._ended_at[0][0] < since_s:
+            self._ended_at.popleft()
+        span_s = max(1.0, min(RECENT_S, at_s / rate.times))
+        times = _percentiles(response for _, response in self._ended_at)
+        shown = ", ".join(f"{name} {in_words(times.at(SHARES[name]) or 0.0)}" for name in ("p50", "p90", "p99"))
+        rates = f"{len(self._sent_at) / span_s:.1f}/s sent, {len(self._ended_at) / span_s:.1f}/s ended"
+        return f"{rates}, {len(self._late)} open, {self.failed} failed, {shown if self._ended_at else 'none ended'}"
