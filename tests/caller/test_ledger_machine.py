@@ -161,12 +161,16 @@ class LedgerMachine(RuleBasedStateMachine):
         if not hasattr(self, "ledger"):
             return
         try:
-            whole = self.storage.read(lambda c: structure_damage(c, None) or row_damage(c, None))
-            assert self.wait(whole) is None
+            self.inspect()
         finally:
             self.wait(self.ledger.__aexit__())
             self.loop.close()
             self.folder.cleanup()
+
+    def inspect(self) -> None:
+        """Look at the whole ledger, after the last call."""
+        whole = self.storage.read(lambda c: structure_damage(c, None) or row_damage(c, None))
+        assert self.wait(whole) is None
 
 
 def test_the_ledger_does_what_the_model_says() -> None:

