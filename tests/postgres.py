@@ -73,8 +73,12 @@ class Server:
         self._folder.cleanup()
 
     def kill(self) -> None:
-        """Kill the server's first process; the others end by themselves."""
-        os.kill(int((self.data / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+        """Kill all processes of the server at once."""
+        first = (self.data / "postmaster.pid").read_text().split()[0]
+        others = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        for process in (first, *others):
+            os.kill(int(process), signal.SIGKILL)
+        (self.data / "postmaster.pid").unlink()  # where nobody reaps the process, its number stays in use
 
     def url(self, schema: str = "fleetsim", *, password: str | None = PASSWORD) -> str:
         secret = "" if password is None else f":{password}"

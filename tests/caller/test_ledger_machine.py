@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from fleetsim.caller.ledger import LedgerLimits, Phase, QuestionState, RunStatus
+from fleetsim.caller.ledger import Ledger, LedgerLimits, Phase, QuestionState, RunStatus
 from fleetsim.caller.ledger.sqlite import SqliteLedger
 from fleetsim.caller.ledger.sqlite.checks import row_damage, structure_damage
 from fleetsim.caller.ledger.sqlite.storage import InlineStorage
@@ -57,7 +57,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def open(self) -> None:
         path = Path(self.folder.name) / "ledger.db"
         self.storage = InlineStorage(make.opener(path, "synchronous = OFF"))  # no power is cut here
-        self.ledger = SqliteLedger(self.storage, LIMITS)
+        self.ledger: Ledger = SqliteLedger(self.storage, LIMITS)
         self.wait(self.ledger.__aenter__())
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:

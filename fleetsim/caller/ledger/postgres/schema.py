@@ -11,6 +11,10 @@ import asyncpg
 from fleetsim.model.errors import ConfigError
 
 _TABLES = """
+CREATE TABLE hubs (
+    hub bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, started_at timestamptz NOT NULL DEFAULT now(),
+    ended_at timestamptz, groups bigint NOT NULL DEFAULT 0);
+
 CREATE TABLE runs (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text COLLATE "C" NOT NULL UNIQUE,
     ceremony_id text NOT NULL, scheduled_at bigint NOT NULL, status text NOT NULL, started_at bigint NOT NULL,

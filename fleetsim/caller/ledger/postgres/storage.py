@@ -18,7 +18,7 @@ import asyncpg
 
 from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.caller.ledger.postgres.schema import migrate
-from fleetsim.caller.ledger.records import LedgerDamaged
+from fleetsim.caller.ledger.records import LedgerDamaged, LedgerLocked
 from fleetsim.model.errors import ConfigError, FleetsimError, NotAccepting
 from fleetsim.runtime.workers import Workers
 
@@ -29,6 +29,8 @@ GROUP_MAX = 256
 
 READERS_MAX = 4
 CONNECT_S = 10.0
+COMMAND_S = 20.0
+"""Seconds that a statement may take: longer ones mean a connection that was cut without a word."""
 RETRY_S = 0.5
 """Seconds between two attempts to connect after the server was lost."""
 
@@ -47,6 +49,16 @@ _PASSING = (
     asyncpg.ReadOnlySQLTransactionError,
 )
 _CORRUPT = (asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError)
+
+_FENCE = "UPDATE hubs SET groups = $2 WHERE hub = $1 AND ended_at IS NULL RETURNING hub"
+"""The first statement of a group. It proves that no other hub has taken over, and numbers the group."""
+
+
+class LedgerTaken(Exception):
+    """Another hub has taken over the ledger: this one must not write any more."""
+
+    def __init__(self) -> None:
+        super().__init__("another hub has taken over")
 
 
 @dataclass(eq=False, slots=True)
@@ -95,6 +107,8 @@ def batches(writes: Sequence[Write]) -> list[Batch]:
 
 def explain(error: BaseException) -> BaseException:
     """Convert an error of the driver: NotAccepting if it passes by itself, LedgerDamaged for damage, else the same."""
+    if isinstance(error, LedgerLocked):  # the server still holds the lock of a connection that was cut
+        return NotAccepting(f"the ledger cannot be written: {error}")
     if isinstance(error, FleetsimError | ValueError):
         return error
     if isinstance(error, _PASSING):
@@ -131,6 +145,9 @@ class Storage:
         self._more = asyncio.Event()
         self._stopping = False
         self._writer: Connection | None = None
+        self._lock = f"fleetsim {place.schema}"
+        self._hub = 0
+        self._groups = 0
         self._readers: asyncpg.Pool | None = None
         self._workers = Workers("ledger")
         self._task: asyncio.Task[None] | None = None
@@ -143,9 +160,16 @@ class Storage:
                 await migrate(connection, self._place.schema)
             finally:
                 await connection.close()
-            self._writer = await self._connect()
+            connection = await self._connected()
+            await connection.execute("UPDATE hubs SET ended_at = now() WHERE ended_at IS NULL")
+            self._hub = await connection.fetchval("INSERT INTO hubs DEFAULT VALUES RETURNING hub")
             self._readers = await asyncpg.create_pool(
-                self._place.dsn, min_size=1, max_size=READERS_MAX, timeout=CONNECT_S, server_settings=self._settings
+                self._place.dsn,
+                min_size=0,
+                max_size=READERS_MAX,
+                timeout=CONNECT_S,
+                command_timeout=COMMAND_S,
+                server_settings=self._settings,
             )
         except (
             OSError,
@@ -163,7 +187,9 @@ class Storage:
         return {"search_path": self._place.schema, "application_name": "fleetsim", "synchronous_commit": "on"}
 
     async def _connect(self) -> Connection:
-        return await asyncpg.connect(self._place.dsn, timeout=CONNECT_S, server_settings=self._settings)
+        return await asyncpg.connect(
+            self._place.dsn, timeout=CONNECT_S, command_timeout=COMMAND_S, server_settings=self._settings
+        )
 
     async def write(self, verb: Verb, call: Any, keys: frozenset[str] | None) -> Any:
         """Run the verb on ``call`` in the next group; returns once it is durable."""
@@ -212,49 +238,70 @@ class Storage:
 
     async def _commit(self, group: Sequence[Write]) -> None:
         """Commit the group. If a write of it raises, each of them runs in a transaction of its own."""
-        transaction = ""
         results: list[tuple[Write, Any]] = []
+        committing = 0  # the number of the group, once its commit may have reached the server
         try:
             connection = await self._connected()
-            async with connection.transaction():
-                transaction = await connection.fetchval("SELECT pg_current_xact_id()::text")
-                for batch in batches(group):
-                    values = await batch.verb(connection, [write.call for write in batch.writes])
-                    results += zip(batch.writes, values, strict=True)
+            transaction = connection.transaction()
+            await transaction.start()
+            number = self._groups = self._groups + 1
+            if await connection.fetchval(_FENCE, self._hub, number) is None:
+                raise LedgerTaken
+            for batch in batches(group):
+                values = await batch.verb(connection, [write.call for write in batch.writes])
+                results += zip(batch.writes, values, strict=True)
+            committing = number
+            await transaction.commit()
         except Exception as error:  # noqa: BLE001 - the callers get it
-            if self._lost() and transaction and await self._was_committed(transaction):
+            reason = explain(error)
+            passing = isinstance(reason, NotAccepting)
+            await self._abandon(lost=passing)
+            if committing and passing and await self._was_committed(committing, reason):
                 _resolve(results)
-            elif len(group) > 1 and not isinstance(explain(error), NotAccepting):
+            elif len(group) > 1 and not passing:
                 for write in group:
                     await self._commit([write])
             else:
-                for write in group:
-                    if not write.done.done():
-                        write.done.set_exception(explain(error))
+                _refuse(group, reason)
             return
         _resolve(results)
 
-    def _lost(self) -> bool:
-        return self._writer is None or self._writer.is_closed()
-
     async def _connected(self) -> Connection:
         if self._writer is None or self._writer.is_closed():
-            self._writer = await self._connect()
+            connection = await self._connect()
+            if not await connection.fetchval("SELECT pg_try_advisory_lock(hashtextextended($1, 1))", self._lock):
+                connection.terminate()
+                raise LedgerLocked("another hub has this ledger open", pid=None, hint="stop it first")
+            self._writer = connection
         return self._writer
 
-    async def _was_committed(self, transaction: str) -> bool:
-        """Whether a transaction whose connection broke was committed; waits until PostgreSQL says so.
+    async def _abandon(self, *, lost: bool) -> None:
+        """Undo the transaction; a connection that may be ``lost`` is replaced."""
+        if self._writer is None:
+            return
+        if not lost:
+            try:
+                await self._writer.execute("ROLLBACK")
+                return
+            except (asyncpg.PostgresError, *_PASSING) as error:
+                log.debug("the transaction could not be undone: %s", error)
+        self._writer.terminate()
+        self._writer = None
 
-        Nobody can know it while the server is away, and a caller must not repeat a write that is durable. A ledger that
-        is being closed does not wait: the next start reads what was committed.
+    async def _was_committed(self, group: int, reason: BaseException) -> bool:
+        """Whether a group whose commit got no reply was committed; waits until PostgreSQL says so.
+
+        Nobody can know it while the server is away, and a caller must not repeat a write that is durable. Other writes
+        are refused meanwhile. A ledger that is being closed does not wait: the next start reads the rows.
         """
         while not self._stopping:
             try:
-                status = await (await self._connected()).fetchval("SELECT pg_xact_status($1::text::xid8)", transaction)
-                if status != "in progress":
-                    return bool(status == "committed")
-            except _PASSING as error:
+                last = await (await self._connected()).fetchval("SELECT groups FROM hubs WHERE hub = $1", self._hub)
+                return bool(last == group)
+            except (LedgerLocked, *_PASSING) as error:
                 log.debug("waiting for PostgreSQL: %s", error)
+                waiting, self._waiting = self._waiting, []
+                _refuse(waiting, reason)
             await asyncio.sleep(RETRY_S)
         return False
 
@@ -263,6 +310,12 @@ def _resolve(results: Sequence[tuple[Write, Any]]) -> None:
     for write, value in results:
         if not write.done.done():
             write.done.set_result(value)
+
+
+def _refuse(writes: Sequence[Write], error: BaseException) -> None:
+    for write in writes:
+        if not write.done.done():
+            write.done.set_exception(error)
 
 
 def _refused(place: Place, error: BaseException) -> ConfigError:

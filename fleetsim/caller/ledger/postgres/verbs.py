@@ -1,0 +1,282 @@
+"""The writes of a ledger in PostgreSQL: each verb takes many calls, as one statement over arrays.
+
+A verb runs in the transaction of its group (``storage``). It may run again if the group could not be committed, so it
+keeps no state. Rows are made here too, before a call waits for its group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import asyncpg
+from msgspec.structs import replace
+
+from fleetsim.caller.event_wire import to_wire
+from fleetsim.caller.events import Event, RequestAccepted
+from fleetsim.caller.ledger.bodies import decoder, encode, micros
+from fleetsim.caller.ledger.interface import LedgerLimits
+from fleetsim.caller.ledger.postgres.storage import Connection
+from fleetsim.caller.ledger.records import Phase, QuestionState, RequestRecord, RunRecord
+from fleetsim.model.event import plain
+from fleetsim.model.work import Outcome, OutcomeKind
+
+PRUNED_MAX = 512
+"""Rows that one pruning deletes at most."""
+
+
+class Acceptance(NamedTuple):
+    requests: list[tuple[Any, ...]]
+    run: tuple[Any, ...] | None
+
+
+class JournalPage(NamedTuple):
+    events: list[tuple[Any, ...]]
+    announced: list[str | None]
+
+
+async def touch(connection: Connection, calls: Sequence[Any]) -> Sequence[Any]:
+    await connection.execute("UPDATE schema_version SET applied_at = applied_at")
+    return calls
+
+
+async def accept(connection: Connection, calls: Sequence[Acceptance]) -> Sequence[bool]:
+    claims = [call.run for call in calls if call.run is not None]
+    try:
+        claimed = set()
+        if claims:
+            rows = await connection.fetch(
+                f"INSERT INTO runs ({_RUN}) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[],"
+                " $5::bigint[], $6::text[]) ON CONFLICT (ceremony_id, scheduled_at) DO NOTHING RETURNING run_id",
+                *_columns(claims),
+            )
+            claimed = {row[0] for row in rows}
+        accepted = [call.run is None or call.run[0] in claimed for call in calls]
+        records = [row for call, taken in zip(calls, accepted, strict=True) if taken for row in call.requests]
+        if records:
+            await connection.execute(
+                f"INSERT INTO requests ({_REQUEST}) SELECT {_REQUEST} FROM {_REQUESTS} ORDER BY place",
+                *_columns(records),
+            )
+    except asyncpg.UniqueViolationError as error:
+        raise ValueError(f"an id is already in use ({error})") from None
+    return accepted
+
+
+async def update(connection: Connection, calls: Sequence[list[tuple[Any, ...]]]) -> Sequence[None]:
+    await connection.execute(
+        "UPDATE requests SET phase = new.phase, task_id = new.task_id, dialect = new.dialect,"
+        f" streaming = new.streaming, push = new.push, body = new.body FROM {_REQUESTS}"
+        " WHERE requests.correlation_id = new.correlation_id AND requests.phase <> 'closed'",
+        *_columns([row for rows in calls for row in rows]),
+    )
+    return [None] * len(calls)
+
+
+async def close(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> Sequence[bool]:
+    rows = await connection.fetch(
+        f"""WITH new AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
+            $7::text[]) WITH ORDINALITY AS new ({_OUTCOME}, place)),
+        closed AS (UPDATE requests SET phase = 'closed' FROM new
+            WHERE requests.correlation_id = new.correlation_id AND phase <> 'closed' RETURNING requests.correlation_id),
+        added AS (INSERT INTO outcomes ({_OUTCOME})
+            SELECT {_OUTCOME} FROM new JOIN closed USING (correlation_id) ORDER BY place),
+        ended AS (UPDATE questions SET state = CASE new.kind WHEN '{OutcomeKind.EXPIRED.value}'
+                THEN '{QuestionState.EXPIRED.value}' ELSE '{QuestionState.WITHDRAWN.value}' END
+            FROM new JOIN closed USING (correlation_id)
+            WHERE questions.correlation_id = new.correlation_id AND state = 'open'),
+        dropped AS (DELETE FROM webhooks USING closed WHERE webhooks.correlation_id = closed.correlation_id)
+        SELECT correlation_id FROM closed""",
+        *_columns(calls),
+    )
+    closed = {row[0] for row in rows}
+    return [call[0] in closed for call in calls]
+
+
+async def keep_webhook(connection: Connection, calls: Sequence[tuple[str, str]]) -> Sequence[bool]:
+    rows = await connection.fetch(
+        "WITH open AS (SELECT new.* FROM unnest($1::text[], $2::text[])"
+        " WITH ORDINALITY AS new (correlation_id, body, place)"
+        " JOIN requests USING (correlation_id) WHERE phase <> 'closed' FOR SHARE OF requests),"
+        " added AS (INSERT INTO webhooks (correlation_id, body) SELECT correlation_id, body FROM open ORDER BY place)"
+        " SELECT place FROM open",
+        *_columns(calls),
+    )
+    kept = {row[0] for row in rows}
+    return [place in kept for place in range(1, len(calls) + 1)]
+
+
+async def ask(connection: Connection, calls: Sequence[tuple[str, str, str]]) -> Sequence[bool]:
+    rows = await connection.fetch(
+        "WITH open AS (SELECT new.* FROM unnest($1::text[], $2::text[], $3::text[])"
+        " WITH ORDINALITY AS new (question_id, correlation_id, body, place)"
+        " JOIN requests USING (correlation_id) WHERE phase <> 'closed' FOR SHARE OF requests)"
+        " INSERT INTO questions (question_id, correlation_id, state, body)"
+        f" SELECT question_id, correlation_id, '{QuestionState.OPEN.value}', body FROM open ORDER BY place"
+        " ON CONFLICT (question_id) DO NOTHING RETURNING question_id",
+        *_columns(calls),
+    )
+    asked = {row[0] for row in rows}
+    return [call[0] in asked for call in calls]
+
+
+async def answer(connection: Connection, calls: Sequence[tuple[str, str, int]]) -> Sequence[str | None]:
+    return [
+        await connection.fetchval(
+            "UPDATE questions SET state = 'answered', answer = $2, answered_at = $3"
+            " WHERE question_id = $1 AND state = 'open' RETURNING body",
+            *call,
+        )
+        for call in calls
+    ]
+
+
+async def settle(connection: Connection, calls: Sequence[tuple[str, str]]) -> Sequence[None]:
+    await connection.executemany(
+        "UPDATE questions SET state = $2 WHERE question_id = $1 AND state IN ('open', 'answered')", calls
+    )
+    return [None] * len(calls)
+
+
+async def save_run(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> Sequence[None]:
+    try:
+        await connection.executemany(
+            f"INSERT INTO runs ({_RUN}) VALUES ($1, $2, $3, $4, $5, $6)"
+            " ON CONFLICT (ceremony_id, scheduled_at) DO UPDATE SET status = excluded.status,"
+            " started_at = excluded.started_at, body = excluded.body WHERE runs.run_id = excluded.run_id",
+            calls,
+        )
+    except asyncpg.UniqueViolationError:
+        raise ValueError("the id of the run belongs to another slot") from None
+    return [None] * len(calls)
+
+
+async def save_card(connection: Connection, calls: Sequence[tuple[str, str]]) -> Sequence[None]:
+    await connection.executemany(
+        "INSERT INTO cards (agent, body) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET body = excluded.body", calls
+    )
+    return [None] * len(calls)
+
+
+async def append(connection: Connection, calls: Sequence[JournalPage]) -> Sequence[None]:
+    try:
+        await connection.execute(
+            "INSERT INTO events (seq, at, agent, accepted_id, body)"
+            " SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[])",
+            *_columns([row for call in calls for row in call.events]),
+        )
+    except asyncpg.UniqueViolationError:
+        raise ValueError("an event number was used twice") from None
+    announced = [name for call in calls for name in call.announced]
+    if announced:
+        await connection.execute(
+            "UPDATE outcomes SET announced = true WHERE correlation_id = ANY ($1::text[])", announced
+        )
+    return [None] * len(calls)
+
+
+async def trim(connection: Connection, calls: Sequence[tuple[int, int]]) -> Sequence[None]:
+    """Delete old events beyond a number, at most some; an agent with more than half of them loses its own."""
+    events_max, most = calls[-1]
+    counts = await connection.fetch("SELECT agent, count(*) FROM events GROUP BY agent")
+    excess = min(sum(count for _, count in counts) - events_max, most)
+    if excess > 0:
+        agent, count = max((row for row in counts if row[0]), key=lambda row: row[1], default=("", 0))
+        own, values = ("WHERE agent = $2", (agent,)) if 2 * count > events_max else ("", ())
+        await connection.execute(
+            f"DELETE FROM events WHERE seq IN (SELECT seq FROM events {own} ORDER BY seq LIMIT $1)", excess, *values
+        )
+    return [None] * len(calls)
+
+
+async def prune(connection: Connection, calls: Sequence[tuple[LedgerLimits, datetime]]) -> Sequence[int]:
+    """Delete closed requests and runs that ended long ago or are too many; at most ``PRUNED_MAX`` of each."""
+    limits, now = calls[-1]
+    await touch(connection, calls)
+    before = micros(now) - int(limits.keep_s * 1_000_000)
+    deleted = await connection.fetch(
+        "WITH newest AS (SELECT coalesce(max(seq), 0) AS seq FROM outcomes),"
+        " oldest AS (SELECT outcomes.seq, ended_at, correlation_id FROM outcomes ORDER BY seq LIMIT $1),"
+        " young AS (SELECT min(oldest.seq) AS seq FROM oldest, newest WHERE oldest.seq > newest.seq - $2"
+        " OR NOT (ended_at < $4 OR oldest.seq <= newest.seq - $3))"
+        " DELETE FROM requests USING oldest, young WHERE requests.correlation_id = oldest.correlation_id"
+        " AND (young.seq IS NULL OR oldest.seq < young.seq) RETURNING requests.seq",
+        PRUNED_MAX,
+        limits.outcomes_min,
+        limits.outcomes_max,
+        before,
+    )
+    await connection.execute(
+        "DELETE FROM runs WHERE seq IN (SELECT seq FROM runs ORDER BY seq LIMIT $1) AND started_at < $2"
+        " AND NOT EXISTS (SELECT FROM requests WHERE requests.run_id = runs.run_id)",
+        PRUNED_MAX,
+        before,
+    )
+    return [*[0] * (len(calls) - 1), len(deleted)]
+
+
+# -- rows -----------------------------------------------------------------------------------------------------
+
+_RUN = "run_id, ceremony_id, scheduled_at, status, started_at, body"
+_REQUEST = "correlation_id, agent, phase, accepted_at, run_id, task_id, dialect, streaming, push, body"
+_OUTCOME = "correlation_id, agent, kind, ended_at, task_id, context_id, body"
+_REQUESTS = (
+    "unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[],"
+    f" $9::boolean[], $10::text[]) WITH ORDINALITY AS new ({_REQUEST}, place)"
+)
+
+
+def _columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Rows as arrays, one for each column."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def storable(value: str | None) -> str | None:
+    """A text of an agent as a column holds it: PostgreSQL has neither U+0000 nor half characters."""
+    if value is None:
+        return None
+    return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def request_row(record: RequestRecord, run: RunRecord | None) -> tuple[Any, ...]:
+    if record.phase is Phase.CLOSED:
+        raise ValueError("a request is closed by its outcome alone")
+    if record.task is not None and type(record.task.artifacts) is not tuple:
+        record = replace(record, task=plain(record.task))
+    return (
+        record.request.correlation_id,
+        record.agent,
+        record.phase.value,
+        micros(record.accepted_at),
+        run and run.claim.run_id,
+        record.task and storable(record.task.task_id),
+        record.dialect,
+        record.streaming,
+        record.push,
+        encode(record),
+    )
+
+
+def request_of(body: str, phase: str) -> RequestRecord:
+    """The record as it was last updated; only the phase's column says that it is closed."""
+    return replace(decoder(RequestRecord)(body), phase=Phase(phase))
+
+
+def run_row(run: RunRecord) -> tuple[Any, ...]:
+    claim, scheduled_at, started_at = run.claim, micros(run.claim.scheduled_at), micros(run.started_at)
+    return claim.run_id, claim.ceremony_id, scheduled_at, run.status.value, started_at, encode(run)
+
+
+def run_key(run: RunRecord) -> str:
+    return f"run {run.claim.ceremony_id} {micros(run.claim.scheduled_at)}"
+
+
+def outcome_row(outcome: Outcome) -> tuple[Any, ...]:
+    ids = storable(outcome.task_id), storable(outcome.context_id)
+    return outcome.correlation_id, outcome.agent, outcome.kind.value, micros(outcome.ended_at), *ids, encode(outcome)
+
+
+def event_row(event: Event) -> tuple[Any, ...]:
+    accepted = event.correlation_id if isinstance(event, RequestAccepted) else None
+    return event.seq, micros(event.at), event.agent or "", accepted, encode(to_wire(event, exact=True))
