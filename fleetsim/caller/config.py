@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fleetsim.caller.auth import HEADER, OURS, VARIABLE, AuthEntry
 from fleetsim.caller.channels.file import ChannelFile, link_problem, problems_of
 from fleetsim.caller.fleet import AgentEntry, AgentFile, FleetConfig, FleetSettings, ProxyEntry, or_nothing, proxy_of
+from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.client.http import AgentUrl
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
@@ -102,6 +103,11 @@ def parse_fleet(
     problems += _bad_proxy(written, ("fleet", "proxy"), file.fleet.proxy)
     problems += _bad_address(written, ("fleet", "base_url"), file.fleet.base_url)
     problems += _bad_address(written, ("fleet", "internal_base_url"), file.fleet.internal_base_url)
+    if file.fleet.ledger is not None:
+        try:
+            Place.read(file.fleet.ledger)
+        except ConfigError as error:
+            problems.append(written.error(("fleet", "ledger"), str(error), hint=error.hint))
     if problems:
         raise combine(tuple(problems))
     doubts = [

@@ -317,6 +317,8 @@ class FleetSettings:
     """US dollars per million tokens, by model, beside the built-in ones."""
     health: Thresholds = field(default_factory=Thresholds)
     """Where its words change: up, degraded, down."""
+    ledger: str | None = None
+    """The ledger in PostgreSQL: postgresql://USER@HOST/DATABASE?schema=FLEET, read at start; else a file (--state)."""
     keep: RetentionSettings = field(default_factory=RetentionSettings)
     """How much the hub's ledger keeps of requests that have ended."""
     alerts: AlertSettings = field(default_factory=AlertSettings)

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleetsim.cli.main import CommonOptions
+from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.collector import collect_seldom, tune_gc
 from fleetsim.runtime.workers import Workers
 
 if TYPE_CHECKING:
+    from fleetsim.caller.ledger import Ledger, LedgerLimits
+    from fleetsim.caller.ledger.postgres.place import Place
     from fleetsim.hub.hub import Hub
     from fleetsim.hub.tracing import Tracing
     from fleetsim.runtime.ports import Runtime
@@ -31,6 +34,13 @@ if TYPE_CHECKING:
 )
 @click.option("--strict", is_flag=True, help="Stop if an agent's credential is not set, instead of disabling it.")
 @click.option("--read-only", is_flag=True, help="A dashboard that only shows.")
+@click.option(
+    "--ledger",
+    "ledger_url",
+    metavar="URL",
+    help="Keep the ledger in PostgreSQL: postgresql://USER@HOST/DATABASE?schema=FLEET.  [default: fleet.ledger or"
+    " FLEETSIM_LEDGER, else a file in the state folder]",
+)
 @click.option("--memory", is_flag=True, help="Keep nothing on disk but the key: for trying things out.")
 @click.option("--salvage", is_flag=True, help="A damaged ledger: copy what can be read, keep the old file, go on.")
 @click.option("--take-over", is_flag=True, help="A copied ledger: use it, because no hub uses the original any more.")
@@ -42,7 +52,13 @@ def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
     The hub reads the agents' cards, sends and tracks work, receives webhooks and fires the ceremonies. It keeps
     requests in a ledger and continues them after a restart. Other verbs find it by themselves. While it draws the
     dashboard, it logs to hub.log in the state folder (10 MiB at most, and one older file).
+
+    \b
+    fleetsim up
+    fleetsim up --headless --ledger postgresql://fleet@db.example/fleet   (the password in PGPASSWORD or PGPASSFILE)
     """
+    if options["ledger_url"] and (salvage or options["memory"] or options["take_over"]):
+        raise click.UsageError("--ledger goes without --memory, --salvage and --take-over: those are about a file")
     if salvage:
         _salvage(common)
     asyncio.run(_up(common, **options))
@@ -64,6 +80,14 @@ def _salvage(common: CommonOptions) -> None:
         common.note(f"{report.careful} requests may have been sent already and will not be sent again")
 
 
+def _postgres(place: Place, limits: LedgerLimits) -> Ledger:
+    try:
+        from fleetsim.caller.ledger.postgres.ledger import open_postgres
+    except ImportError:
+        raise ConfigError("the driver of PostgreSQL is missing", hint="pip install 'fleetsim[pg]'") from None
+    return open_postgres(place, limits=limits)
+
+
 async def _up(
     common: CommonOptions,
     *,
@@ -73,11 +97,13 @@ async def _up(
     ceremonies: Path | None,
     strict: bool,
     read_only: bool,
+    ledger_url: str | None,
     memory: bool,
     take_over: bool,
     allow_remote: bool,
 ) -> None:
     from fleetsim.caller.config import FleetFile, load_fleet
+    from fleetsim.caller.ledger.postgres.place import Place
     from fleetsim.caller.ledger.sqlite import open_ledger
     from fleetsim.caller.ledger.sqlite.file import lock
     from fleetsim.cli import dashboard
@@ -100,14 +126,17 @@ async def _up(
             common.note(f"warning: there is no folder {folder}; its ceremonies are taken up once there is")
         collect_seldom()
         state = StateDir(state_path(os.environ, common.state)).open()
-        if not memory:
-            lock(state.ledger_path).release()  # another hub's lock is a better message than its port
-        ledger = open_ledger(
-            None if memory else state.ledger_path,
-            clock=runtime.clock,
-            limits=config.settings.keep.limits,
-            take_over=take_over,
-        )
+        variable = None if ledger_url or config.settings.ledger else os.environ.get("FLEETSIM_LEDGER")
+        url = ledger_url or config.settings.ledger or variable
+        place = Place.read(url, password=bool(variable)) if url and not memory else None
+        limits = config.settings.keep.limits
+        if place is not None:
+            ledger: Ledger = _postgres(place, limits)
+        else:
+            if not memory:
+                lock(state.ledger_path).release()  # another hub's lock is a better message than its port
+            path_or_memory = None if memory else state.ledger_path
+            ledger = open_ledger(path_or_memory, clock=runtime.clock, limits=limits, take_over=take_over)
         if drawn:
             stack.enter_context(dashboard.logging_to(state.path / "hub.log"))
         tracing = _tracing(common, os.environ, runtime)
@@ -140,7 +169,7 @@ async def _up(
         stopped = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):  # before anybody learns that the hub is there and can be stopped
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        where = "memory only" if memory else str(state.ledger_path)
+        where = "memory only" if memory else str(place or state.ledger_path)
         if not headless and dashboard.in_background():
             common.note("no dashboard: this is a background job; `fg` brings it to the foreground")
         common.note(f"hub at {hub.url}, key in {state.key_path}, ledger in {where}")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, run_state_machine_as_test
 
-from fleetsim.caller.ledger.postgres import open_postgres
+from fleetsim.caller.ledger.postgres.ledger import open_postgres
 from fleetsim.caller.ledger.postgres.place import Place
 from tests.caller.ledger_promises import *  # noqa: F403 - each promise is a test here
 from tests.caller.ledgers import SMALL, OpenLedger

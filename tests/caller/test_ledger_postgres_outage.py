@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from fleetsim.caller.ledger import Ledger, LedgerLimits
-from fleetsim.caller.ledger.postgres import open_postgres
+from fleetsim.caller.ledger.postgres.ledger import open_postgres
 from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.model.errors import ConfigError, NotAccepting
 from tests.caller.ledgers import outcome, record

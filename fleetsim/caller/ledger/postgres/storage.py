@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import asyncpg
+from asyncpg.transaction import Transaction
 
 from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.caller.ledger.postgres.schema import migrate
@@ -239,6 +240,7 @@ class Storage:
     async def _commit(self, group: Sequence[Write]) -> None:
         """Commit the group. If a write of it raises, each of them runs in a transaction of its own."""
         results: list[tuple[Write, Any]] = []
+        transaction = None
         committing = 0  # the number of the group, once its commit may have reached the server
         try:
             connection = await self._connected()
@@ -255,7 +257,7 @@ class Storage:
         except Exception as error:  # noqa: BLE001 - the callers get it
             reason = explain(error)
             passing = isinstance(reason, NotAccepting)
-            await self._abandon(lost=passing)
+            await self._abandon(None if passing else transaction)
             if committing and passing and await self._was_committed(committing, reason):
                 _resolve(results)
             elif len(group) > 1 and not passing:
@@ -275,18 +277,17 @@ class Storage:
             self._writer = connection
         return self._writer
 
-    async def _abandon(self, *, lost: bool) -> None:
-        """Undo the transaction; a connection that may be ``lost`` is replaced."""
-        if self._writer is None:
-            return
-        if not lost:
+    async def _abandon(self, transaction: Transaction | None) -> None:
+        """Undo the transaction. Without one, the connection may be lost and is replaced."""
+        if transaction is not None:
             try:
-                await self._writer.execute("ROLLBACK")
+                await transaction.rollback()
                 return
             except (asyncpg.PostgresError, *_PASSING) as error:
                 log.debug("the transaction could not be undone: %s", error)
-        self._writer.terminate()
-        self._writer = None
+        if self._writer is not None:
+            self._writer.terminate()
+            self._writer = None
 
     async def _was_committed(self, group: int, reason: BaseException) -> bool:
         """Whether a group whose commit got no reply was committed; waits until PostgreSQL says so.
