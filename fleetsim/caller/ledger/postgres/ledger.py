@@ -110,7 +110,7 @@ class PostgresLedger(Ledger):
         rows = [verbs.request_row(record, run) for record in records]
         claim = None if run is None else verbs.run_row(run)
         ids = [row[0] for row in rows] + ([] if run is None else [verbs.run_key(run)])
-        return bool(await self._write(verbs.accept, verbs.Acceptance(rows, claim), *ids))
+        return bool(await self._write(verbs.accept, verbs.AcceptCall(rows, claim), *ids))
 
     async def update(self, *records: RequestRecord) -> None:
         rows = {record.request.correlation_id: verbs.request_row(record, None) for record in records}
@@ -272,7 +272,7 @@ class PostgresLedger(Ledger):
         if not events:
             return
         announced = [event.correlation_id for event in events if isinstance(event, OutcomeDecided)]
-        call = verbs.JournalPage([verbs.event_row(event) for event in events], announced)
+        call = verbs.AppendCall([verbs.event_row(event) for event in events], announced)
         await self._write(verbs.append, call, "the journal", *filter(None, announced))
         step = max(1, self.limits.events_max // 100)
         if events[-1].seq // step > (events[0].seq - 1) // step:

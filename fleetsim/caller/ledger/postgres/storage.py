@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -63,7 +62,7 @@ class LedgerTaken(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class Write:
+class WriteCall:
     """A write that waits for its group. ``keys`` are the ids that it concerns; None concerns every id."""
 
     verb: Verb
@@ -77,14 +76,14 @@ class Batch:
     """Writes of one verb that no other write of their group must separate."""
 
     verb: Verb
-    writes: list[Write] = field(default_factory=list)
+    writes: list[WriteCall] = field(default_factory=list)
     keys: set[str] | None = field(default_factory=set)
 
-    def clashes(self, write: Write) -> bool:
+    def clashes(self, write: WriteCall) -> bool:
         return self.keys is None or write.keys is None or not self.keys.isdisjoint(write.keys)
 
 
-def batches(writes: Sequence[Write]) -> list[Batch]:
+def batches(writes: Sequence[WriteCall]) -> list[Batch]:
     """Sort writes into batches. Two writes that concern the same id stay in their order, in batches of their own."""
     sorted_: list[Batch] = []
     for write in writes:
@@ -142,7 +141,7 @@ class Storage:
     def __init__(self, place: Place, *, pending_max: int) -> None:
         self._place = place
         self._pending_max = pending_max
-        self._waiting: list[Write] = []
+        self._waiting: list[WriteCall] = []
         self._more = asyncio.Event()
         self._stopping = False
         self._writer: Connection | None = None
@@ -175,7 +174,6 @@ class Storage:
         except (
             OSError,
             TimeoutError,
-            ssl.SSLError,
             asyncpg.PostgresError,
             asyncpg.InterfaceError,
             ValueError,
@@ -198,7 +196,7 @@ class Storage:
             raise NotAccepting("the ledger is closed")
         if len(self._waiting) >= self._pending_max:
             raise NotAccepting(f"the ledger is {self._pending_max:,} operations behind: PostgreSQL does not keep up")
-        write = Write(verb, call, keys, asyncio.get_running_loop().create_future())
+        write = WriteCall(verb, call, keys, asyncio.get_running_loop().create_future())
         self._waiting.append(write)
         self._more.set()
         return await write.done
@@ -237,9 +235,9 @@ class Storage:
             if group:
                 await self._commit(group)
 
-    async def _commit(self, group: Sequence[Write]) -> None:
+    async def _commit(self, group: Sequence[WriteCall]) -> None:
         """Commit the group. If a write of it raises, each of them runs in a transaction of its own."""
-        results: list[tuple[Write, Any]] = []
+        results: list[tuple[WriteCall, Any]] = []
         transaction = None
         committing = 0  # the number of the group, once its commit may have reached the server
         try:
@@ -307,13 +305,13 @@ class Storage:
         return False
 
 
-def _resolve(results: Sequence[tuple[Write, Any]]) -> None:
+def _resolve(results: Sequence[tuple[WriteCall, Any]]) -> None:
     for write, value in results:
         if not write.done.done():
             write.done.set_result(value)
 
 
-def _refuse(writes: Sequence[Write], error: BaseException) -> None:
+def _refuse(writes: Sequence[WriteCall], error: BaseException) -> None:
     for write in writes:
         if not write.done.done():
             write.done.set_exception(error)

@@ -26,12 +26,12 @@ PRUNED_MAX = 512
 """Rows that one pruning deletes at most."""
 
 
-class Acceptance(NamedTuple):
+class AcceptCall(NamedTuple):
     requests: list[tuple[Any, ...]]
     run: tuple[Any, ...] | None
 
 
-class JournalPage(NamedTuple):
+class AppendCall(NamedTuple):
     events: list[tuple[Any, ...]]
     announced: list[str | None]
 
@@ -41,7 +41,7 @@ async def touch(connection: Connection, calls: Sequence[Any]) -> Sequence[Any]:
     return calls
 
 
-async def accept(connection: Connection, calls: Sequence[Acceptance]) -> Sequence[bool]:
+async def accept(connection: Connection, calls: Sequence[AcceptCall]) -> Sequence[bool]:
     claims = [call.run for call in calls if call.run is not None]
     try:
         claimed = set()
@@ -159,7 +159,7 @@ async def save_card(connection: Connection, calls: Sequence[tuple[str, str]]) ->
     return [None] * len(calls)
 
 
-async def append(connection: Connection, calls: Sequence[JournalPage]) -> Sequence[None]:
+async def append(connection: Connection, calls: Sequence[AppendCall]) -> Sequence[None]:
     try:
         await connection.execute(
             "INSERT INTO events (seq, at, agent, accepted_id, body)"
