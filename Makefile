@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean
+.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean keys
 BIN := .venv/bin
 
 help: ## this list
@@ -155,6 +155,10 @@ pictures: ## draw the README's picture of the dashboard again
 site: ## the documentation with search, in site/index.html; viewing it needs no network
 	@scripts/setup docs
 	@.venv-docs/bin/python scripts/site.py
+
+keys: ## 20,000 random keys and clicks on the dashboard of a busy fleet (STEPS=n SEED=n)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.dashboard.random_driver --steps $(or $(STEPS),20000) --seed $(or $(SEED),1)
 
 docs: ## write the generated pages of docs/reference
 	@scripts/setup dev
