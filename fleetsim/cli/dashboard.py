@@ -155,6 +155,7 @@ async def show(hub: Hub, *, title: str, note: str = "", plain: bool = False, rea
     """Draw the hub until the person quits, beginning with what the ledger remembers; ``note`` is for the tabs' row."""
     from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.feed import LiveFeed
+    from fleetsim.dashboard.settings import read_settings, settings_folder
 
     async with hub.events.subscribe(after_seq=0, keep_max=KEEP_MAX) as heard:
         last = await hub.ledger.last_seq()
@@ -167,6 +168,7 @@ async def show(hub: Hub, *, title: str, note: str = "", plain: bool = False, rea
             note=note,
             ascii=plain,
             read_only=read_only,
+            settings=read_settings(settings_folder(os.environ)),
         )
         await app.run_async()
 
@@ -280,6 +282,7 @@ async def _attach(
     from fleetsim.cli.hub_client import connect, find_hub
     from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.feed import AttachedFeed
+    from fleetsim.dashboard.settings import read_settings, settings_folder
     from fleetsim.runtime.ports import TlsFiles
     from fleetsim.runtime.real import running_runtime
     from fleetsim.runtime.tls import tls_context
@@ -291,6 +294,7 @@ async def _attach(
         raise ConfigError(
             f"the variable {one_line(key_env, 64)} is not set", hint="it holds the hub's or an agent's key"
         )
+    settings = read_settings(settings_folder(os.environ))
     tls = tls_context(TlsFiles(ca=str(ca))) if ca is not None else None
     async with running_runtime(tls=tls) as runtime:
 
@@ -324,6 +328,7 @@ async def _attach(
             note=note,
             ascii=common.ascii,
             read_only=read_only,
+            settings=settings,
         )
         with TemporaryDirectory() as folder, logging_to(Path(folder) / "dashboard.log"):  # off the screen
             await app.run_async()
@@ -346,6 +351,7 @@ async def play(
     from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.controls import Controls
     from fleetsim.dashboard.playback import Playback
+    from fleetsim.dashboard.settings import read_settings, settings_folder
     from fleetsim.runtime.real import SystemClock
 
     clock = SystemClock()
@@ -353,7 +359,10 @@ async def play(
     if not has_terminal():
         report = f"`fleetsim sim --replay {shlex.quote(str(reader.path))}` prints a report"
         raise ConfigError("the dashboard needs a terminal", hint=report)
-    app = FleetApp(played, Controls(), clock=clock, title=played.name, ascii=common.ascii, read_only=True)
+    settings = read_settings(settings_folder(os.environ))
+    app = FleetApp(
+        played, Controls(), clock=clock, title=played.name, ascii=common.ascii, read_only=True, settings=settings
+    )
 
     async def written() -> None:
         if writer is not None:

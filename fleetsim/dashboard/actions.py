@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from textual.binding import Binding
+from textual.keys import key_to_character
 
 LIST, RECORDING = "list", "recording"
 """Scopes beside the screens: lists and texts, and all screens of a recording."""
@@ -60,7 +61,7 @@ class Action:
         return words.get(self.on) or ", ".join(self.on)
 
 
-_WRITTEN = {
+WRITTEN = {
     "enter": "↵",
     "escape": "esc",
     "up": "↑",
@@ -83,7 +84,8 @@ _WRITTEN = {
 
 def key_name(key: str) -> str:
     """A key as people write it: ``/`` for ``slash``."""
-    return _WRITTEN.get(key, key)
+    character = key_to_character(key) or ""
+    return WRITTEN.get(key) or (character if character.isprintable() and character != " " else "") or key
 
 
 ACTIONS = (
@@ -99,6 +101,7 @@ ACTIONS = (
         changes=True,
         footer=True,
     ),
+    Action("edit", "ctrl+e", "editor", "opens the answer in $VISUAL or $EDITOR", ("inbox",), changes=True),
     Action(
         "reject",
         "ctrl+r",
@@ -211,12 +214,13 @@ ACTIONS = (
         for at, name in enumerate((one for one in SCREENS if one != "agent"), 1)
     ),
     Action("command", "colon", "command", "opens this line: an action by its id, with its words", footer=True),
+    Action("pager", "v", "pager", "opens the text of the screen in $PAGER"),
+    Action("columns", "C", "columns", "chooses the columns of the list; the choice is kept", LISTS),
     Action("palette", "ctrl+p", "palette", "searches all actions"),
-    Action("theme", "ctrl+t", "theme", "takes the next theme, or the named one", takes="name"),
+    Action("theme", "ctrl+t", "theme", "takes the next theme, or the named one; the choice is kept", takes="name"),
     Action("help", "question_mark,f1", "help", "shows the keys of this screen", footer=True),
     Action("quit", "q,ctrl+c", "quit", "quits", footer=True),
 )
-BY_ID = {action.id: action for action in ACTIONS}
 
 
 def list_bindings() -> Iterator[Binding]:

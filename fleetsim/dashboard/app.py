@@ -23,8 +23,17 @@ from textual.widgets import ContentSwitcher, Input
 from textual.worker import Worker, WorkerState
 
 from fleetsim.dashboard import chrome
-from fleetsim.dashboard.actions import ACTIONS, BY_ID, LIST, RECORDING, Action
-from fleetsim.dashboard.chrome import ConfirmScreen, HelpScreen, JumpScreen, Link, LinkState, ScreenName, Size
+from fleetsim.dashboard.actions import LIST, RECORDING, Action
+from fleetsim.dashboard.chrome import (
+    ColumnsScreen,
+    ConfirmScreen,
+    HelpScreen,
+    JumpScreen,
+    Link,
+    LinkState,
+    ScreenName,
+    Size,
+)
 from fleetsim.dashboard.command_line import CommandLine, resolve
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.feed import EventFeed
@@ -38,8 +47,9 @@ from fleetsim.dashboard.screens.inbox import InboxPane
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane
 from fleetsim.dashboard.screens.scenario import ScenarioPane
 from fleetsim.dashboard.screens.tasks import TasksPane
+from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.text import BLANK, fitted, line
-from fleetsim.dashboard.theme import THEMES, Palette
+from fleetsim.dashboard.theme import Palette
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.visits import Visit, Visits
@@ -54,8 +64,6 @@ DRAWS_PER_S = 4
 SAID_S = 8.0
 NOTE_S = 20.0
 """Seconds that a message, and the note at the start, stay in the status line."""
-STEPS = 24
-"""``[`` and ``]`` move by this fraction of a run."""
 WHOLE_MAX = 4
 """The newest whole texts stay in memory."""
 
@@ -80,8 +88,10 @@ class FleetApp(App[None], inherit_bindings=False):
         note: str = "",
         ascii: bool = False,
         read_only: bool = False,
+        settings: Settings | None = None,
     ) -> None:
         super().__init__()
+        self._settings = settings or Settings()
         self._feed = feed
         self.playback = feed if isinstance(feed, Playback) else None
         self._restarts = 0
@@ -106,12 +116,16 @@ class FleetApp(App[None], inherit_bindings=False):
         self._visits = Visits()
         self._whole: dict[tuple[str, int], WholeText | None] = {}
         self._palettes: dict[str, Palette] = {}
-        for action in ACTIONS:
+        self._actions = {action.id: action for action in self._settings.actions}
+        for action in self._actions.values():
             if LIST not in action.on and action.keys:
                 self.bind(action.keys, f"act('{action.id}')", description=action.label, show=False)
-        for theme in THEMES:
+        self.set_keymap(
+            {action.id: action.keys for action in self._actions.values() if LIST in action.on or action.id == "edit"}
+        )
+        for theme in self._settings.themes:
             self.register_theme(theme)
-        self.theme = THEMES[0].name
+        self.theme = self._settings.theme
 
     def _now(self) -> datetime:
         """The moment on the screens: the present, or the moment of the recording that plays."""
@@ -150,6 +164,8 @@ class FleetApp(App[None], inherit_bindings=False):
     def on_mount(self) -> None:
         self.screen.set_class(self.ascii_only, "-ascii")
         self._fit(self.size)
+        for pane in self._panes.values():
+            pane.main.hidden = self._settings.hidden.get(pane.main.id or "", ())
         self.pane.main.focus()
         self.run_worker(self._listen(), name="feed", exit_on_error=False)
         self.set_interval(1 / DRAWS_PER_S, self._tick, name="draw")
@@ -446,15 +462,15 @@ class FleetApp(App[None], inherit_bindings=False):
 
     def actions_here(self) -> list[Action]:
         """The actions of the open screen, without those that ``read_only`` refuses."""
-        return [one for one in ACTIONS if self.fits(one) and not (one.changes and self.read_only)]
+        return [one for one in self._actions.values() if self.fits(one) and not (one.changes and self.read_only)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A key belongs to the action of the open screen."""
-        return action != "act" or self.fits(BY_ID[str(parameters[0])])
+        return action != "act" or self.fits(self._actions[str(parameters[0])])
 
     async def action_act(self, action_id: str, *words: str) -> None:
         """Run an action of the table; a key, a click, the ``:`` line and the palette come here."""
-        action = BY_ID[action_id]
+        action = self._actions[action_id]
         if action.changes and self.read_only:
             self.say(f"“{action.label}” is not available: this screen is read only", Tone.WARN)
             return
@@ -462,7 +478,7 @@ class FleetApp(App[None], inherit_bindings=False):
         method = next(
             (
                 found
-                for node in (focused, self.pane, self.pane.main, self)
+                for node in (focused, self.pane, self.pane.main, self, self._panes.get("scenario"))
                 if (found := getattr(node, action.method, None))
             ),
             None,
@@ -479,44 +495,10 @@ class FleetApp(App[None], inherit_bindings=False):
     def action_palette(self) -> None:
         self.push_screen(CommandPalette())
 
-    # Playing a recording
-
-    def action_pause(self) -> None:
-        if self.playback is not None:
-            self.playback.pause()
-            self.draw_soon()
-
-    def action_speed(self, by: str) -> None:
-        if self.playback is not None:
-            self.playback.change_speed(int(by))
-            self.draw_soon()
-
-    def action_step(self, by: str) -> None:
-        """Move one step back or forward in the run."""
-        if self.playback is not None:
-            length_s = self.playback.duration_s or max(60.0, self.playback.at_s)
-            self.playback.jump(self.playback.at_s + int(by) * length_s / STEPS)
-
-    def action_jump(self, text: str = "") -> None:
-        if text:
-            self._jump(text)
-        else:
-            what = "the first such time of day in UTC, or a duration since the start"
-            self.ask("Jump to a moment of the run", what, self._jump)
-
     def ask(self, title: str, what: str, then: Callable[[str], None]) -> None:
         """Ask for a moment, and go on with the text unless the person closes the dialog."""
         classes = "-ascii" if self.ascii_only else ""
         self.push_screen(JumpScreen(title, what, classes=classes), lambda text: then(text) if text else None)
-
-    def _jump(self, text: str) -> None:
-        if self.playback is None:
-            return
-        to_s = self.playback.second_of(text)
-        if to_s is None:
-            self.say(f"“{text}” is not a moment of the run: 14:00, 2h30m, start or end", Tone.WARN)
-        else:
-            self.playback.jump(to_s)
 
     def action_help(self) -> None:
         classes = "-ascii" if self.ascii_only else ""
@@ -528,12 +510,31 @@ class FleetApp(App[None], inherit_bindings=False):
         at = names.index(self.theme) if self.theme in names else -1
         named = [one for one in names if one.endswith(name)] if name else [names[(at + 1) % len(names)]]
         if named:
-            self.theme = named[0]
+            self.theme = self._settings.theme = named[0]
+            self._save()
         else:
             self.say(f"no theme “{name}”: {', '.join(names)}", Tone.WARN)
 
     def _theme_names(self) -> list[str]:
-        return [theme.name for theme in THEMES]
+        return [theme.name for theme in self._settings.themes]
+
+    def _save(self) -> None:
+        try:
+            self._settings.save()
+        except OSError as error:
+            self.say(f"the choice is not kept: {error.strerror}", Tone.WARN)
+
+    def action_columns(self) -> None:
+        """Choose the columns of the list."""
+        grid = self.pane.main
+
+        def choose(hidden: list[str] | None) -> None:
+            grid.hidden = self._settings.hidden[grid.id or ""] = hidden or []
+            self._save()
+            self.draw()
+
+        classes = "-ascii" if self.ascii_only else ""
+        self.push_screen(ColumnsScreen([one.name for one in grid.columns], grid.hidden, classes=classes), choose)
 
     # The command line
 
@@ -555,7 +556,7 @@ class FleetApp(App[None], inherit_bindings=False):
         if not text.strip():
             return
         try:
-            action, words = resolve(text, [one for one in ACTIONS if self.fits(one)])
+            action, words = resolve(text, [one for one in self._actions.values() if self.fits(one)])
         except ValueError as error:
             self.say(str(error), Tone.WARN)
             return

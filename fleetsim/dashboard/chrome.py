@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,7 +14,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Input
+from textual.widgets import Input, SelectionList
+from textual.widgets.selection_list import Selection
 
 from fleetsim.dashboard.actions import LIST, Action, key_name
 from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, age, plural
@@ -242,6 +243,33 @@ class JumpScreen(ModalScreen[str | None]):
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
         self.dismiss(message.value)
+
+
+class ColumnsScreen(ModalScreen[list[str] | None]):
+    """A dialog for the columns of a list; its result are the names that are not chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,C", "close", "close", show=False)]
+
+    def __init__(self, names: Sequence[str], hidden: Collection[str], *, classes: str = "") -> None:
+        super().__init__(classes=classes)
+        self._names, self._hidden = names, hidden
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="confirm"):
+            yield Lines(id="confirm-lines", classes="framed")
+            yield SelectionList[str](
+                *(Selection(name, name, name not in self._hidden) for name in self._names), id="columns", compact=True
+            )
+
+    def on_mount(self) -> None:
+        lines = self.query_one(Lines)
+        lines.set_titles("Columns")
+        lines.show([line(("space", Tone.PRIMARY), (" chooses    ", MUTED), ("esc", Tone.PRIMARY), (" closes", MUTED))])
+        self.query_one(SelectionList).focus()
+
+    def action_close(self) -> None:
+        chosen = self.query_one(SelectionList).selected
+        self.dismiss([name for name in self._names if name not in chosen] if chosen else [])
 
 
 class ConfirmScreen(ModalScreen[bool]):

@@ -14,61 +14,79 @@ from textual.theme import Theme
 from fleetsim.dashboard.labels import Tone
 
 
-def _theme(name: str, *, ground: str, panel: str, colours: Mapping[str, str], **named: Any) -> Theme:
-    """A theme on one background; ``colours`` are the colours without a parameter in Textual."""
+def theme_of(name: str, colours: Mapping[str, str], *, dark: bool) -> Theme:
+    """A theme from a colour for each name of ``COLOURS``."""
+    ground, panel = colours["background"], colours["panel"]
     bars = dict.fromkeys(("background", "corner-color", "background-hover", "background-active"), ground)
-    variables = {"scrollbar": panel, **{f"scrollbar-{part}": colour for part, colour in bars.items()}, **colours}
+    variables = {"scrollbar": panel, **{f"scrollbar-{part}": colour for part, colour in bars.items()}}
+    variables |= {"scrollbar-hover": colours["quiet"], "scrollbar-active": colours["primary"]}
+    variables |= {name: colours[name] for name in ("quiet", "calm", "cursor-row")}
     variables["block-cursor-text-style"] = "none"
-    return Theme(name=name, background=ground, surface=ground, panel=panel, variables=variables, **named)
+    named: dict[str, Any] = {name: colour for name, colour in colours.items() if name not in variables}
+    return Theme(name=name, surface=ground, dark=dark, variables=variables, **named)
 
 
-_DARK: Mapping[str, Any] = {"ground": "#0e1319", "foreground": "#d3dae3", "panel": "#2b3542", "dark": True}
-_DARK_COLOURS = {
+_NIGHT = {
+    "background": "#0e1319",
+    "foreground": "#d3dae3",
+    "panel": "#2b3542",
     "quiet": "#7f8b99",
     "calm": "#3f7f66",
     "cursor-row": "#1d2733",
-    "scrollbar-hover": "#4a5a6d",
-    "scrollbar-active": "#6cb6ff",
+    "primary": "#6cb6ff",
+    "secondary": "#7ee0d0",
+    "accent": "#d7a6ff",
+    "success": "#5fcf98",
+    "warning": "#e6b450",
+    "error": "#f4726b",
 }
-
-NIGHT = _theme(
-    "fleetsim-night",
-    primary="#6cb6ff",
-    secondary="#7ee0d0",
-    accent="#d7a6ff",
-    success="#5fcf98",
-    warning="#e6b450",
-    error="#f4726b",
-    colours=_DARK_COLOURS,
-    **_DARK,
-)
-BLUE_ORANGE = _theme(
-    "fleetsim-blue-orange",
-    primary="#9ecbff",
-    secondary="#b8c4d0",
-    accent="#ffffff",
-    success="#4ea3ff",
-    warning="#f2c14e",
-    error="#ff8f3f",
-    colours=_DARK_COLOURS | {"calm": "#35689c"},
-    **_DARK,
-)
-DAY = _theme(
-    "fleetsim-day",
-    ground="#fbfcfd",
-    foreground="#1d242c",
-    panel="#cfd7df",
-    dark=False,
-    primary="#0b63c5",
-    secondary="#0b7d6e",
-    accent="#8430c9",
-    success="#13763f",
-    warning="#8a5a00",
-    error="#b5261e",
-    colours={"quiet": "#5d6975", "calm": "#5aa580", "cursor-row": "#e3eefb"},
-)
-THEMES = (NIGHT, BLUE_ORANGE, DAY)
-"""A dark theme, one for colour-blind users, and a light one."""
+COLOURS = tuple(_NIGHT)
+"""The names of a theme's colours; ``quiet`` is for grey text, ``calm`` for bars of successes."""
+_BLUE_ORANGE = _NIGHT | {
+    "calm": "#35689c",
+    "primary": "#9ecbff",
+    "secondary": "#b8c4d0",
+    "accent": "#ffffff",
+    "success": "#4ea3ff",
+    "warning": "#f2c14e",
+    "error": "#ff8f3f",
+}
+_CONTRAST = {
+    "background": "#000000",
+    "foreground": "#ffffff",
+    "panel": "#ffffff",
+    "quiet": "#d0d0d0",
+    "calm": "#7fffbf",
+    "cursor-row": "#003a75",
+    "primary": "#66d9ff",
+    "secondary": "#ffffff",
+    "accent": "#ff9cff",
+    "success": "#5cff8f",
+    "warning": "#ffff00",
+    "error": "#ff9f8c",
+}
+_DAY = {
+    "background": "#fbfcfd",
+    "foreground": "#1d242c",
+    "panel": "#cfd7df",
+    "quiet": "#5d6975",
+    "calm": "#5aa580",
+    "cursor-row": "#e3eefb",
+    "primary": "#0b63c5",
+    "secondary": "#0b7d6e",
+    "accent": "#8430c9",
+    "success": "#13763f",
+    "warning": "#8a5a00",
+    "error": "#b5261e",
+}
+BASES: Mapping[str, tuple[Mapping[str, str], bool]] = {
+    "fleetsim-night": (_NIGHT, True),
+    "fleetsim-blue-orange": (_BLUE_ORANGE, True),
+    "fleetsim-contrast": (_CONTRAST, True),
+    "fleetsim-day": (_DAY, False),
+}
+"""A dark theme, one for colour-blind users, one with high contrast, and a light one; each with whether it is dark."""
+THEMES = tuple(theme_of(name, colours, dark=dark) for name, (colours, dark) in BASES.items())
 
 
 class Palette:

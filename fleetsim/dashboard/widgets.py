@@ -17,6 +17,7 @@ from textual.content import Content, Span
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
+from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -73,6 +74,14 @@ class NeutralisedWidget(Widget):
         palette = self.look.palette
         return Strip(shown.render(palette.cursor if cursor else palette.ground), width)
 
+    def selectable(self, text: Text, x: int, y: int, width: int) -> Strip:
+        """The line as a strip whose text can be selected with the mouse; ``x`` and ``y`` are its place in the text."""
+        span = self.text_selection.get_span(y) if self.text_selection is not None else None
+        if span is not None:
+            text = text.copy()
+            text.stylize("reverse", span[0], len(text) if span[1] == -1 else span[1])
+        return self.strip(text, width).apply_offsets(x, y)
+
     def set_titles(self, title: str | Text, below: str = "") -> None:
         """Set the title and the subtitle of the frame."""
         upper = line((title, STRONG)) if isinstance(title, str) else title
@@ -103,8 +112,11 @@ class Lines(NeutralisedWidget):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self.lines)
 
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        return selection.extract("\n".join(self.harmless(one).plain for one in self.lines)), "\n"
+
     def render_line(self, y: int) -> Strip:
-        return self.strip(self.lines[y] if y < len(self.lines) else BLANK, self.inner_width)
+        return self.selectable(self.lines[y] if y < len(self.lines) else BLANK, 0, y, self.inner_width)
 
 
 class Page(ScrollView, NeutralisedWidget, can_focus=True):
@@ -129,9 +141,12 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
         if self.follow:
             self.scroll_to(y=len(self.lines), animate=False, force=True)
 
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        return selection.extract("\n".join(self.harmless(one).plain for one in self.lines)), "\n"
+
     def render_line(self, y: int) -> Strip:
         at = y + self.scroll_offset.y
-        return self.strip(self.lines[at] if at < len(self.lines) else BLANK, self.inner_width)
+        return self.selectable(self.lines[at] if at < len(self.lines) else BLANK, 0, at, self.inner_width)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self.lines)
@@ -225,7 +240,9 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             rows = rows.ordered(by.lstrip("-"), self.order.reverse is not by.startswith("-")) if by else rows
         self.rows, self.instead = rows, instead
         self._find()
+        before_layout = self._layout
         self._arrange()
+        again = again or self._layout != before_layout
         before, top = self._in_sight, self.scroll_offset.y
         self._in_sight = {at: self._row(at) for at in range(top, min(top + self.size.height - 1, len(rows.items)))}
         if again:

@@ -15,6 +15,7 @@ from fleetsim.caller.events import Event
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.widgets import Grid, Lines
 from tests.dashboard.journal import NOW, Journal, an_hour
@@ -174,10 +175,11 @@ async def showing(
     size: tuple[int, int] = (120, 36),
     ascii: bool = False,
     read_only: bool = False,
+    settings: Settings | None = None,
 ) -> AsyncIterator[Driver]:
     """The app over these events, after these keys."""
     feed, desk, clock = HandFeed(events), Desk(), SetClock()
-    app = FleetApp(feed, desk, clock=clock, title="demo-fleet", ascii=ascii, read_only=read_only)
+    app = FleetApp(feed, desk, clock=clock, title="demo-fleet", ascii=ascii, read_only=read_only, settings=settings)
     async with app.run_test(size=size) as pilot:
         ui = Driver(app, pilot, feed, desk, clock)
         await ui.settle()

@@ -10,7 +10,7 @@ import pytest
 from textual.command import CommandPalette
 from textual.widgets import Input
 
-from fleetsim.dashboard.actions import ACTIONS, BY_ID, RECORDING
+from fleetsim.dashboard.actions import ACTIONS, RECORDING
 from fleetsim.dashboard.chrome import HelpScreen
 from fleetsim.model.errors import UnknownTarget
 from tests.dashboard.driver import EVENTS, Driver, asking, showing
@@ -21,6 +21,7 @@ from tests.dashboard.test_scenario_screen import Screen, replaying
 pytestmark = pytest.mark.sockets  # the real loop, no socket is opened
 
 QUESTIONS = tuple(asking()[0].events)
+BY_ID = {one.id: one for one in ACTIONS}
 Check = Callable[[Driver], bool]
 
 
@@ -79,6 +80,9 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "history-back": ("2 3", lambda ui: ui.pane.id == "tasks"),
     "history-on": ("2 3 left_square_bracket", lambda ui: ui.pane.id == "inbox"),
     "agent": ("2", lambda ui: ui.pane.id == "agent" and "quinn" in ui.status),
+    "columns": ("1", lambda ui: "Columns" in ui.text and ui.focused == "columns"),
+    "edit": ("3 r", lambda ui: "no terminal" in ui.status),
+    "pager": ("2", lambda ui: "no terminal" in ui.status),
     "quit": ("1", lambda ui: ui.app._exit),
 }
 """The keys before the action's own key, and what holds after it."""
@@ -255,3 +259,15 @@ async def test_events_go_to_a_moment(typed: str, first: str | None) -> None:
             assert at(ui) == 0
         else:
             assert "not a moment" in ui.status
+
+
+async def test_text_is_selected_with_the_mouse_and_ctrl_c_copies_it_instead_of_quitting() -> None:
+    async with showing(EVENTS, "3") as ui:
+        line = next(at for at, text in enumerate(ui.text.split("\n")) if "Which branch" in text)
+        left = ui.text.split("\n")[line].index("Which branch")
+        await ui.pilot.mouse_down(offset=(left, line))
+        await ui.pilot.hover(offset=(left + 12, line))
+        await ui.pilot.mouse_up(offset=(left + 12, line))
+        await ui.press("ctrl+c")
+        assert ui.app.clipboard.startswith("Which branch")
+        assert ui.app.is_running

@@ -166,7 +166,7 @@ async def test_a_line_that_is_none_is_told_and_the_rest_stays(tmp_path: Path) ->
     path = write(tmp_path / "run.jsonl", a_run()[:60])
     with path.open("a") as file:
         file.write("what is this\n")
-    async with replaying(path) as screen:
+    async with replaying(path, size=(200, 40)) as screen:
         screen.clock.pass_(1_000.0)
         while screen.playback.error is None:
             await screen.pilot.pause(0.01)

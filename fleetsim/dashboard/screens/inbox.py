@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from functools import partial
+from typing import ClassVar
 
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import TextArea
 
+from fleetsim.dashboard import outside
 from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import DECISION, LABEL_MAX, MUTED, STRONG, WANTS, Tone, age, moment, origin, since
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane, counted
@@ -18,6 +22,7 @@ from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_
 from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.widgets import Grid, Lines, Page
+from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import neutralise
 
 SOON_S = 600
@@ -150,6 +155,8 @@ EMPTY = (
 
 class AnswerBox(TextArea):
     """The field for an answer. Pasted text is neutralised before it is drawn."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+e", "app.act('edit')", "editor", show=False, id="edit")]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
@@ -287,6 +294,22 @@ class InboxPane(Pane):
         if self.answerable:
             self.add_class("-opened")
             self.call_after_refresh(self.box.focus)
+
+    async def action_edit(self) -> None:
+        """Write the answer in an editor; it is not sent yet."""
+        if not self.answerable:
+            return
+        question = self._typed_for
+        try:
+            text = await outside.edit(self.app, self.box.text, os.environ)
+        except FleetsimError as error:
+            self.host.say(f"{error}: {error.hint}" if error.hint else str(error), Tone.WARN)
+            return
+        if question != self._typed_for:
+            self.drafts[question or ""] = text
+        else:
+            self.box.load_text(text)
+            self.action_reply()
 
     def chosen_questions(self) -> list[QuestionRow]:
         """The marked questions, else the open one; without those that are settled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import ClassVar, Protocol, cast
 from rich.text import Text
 from textual.containers import Vertical
 
+from fleetsim.dashboard import outside
 from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone
@@ -19,7 +21,7 @@ from fleetsim.dashboard.query import Query, parse
 from fleetsim.dashboard.text import line
 from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import TaskDetail
-from fleetsim.dashboard.widgets import Grid
+from fleetsim.dashboard.widgets import Grid, Page
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
 
@@ -201,6 +203,20 @@ class Pane(Vertical):
         """Give the list all room and show all its columns, or return to the usual layout."""
         self.main.widen()
         self.set_class(self.main.wide, "-wide")
+
+    def long_text(self) -> str:
+        """The text for the pager: all texts of the screen."""
+        pages = (page for page in self.query(Page) if page.display and page.lines)
+        return "\n\n".join("\n".join(one.plain for one in page.lines) for page in pages)
+
+    async def action_pager(self) -> None:
+        if not (text := self.long_text().strip()):
+            self.host.say("no text here", Tone.WARN)
+            return
+        try:
+            await outside.page(self.app, text + "\n", os.environ)
+        except FleetsimError as error:
+            self.host.say(f"{error}: {error.hint}" if error.hint else str(error), Tone.WARN)
 
     def action_copy(self) -> None:
         if copied := self.copyable():

@@ -227,6 +227,10 @@ def _trouble(row: TroubleView) -> Text:
     return line((f"  {span(row.began_s)} to {span(row.ended_s)}  ", MUTED), what)
 
 
+STEPS = 24
+"""``[`` and ``]`` move by this fraction of a run."""
+
+
 class ScenarioPane(Pane):
     """The run, its agents over time, then expectations beside troubles, and the newest events."""
 
@@ -301,3 +305,30 @@ class ScenarioPane(Pane):
             self.host.show_agent(key)
         elif task := self.chosen_task():
             self.host.show_task(task)
+
+    # The actions of a recording, on every screen
+
+    def action_pause(self) -> None:
+        if playback := self.host.playback:
+            playback.pause()
+            self.host.draw_soon()
+
+    def action_speed(self, by: str) -> None:
+        if playback := self.host.playback:
+            playback.change_speed(int(by))
+            self.host.draw_soon()
+
+    def action_step(self, by: str) -> None:
+        """Move one step back or forward in the run."""
+        if playback := self.host.playback:
+            length_s = playback.duration_s or max(60.0, playback.at_s)
+            playback.jump(playback.at_s + int(by) * length_s / STEPS)
+
+    def action_jump(self, text: str = "") -> None:
+        if not text:
+            what = "the first such time of day in UTC, or a duration since the start"
+            self.host.ask("Jump to a moment of the run", what, self.action_jump)
+        elif (playback := self.host.playback) and (to_s := playback.second_of(text)) is not None:
+            playback.jump(to_s)
+        else:
+            self.host.say(f"“{text}” is not a moment of the run: 14:00, 2h30m, start or end", Tone.WARN)
