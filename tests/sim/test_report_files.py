@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.sim.charts import timeline_of
+from fleetsim.sim.charts import TICKS_MAX, Axis, Timeline, timeline_of
 from fleetsim.sim.figures import Expectation
 from fleetsim.sim.report import SimulationReport, report_of
 from fleetsim.sim.report_formats import FORMATS, endings_about
@@ -190,3 +190,8 @@ def test_annotations_of_a_hostile_run_are_one_command_each() -> None:
     lines = FORMATS["github"](report(hostile())).splitlines()
     assert lines
     assert all(line.startswith("::error file=") for line in lines)
+
+
+@pytest.mark.parametrize("lasts_s", [2.0, 30.0, 300.0, 3_600.0, 90_000.0])
+def test_the_axis_has_marks_whatever_the_length_of_the_run(lasts_s: float) -> None:
+    assert 2 <= len(Axis(Timeline(ends_s=lasts_s)).ticks) <= TICKS_MAX + 1
