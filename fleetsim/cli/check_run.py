@@ -23,7 +23,7 @@ from fleetsim.check.requirement import ONCE, Requirement
 from fleetsim.check.runner import run_check
 from fleetsim.cli.ask import agent_entry, credentials_given, is_url, way_given
 from fleetsim.cli.main import CommonOptions, Exit
-from fleetsim.cli.options import STDOUT, Typed, in_repository, report_files, with_scheme
+from fleetsim.cli.options import STDOUT, Typed, in_repository, no_commands, report_files, with_scheme
 from fleetsim.cli.render import emit_json, line, lines
 from fleetsim.cli.terminal import Progress
 from fleetsim.client.credential import Credential, way_with
@@ -190,12 +190,13 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
         comparison = compare(report, other)
         report = comparison.report
     report = report.with_accepted(accepted)
-    if common.as_json:
-        emit_json({**report.as_json(), **({"comparison": comparison.as_json()} if comparison is not None else {})})
-    else:
-        if comparison is not None:
-            lines(joined(comparison.lines()))
-        lines(render(report, verbose=plan.verbose, plain=common.ascii, strict=plan.strict, command=plan.command))
+    with no_commands(plan.reports):
+        if common.as_json:
+            emit_json({**report.as_json(), **({"comparison": comparison.as_json()} if comparison is not None else {})})
+        else:
+            if comparison is not None:
+                lines(joined(comparison.lines()))
+            lines(render(report, verbose=plan.verbose, plain=common.ascii, strict=plan.strict, command=plan.command))
     for kind, path in plan.reports:
         if path == STDOUT:
             lines(FORMATS[kind](report))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -138,6 +138,21 @@ def in_repository(path: Path) -> str:
     """A file as a code host names it: relative to the checkout of a CI job, else to the working folder."""
     whole, root = path.resolve(), Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
     return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else path.as_posix()
+
+
+@contextmanager
+def no_commands(reports: Iterable[tuple[str, Path]]) -> Iterator[None]:
+    """Keep GitHub from obeying text of an agent: what is printed within is text alone, if commands go to stdout later.
+
+    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#stopping-and-starting-workflow-commands
+    """
+    stopped = ("github", STDOUT) in reports
+    token = os.urandom(16).hex()
+    if stopped:
+        click.echo(f"::stop-commands::{token}")
+    yield
+    if stopped:
+        click.echo(f"::{token}::")
 
 
 def report_files(texts: Iterable[str], formats: Collection[str]) -> tuple[tuple[str, Path], ...]:

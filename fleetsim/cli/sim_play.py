@@ -22,7 +22,7 @@ import click
 from fleetsim.caller.fleet import AgentEntry
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit
-from fleetsim.cli.options import STDOUT, in_repository, report_files
+from fleetsim.cli.options import STDOUT, in_repository, no_commands, report_files
 from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.runtime.files import read_file
@@ -164,11 +164,12 @@ def _tell(
     common: CommonOptions, report: SimulationReport, files: tuple[tuple[str, Path], ...], *, verbose: bool
 ) -> int:
     report = _placed(report) if files else report
-    if common.as_json:
-        render.emit_json(report.as_json())
-    else:
-        for line in report_lines(report, verbose=verbose):
-            render.line(line)
+    with no_commands(files):
+        if common.as_json:
+            render.emit_json(report.as_json())
+        else:
+            for line in report_lines(report, verbose=verbose):
+                render.line(line)
     for kind, path in files:
         if path == STDOUT:
             render.lines(FORMATS[kind](report))

@@ -85,8 +85,11 @@ class Progress:
 
     def _write(self, text: str) -> None:
         self._shown = True
-        sys.stderr.write(f"\r\x1b[K{text}" if self._live else f"{text}\n")
-        sys.stderr.flush()
+        if self._live:
+            rewrite(text)
+        else:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
 
 
 def rewrite(text: str) -> None:

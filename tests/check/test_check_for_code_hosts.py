@@ -117,7 +117,10 @@ async def test_two_deployments_are_compared_and_the_worse_one_fails(
             await _called("-o", "json", "check", good, *only, "--against", bad, "--report", "sarif=c.sarif") == Exit.OK
         )
     told_json: Any = json.loads(capsys.readouterr().out)
-    assert told.startswith("WORSE: 1 rows")
-    assert [line for line in told.splitlines() if line.startswith("::error")]
+    stop, first, *lines = told.splitlines()
+    assert stop.startswith("::stop-commands::")
+    assert first.startswith("WORSE: 1 rows")
+    go_on = lines.index(f"::{stop.rpartition('::')[2]}::")
+    assert [number for number, line in enumerate(lines) if line.lstrip().startswith("::error")] > [go_on]
     assert told_json["comparison"]["better"] == ["C-03"]
     assert run_in((tmp_path / "c.sarif").read_text())["results"] == []
