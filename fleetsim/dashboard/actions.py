@@ -175,10 +175,10 @@ ACTIONS = (
     Action("unmark", "u", "unmark", "removes the marks", MARKED),
     Action("problems", "Z", "problems", "shows the rows with a problem only, or all again", FILTERED),
     Action("wide", "W", "wide", "gives the list all room and all columns; ← and → then scroll it", LISTS),
+    Action("sort", "", "sort", "sorts by the named column", LISTS, takes="column"),
     Action("sort-right", "greater_than_sign", "sort →", "sorts by the next column", LISTS, "sort 1"),
     Action("sort-left", "less_than_sign", "sort ←", "sorts by the column before", LISTS, "sort -1"),
     Action("reverse", "equals_sign", "reverse", "turns the order of the rows round", LISTS),
-    Action("sort", "", "sort", "sorts by the named column", LISTS, takes="column"),
     Action(
         "time",
         "at",

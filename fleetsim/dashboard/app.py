@@ -18,6 +18,7 @@ from rich.text import Text
 from textual import events, geometry
 from textual.app import App, ComposeResult, SystemCommand
 from textual.command import CommandPalette
+from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input
 from textual.worker import Worker, WorkerState
@@ -49,7 +50,7 @@ from fleetsim.dashboard.screens.scenario import ScenarioPane
 from fleetsim.dashboard.screens.tasks import TasksPane
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.text import BLANK, fitted, line
-from fleetsim.dashboard.theme import Palette
+from fleetsim.dashboard.theme import AsciiFormatter, Palette
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.visits import Visit, Visits
@@ -130,6 +131,9 @@ class FleetApp(App[None], inherit_bindings=False):
     def _now(self) -> datetime:
         """The moment on the screens: the present, or the moment of the recording that plays."""
         return self._clock.now() if self.playback is None else self.playback.now
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), *([AsciiFormatter()] if self.ascii_only else [])]
 
     @property
     def palette(self) -> Palette:
@@ -474,6 +478,9 @@ class FleetApp(App[None], inherit_bindings=False):
         if action.changes and self.read_only:
             self.say(f"“{action.label}” is not available: this screen is read only", Tone.WARN)
             return
+        if action.takes and not action.keys and not words:
+            self._command.open(f"{action.id} ")
+            return
         focused = self.focused if isinstance(self.focused, Grid | Page) else None
         method = next(
             (
@@ -493,7 +500,7 @@ class FleetApp(App[None], inherit_bindings=False):
                 yield SystemCommand(one.label, f"{one.shown_keys}  {one.help}", partial(self.action_act, one.id))
 
     def action_palette(self) -> None:
-        self.push_screen(CommandPalette())
+        self.push_screen(CommandPalette(classes="-ascii" if self.ascii_only else ""))
 
     def ask(self, title: str, what: str, then: Callable[[str], None]) -> None:
         """Ask for a moment, and go on with the text unless the person closes the dialog."""

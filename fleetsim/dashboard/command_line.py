@@ -60,8 +60,9 @@ class CommandLine(Input):
         self.history: list[str] = []
         self._back = 0
 
-    def open(self) -> None:
-        self.value, self._back = "", 0
+    def open(self, text: str = "") -> None:
+        self.value, self._back = text, 0
+        self.cursor_position = len(text)
         self.add_class("-shown")
         self.focus()
 

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from io import StringIO
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.segment import Segment
 from rich.style import Style
 from rich.theme import Theme as Looks
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.theme import Theme
 
-from fleetsim.dashboard.labels import Tone
+from fleetsim.dashboard.labels import Tone, plain_ascii
 
 
 def theme_of(name: str, colours: Mapping[str, str], *, dark: bool) -> Theme:
@@ -87,6 +91,18 @@ BASES: Mapping[str, tuple[Mapping[str, str], bool]] = {
 }
 """A dark theme, one for colour-blind users, one with high contrast, and a light one; each with whether it is dark."""
 THEMES = tuple(theme_of(name, colours, dark=dark) for name, (colours, dark) in BASES.items())
+
+
+class AsciiFormatter(LineFilter):
+    """Draws Textual's own widgets in ASCII, too; each cell stays one cell."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [
+            segment
+            if segment.text.isascii()
+            else Segment("".join(plain_ascii(one)[0] * cell_len(one) for one in segment.text), segment.style)
+            for segment in segments
+        ]
 
 
 class Palette:

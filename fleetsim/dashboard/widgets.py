@@ -98,9 +98,14 @@ class NeutralisedWidget(Widget):
 
 
 class Lines(NeutralisedWidget):
-    """A few lines that do not scroll."""
+    """A few lines that do not scroll. A click on them runs the action ``runs`` of the table, if it is set."""
 
     lines: Sequence[Text] = ()
+    runs = ""
+
+    async def on_click(self) -> None:
+        if self.runs:
+            await self.app.run_action(f"act('{self.runs}')")
 
     def show(self, lines: Sequence[Text]) -> None:
         """Draw these lines if they changed."""
@@ -340,7 +345,9 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             strip = self.strip(line("  ", self.instead[y - 1] if y <= len(self.instead) else ""), width)
         else:
             strip = self._row(at) if at < len(self.rows.items) else self.strip(BLANK, width)
-        return strip if width == self._inner else strip.crop(left, left + self._inner)
+        if width == self._inner:
+            return strip
+        return Strip.join((strip.crop(0, MARGIN), strip.crop(left + MARGIN, left + self._inner)))
 
     def on_click(self, event: events.Click) -> None:
         """Choose a row; a second click opens it. A click on a title sorts by its column."""

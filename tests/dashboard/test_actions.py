@@ -271,3 +271,31 @@ async def test_text_is_selected_with_the_mouse_and_ctrl_c_copies_it_instead_of_q
         await ui.press("ctrl+c")
         assert ui.app.clipboard.startswith("Which branch")
         assert ui.app.is_running
+
+
+async def test_a_click_on_a_card_opens_what_it_is_about() -> None:
+    async with showing() as ui:
+        for at_x, screen in ((40, "tasks"), (70, "inbox"), (100, "ceremonies")):
+            await ui.pilot.click(offset=(at_x, 6))
+            await ui.settle()
+            assert ui.pane.id == screen
+            await ui.press("1")
+        await ui.pilot.click(offset=(10, 6))
+        await ui.settle()
+        assert ui.pane.problems
+
+
+async def test_a_column_that_is_out_of_sight_comes_with_right_and_the_cursor_stays_visible() -> None:
+    async with showing(EVENTS, "2", "W", *["right"] * 30, size=(60, 20)) as ui:
+        assert "TRY" in ui.text
+        assert "▌" in ui.text
+
+
+@pytest.mark.parametrize("width", [40, 60, 100, 160, 220])
+async def test_every_screen_is_drawn_at_every_width_in_both_views(width: int) -> None:
+    async with showing(size=(width, 30)) as ui:
+        for key in "12345":
+            await ui.press(key, "W")
+            assert all(len(one) <= width for one in ui.text.split("\n"))
+            assert "▌" in ui.text
+            await ui.press("W")

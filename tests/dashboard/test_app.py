@@ -561,6 +561,10 @@ async def test_ascii_means_ascii() -> None:
         for key in ("1", "2", "3", "4", "5", "question_mark"):
             await ui.press(key)
             assert ui.text.isascii(), {c for c in ui.text if not c.isascii()}
+        for key in ("C", "colon", "at", "ctrl+p"):
+            await ui.press("escape", "5" if key == "at" else "1", key)
+            await ui.pilot.pause(0.2)
+            assert ui.text.isascii(), {c for c in ui.text if not c.isascii()}
         await ui.press("escape", "1")
         assert "+ up" in ui.text
 

@@ -300,13 +300,19 @@ def empty(view: View) -> list[Text]:
     return [line(("No agents yet.", STRONG)), line(add, ("fleetsim demo", Tone.PRIMARY))]
 
 
+CARD_ACTIONS = ("problems", "tasks", "inbox", "ceremonies")
+"""The actions of a click on each card."""
+
+
 class FleetPane(Pane):
     """Agents, worst first, and the newest outcomes."""
 
     NAME = ScreenName.FLEET
 
     def compose(self) -> ComposeResult:
-        self._cards = [Lines(classes="card framed") for _ in range(4)]
+        self._cards = [Lines(classes="card framed") for _ in CARD_ACTIONS]
+        for card, action in zip(self._cards, CARD_ACTIONS, strict=True):
+            card.runs = action
         self.main = Grid(columns((), "4m"), id="agents", hold=False)
         self._notes = Lines(id="notes")
         self._recent = Grid(OUTCOME_COLUMNS, id="recent", classes="framed", hold=False)
