@@ -19,9 +19,8 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 class Problem:
     """A rule that is broken.
 
-    ``level`` is SARIF's. ``key`` tells the problem from others, and stays the same from run to run. ``subject`` has it,
-    such as the URL of an agent. ``file`` (a relative path) and ``line`` are the place in the repository at which a code
-    host shows it. ``accepted`` is the reason why it does not count; empty if it does.
+    ``key`` tells it from others and stays the same from run to run. ``subject`` has it, such as the URL of an agent. A
+    code host shows it at ``file`` (relative to the repository) and ``line``. ``accepted``: the reason not to count it.
     """
 
     rule: str
@@ -45,6 +44,7 @@ def sarif(tool: str, version: str, run: str, problems: Sequence[Problem]) -> str
         one.rule: {
             "id": one_line(one.rule),
             "shortDescription": {"text": one_line(one.title)},
+            "fullDescription": {"text": one_line(one.title, 1_000)},  # GitHub requires it
             "help": {"text": neutralise(one.help, limit=TEXT_CHARS_MAX)},
             "defaultConfiguration": {"level": one.level},
         }
@@ -60,8 +60,8 @@ def sarif(tool: str, version: str, run: str, problems: Sequence[Problem]) -> str
 
 
 def _result(problem: Problem, place: int) -> dict[str, Any]:
-    file = {"uri": quote(neutralise(problem.file, lines=False))}
-    accepted = {"kind": "external", "justification": one_line(problem.accepted, 1_000)}
+    file = {"uri": ("file://" if problem.file.startswith("/") else "") + quote(neutralise(problem.file, lines=False))}
+    accepted = [{"kind": "external", "justification": one_line(problem.accepted, 1_000)}]
     return {
         "ruleId": one_line(problem.rule),
         "ruleIndex": place,
@@ -74,7 +74,7 @@ def _result(problem: Problem, place: int) -> dict[str, Any]:
             }
         ],
         "partialFingerprints": {"fleetsim/v1": one_line(f"{problem.subject} {problem.key}", 1_000)},
-        "suppressions": [accepted] if problem.accepted else [],
+        "suppressions": accepted if problem.accepted else [],
     }
 
 

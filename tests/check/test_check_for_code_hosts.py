@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.check.test_check_reports import MOOT, MUST, NASTY, PASS, SHOULD, UNTE
 def test_a_sarif_log_fits_the_schema_and_has_each_failure_with_its_rule_level_and_place() -> None:
     log = run_in(FORMATS["sarif"](report(PASS, SHOULD, MUST, UNTESTED, MOOT)))
     rules = [rule["id"] for rule in log["tool"]["driver"]["rules"]]
+    assert all(rule["fullDescription"]["text"] for rule in log["tool"]["driver"]["rules"]), "GitHub requires it"
     results = {rules[one["ruleIndex"]]: one for one in log["results"]}
     assert {rule: one["level"] for rule, one in results.items()} == {"P-17": "error", "C-02": "warning"}
     place = results["C-02"]["locations"][0]
@@ -40,6 +42,14 @@ def test_an_accepted_failure_is_suppressed_with_its_reason() -> None:
     (result,) = run_in(FORMATS["sarif"](report(MUST).with_accepted({"P-17": "next release"})))["results"]
     assert result["suppressions"] == [{"kind": "external", "justification": "next release"}]
     assert FORMATS["github"](report(MUST).with_accepted({"P-17": "next release"})) == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "uri"), [("a b/agent.py", "a%20b/agent.py"), ("/srv/agent.py", "file:///srv/agent.py")]
+)
+def test_the_file_of_a_failure_is_a_uri(file: str, uri: str) -> None:
+    (result,) = run_in(FORMATS["sarif"](replace(report(MUST), file=file)))["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == uri
 
 
 @pytest.mark.parametrize("kind", ["sarif", "github"])
