@@ -70,7 +70,8 @@ class Server:
         self._run("pg_ctl", "--pgdata", str(self.data), "--wait", "--mode", mode, "stop")
 
     def close(self) -> None:
-        self.stop("immediate")
+        if (self.data / "postmaster.pid").exists():
+            self.stop("immediate")
         self._folder.cleanup()
 
     def kill(self) -> None:

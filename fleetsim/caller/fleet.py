@@ -344,8 +344,8 @@ class FleetConfig:
         return next((entry for entry in self.agents if entry.name == name), None)
 
 
-AT_START = frozenset({"calls_max", "calls_per_agent_max", "rates", "health"})
-"""Settings that a running hub does not take up: calls hold slots, and the day's figures were made with them."""
+AT_START = frozenset({"ledger", "calls_max", "calls_per_agent_max", "rates", "health"})
+"""Settings that a running hub does not take up: calls hold slots, and the ledger and the day's figures are in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
 from fleetsim.caller.outcome_stats import OutcomeFacts
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.task import DataPart, TaskState
+from fleetsim.model.work import SkillRequest
 from tests.caller.ledgers import (
     START,
     OpenLedger,
@@ -106,6 +107,21 @@ async def test_an_update_is_what_the_next_start_sees(kept: OpenLedger) -> None:
     async with kept() as ledger:
         assert await ledger.open_requests() == (later, record("c-2"))
         assert await ledger.request("c-1") == later
+
+
+async def test_the_content_of_a_large_request_is_there_whatever_is_updated(kept: OpenLedger) -> None:
+    asked = SkillRequest(correlation_id="c-1", text="long " * 4_000, targets=("a",), parts=(DataPart(data={"x": 1}),))
+    accepted = replace(record("c-1"), request=asked)
+    later = replace(accepted, phase=Phase.ACCEPTED, task=task())
+    async with kept() as ledger:
+        await ledger.accept([accepted, record("c-2")])
+        await ledger.update(later)
+        assert await ledger.untold_requests() == (later, record("c-2"))
+    async with kept() as ledger:
+        assert await ledger.open_requests() == (later, record("c-2"))
+        assert [page async for page in ledger.open_pages(page=1)][:2] == [(later,), (record("c-2"),)]
+        await ledger.close(outcome("c-1"))
+        assert await ledger.request("c-1") == replace(later, phase=Phase.CLOSED)
 
 
 async def test_only_an_outcome_closes_a_request(opened: OpenLedger) -> None:

@@ -23,7 +23,7 @@ async def storage() -> AsyncIterator[Storage]:
     storage = InlineStorage(opener(None))
     async with SqliteLedger(storage, LedgerLimits()) as opened:
         for n in range(1, 5):
-            await opened.accept([record(f"c-{n}")], run=run(slot=60 * n, run_id=f"r-{n}"))
+            await opened.accept([record(f"c-{n}", text="long " * 1_000)], run=run(slot=60 * n, run_id=f"r-{n}"))
             await opened.ask(question(f"q-{n}", f"c-{n}"))
             await opened.keep_webhook(webhook(f"c-{n}"))
             await opened.append([event(n)])

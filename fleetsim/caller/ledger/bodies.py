@@ -11,9 +11,10 @@ from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fleetsim.caller.ledger.records import LedgerDamaged, RequestRecord
-from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, plain
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 
 T = TypeVar("T")
@@ -85,6 +86,46 @@ def _read_union(union: object, row: Any) -> Any:
         kinds = {"task": Snapshot, "artifact": ArtifactUpdate, "status": StatusUpdate}
         kind = next((kind for name, kind in kinds.items() if name in row), DirectReply)
     return msgspec.convert(row, kind, dec_hook=_read_union)
+
+
+class RequestContent(msgspec.Struct, frozen=True, kw_only=True):
+    """The text and parts of a request that is large: they never change, so they are written once, in a place apart."""
+
+    text: str
+    parts: tuple[Part, ...]
+
+
+APART_CHARS_MIN = 4_096
+"""A longer text, and any file or data, stands apart: the row of a request is written several times."""
+
+
+def request_body(record: RequestRecord) -> str:
+    """The JSON of a request, without its content if that stands apart."""
+    if record.task is not None and type(record.task.artifacts) is not tuple:
+        record = replace(record, task=plain(record.task))
+    if _stands_apart(record):
+        record = replace(record, request=replace(record.request, text="", parts=()))
+    return encode(record)
+
+
+def request_content(record: RequestRecord) -> str | None:
+    """The JSON of the content that stands apart, or None."""
+    if not _stands_apart(record):
+        return None
+    return encode(RequestContent(text=record.request.text, parts=record.request.parts))
+
+
+def _stands_apart(record: RequestRecord) -> bool:
+    return bool(record.request.parts) or len(record.request.text) >= APART_CHARS_MIN
+
+
+def join(body: str, content: str | None) -> RequestRecord:
+    """The request of a row and its content. Raises LedgerDamaged."""
+    record = decoder(RequestRecord)(body)
+    if content is None:
+        return record
+    apart = decoder(RequestContent)(content)
+    return replace(record, request=replace(record.request, text=apart.text, parts=apart.parts))
 
 
 def micros(at: datetime) -> int:

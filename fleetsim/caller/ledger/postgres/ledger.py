@@ -107,13 +107,13 @@ class PostgresLedger(Ledger):
     # -- requests and their outcomes
 
     async def accept(self, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
-        rows = [verbs.request_row(record, run) for record in records]
+        rows = [verbs.request_row(record, run, content=True) for record in records]
         claim = None if run is None else verbs.run_row(run)
         ids = [row[0] for row in rows] + ([] if run is None else [verbs.run_key(run)])
         return bool(await self._write(verbs.accept, verbs.AcceptCall(rows, claim), *ids))
 
     async def update(self, *records: RequestRecord) -> None:
-        rows = {record.request.correlation_id: verbs.request_row(record, None) for record in records}
+        rows = {record.request.correlation_id: verbs.request_row(record) for record in records}
         if rows:
             await self._write(verbs.update, list(rows.values()), *rows)
 
@@ -139,18 +139,18 @@ class PostgresLedger(Ledger):
         return _decoded(EarlyWebhook, await self._read("SELECT body FROM webhooks ORDER BY seq"))
 
     async def request(self, correlation_id: str) -> RequestRecord | None:
-        rows = await self._read("SELECT body, phase FROM requests WHERE correlation_id = $1", correlation_id)
+        rows = await self._read(f"{_REQUESTS} WHERE correlation_id = $1", correlation_id)
         return verbs.request_of(*rows[0]) if rows else None
 
     async def open_requests(self) -> tuple[RequestRecord, ...]:
-        return _decoded(RequestRecord, await self._read(f"{_OPEN} ORDER BY seq"))
+        return tuple(verbs.request_of(*row) for row in await self._read(f"{_REQUESTS} WHERE {_OPEN} ORDER BY seq"))
 
     async def open_pages(self, *, page: int = 200) -> AsyncIterator[tuple[RequestRecord, ...]]:
         seq, more = -1, True
         while more:
-            rows = await self._read(f"{_OPEN} AND seq > $1 ORDER BY seq LIMIT $2", seq, page)
-            yield _decoded(RequestRecord, rows)
-            seq, more = rows[-1][1] if rows else seq, len(rows) == page
+            rows = await self._read(f"{_REQUESTS} WHERE {_OPEN} AND seq > $1 ORDER BY seq LIMIT $2", seq, page)
+            yield tuple(verbs.request_of(*row) for row in rows)
+            seq, more = rows[-1][-1] if rows else seq, len(rows) == page
 
     async def open_ids(self, *, after: str | None = None, limit: int = 1_000) -> tuple[str, ...] | None:
         begin = -1
@@ -296,7 +296,7 @@ class PostgresLedger(Ledger):
 
     async def untold_requests(self) -> tuple[RequestRecord, ...]:
         rows = await self._read(
-            "SELECT body, phase FROM requests WHERE correlation_id IN"
+            f"{_REQUESTS} WHERE correlation_id IN"
             " (SELECT correlation_id FROM requests WHERE phase <> 'closed'"
             " UNION SELECT correlation_id FROM outcomes WHERE NOT announced)"
             " AND accepted_at >= coalesce((SELECT at FROM events ORDER BY seq LIMIT 1), 0)"
@@ -318,7 +318,8 @@ class PostgresLedger(Ledger):
         )
 
 
-_OPEN = "SELECT body, seq FROM requests WHERE phase <> 'closed'"
+_REQUESTS = "SELECT body, content, phase, seq FROM requests"
+_OPEN = "phase <> 'closed'"
 _BY_ID = """SELECT correlation_id, 'request', correlation_id, agent, accepted_at FROM requests
     WHERE correlation_id >= $1 AND correlation_id <= $2 ORDER BY correlation_id LIMIT $3"""
 _BY_QUESTION = """SELECT question_id, 'question', correlation_id, agent, accepted_at FROM questions

@@ -24,7 +24,7 @@ CREATE INDEX runs_by_ceremony ON runs (ceremony_id, seq);
 CREATE TABLE requests (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, correlation_id text COLLATE "C" NOT NULL UNIQUE,
     agent text NOT NULL, phase text NOT NULL, accepted_at bigint NOT NULL, run_id text COLLATE "C", task_id text,
-    dialect text, streaming boolean NOT NULL, push boolean NOT NULL, body text NOT NULL);
+    dialect text, streaming boolean NOT NULL, push boolean NOT NULL, body text NOT NULL, content text);
 CREATE INDEX requests_open ON requests (seq) WHERE phase <> 'closed';
 CREATE INDEX requests_by_run ON requests (run_id, seq) WHERE run_id IS NOT NULL;
 CREATE INDEX requests_by_task ON requests (task_id) WHERE task_id IS NOT NULL;

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event, RequestAccepted
-from fleetsim.caller.ledger.bodies import decoder, encode, micros
+from fleetsim.caller.ledger.bodies import encode, join, micros, request_body, request_content
 from fleetsim.caller.ledger.interface import LedgerLimits
 from fleetsim.caller.ledger.postgres.storage import Connection
 from fleetsim.caller.ledger.records import Phase, QuestionState, RequestRecord, RunRecord
-from fleetsim.model.event import plain
 from fleetsim.model.work import Outcome, OutcomeKind
 
 PRUNED_MAX = 512
@@ -219,11 +218,11 @@ async def prune(connection: Connection, calls: Sequence[tuple[LedgerLimits, date
 # -- rows -----------------------------------------------------------------------------------------------------
 
 _RUN = "run_id, ceremony_id, scheduled_at, status, started_at, body"
-_REQUEST = "correlation_id, agent, phase, accepted_at, run_id, task_id, dialect, streaming, push, body"
+_REQUEST = "correlation_id, agent, phase, accepted_at, run_id, task_id, dialect, streaming, push, body, content"
 _OUTCOME = "correlation_id, agent, kind, ended_at, task_id, context_id, body"
 _REQUESTS = (
     "unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[],"
-    f" $9::boolean[], $10::text[]) WITH ORDINALITY AS new ({_REQUEST}, place)"
+    f" $9::boolean[], $10::text[], $11::text[]) WITH ORDINALITY AS new ({_REQUEST}, place)"
 )
 
 
@@ -239,11 +238,10 @@ def storable(value: str | None) -> str | None:
     return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def request_row(record: RequestRecord, run: RunRecord | None) -> tuple[Any, ...]:
+def request_row(record: RequestRecord, run: RunRecord | None = None, *, content: bool = False) -> tuple[Any, ...]:
+    """The columns of a request; its content, which is written once, only with ``content``."""
     if record.phase is Phase.CLOSED:
         raise ValueError("a request is closed by its outcome alone")
-    if record.task is not None and type(record.task.artifacts) is not tuple:
-        record = replace(record, task=plain(record.task))
     return (
         record.request.correlation_id,
         record.agent,
@@ -254,13 +252,14 @@ def request_row(record: RequestRecord, run: RunRecord | None) -> tuple[Any, ...]
         record.dialect,
         record.streaming,
         record.push,
-        encode(record),
+        request_body(record),
+        request_content(record) if content else None,
     )
 
 
-def request_of(body: str, phase: str) -> RequestRecord:
+def request_of(body: str, content: str | None, phase: str, _: int) -> RequestRecord:
     """The record as it was last updated; only the phase's column says that it is closed."""
-    return replace(decoder(RequestRecord)(body), phase=Phase(phase))
+    return replace(join(body, content), phase=Phase(phase))
 
 
 def run_row(run: RunRecord) -> tuple[Any, ...]:

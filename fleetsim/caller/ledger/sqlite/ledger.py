@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from fleetsim.caller.event_wire import from_wire, to_wire
 from fleetsim.caller.events import Event, OutcomeDecided, RequestAccepted
-from fleetsim.caller.ledger.bodies import decoder, encode, micros, moment
+from fleetsim.caller.ledger.bodies import decoder, encode, join, micros, moment, request_body, request_content
 from fleetsim.caller.ledger.interface import RECENT_MAX, Ledger, LedgerLimits, StorageListener
 from fleetsim.caller.ledger.records import (
     CardSnapshot,
@@ -48,7 +48,6 @@ from fleetsim.caller.ledger.sqlite.storage import (
 from fleetsim.caller.ledger.sqlite.sums import SUMMED, checked, insert, link, read, read_one_by_one, row_sum, sound
 from fleetsim.caller.outcome_stats import OutcomeFacts
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.event import plain
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.parts import without_content
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
@@ -147,6 +146,8 @@ class SqliteLedger(Ledger):
                 name, phase, body = record.request.correlation_id, *_phase_and_body(record)
                 columns = (name, record.agent, phase, micros(record.accepted_at), run and run.claim.run_id, body)
                 insert(connection, "requests", columns)
+                if (content := request_content(record)) is not None:
+                    insert(connection, "contents", (name, content))
         except sqlite3.IntegrityError as error:
             raise ValueError(f"an id is already in use ({error})") from None
         return True
@@ -206,9 +207,7 @@ class SqliteLedger(Ledger):
 
     @_reads
     def request(self, connection: Connection, correlation_id: str) -> RequestRecord | None:
-        row = connection.execute(
-            f"SELECT body, {checked('requests')}, phase FROM requests WHERE correlation_id = ?", (correlation_id,)
-        ).fetchone()
+        row = connection.execute(f"{_WITH_CONTENT} WHERE correlation_id = ?", (correlation_id,)).fetchone()
         return None if row is None else _request_of(*row)
 
     async def open_requests(self) -> tuple[RequestRecord, ...]:
@@ -225,12 +224,9 @@ class SqliteLedger(Ledger):
     @_reads
     def _open_page(self, connection: Connection, seq: int, limit: int) -> tuple[tuple[RequestRecord, ...], int]:
         rows = connection.execute(
-            f"SELECT body, {checked('requests')}, seq FROM requests WHERE phase <> 'closed' AND seq > ?"
-            " ORDER BY seq LIMIT ?",
-            (seq, limit),
+            f"{_WITH_CONTENT} WHERE phase <> 'closed' AND requests.seq > ? ORDER BY requests.seq LIMIT ?", (seq, limit)
         ).fetchall()
-        decode = decoder(RequestRecord)
-        return tuple(decode(sound(body, right)) for body, right, _ in rows), rows[-1][2] if rows else seq
+        return tuple(_request_of(*row) for row in rows), rows[-1][-1] if rows else seq
 
     @_reads
     def open_ids(
@@ -451,12 +447,12 @@ class SqliteLedger(Ledger):
     @_reads
     def untold_requests(self, connection: Connection) -> tuple[RequestRecord, ...]:
         rows = connection.execute(
-            f"SELECT body, {checked('requests')}, phase FROM requests WHERE correlation_id IN"
+            f"{_WITH_CONTENT} WHERE correlation_id IN"
             " (SELECT correlation_id FROM requests WHERE phase <> 'closed'"
             " UNION SELECT correlation_id FROM outcomes WHERE announced = 0)"
             " AND accepted_at >= coalesce((SELECT at FROM events ORDER BY seq LIMIT 1), 0)"
             " AND correlation_id NOT IN (SELECT coalesce(json_extract(body, '$.correlationId'), '') FROM events"
-            f" WHERE topic = ? AND {checked('events')}) ORDER BY seq",
+            f" WHERE topic = ? AND {checked('events')}) ORDER BY requests.seq",
             (RequestAccepted.TOPIC,),
         )
         return tuple(_request_of(*row) for row in rows)
@@ -493,14 +489,18 @@ _BY_TASK = """SELECT ?, 'task', correlation_id, requests.agent, accepted_at FROM
 def _phase_and_body(record: RequestRecord) -> tuple[str, str]:
     if record.phase is Phase.CLOSED:
         raise ValueError("a request is closed by its outcome alone")
-    if record.task is not None and type(record.task.artifacts) is not tuple:
-        record = replace(record, task=plain(record.task))
-    return record.phase.value, encode(record)
+    return record.phase.value, request_body(record)
 
 
-def _request_of(body: str, right: int, phase: str) -> RequestRecord:
+_WITH_CONTENT = (
+    f"SELECT requests.body, {checked('requests')}, contents.body, contents.body IS NULL OR {checked('contents')},"
+    " phase, requests.seq FROM requests LEFT JOIN contents USING (correlation_id)"
+)
+
+
+def _request_of(body: str, right: int, content: str | None, content_right: int, phase: str, _: int) -> RequestRecord:
     """The record as it was last updated; only the phase's column says that it is closed."""
-    return replace(decoder(RequestRecord)(sound(body, right)), phase=Phase(phase))
+    return replace(join(sound(body, right and content_right), content), phase=Phase(phase))
 
 
 def _run_row(run: RunRecord) -> tuple[Any, ...]:

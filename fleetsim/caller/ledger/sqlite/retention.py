@@ -48,7 +48,7 @@ def prune(connection: Connection, limits: LedgerLimits, now: datetime) -> int:
         if seq > newest - limits.outcomes_min or not (too_old or too_many or (too_large and ended_at < last_hour)):
             break
         old.append((correlation_id,))
-    for table in ("questions", "outcomes", "requests"):
+    for table in ("questions", "outcomes", "contents", "requests"):
         connection.executemany(f"DELETE FROM {table} WHERE correlation_id = ?", old)
     # Runs whose slot is long past and of whose requests none is left.
     connection.execute(
@@ -107,7 +107,9 @@ def _slim(connection: Connection, newest: int, ended_before: int, excess_bytes: 
             " sum = row_sum('requests', correlation_id, agent, phase, accepted_at, run_id, ?) WHERE correlation_id = ?",
             (asked, asked, correlation_id),
         )
-        excess_bytes -= len(outcome) + len(request) - len(facts) - len(asked)
+        apart = connection.execute("SELECT length(body) FROM contents WHERE correlation_id = ?", (correlation_id,))
+        excess_bytes -= len(outcome) + len(request) - len(facts) - len(asked) + sum(size for (size,) in apart)
+        connection.execute("DELETE FROM contents WHERE correlation_id = ?", (correlation_id,))
     return count
 
 

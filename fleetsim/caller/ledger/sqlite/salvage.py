@@ -33,6 +33,7 @@ Row: TypeAlias = dict[str, Any]
 KEYS = {
     "runs": "run_id",
     "requests": "correlation_id",
+    "contents": "correlation_id",
     "webhooks": "seq",
     "outcomes": "correlation_id",
     "questions": "question_id",
@@ -161,8 +162,9 @@ def _rebuild(
             _count_as_sent(row)
             careful += 1
         row["run_id"] = row["run_id"] if row["run_id"] in rows["runs"] else None
-    for name in [name for name, row in rows["questions"].items() if row["correlation_id"] not in requests]:
-        del rows["questions"][name]
+    for table in ("contents", "questions"):
+        for name in [name for name, row in rows[table].items() if row["correlation_id"] not in requests]:
+            del rows[table][name]
     waiting = {name for name, row in requests.items() if row["phase"] != Phase.CLOSED.value}
     for number in [n for n, row in rows["webhooks"].items() if row["correlation_id"] not in waiting]:
         del rows["webhooks"][number]

@@ -93,6 +93,10 @@ _KEEP = (
 )
 
 
+_CONTENTS = ("CREATE TABLE contents (correlation_id TEXT PRIMARY KEY, body TEXT NOT NULL, sum INTEGER NOT NULL)",)
+"""Short, because the schema fits on the file's first page: one damaged page more would make every table unreadable."""
+
+
 def _chain_up(connection: sqlite3.Connection) -> None:
     before = b""
     for seq, *columns in connection.execute(f"SELECT seq, {SUMMED['outcomes']} FROM outcomes ORDER BY seq").fetchall():
@@ -106,6 +110,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(3, "webhooks that came before the reply", _WEBHOOKS),
     Migration(4, "the file that the ledger is in", _FILE),
     Migration(5, "the agent of each event, outcomes whose payload was deleted", _KEEP),
+    Migration(6, "the content of large requests", _CONTENTS),
 )
 """All steps, oldest first."""
 

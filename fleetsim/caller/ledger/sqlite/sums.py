@@ -20,6 +20,7 @@ T = TypeVar("T")
 SUMMED = {
     "runs": "run_id, ceremony_id, scheduled_at, status, started_at, body",
     "requests": "correlation_id, agent, phase, accepted_at, run_id, body",
+    "contents": "correlation_id, body",
     "webhooks": "correlation_id, received_at, body",
     "outcomes": "correlation_id, agent, skill, kind, success, ended_at, body",
     "questions": "question_id, correlation_id, state, body, answer, answered_at",
