@@ -7,6 +7,7 @@ and no object that named a member twice; their depth is bounded. Why msgspec rea
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -122,7 +123,7 @@ def dump(value: Any) -> bytes:
         try:
             data = _ENCODER.encode(value)
             if b"null" in data:  # msgspec writes a NaN and an infinite number as null
-                _STRICT.encode(value)
+                _require_finite(value)
         except UnicodeEncodeError:
             data = _STRICT.encode(value).encode("utf-8", "replace")
     except (TypeError, ValueError, RecursionError):
@@ -131,6 +132,19 @@ def dump(value: Any) -> bytes:
         for character, escape in _LINE_BREAKS.items():
             data = data.replace(character, escape)
     return data
+
+
+def _require_finite(value: Any) -> None:
+    """Raise ValueError for a NaN or an infinite number in ``value``; texts, which may be large, are not read."""
+    values = [value]
+    while values:
+        match values.pop():
+            case float() as number if not math.isfinite(number):
+                raise ValueError
+            case list() | tuple() as items:
+                values.extend(items)
+            case Mapping() as members:
+                values.extend(members.values())
 
 
 def _plain(value: Any) -> Any:
