@@ -38,10 +38,9 @@ NOTICE_S = 0.25
 REACHED_S = 60.0
 """The time for which a limit counts as reached, and is not reported again."""
 
-BYTE_S = 8e-8
-"""The time for one byte of a request in the HTTP server and in the ledger's threads, which write its content when it is
-accepted, when it leaves, when its task is known and when it ends; the writes of all others wait behind them.
-"""
+BYTE_S = 4e-8
+"""The time for one byte of a request in the HTTP server, and in the ledger's thread when it is accepted; the writes of
+all others wait behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
