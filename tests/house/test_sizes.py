@@ -23,7 +23,7 @@ BUDGET = {
     "client": 4_575,
     "dashboard": 7_810,
     "hub": 5_135,
-    "model": 3_088,
+    "model": 3_150,
     "pytest_plugin": 506,
     "runtime": 6_341,
     "sim": 8_374,

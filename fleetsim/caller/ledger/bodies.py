@@ -88,7 +88,7 @@ def _read_union(union: object, row: Any) -> Any:
     return msgspec.convert(row, kind, dec_hook=_read_union)
 
 
-class RequestContent(msgspec.Struct, frozen=True, kw_only=True):
+class ContentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The text and parts of a request that is large: they never change, so they are written once, in a place apart."""
 
     text: str
@@ -112,7 +112,7 @@ def request_content(record: RequestRecord) -> str | None:
     """The JSON of the content that stands apart, or None."""
     if not _stands_apart(record):
         return None
-    return encode(RequestContent(text=record.request.text, parts=record.request.parts))
+    return encode(ContentRecord(text=record.request.text, parts=record.request.parts))
 
 
 def _stands_apart(record: RequestRecord) -> bool:
@@ -124,7 +124,7 @@ def join(body: str, content: str | None) -> RequestRecord:
     record = decoder(RequestRecord)(body)
     if content is None:
         return record
-    apart = decoder(RequestContent)(content)
+    apart = decoder(ContentRecord)(content)
     return replace(record, request=replace(record.request, text=apart.text, parts=apart.parts))
 
 
