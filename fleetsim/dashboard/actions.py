@@ -5,8 +5,8 @@ A new action is a row here and a method ``action_ID`` (``-`` becomes ``_``) of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from textual.binding import Binding
 from textual.keys import key_to_character
@@ -221,6 +221,15 @@ ACTIONS = (
     Action("help", "question_mark,f1", "help", "shows the keys of this screen", footer=True),
     Action("quit", "q,ctrl+c", "quit", "quits", footer=True),
 )
+
+
+def for_recording(actions: Sequence[Action]) -> list[Action]:
+    """The actions over a recording: its own actions take their keys from the others."""
+    taken = {key for one in actions if RECORDING in one.on for key in one.key_list}
+    return [
+        one if RECORDING in one.on else replace(one, keys=",".join(key for key in one.key_list if key not in taken))
+        for one in actions
+    ]
 
 
 def list_bindings() -> Iterator[Binding]:

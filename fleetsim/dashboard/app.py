@@ -7,35 +7,27 @@ The screen is a function of the events: the dashboard calls no other part of fle
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
-from inspect import isawaitable
 from typing import cast
 
 from rich.text import Text
 from textual import events, geometry
-from textual.app import App, ComposeResult, SystemCommand
-from textual.command import CommandPalette
-from textual.filter import LineFilter
-from textual.screen import Screen
+from textual.app import ComposeResult
 from textual.widgets import ContentSwitcher, Input
 from textual.worker import Worker, WorkerState
 
 from fleetsim.dashboard import chrome
-from fleetsim.dashboard.actions import LIST, RECORDING, Action
+from fleetsim.dashboard.action_app import ActionApp
 from fleetsim.dashboard.chrome import (
-    ColumnsScreen,
     ConfirmScreen,
     HelpScreen,
-    JumpScreen,
     Link,
     LinkState,
     ScreenName,
     Size,
 )
-from fleetsim.dashboard.command_line import CommandLine, resolve
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.feed import EventFeed
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone
@@ -50,11 +42,11 @@ from fleetsim.dashboard.screens.scenario import ScenarioPane
 from fleetsim.dashboard.screens.tasks import TasksPane
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.text import BLANK, fitted, line
-from fleetsim.dashboard.theme import AsciiFormatter, Palette
+from fleetsim.dashboard.theme import Palette
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.visits import Visit, Visits
-from fleetsim.dashboard.widgets import Grid, Lines, Page
+from fleetsim.dashboard.widgets import Grid, Lines
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.runtime.ports import Clock
@@ -69,7 +61,7 @@ WHOLE_MAX = 4
 """The newest whole texts stay in memory."""
 
 
-class FleetApp(App[None], inherit_bindings=False):
+class FleetApp(ActionApp):
     """The screens over one feed. With a recording (a ``Playback``) the scenario's screen opens first.
 
     ``controls`` carries out a person's actions; ``read_only`` hides them all. ``note`` appears in the status line at
@@ -77,7 +69,6 @@ class FleetApp(App[None], inherit_bindings=False):
     """
 
     CSS_PATH = "styles.tcss"
-    ENABLE_COMMAND_PALETTE = False  # the table has the key of the palette
 
     def __init__(
         self,
@@ -91,17 +82,14 @@ class FleetApp(App[None], inherit_bindings=False):
         read_only: bool = False,
         settings: Settings | None = None,
     ) -> None:
-        super().__init__()
-        self._settings = settings or Settings()
+        playback = feed if isinstance(feed, Playback) else None
+        super().__init__(settings or Settings(), playback=playback, ascii=ascii, read_only=read_only)
         self._feed = feed
-        self.playback = feed if isinstance(feed, Playback) else None
         self._restarts = 0
         self.controls = controls
         self._clock = clock
         self._fleet_name = one_line(title, 60)
         self._standing_note = one_line(note, 200)
-        self.ascii_only = ascii
-        self.read_only = read_only
         self._builder = ViewBuilder()
         self._link = Link(LinkState.WAITING, clock.now())
         self._listening = True
@@ -117,23 +105,10 @@ class FleetApp(App[None], inherit_bindings=False):
         self._visits = Visits()
         self._whole: dict[tuple[str, int], WholeText | None] = {}
         self._palettes: dict[str, Palette] = {}
-        self._actions = {action.id: action for action in self._settings.actions}
-        for action in self._actions.values():
-            if LIST not in action.on and action.keys:
-                self.bind(action.keys, f"act('{action.id}')", description=action.label, show=False)
-        self.set_keymap(
-            {action.id: action.keys for action in self._actions.values() if LIST in action.on or action.id == "edit"}
-        )
-        for theme in self._settings.themes:
-            self.register_theme(theme)
-        self.theme = self._settings.theme
 
     def _now(self) -> datetime:
         """The moment on the screens: the present, or the moment of the recording that plays."""
         return self._clock.now() if self.playback is None else self.playback.now
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        return [*super().get_line_filters(), *([AsciiFormatter()] if self.ascii_only else [])]
 
     @property
     def palette(self) -> Palette:
@@ -158,18 +133,17 @@ class FleetApp(App[None], inherit_bindings=False):
             id="filter", placeholder="words  key=value|value  level=warn  ~fuzzy  /regex/  !word", compact=True
         )
         self._filter.cursor_blink = False
-        self._command = CommandLine(self._completions)
         self._body = ContentSwitcher(
             *self._panes.values(), initial="fleet" if self.playback is None else "scenario", id="body"
         )
-        yield from (self._header, self._tabs, self._body, self._filter, self._command)
+        yield from (self._header, self._tabs, self._body, self._filter, self.command_line)
         yield from (self._status, self._keys, self._tiny)
 
     def on_mount(self) -> None:
         self.screen.set_class(self.ascii_only, "-ascii")
         self._fit(self.size)
         for pane in self._panes.values():
-            pane.main.hidden = self._settings.hidden.get(pane.main.id or "", ())
+            pane.main.hidden = self.settings.hidden.get(pane.main.id or "", ())
         self.pane.main.focus()
         self.run_worker(self._listen(), name="feed", exit_on_error=False)
         self.set_interval(1 / DRAWS_PER_S, self._tick, name="draw")
@@ -266,8 +240,8 @@ class FleetApp(App[None], inherit_bindings=False):
         self._waiting_known = self._link.state is LinkState.LIVE
 
     def _status_line(self, view: View) -> Text:
-        if self._command.has_class("-shown"):
-            typed = [one for one in self._completions() if one.startswith(self._command.value)]
+        if self.command_line.has_class("-shown"):
+            typed = [one for one in self.completions() if one.startswith(self.command_line.value)]
             return line(" ", fitted([line((one, MUTED)) for one in typed], self.size.width - 2))
         message, until = self._message
         if until is not None and self._clock.now() < until:
@@ -383,7 +357,7 @@ class FleetApp(App[None], inherit_bindings=False):
     def show_screen(self, name: str) -> None:
         """Open a screen with the focus on its table, never on a text field."""
         self._filter.remove_class("-shown")
-        self._command.remove_class("-shown")
+        self.command_line.remove_class("-shown")
         self._body.current = name
         self.pane.screen.set_focus(self.pane.main)  # at once: the next key may already be in the queue
         self._remember()
@@ -449,125 +423,16 @@ class FleetApp(App[None], inherit_bindings=False):
         if self._filter.has_class("-shown"):
             self.pane.filter_by(self._filter_before)
             self._close_filter()
-        elif self._command.has_class("-shown"):
-            self._command.taken()
+        elif self.command_line.has_class("-shown"):
+            self.command_line.taken()
             self.pane.main.focus()
         elif not self.pane.back() and self.pane.filter_text:
             self.pane.filter_by("")
         self.draw_soon()
 
-    # Actions
-
-    def fits(self, action: Action) -> bool:
-        """Whether the open screen has the action."""
-        if RECORDING in action.on:
-            return self.playback is not None
-        return not action.on or LIST in action.on or self.pane.id in action.on
-
-    def actions_here(self) -> list[Action]:
-        """The actions of the open screen, without those that ``read_only`` refuses."""
-        return [one for one in self._actions.values() if self.fits(one) and not (one.changes and self.read_only)]
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A key belongs to the action of the open screen."""
-        return action != "act" or self.fits(self._actions[str(parameters[0])])
-
-    async def action_act(self, action_id: str, *words: str) -> None:
-        """Run an action of the table; a key, a click, the ``:`` line and the palette come here."""
-        action = self._actions[action_id]
-        if action.changes and self.read_only:
-            self.say(f"“{action.label}” is not available: this screen is read only", Tone.WARN)
-            return
-        if action.takes and not action.keys and not words:
-            self._command.open(f"{action.id} ")
-            return
-        focused = self.focused if isinstance(self.focused, Grid | Page) else None
-        method = next(
-            (
-                found
-                for node in (focused, self.pane, self.pane.main, self, self._panes.get("scenario"))
-                if (found := getattr(node, action.method, None))
-            ),
-            None,
-        )
-        if method is not None and isawaitable(done := method(*action.arguments, *words)):
-            await done
-
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The actions of the open screen, for the palette."""
-        for one in self.actions_here():
-            if LIST not in one.on:
-                yield SystemCommand(one.label, f"{one.shown_keys}  {one.help}", partial(self.action_act, one.id))
-
-    def action_palette(self) -> None:
-        self.push_screen(CommandPalette(classes="-ascii" if self.ascii_only else ""))
-
-    def ask(self, title: str, what: str, then: Callable[[str], None]) -> None:
-        """Ask for a moment, and go on with the text unless the person closes the dialog."""
-        classes = "-ascii" if self.ascii_only else ""
-        self.push_screen(JumpScreen(title, what, classes=classes), lambda text: then(text) if text else None)
-
     def action_help(self) -> None:
         classes = "-ascii" if self.ascii_only else ""
         self.push_screen(HelpScreen(chrome.help_lines(self.actions_here(), self.pane.NAME), classes=classes))
-
-    def action_theme(self, name: str = "") -> None:
-        """Take the named theme, or the next one."""
-        names = self._theme_names()
-        at = names.index(self.theme) if self.theme in names else -1
-        named = [one for one in names if one.endswith(name)] if name else [names[(at + 1) % len(names)]]
-        if named:
-            self.theme = self._settings.theme = named[0]
-            self._save()
-        else:
-            self.say(f"no theme “{name}”: {', '.join(names)}", Tone.WARN)
-
-    def _theme_names(self) -> list[str]:
-        return [theme.name for theme in self._settings.themes]
-
-    def _save(self) -> None:
-        try:
-            self._settings.save()
-        except OSError as error:
-            self.say(f"the choice is not kept: {error.strerror}", Tone.WARN)
-
-    def action_columns(self) -> None:
-        """Choose the columns of the list."""
-        grid = self.pane.main
-
-        def choose(hidden: list[str] | None) -> None:
-            grid.hidden = self._settings.hidden[grid.id or ""] = hidden or []
-            self._save()
-            self.draw()
-
-        classes = "-ascii" if self.ascii_only else ""
-        self.push_screen(ColumnsScreen([one.name for one in grid.columns], grid.hidden, classes=classes), choose)
-
-    # The command line
-
-    def action_command(self) -> None:
-        self._command.open()
-
-    def _completions(self) -> list[str]:
-        """The lines that may be typed: the actions of the screen with the words that are known."""
-        words = {
-            "agent": [agent.name for agent in self.view.agents],
-            "theme": self._theme_names(),
-            "sort": [column.name for column in self.pane.main.columns if column.by],
-        }
-        here = self.actions_here()
-        return [*(one.id for one in here), *(f"{one.id} {word}" for one in here for word in words.get(one.id, ()))]
-
-    async def _run_command(self, text: str) -> None:
-        self.pane.main.focus()
-        if not text.strip():
-            return
-        try:
-            action, words = resolve(text, [one for one in self._actions.values() if self.fits(one)])
-        except ValueError as error:
-            self.say(str(error), Tone.WARN)
-            return
-        self.call_after_refresh(self.action_act, action.id, *([words] if words else []))
 
     # The filter
 
@@ -591,8 +456,8 @@ class FleetApp(App[None], inherit_bindings=False):
 
     async def on_input_submitted(self, message: Input.Submitted) -> None:
         """Run the command, or keep the filter and focus the table."""
-        if message.input is self._command:
-            await self._run_command(self._command.taken())
+        if message.input is self.command_line:
+            await self.run_command(self.command_line.taken())
         elif message.input is self._filter:
             self._close_filter()
             self._remember()

@@ -155,7 +155,7 @@ def footer(actions: Sequence[Action], width: int) -> Text:
     shown = [
         clickable(line((key_name(one.key_list[0]), Tone.PRIMARY), (f" {one.label}", MUTED)), one.id)
         for one in actions
-        if one.footer
+        if one.footer and one.keys
     ]
     last = fitted(shown[-2:], width)
     left = width - last.cell_len - 4

@@ -131,6 +131,16 @@ async def test_an_action_of_a_recording_does_its_work(action_id: str, tmp_path: 
         assert PLAYED[action_id](screen)
 
 
+async def test_over_a_recording_its_keys_belong_to_it_alone(tmp_path: Path) -> None:
+    async with replaying(write(tmp_path / "run.jsonl", a_run())) as screen:
+        await screen.pilot.press("2")
+        await screen.until(0.0)
+        assert "space pause" in screen.text
+        assert "mark" not in screen.text.split("\n")[-1]
+        await screen.pilot.press("4", "backspace")
+        assert screen.app.pane.id == "tasks"
+
+
 @pytest.mark.parametrize("action_id", [one.id for one in ACTIONS if one.changes])
 async def test_a_read_only_screen_says_that_an_action_is_not_available(action_id: str) -> None:
     before, check = CHECKS[action_id]

@@ -1,0 +1,172 @@
+"""The app's side of the table of actions: keys, palette, ``:`` line, and the settings of the person."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from inspect import isawaitable
+
+from textual.app import App, SystemCommand
+from textual.command import CommandPalette
+from textual.filter import LineFilter
+from textual.screen import Screen
+
+from fleetsim.dashboard.actions import LIST, RECORDING, Action, for_recording
+from fleetsim.dashboard.chrome import ColumnsScreen, JumpScreen
+from fleetsim.dashboard.command_line import CommandLine, resolve
+from fleetsim.dashboard.labels import Tone
+from fleetsim.dashboard.playback import Playback
+from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.screens.scenario import ScenarioPane
+from fleetsim.dashboard.settings import Settings
+from fleetsim.dashboard.theme import AsciiFormatter
+from fleetsim.dashboard.view import View
+from fleetsim.dashboard.widgets import Grid, Page
+
+
+class ActionApp(App[None], inherit_bindings=False):
+    """An app whose actions are the rows of a table; the open screen decides which of them there are."""
+
+    ENABLE_COMMAND_PALETTE = False  # the table has the key of the palette
+    view: View
+
+    def __init__(self, settings: Settings, *, playback: Playback | None, ascii: bool, read_only: bool) -> None:
+        super().__init__()
+        self.settings = settings
+        self.playback = playback
+        self.ascii_only = ascii
+        self.read_only = read_only
+        self.command_line = CommandLine(self.completions)
+        actions = settings.actions if playback is None else for_recording(settings.actions)
+        self._actions = {action.id: action for action in actions}
+        for action in self._actions.values():
+            if LIST not in action.on and action.keys:
+                self.bind(action.keys, f"act('{action.id}')", description=action.label, show=False)
+        self.set_keymap({action.id: action.keys for action in self._actions.values() if action.keys})
+        for theme in settings.themes:
+            self.register_theme(theme)
+        self.theme = settings.theme
+
+    @property
+    @abstractmethod
+    def pane(self) -> Pane:
+        """The open screen."""
+
+    @abstractmethod
+    def say(self, text: str, tone: Tone = Tone.PLAIN) -> None:
+        """Show a message in the status line."""
+
+    @abstractmethod
+    def draw(self) -> None:
+        """Draw the open screen."""
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), *([AsciiFormatter()] if self.ascii_only else [])]
+
+    def fits(self, action: Action) -> bool:
+        """Whether the open screen has the action."""
+        if RECORDING in action.on:
+            return self.playback is not None
+        return not action.on or LIST in action.on or self.pane.id in action.on
+
+    def actions_here(self) -> list[Action]:
+        """The actions of the open screen, without those that ``read_only`` refuses."""
+        return [one for one in self._actions.values() if self.fits(one) and not (one.changes and self.read_only)]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A key belongs to the action of the open screen."""
+        return action != "act" or self.fits(self._actions[str(parameters[0])])
+
+    async def action_act(self, action_id: str, *words: str) -> None:
+        """Run an action of the table; a key, a click, the ``:`` line and the palette come here."""
+        action = self._actions[action_id]
+        if action.changes and self.read_only:
+            self.say(f"“{action.label}” is not available: this screen is read only", Tone.WARN)
+            return
+        if action.takes and not action.keys and not words:
+            self.command_line.open(f"{action.id} ")
+            return
+        focused = self.focused if isinstance(self.focused, Grid | Page) else None
+        method = next(
+            (
+                found
+                for node in (focused, self.pane, self.pane.main, self, *self.query(ScenarioPane))
+                if (found := getattr(node, action.method, None))
+            ),
+            None,
+        )
+        if method is not None and isawaitable(done := method(*action.arguments, *words)):
+            await done
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The actions of the open screen, for the palette."""
+        for one in self.actions_here():
+            if LIST not in one.on:
+                yield SystemCommand(one.label, f"{one.shown_keys}  {one.help}", partial(self.action_act, one.id))
+
+    def action_palette(self) -> None:
+        self.push_screen(CommandPalette(classes="-ascii" if self.ascii_only else ""))
+
+    def ask(self, title: str, what: str, then: Callable[[str], None]) -> None:
+        """Ask for a moment, and go on with the text unless the person closes the dialog."""
+        classes = "-ascii" if self.ascii_only else ""
+        self.push_screen(JumpScreen(title, what, classes=classes), lambda text: then(text) if text else None)
+
+    def action_theme(self, name: str = "") -> None:
+        """Take the named theme, or the next one."""
+        names = self._theme_names()
+        at = names.index(self.theme) if self.theme in names else -1
+        named = [one for one in names if one.endswith(name)] if name else [names[(at + 1) % len(names)]]
+        if named:
+            self.theme = self.settings.theme = named[0]
+            self._save()
+        else:
+            self.say(f"no theme “{name}”: {', '.join(names)}", Tone.WARN)
+
+    def _theme_names(self) -> list[str]:
+        return [theme.name for theme in self.settings.themes]
+
+    def _save(self) -> None:
+        try:
+            self.settings.save()
+        except OSError as error:
+            self.say(f"the choice is not kept: {error.strerror}", Tone.WARN)
+
+    def action_columns(self) -> None:
+        """Choose the columns of the list."""
+        grid = self.pane.main
+
+        def choose(hidden: list[str] | None) -> None:
+            grid.hidden = self.settings.hidden[grid.id or ""] = hidden or []
+            self._save()
+            self.draw()
+
+        classes = "-ascii" if self.ascii_only else ""
+        self.push_screen(ColumnsScreen([one.name for one in grid.columns], grid.hidden, classes=classes), choose)
+
+    # The command line
+
+    def action_command(self) -> None:
+        self.command_line.open()
+
+    def completions(self) -> list[str]:
+        """The lines that may be typed: the actions of the screen with the words that are known."""
+        words = {
+            "agent": [agent.name for agent in self.view.agents],
+            "theme": self._theme_names(),
+            "sort": [column.name for column in self.pane.main.columns if column.by],
+        }
+        here = self.actions_here()
+        return [*(one.id for one in here), *(f"{one.id} {word}" for one in here for word in words.get(one.id, ()))]
+
+    async def run_command(self, text: str) -> None:
+        self.pane.main.focus()
+        if not text.strip():
+            return
+        try:
+            action, words = resolve(text, [one for one in self._actions.values() if self.fits(one)])
+        except ValueError as error:
+            self.say(str(error), Tone.WARN)
+            return
+        self.call_after_refresh(self.action_act, action.id, *([words] if words else []))
