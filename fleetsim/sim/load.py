@@ -285,4 +285,4 @@ class LiveLoadMetrics:
         times = _percentiles(response for _, response in self._ended_at)
         shown = ", ".join(f"{name} {in_words(times.at(SHARES[name]) or 0.0)}" for name in ("p50", "p90", "p99"))
         rates = f"{len(self._sent_at) / span_s:.1f}/s sent, {len(self._ended_at) / span_s:.1f}/s ended"
-        return f"{rates}, {len(self._late)} open, {self.failed} failed, {shown if self._ended_at else 'none ended'}"
+        return f"{rates}{f', {shown}' if self._ended_at else ''}, {len(self._late)} open, {self.failed} failed"
