@@ -44,6 +44,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "inbox": ("fleetsim.cli.task:inbox", "Read and answer agents' questions."),
     "ceremony": ("fleetsim.cli.ceremony:ceremony", "Write, list, pause and fire ceremonies."),
     "channel": ("fleetsim.cli.health:channel", "List and test the channels that notify people."),
+    "doctor": ("fleetsim.cli.doctor:doctor", "Check this machine, its files, the hub and each agent."),
     "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),
     "card": ("fleetsim.cli.init:card", "Read an agent's card, and show how fleetsim calls it."),
     "mcp": ("fleetsim.cli.mcp:mcp", "Give an agent the fleet as MCP tools."),

@@ -1,0 +1,223 @@
+"""``fleetsim doctor``: find out what keeps a fleet from running on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+import fleetsim
+from fleetsim.cli.main import CommonOptions, Exit
+from fleetsim.model.errors import ConfigError, FleetsimError
+
+if TYPE_CHECKING:
+    from fleetsim.caller.fleet import AgentEntry, FleetConfig
+
+OK, WARNING, FAILURE = "ok", "warning", "failure"
+_GLYPHS = {OK: ("✓", "v"), WARNING: ("!", "!"), FAILURE: ("✗", "x")}
+
+PORT = 3000
+DISK_WARNING_BYTES, DISK_FAILURE_BYTES = 1024**3, 100 * 1024**2
+SKEW_MAX_S = 30.0
+"""A larger difference between two clocks makes webhook signatures and short deadlines fail."""
+
+_AGENTS_AT_ONCE = 8
+
+
+class Finding(NamedTuple):
+    """The result of one check. ``next`` is the next step; empty for ``ok``."""
+
+    check: str
+    state: str
+    text: str
+    next: str = ""
+
+
+@click.command()
+@click.option("--offline", is_flag=True, help="Do not call the agents.")
+@click.pass_obj
+def doctor(common: CommonOptions, /, offline: bool) -> int:
+    """Check this machine, agents.yaml, the ceremonies, the state folder, the hub and each agent.
+
+    Every line that is not ok has the next step. Nothing is changed, and agents only get requests for their cards.
+
+    \b
+    fleetsim doctor
+    fleetsim doctor -o json
+
+    Exit codes: 0 without a failure, 1 with one. Warnings do not count.
+    """
+    findings = asyncio.run(_examine(common, offline))
+    if common.as_json:
+        from fleetsim.cli import render
+
+        render.emit_json(
+            {
+                "schema": "fleetsim/doctor/1",
+                "ok": all(found.state != FAILURE for found in findings),
+                "checks": [found._asdict() for found in findings],
+            }
+        )
+    else:
+        _show(common, findings)
+    return Exit.FAILED if any(found.state == FAILURE for found in findings) else Exit.OK
+
+
+def _show(common: CommonOptions, findings: list[Finding]) -> None:
+    from fleetsim.model.text import one_line
+
+    width = max(len(one_line(found.check, 40)) for found in findings)
+    for found in findings:
+        glyph = _GLYPHS[found.state][common.ascii]
+        click.echo(f"{glyph} {one_line(found.check, 40):{width}}  {one_line(found.text, 300)}")
+        if found.next:
+            click.echo(f"  {'':{width}}  next: {one_line(found.next, 300)}")
+
+
+async def _examine(common: CommonOptions, offline: bool) -> list[Finding]:
+    findings = [*_software(), *_state(common)]
+    config = await _fleet(common, findings)
+    findings += await _hub(common)
+    if config is not None and not offline:
+        turns = asyncio.Semaphore(_AGENTS_AT_ONCE)
+        entries = [entry for entry in config.agents if entry.enabled]
+        for found in await asyncio.gather(*(_agent(common, config, entry, turns) for entry in entries)):
+            findings += found
+    return findings
+
+
+def _software() -> Iterator[Finding]:
+    versions = f"fleetsim {fleetsim.__version__}, Python {platform.python_version()}, {sys.platform}"
+    yield Finding("versions", OK, versions)
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        ZoneInfo("Europe/Berlin")
+    except ZoneInfoNotFoundError:
+        yield Finding("time zones", WARNING, "this machine has no time zone data", "pip install tzdata")
+
+
+def _state(common: CommonOptions) -> Iterator[Finding]:
+    """The folder of the hub's key and ledger."""
+    from fleetsim.hub.state import state_path
+
+    path = state_path(os.environ, common.state)
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not os.access(above, os.W_OK):
+        yield Finding("state folder", FAILURE, f"{above} cannot be written", "choose another with --state FOLDER")
+    elif above != path:
+        yield Finding("state folder", OK, f"{path} does not exist yet; `fleetsim up` makes it")
+    else:
+        yield _permissions(path)
+    free = shutil.disk_usage(above).free
+    state = FAILURE if free < DISK_FAILURE_BYTES else WARNING if free < DISK_WARNING_BYTES else OK
+    step = "" if state == OK else "free some space, or set fleet.keep in agents.yaml"
+    yield Finding("disk", state, f"{free / 1024**3:,.1f} GiB free at {above}", step)
+
+
+def _permissions(path: Path) -> Finding:
+    for found in (path, *sorted(path.iterdir())):
+        about = found.lstat()
+        if about.st_uid != os.geteuid():
+            return Finding("state folder", FAILURE, f"{found} belongs to another user", "chown it, or --state FOLDER")
+        if stat.S_IMODE(about.st_mode) & 0o077 and not found.is_symlink():
+            return Finding("state folder", FAILURE, f"others can read {found}", f"chmod -R go= {path}")
+    return Finding("state folder", OK, f"{path}, which only you can read")
+
+
+async def _fleet(common: CommonOptions, findings: list[Finding]) -> FleetConfig | None:
+    """agents.yaml and the ceremonies beside it."""
+    from fleetsim.caller.ceremonies.folder import CeremonyFolder
+    from fleetsim.caller.config import load_fleet
+    from fleetsim.runtime.files import DiskFiles
+
+    path = common.agents_yaml
+    if not path.exists():
+        findings.append(Finding("agents.yaml", WARNING, f"there is no {path}", "fleetsim init URL…"))
+        return None
+    try:
+        config = await load_fleet(path, files=DiskFiles(), env=os.environ)
+    except ConfigError as error:
+        findings.append(Finding("agents.yaml", FAILURE, str(error), error.hint or "correct the file"))
+        return None
+    enabled = sum(entry.enabled for entry in config.agents)
+    findings.append(Finding("agents.yaml", OK, f"{path}: {enabled} of {len(config.agents)} agents enabled"))
+    findings += [Finding("agents.yaml", WARNING, text, "see the line in the file") for text in config.warnings]
+    folder = CeremonyFolder(DiskFiles(), path.parent / "ceremonies")
+    await folder.poll()
+    for problem in folder.contents.problems:
+        findings.append(Finding("ceremonies", FAILURE, problem.error, "fleetsim ceremony validate"))
+    if not folder.contents.problems:
+        count = len(folder.contents.ceremonies)
+        findings.append(Finding("ceremonies", OK, f"{count} in {folder.path}"))
+    return config
+
+
+async def _hub(common: CommonOptions) -> list[Finding]:
+    """The running hub, or the port that it would listen on."""
+    from fleetsim.cli.hub_client import connect, find_hub
+    from fleetsim.runtime.server import listen
+
+    try:
+        address = find_hub(common)
+    except ConfigError as error:
+        return [Finding("hub", FAILURE, str(error), error.hint or "")]
+    if address is None:
+        try:
+            listen("127.0.0.1", PORT).close()
+        except ConfigError:
+            return [Finding("hub", WARNING, f"no hub runs here, but port {PORT} is taken", "fleetsim up --port 3001")]
+        return [Finding("hub", OK, f"no hub runs here; port {PORT} is free")]
+    try:
+        async with connect(common) as hub:
+            version = (await hub.get("/whoami")).get("version", "")
+    except FleetsimError as error:
+        return [Finding("hub", FAILURE, f"{address.url}: {error}", error.hint or f"look at process {address.pid}")]
+    said = f"{address.url} runs fleetsim {version}"
+    if version != fleetsim.__version__:
+        return [Finding("hub", WARNING, f"{said}, this is {fleetsim.__version__}", "restart the hub with this version")]
+    return [Finding("hub", OK, said)]
+
+
+async def _agent(
+    common: CommonOptions, config: FleetConfig, entry: AgentEntry, turns: asyncio.Semaphore
+) -> list[Finding]:
+    """Whether the agent's card can be read, where its webhooks would go, and whether its clock agrees."""
+    from fleetsim.cli.ask import AskOptions, agent_client
+    from fleetsim.hub.agents import callback_base
+    from fleetsim.runtime.ports import Request
+    from fleetsim.runtime.real import running_runtime
+
+    name = f"agent {entry.name}"
+    async with turns, running_runtime() as runtime:
+        began = runtime.clock.monotonic()
+        try:
+            async with agent_client(common, AskOptions.given(agent=entry.name)) as client:
+                card, choice = await client.discover(), await client.choice()
+        except FleetsimError as error:
+            return [Finding(name, FAILURE, str(error), error.hint or f"fleetsim card {entry.name}")]
+        if choice.no_way:
+            return [Finding(name, FAILURE, choice.no_way, f"fleetsim card {entry.name}")]
+        took_ms = (runtime.clock.monotonic() - began) * 1000
+        findings = [Finding(name, OK, f"A2A {choice.dialect_name} at {choice.url}, card read in {took_ms:.0f} ms")]
+        findings += [Finding(name, WARNING, warning, f"fleetsim card {entry.name}") for warning in choice.warnings]
+        if card.capabilities.push_notifications and callback_base(entry, config.settings, "http://127.0.0.1") is None:
+            text = "its webhooks cannot reach this hub, so its tasks are polled"
+            findings.append(Finding(name, WARNING, text, "set fleet.base_url in agents.yaml"))
+        with suppress(FleetsimError, TypeError, ValueError):
+            reply = await runtime.transport.through(entry.way).exchange(Request(method="GET", url=client.card_at))
+            there = parsedate_to_datetime(reply.headers["date"]) if "date" in reply.headers else runtime.clock.now()
+            if abs(skew := (there - runtime.clock.now()).total_seconds()) > SKEW_MAX_S:
+                text = f"its clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} this one"
+                findings.append(Finding("clock", WARNING, f"{entry.name}: {text}", "set both clocks by NTP"))
+    return findings

@@ -1,0 +1,90 @@
+"""``fleetsim doctor``: each fault of a machine, its files, its hub and its agents is a line with the next step."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetsim.agent.builtin import reference_agent
+from tests.cli.world import Shell
+from tests.ports import held_port
+
+pytestmark = pytest.mark.sockets
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def examined(shell: Shell, *options: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
+    """The exit code, and the findings by check."""
+    done = shell.run("-o", "json", "doctor", *options)
+    document = json.loads(done.stdout)
+    assert document["ok"] is (done.returncode == 0)
+    checks: dict[str, list[dict[str, Any]]] = {}
+    for found in document["checks"]:
+        assert (found["state"] == "ok") or found["next"], found
+        checks.setdefault(found["check"], []).append(found)
+    return done.returncode, checks
+
+
+def state_of(checks: dict[str, list[dict[str, Any]]], check: str) -> list[str]:
+    return [found["state"] for found in checks[check]]
+
+
+async def test_a_healthy_fleet_has_no_failure_and_an_agent_that_is_away_is_one(shell: Shell) -> None:
+    async with reference_agent("scout").serving() as url:
+        (shell.home / "agents.yaml").write_text(f"agents:\n  - {{name: scout, url: '{url}'}}\n")
+        code, checks = await asyncio.to_thread(examined, shell)
+        assert (code, state_of(checks, "agent scout")) == (0, ["ok"])
+        with held_port() as port:
+            with (shell.home / "agents.yaml").open("a") as file:
+                file.write(f"  - {{name: gone, url: 'http://127.0.0.1:{port}'}}\n")
+            code, checks = await asyncio.to_thread(examined, shell)
+    assert (code, state_of(checks, "agent gone"), state_of(checks, "agent scout")) == (1, ["failure"], ["ok"])
+    code, checks = await asyncio.to_thread(examined, shell, "--offline")
+    assert code == 0
+    assert "agent gone" not in checks
+
+
+def _nothing(shell: Shell) -> None:
+    """A folder without a fleet."""
+
+
+def _broken_fleet(shell: Shell) -> None:
+    (shell.home / "agents.yaml").write_text("agents:\n  - {name: a b, url: nowhere}\n")
+
+
+def _broken_ceremony(shell: Shell) -> None:
+    (shell.home / "agents.yaml").write_text("agents: []\n")
+    (shell.home / "ceremonies").mkdir()
+    (shell.home / "ceremonies" / "x.yaml").write_text("id: x\nschedule: never\n")
+
+
+def _open_folder(shell: Shell) -> None:
+    state = shell.home / "open-state"
+    state.mkdir(mode=0o755)
+    shell.env["FLEETSIM_STATE"] = str(state)
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "state", "code"),
+    [
+        (_nothing, "agents.yaml", "warning", 0),
+        (_broken_fleet, "agents.yaml", "failure", 1),
+        (_broken_ceremony, "ceremonies", "failure", 1),
+        (_open_folder, "state folder", "failure", 1),
+    ],
+)
+def test_a_fault_is_found_and_sets_the_exit_code(
+    shell: Shell, fault: Callable[[Shell], None], check: str, state: str, code: int
+) -> None:
+    fault(shell)
+    returned, checks = examined(shell)
+    assert (returned, state_of(checks, check)) == (code, [state])
