@@ -132,6 +132,21 @@ def test_each_command_on_a_page_has_its_verb_and_options(page: Path) -> None:
     assert wrong == []
 
 
+def test_the_messages_of_the_page_about_trouble_are_the_programs() -> None:
+    page = (TOP / "docs" / "howto" / "troubleshooting.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| `([^`]*)`[^|]*\|", page, re.MULTILINE)
+    program = "".join(path.read_text(encoding="utf-8") for path in sorted((TOP / "fleetsim").rglob("*.py")))
+    parts = [
+        part.strip()
+        for cell in cells
+        if " " in cell
+        for part in re.split(r"…|127\.0\.0\.1:3000|agents\.yaml[:\d]*", cell)
+        if part.strip()
+    ]
+    assert len(parts) >= 4
+    assert [part for part in parts if part not in program] == []
+
+
 @dataclass(frozen=True)
 class World:
     """A folder with a fleet, its hub, and the agent quinn."""
