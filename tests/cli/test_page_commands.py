@@ -209,10 +209,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         assert "agents.yaml" in made.stdout
         words = ["fleetsim", "up", "--headless", "--port", "0"]
         hub = stack.enter_context(background(words, folder, env, r"hub at (http://[^,\s]+)"))
-        for agent in (*["quinn"] * 6, "drawer"):
-            send = ["fleetsim", "send", agent, "review", "-o", "json"]
-            sent = subprocess.run(send, cwd=folder, env=env, capture_output=True, text=True, check=False)
-            assert sent.returncode == 0, sent.stderr
+        send = "printf 'review %s\\n' 1 2 3 4 5 6 | fleetsim chat quinn >chat.txt && fleetsim send drawer draw -o json"
+        sent = subprocess.run(["bash", "-c", send], cwd=folder, env=env, capture_output=True, text=True, check=False)
+        assert sent.returncode == 0, sent.stderr
         yield World(folder, env, quinn, hub, json.loads(sent.stdout)["correlationId"])
 
 
