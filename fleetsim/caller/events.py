@@ -266,6 +266,7 @@ class QuestionAnswered(Event, frozen=True, kw_only=True):
     question_id: str
     decision: str
     decided_by: str
+    answer: Annotated[Excerpt | None, JsonForm.OMIT_NONE] = None
 
 
 class QuestionExpired(Event, frozen=True, kw_only=True):

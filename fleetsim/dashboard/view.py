@@ -326,7 +326,8 @@ class ViewBuilder:
         decision = "reject" if event.decision == "reject" else "answer"
         by = one_line(event.decided_by, 60)
         self._inbox.settle(event.question_id, event.at, decision, by)
-        self._tasks.settled(event, f"{'rejected' if decision == 'reject' else 'answered'} by {by or 'somebody'}")
+        what = "rejected" if decision == "reject" else "answered"
+        self._tasks.settled(event, f"{what} by {by or 'somebody'}", event.answer)
 
     def _over(self, event: events.QuestionExpired | events.QuestionWithdrawn) -> None:
         expired = isinstance(event, events.QuestionExpired)

@@ -67,7 +67,7 @@ def delivered(hand: Hand) -> ResolveQuestion:
 def test_an_answer_is_told_put_on_record_and_sent_on() -> None:
     hand = asking().at(20.0)
     given = answer_to(hand)
-    told = {"questionId": given.question_id, "decision": "answer", "decidedBy": "ada"}
+    told = {"questionId": given.question_id, "decision": "answer", "decidedBy": "ada", "answer": given.text}
     hand.tell(Answered(answer=given))
     assert hand.effects == (
         Save(),

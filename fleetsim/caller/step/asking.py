@@ -260,7 +260,12 @@ def answered(context: StepContext, signal: Answered) -> None:
     question = track.asking.question
     if question is None or question.question_id != answer.question_id:
         return
-    event = QuestionAnswered(question_id=answer.question_id, decision=answer.decision.value, decided_by=answer.by)
+    may_be_secret = question.kind is QuestionKind.AUTH
+    shown = answer.text and answer.decision is Decision.ANSWER and not may_be_secret
+    said = Excerpt.of(answer.text) if shown else None
+    event = QuestionAnswered(
+        question_id=answer.question_id, decision=answer.decision.value, decided_by=answer.by, answer=said
+    )
     context.effects.append(Publish(event=event))
     _over(context)
     if answer.decision is Decision.REJECT:
