@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -24,8 +24,10 @@ import click
 from click.core import ParameterSource
 
 from fleetsim import __version__
+from fleetsim.api.part_rows import read_part_row
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.cli.main import CommonOptions, Exit
+from fleetsim.cli.parts import save_parts
 from fleetsim.cli.render import LOG_FORMAT
 from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
 from fleetsim.client.hub_events import HubEvents
@@ -33,6 +35,7 @@ from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.hub.hub import Hub
 from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.errors import AuthRefused, ConfigError, UnknownTarget, Unreachable, WireError
+from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import DataPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Decision
@@ -55,7 +58,23 @@ def _typed(text: str, *, wants_data: bool) -> tuple[str, tuple[DataPart, ...]]:
         raise ConfigError(f"this is no JSON: {error}", hint="words without a bracket go as text") from None
 
 
-class HubControls(Controls):
+def _folder(typed: str) -> Path:
+    return Path(typed).expanduser().absolute()
+
+
+class SavingControls(Controls):
+    """Saves the files and data of an answer that ``text`` brings."""
+
+    async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
+        chosen = [part for part in (await self.text(correlation_id)).parts if part.index in indexes]
+        saved = await save_parts(chosen, _folder(folder))
+        if not saved.paths:
+            why = next(iter(saved.failed.values()), "fleetsim fetches no file from an address of an agent here")
+            raise UnknownTarget(why, hint=f"see: fleetsim task download {correlation_id} --remote")
+        return {index: str(path) for index, path in saved.paths.items()}
+
+
+class HubControls(SavingControls):
     """The actions of a person on the screen, carried out at the hub of this process."""
 
     def __init__(self, hub: Hub) -> None:
@@ -90,14 +109,14 @@ class HubControls(Controls):
         if track is not None:
             task = track.task
             text, chars = text_of(task) if task else ("", 0)
-            return WholeText(text=text, chars=chars)
+            return WholeText(text=text, chars=chars, parts=answer_parts(task)[0] if task else ())
         outcome = await self._hub.ledger.outcome(correlation_id)
         if outcome is None:
             raise UnknownTarget("the ledger has it no more")
-        return WholeText(text=outcome.text, chars=max(outcome.text_chars, len(outcome.text)))
+        return WholeText(text=outcome.text, chars=max(outcome.text_chars, len(outcome.text)), parts=outcome.parts)
 
 
-class AttachedControls(Controls):
+class AttachedControls(SavingControls):
     """The actions of a person on the screen, carried out over the API of a hub in another process."""
 
     def __init__(self, connect: Callable[[], HubClient | None]) -> None:
@@ -134,7 +153,8 @@ class AttachedControls(Controls):
     async def text(self, correlation_id: str) -> WholeText:
         row = await self._hub.task(correlation_id)
         text = str(row.get("text", ""))
-        return WholeText(text=text, chars=max(int(row.get("textChars") or 0), len(text)))
+        parts = tuple(read_part_row(part) for part in row.get("parts", ()))
+        return WholeText(text=text, chars=max(int(row.get("textChars") or 0), len(text)), parts=parts)
 
 
 def has_terminal() -> bool:

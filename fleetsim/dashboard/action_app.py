@@ -22,7 +22,7 @@ from fleetsim.dashboard.screens.scenario import ScenarioPane
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.theme import AsciiFormatter
 from fleetsim.dashboard.view import View
-from fleetsim.dashboard.widgets import Grid, Page
+from fleetsim.dashboard.widgets import NeutralisedWidget
 
 
 class ActionApp(App[None], inherit_bindings=False):
@@ -87,7 +87,7 @@ class ActionApp(App[None], inherit_bindings=False):
         if action.takes and not action.keys and not words:
             self.command_line.open(f"{action.id} ")
             return
-        focused = self.focused if isinstance(self.focused, Grid | Page) else None
+        focused = self.focused if isinstance(self.focused, NeutralisedWidget) else None
         method = next(
             (
                 found
@@ -108,10 +108,10 @@ class ActionApp(App[None], inherit_bindings=False):
     def action_palette(self) -> None:
         self.push_screen(CommandPalette(classes="-ascii" if self.ascii_only else ""))
 
-    def ask(self, title: str, what: str, then: Callable[[str], None]) -> None:
+    def ask(self, title: str, what: str, then: Callable[[str], None], value: str = "") -> None:
         """Ask for a moment, and go on with the text unless the person closes the dialog."""
         classes = "-ascii" if self.ascii_only else ""
-        self.push_screen(JumpScreen(title, what, classes=classes), lambda text: then(text) if text else None)
+        self.push_screen(JumpScreen(title, what, value, classes=classes), lambda text: then(text) if text else None)
 
     def action_theme(self, name: str = "") -> None:
         """Take the named theme, or the next one."""

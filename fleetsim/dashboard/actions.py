@@ -147,8 +147,11 @@ ACTIONS = (
         footer=True,
     ),
     Action("follow", "f", "follow", "follows the newest row or text, or stops", ("tasks", "events"), footer=True),
+    Action("source", "m", "source", "shows texts as received, or as Markdown", ("tasks", "inbox"), footer=True),
+    Action("save", "s", "save", "saves files and data: the one under the cursor, or all", ("tasks",), changes=True),
+    Action("open-file", "o", "open file", "opens a saved file, after a confirmation", ("tasks",), changes=True),
     Action("levels", "l", "levels", "shows debug events, too, or hides them", ("events",), footer=True),
-    Action("copy", "y", "copy", "copies the id under the cursor", footer=True),
+    Action("copy", "y", "copy", "copies the id under the cursor; again, the next id of the row", footer=True),
     Action("pause", "space", "pause", "pauses the recording, or plays on", (RECORDING,), footer=True),
     Action(
         "faster",

@@ -217,18 +217,18 @@ class HelpScreen(ModalScreen[None]):
 
 
 class JumpScreen(ModalScreen[str | None]):
-    """A dialog for a moment."""
+    """A dialog for one line, such as a moment. ``value`` stands in it at first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "close", show=False)]
 
-    def __init__(self, title: str, what: str, *, classes: str = "") -> None:
+    def __init__(self, title: str, what: str, value: str = "", *, classes: str = "") -> None:
         super().__init__(classes=classes)
-        self._title, self._what = title, what
+        self._title, self._what, self._value = title, what, value
 
     def compose(self) -> ComposeResult:
         with Vertical(id="confirm"):
             yield Lines(id="confirm-lines", classes="framed")
-            yield Input(id="moment", placeholder="14:00  2h30m  start  end", compact=True)
+            yield Input(self._value, id="moment", placeholder="14:00  2h30m  start  end", compact=True)
 
     def on_mount(self) -> None:
         lines = self.query_one(Lines)
@@ -236,7 +236,7 @@ class JumpScreen(ModalScreen[str | None]):
         lines.show(
             [
                 line((self._what, MUTED)),
-                line(("enter", Tone.PRIMARY), (" goes there    ", MUTED), ("esc", Tone.PRIMARY)),
+                line(("enter", Tone.PRIMARY), (" goes on    ", MUTED), ("esc", Tone.PRIMARY)),
             ]
         )
         self.query_one(Input).focus()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fleetsim.model.errors import FleetsimError
+from fleetsim.model.parts import ListedPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeText:
-    """The text of a request's agent, as far as the hub keeps it; ``chars`` is the length of the original."""
+    """The text and parts of a request's agent, as far as the hub keeps them; ``chars`` is the text's whole length."""
 
     text: str
     chars: int
+    parts: tuple[ListedPart, ...] = ()
 
 
 class Controls:
@@ -48,3 +51,7 @@ class Controls:
     async def text(self, correlation_id: str) -> WholeText:
         """The whole text of the agent's question or answer; events hold excerpts."""
         raise FleetsimError("a recording holds only excerpts")
+
+    async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
+        """Save these files and data of the answer in the folder; returns the path of each."""
+        raise FleetsimError("a recording has no content of files")

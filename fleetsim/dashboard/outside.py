@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+from asyncio.subprocess import DEVNULL
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,8 @@ PASSED = (
 )
 """The variables that the program gets; keys of agents are not among them."""
 LOOK_S = 0.2
+OPENER_S = 3.0
+"""Seconds in which the opener of the desktop may fail; after that it works."""
 TEXT_BYTES_MAX = 1024 * 1024
 
 
@@ -53,6 +56,28 @@ async def page(app: App[None], text: str, env: Mapping[str, str]) -> None:
         path = Path(folder) / "text.md"
         path.write_text(text, encoding="utf-8")
         await _run(app, env.get("PAGER") or "less", path, env)
+
+
+async def open_file(path: Path, env: Mapping[str, str]) -> None:
+    """Open a file (an absolute path) with the desktop's program for its type. Raises FleetsimError."""
+    opener = "open" if sys.platform == "darwin" else "xdg-open"
+    given = {name: env[name] for name in PASSED if name in env}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            opener,
+            str(path),
+            env=given,
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise FleetsimError(f"{opener} cannot be started: {error.strerror}", hint=f"the file is {path}") from None
+    with suppress(TimeoutError):
+        async with asyncio.timeout(OPENER_S):
+            if status := await process.wait():
+                raise FleetsimError(f"{opener} ended with {status}", hint=f"the file is {path}")
 
 
 async def _run(app: App[None], command: str, path: Path, env: Mapping[str, str]) -> None:

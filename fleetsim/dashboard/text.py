@@ -85,9 +85,30 @@ def without_tail(text: Text, width: int) -> Text:
     return text
 
 
+def folded(text: Text, width: int) -> list[Text]:
+    """The line in lines of at most ``width`` cells, broken at spaces if possible; its tones stay."""
+    rest, plain, at, breaks = text.cell_len, text.plain, 0, []
+    while rest > width:
+        window = plain[at : at + 4 * max(2, width)]
+        cut = _cut(window, max(2, width))
+        space = window.rfind(" ", cut // 2, cut + 1)
+        at += space + 1 if space > 0 else cut
+        breaks.append(at)
+        rest = cell_len(plain[at:])
+    lines = list(text.divide(breaks))
+    for one in lines:
+        one.rstrip()
+    return lines
+
+
 def named(pairs: Sequence[tuple[str, Text]], width: int, margin: int = 10) -> list[Text]:
-    """A name and its value per line, the values ``margin`` cells from the left."""
-    return [line((f"{name:<{margin - 1}} ", MUTED), fitted([value], width - margin)) for name, value in pairs]
+    """A name and its value per line, the values ``margin`` cells from the left; a long value has several lines."""
+    room = width - margin
+    return [
+        line((f"{name if not at else '':<{margin - 1}} ", MUTED), piece)
+        for name, value in pairs
+        for at, piece in enumerate(folded(without_tail(value, room), room))
+    ]
 
 
 def quoted(who: str, text: str, width: int, tone: Tone) -> list[Text]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from fleetsim.caller import events
@@ -21,6 +21,8 @@ LIVE_CHARS_MAX = 32_768
 """Characters of a task's live text in memory, the newest."""
 PIECES_MAX = 4_096
 PARTS_MAX = 64
+TURNS_MAX = 24
+"""Turns of one task, and of a conversation of several tasks, the newest."""
 MISSING = " […] "
 """Marks the place of missing characters."""
 _WHOLE = ""
@@ -104,12 +106,22 @@ class Step:
     state: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A message of a conversation: of the agent, or (without ``agent``) to it. ``chars`` is its whole length."""
+
+    at: datetime
+    agent: str
+    text: str
+    chars: int
+    parts: tuple[str, ...] = ()
+
+
 @dataclass(slots=True, kw_only=True)
 class TaskRow:
     """A task. ``state`` is a task state or, once ``ended_at`` is set, the kind of the outcome.
 
-    ``request_chars`` is the whole length of the request. ``sent`` and ``parts`` have a line for each file and each
-    piece of data in the request and in the answer, the latter of ``parts_total``.
+    ``parts`` has a line for each file and each piece of data in the answer, of ``parts_total``.
     """
 
     correlation_id: str
@@ -129,9 +141,6 @@ class TaskRow:
     last: str = ""
     attempt: int = 1
     question_id: str | None = None
-    request: str = ""
-    request_chars: int = 0
-    sent: tuple[str, ...] = ()
     success: bool = False
     reason: str = ""
     duration_ms: int | None = None
@@ -154,12 +163,14 @@ class TaskRow:
 class TaskDetail:
     """All facts of one task. ``text`` is the live text, and later the final text.
 
+    ``turns`` are the messages before it, among them those of earlier tasks in its context.
     ``text`` holds ``shown`` of ``chars`` characters: the newest, or with ``first`` the first ones. ``gaps`` says that
     some are missing in between.
     """
 
     row: TaskRow
     steps: tuple[Step, ...]
+    turns: tuple[Turn, ...]
     text: str
     shown: int
     chars: int
@@ -175,13 +186,14 @@ class TaskDetail:
 class _Task:
     """One task while its events arrive. ``copied`` and ``detail`` cache its last row and detail until it changes."""
 
-    __slots__ = ("copied", "detail", "final", "final_chars", "live", "row", "steps")
+    __slots__ = ("copied", "detail", "final", "final_chars", "live", "row", "steps", "turns")
 
     def __init__(self, correlation_id: str, at: datetime) -> None:
         self.row = TaskRow(correlation_id=correlation_id, created_at=at, updated_at=at, since=at)
         self.final: str | None = None
         self.final_chars = 0
         self.steps: deque[Step] = deque(maxlen=STEPS_MAX)
+        self.turns: deque[Turn] = deque(maxlen=TURNS_MAX)
         self.live = LiveText()
         self.copied: TaskRow | None = None
         self.detail: TaskDetail | None = None
@@ -192,7 +204,19 @@ class _Task:
             row.state, row.since = state, at
 
     def step(self, event: Event, arrow: str, what: str, via: str = "", state: str = "") -> None:
-        self.steps.append(Step(at=event.at, arrow=arrow, via=via, what=what, state=state))
+        """Add a step. Leave out a state that arrives once more without news; with news, it completes the first."""
+        new = Step(at=event.at, arrow=arrow, via=via, what=what, state=state)
+        at = next((at for at in range(len(self.steps) - 1, -1, -1) if self.steps[at].state), None) if state else None
+        before = self.steps[at] if at is not None else None
+        if at is None or before is None or before.state != state or (what and before.what not in {"", what}):
+            self.steps.append(new)
+        elif what:
+            self.steps[at] = replace(before, what=what)
+
+    def turn(self, event: Event, agent: str, said: Excerpt | None, parts: tuple[str, ...] = ()) -> None:
+        if said is not None and (said.text or parts):
+            text = neutralise(said.text, limit=LIVE_CHARS_MAX)
+            self.turns.append(Turn(at=event.at, agent=agent, text=text, chars=said.chars, parts=parts))
 
     def order(self) -> tuple[int, float]:
         """Tasks that need a person first, then the oldest running ones; then finished tasks, newest first."""
@@ -257,8 +281,7 @@ class TaskFold:
             if not row.agent and len(targets) == 1:
                 row.agent = targets[0]
             row.origin = one_line(event.system_actor, 100)
-            row.request, row.request_chars = neutralise(event.text.text, limit=LIVE_CHARS_MAX), event.text.chars
-            row.sent = read.parts(event.parts)
+            task.turn(event, "", event.text, read.parts(event.parts))
             task.step(event, "→", "request accepted")
 
     def bound(self, event: events.TaskBound) -> None:
@@ -356,16 +379,18 @@ class TaskFold:
         self.finished += 1
         return task.copy()
 
-    def asked(self, event: Event, question_id: str, question: str, kind: str) -> None:
+    def asked(self, event: events.QuestionAsked, question_id: str, question: str, kind: str) -> None:
         if task := self._of(event):
+            task.turn(event, task.row.agent or "agent", event.question, read.parts(event.parts))
             task.row.question_id = question_id
             task.move(kind or TaskState.INPUT_REQUIRED.value, event.at)
             task.row.last = question
             if not task.steps or task.steps[-1].state != kind:
                 task.step(event, "←", question, "", kind)
 
-    def settled(self, event: Event, what: str) -> None:
+    def settled(self, event: Event, what: str, answer: Excerpt | None = None) -> None:
         if task := self._of(event):
+            task.turn(event, "", answer)
             task.row.question_id = None
             task.step(event, "→", what)
 
@@ -393,11 +418,27 @@ class TaskFold:
         if task is None or task.detail is not None:
             return task.detail if task else None
         live, final, so_far = task.live, task.final, task.live.text()
-        row, steps = task.copy(), tuple(task.steps)
+        row, steps, turns = task.copy(), tuple(task.steps), self._turns(task)
         if row.ended_at and final and not (live.whole and live.chars == task.final_chars):
             shown, chars = min(len(final), task.final_chars), task.final_chars
-            task.detail = TaskDetail(row=row, steps=steps, text=final, shown=shown, chars=chars, first=True)
+            task.detail = TaskDetail(
+                row=row, steps=steps, turns=turns, text=final, shown=shown, chars=chars, first=True
+            )
         else:
             shown, chars, text = len(so_far), live.chars, neutralise(so_far)
-            task.detail = TaskDetail(row=row, steps=steps, text=text, shown=shown, chars=chars, gaps=live.gaps)
+            task.detail = TaskDetail(
+                row=row, steps=steps, turns=turns, text=text, shown=shown, chars=chars, gaps=live.gaps
+            )
         return task.detail
+
+    def _turns(self, task: _Task) -> tuple[Turn, ...]:
+        """The turns before a task's text: those of earlier tasks in its context with their answers, then its own."""
+        row, turns = task.row, list[Turn]()
+        for other in self._tasks.values():
+            of = other.row
+            same = of.context_id and (of.context_id, of.agent) == (row.context_id, row.agent)
+            if same and other is not task and of.ended_at is not None and of.ended_at <= row.created_at:
+                turns += other.turns
+                text = other.final or "\n".join(of.parts)
+                turns.append(Turn(at=of.ended_at, agent=of.agent, text=text, chars=other.final_chars))
+        return (*sorted(turns, key=lambda turn: turn.at), *task.turns)[-TURNS_MAX:]

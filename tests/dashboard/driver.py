@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,8 +18,14 @@ from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.widgets import Grid, Lines
+from fleetsim.model.parts import ListedPart
 from tests.dashboard.journal import NOW, Journal, an_hour
 
+FILES = (
+    ListedPart(index=1, kind="file", name="report.pdf", media_type="application/pdf", size_bytes=3, raw="QUJD"),
+    ListedPart(index=2, kind="data", size_bytes=40, data={"total": 3, "rows": [{"id": "x" * 200}, {"on": None}]}),
+)
+"""The parts of every answer."""
 EVENTS = tuple(an_hour(minutes=20))
 
 
@@ -113,7 +119,11 @@ class Desk(Controls):
 
     async def text(self, correlation_id: str) -> WholeText:
         await self._do("text", correlation_id)
-        return self.whole or WholeText(text="", chars=0)
+        return self.whole or WholeText(text="", chars=0, parts=FILES)
+
+    async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
+        await self._do("save", correlation_id, folder)
+        return {index: f"{folder}/part-{index}" for index in indexes}
 
 
 @dataclass
@@ -200,3 +210,16 @@ def asking() -> tuple[Journal, dict[str, str], str, dict[str, str], str]:
     j.later(1)
     second = j.ask(two, "which target?")
     return j, one, first, two, second
+
+
+def answered() -> tuple[Journal, dict[str, str]]:
+    """A short journal with one task, whose answer has Markdown, a file and data."""
+    j = Journal(start=NOW - timedelta(minutes=2))
+    about = j.request("quinn", "pr_review", text="look at it")
+    j.bind(about)
+    listed = [
+        {"index": 1, "kind": "file", "name": "report.pdf", "mimeType": "application/pdf", "sizeBytes": 3},
+        {"index": 2, "kind": "data", "sizeBytes": 40},
+    ]
+    j.end(about, text="# Title\n\nA **bold** word.", parts=listed, partsTotal=2)
+    return j, about

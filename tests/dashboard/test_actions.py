@@ -13,7 +13,7 @@ from textual.widgets import Input
 from fleetsim.dashboard.actions import ACTIONS, RECORDING
 from fleetsim.dashboard.chrome import HelpScreen
 from fleetsim.model.errors import UnknownTarget
-from tests.dashboard.driver import EVENTS, Driver, asking, showing
+from tests.dashboard.driver import EVENTS, Driver, answered, asking, showing
 from tests.dashboard.journal import NOW, Journal
 from tests.dashboard.recordings import a_run, write
 from tests.dashboard.test_scenario_screen import Screen, replaying
@@ -21,6 +21,8 @@ from tests.dashboard.test_scenario_screen import Screen, replaying
 pytestmark = pytest.mark.sockets  # the real loop, no socket is opened
 
 QUESTIONS = tuple(asking()[0].events)
+ACTED_ON = {"reply": QUESTIONS, **dict.fromkeys(("source", "save", "open-file"), tuple(answered()[0].events))}
+"""The events of an action that needs others than ``EVENTS``."""
 BY_ID = {one.id: one for one in ACTIONS}
 Check = Callable[[Driver], bool]
 
@@ -43,6 +45,9 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "refresh-card": ("1", lambda ui: asked(ui) == ["refresh"]),
     "related": ("1", lambda ui: ui.pane.id == "tasks" and ui.pane.filter_text.startswith("agent=")),
     "follow": ("5", lambda ui: not ui.main.follow),
+    "source": ("2", lambda ui: "│ # Title" in ui.text),
+    "save": ("2", lambda ui: "the folder" in ui.text),
+    "open-file": ("2", lambda ui: "save it first" in ui.status),
     "levels": ("5", lambda ui: "all levels" in ui.status),
     "filter": ("2", lambda ui: isinstance(ui.app.focused, Input)),
     "copy": ("2", lambda ui: ui.app.clipboard == ui.main.key),
@@ -110,7 +115,7 @@ def test_every_action_has_its_test() -> None:
 async def test_an_action_does_its_work(action_id: str) -> None:
     before, check = CHECKS[action_id]
     for key in BY_ID[action_id].key_list or [TYPED[action_id]]:
-        events, width = (QUESTIONS if action_id == "reply" else EVENTS), (60 if action_id in {"left", "right"} else 120)
+        events, width = ACTED_ON.get(action_id, EVENTS), (60 if action_id in {"left", "right"} else 120)
         async with showing(events, *before.split(), size=(width, 36)) as ui:
             assert not check(ui)
             await ui.press(*([key] if not key.startswith(":") else ["colon", *key[1:], "enter"]))

@@ -20,8 +20,9 @@ from fleetsim.dashboard.screens import ceremonies, events, fleet, inbox, tasks
 from fleetsim.dashboard.text import Column, TableRow, layout
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
+from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.text import neutralise
-from tests.dashboard.driver import fold_view
+from tests.dashboard.driver import fold_view, showing
 from tests.dashboard.journal import HOSTILE, NOW, Journal, an_hour
 
 Seen = tuple[View, dict[str, TaskDetail]]
@@ -178,8 +179,8 @@ def test_a_question_comes_first_where_there_is_no_room() -> None:
     view, details = hour()
     question = view.questions[0]
     detail = details[question.correlation_id]
-    assert "Which branch" in plain(inbox.reading(question, detail, NOW, 60, False)[:1])
-    assert "Which branch" not in plain(inbox.reading(question, detail, NOW, 60, True)[:1])
+    assert "Which branch" in plain(inbox.reading(question, detail, NOW, 60, False)[:2])
+    assert "Which branch" not in plain(inbox.reading(question, detail, NOW, 60, True)[:2])
 
 
 def test_a_ceremony_tells_when_it_fires_and_then() -> None:
@@ -237,7 +238,8 @@ def _rows(window: events.Window) -> tuple[Event, ...]:
     return window.rows()
 
 
-def test_files_and_data_of_a_task_are_listed_and_how_to_save_them() -> None:
+@pytest.mark.sockets
+async def test_files_and_data_of_a_task_are_listed() -> None:
     j = Journal(start=NOW)
     about = {"correlation_id": "c-1", "agent": "quinn", "skill": "echo"}
     asked = {"index": 1, "kind": "file", "name": "in.csv", "mimeType": "text/csv", "sizeBytes": 12}
@@ -253,14 +255,16 @@ def test_files_and_data_of_a_task_are_listed_and_how_to_save_them() -> None:
     j.end(about, text="", parts=parts, partsTotal=9)
     view, details = seen(j.events)
     shown = plain(tasks.live(details["c-1"], None, 90))
-    assert "you  file 1: in.csv, text/csv, 12 bytes" in shown
-    assert "file 1: re\N{REPLACEMENT CHARACTER}port.pdf, application/pdf, 48,211 bytes" in shown
-    assert "data 2: 56 bytes" in shown
-    assert "file 3: big.iso, at https://files.example/big.iso" in shown
-    assert "and 5 more" in shown
-    assert "to save them: fleetsim task download c-1" in shown
+    assert "│ file 1: in.csv, text/csv, 12 bytes" in shown
     assert "nothing said yet" not in shown
     assert view.tasks[0].last.startswith("file 1: ")
+    async with showing(j.events, size=(140, 40)) as ui:
+        ui.desk.error = UnknownTarget("the hub has no content of it")
+        await ui.press("2", "enter")
+        assert "file 1: re\N{REPLACEMENT CHARACTER}port.pdf, application/pdf, 48,211 bytes" in ui.text
+        assert "data 2: 56 bytes" in ui.text
+        assert "file 3: big.iso, at https://files.example/big.iso" in ui.text
+        assert "and 5 more" in ui.text
 
 
 def ailing() -> View:

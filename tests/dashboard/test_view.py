@@ -198,7 +198,7 @@ def test_text_of_a_stream_grows_and_a_whole_artifact_replaces_it() -> None:
     j.chunk(about, "one ", append=False)
     j.chunk(about, "two")
     seen = detail(j, about)
-    assert (seen.text, seen.row.request, seen.row.open) == ("one two", "go", True)
+    assert (seen.text, [turn.text for turn in seen.turns], seen.row.open) == ("one two", ["go"], True)
     j.chunk(about, "one two three", append=False)
     assert detail(j, about).text == "one two three"
 

@@ -26,7 +26,7 @@ WORDS = """
     pushing query rate rates reader receiver recorder registry report response retention role room route rows rule rules
     scheduler screen sample sender server service settings severity sink size slots snapshot source spec stamp stats
     storage store subscription target term text thresholds timeline timeouts timer tokens tone totals tracer tracing
-    transactions transition trend update url usage variable veto view waiter watchdog weights widget window workers
+    transactions transition tree trend update url usage variable veto view waiter watchdog weights widget window workers
     writer
 """
 """Words of HTTP, databases, terminals and programming in their usual meaning."""

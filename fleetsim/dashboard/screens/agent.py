@@ -11,14 +11,13 @@ from textual.containers import Horizontal
 from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, duration, money, percent, since
 from fleetsim.dashboard.screens.fleet import PUSH, FleetPane, share_tone, trouble
-from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, line, named, wrap
+from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, line, named
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import RUNS_MIN, AgentRow, SkillRow
 from fleetsim.dashboard.widgets import Grid, Page
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import WHOSE
 
-WHY_LINES_MAX = 4
 SKILL_COLUMNS = (
     Column(title="SKILL", width=14, flex=2, most=40),
     Column(title="RUNS", width=5, align=">"),
@@ -58,12 +57,11 @@ def facts(agent: AgentRow, now: datetime, width: int) -> list[Text]:
     fetched = f"fetched {since(card.fetched_at, now)} ago" if card.fetched_at else "never fetched"
     latency = f"in {duration(card.latency_ms)}, " if card.latency_ms is not None and card.fetched_at else ""
     lasting = f"  for {since(agent.since, now)}" if agent.since else ""
-    why = wrap(agent.why, width - 10)[:WHY_LINES_MAX] if agent.health is not HealthWord.UP else []
     claims = {True: ("✓ ", Tone.GOOD), False: ("✗ ", MUTED), None: ("? ", MUTED)}
     (streams, streams_tone), (pushes, pushes_tone) = claims[card.streaming], claims[card.push]
     pairs = [
         ("state", line(HEALTH[agent.health].piece, (lasting, MUTED))),
-        *[("" if at else "why", one) for at, one in enumerate(why)],
+        *([("why", line(agent.why))] if agent.health is not HealthWord.UP and agent.why else []),
         ("card", line(latency + fetched)),
         ("card url", line(card.url or ("-", MUTED))),
         ("rpc url", line(card.rpc_url or ("-", MUTED))),
@@ -71,10 +69,10 @@ def facts(agent: AgentRow, now: datetime, width: int) -> list[Text]:
         ("claims", line((streams + "streaming", streams_tone), "   ", (pushes + "push", pushes_tone))),
         ("webhooks", PUSH[agent.push]),
     ]
-    warnings = list(card.warnings[:3])
+    warnings = list(card.warnings)
     if card.changed_at is not None:
         warnings.append(f"card changed {since(card.changed_at, now)} ago: {card.changes}")
-    return [*named(pairs, width), *(fitted([line(("! ", Tone.WARN), warning)], width) for warning in warnings)]
+    return [*named(pairs, width), *named([("warning", line((warning, Tone.WARN))) for warning in warnings], width)]
 
 
 def figures(agent: AgentRow, now: datetime, width: int) -> list[Text]:
@@ -109,9 +107,9 @@ def figures(agent: AgentRow, now: datetime, width: int) -> list[Text]:
         pairs.append(("sure", line(f"{f.mean_confidence:.2f} mean, {f.confident_failures} sure and wrong")))
     lines = named(pairs, width)
     for failure in f.recent_failures[:3]:
-        text = f"{since(failure.timestamp, now)} ago {failure.skill}: {failure.failure_reason}"
         mark = ("✗ ", Tone.BAD) if failure.blame is Blame.AGENT else ("– ", MUTED)
-        lines.append(fitted([line(mark, text)], width))
+        said = line(mark, f"{failure.skill}: {failure.failure_reason}")
+        lines += named([(f"{since(failure.timestamp, now)} ago", said)], width)
     return lines
 
 

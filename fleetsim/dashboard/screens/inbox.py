@@ -17,7 +17,9 @@ from textual.widgets import TextArea
 from fleetsim.dashboard import outside
 from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import DECISION, LABEL_MAX, MUTED, STRONG, WANTS, Tone, age, moment, origin, since
+from fleetsim.dashboard.markdown import spoken
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane, counted
+from fleetsim.dashboard.screens.tasks import conversation
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line, quoted
 from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import TaskDetail
@@ -96,7 +98,9 @@ def title(question: QuestionRow) -> str:
     return f"{question.agent or '-'} / {question.skill or '-'}   task {question.correlation_id}"
 
 
-def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, wide: bool) -> list[Text]:
+def reading(
+    question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, wide: bool, *, source: bool = False
+) -> list[Text]:
     """The moments of asking and expiry, the conversation before, and the question; on a small screen the question
     first.
     """
@@ -115,11 +119,13 @@ def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, wid
         left = age((question.expires_at - now).total_seconds())
         facts.append(fitted([line((f"{ends} {moment(question.expires_at, now)}, in {left}; {then}", MUTED))], width))
     before: list[Text] = []
-    if detail is not None and detail.row.request:
-        before += [*quoted("you", detail.row.request, width, MUTED), BLANK]
-    if detail is not None and detail.text and detail.row.open:
-        before += [*quoted(question.agent or "agent", detail.text[-600:], width, MUTED), BLANK]
-    text = quoted(question.agent or "agent", question.text or "(no text)", width, STRONG)
+    agent = question.agent or "agent"
+    if detail is not None:
+        turns = detail.turns[:-1] if detail.turns and detail.turns[-1].agent else detail.turns
+        before += conversation(turns, width, source=source)
+        if detail.text and detail.row.open:
+            before += [*spoken(agent, None, detail.text[-600:], width, source=source), BLANK]
+    text = spoken(agent, question.asked_at, question.text or "(no text)", width, source=source)
     if question.cut:
         text.append(left_out(f"the first {len(question.text):,} of {question.chars:,} characters"))
     text += [line((part, MUTED)) for part in question.parts]
@@ -206,6 +212,7 @@ class InboxPane(Pane):
         waiting = [q for q in (*view.questions, *view.vetoes) if self.query_now.matches(fields(q, now))]
         self.main.show(Rows(waiting, lambda q: q.question_id, lambda q: open_row(q, now), second), empty=EMPTY)
         self._settled.set_titles(f"Settled ({len(view.settled)})")
+        self._settled.display = bool(view.settled)
         settled = Rows(view.settled, lambda q: q.question_id, lambda q: settled_row(q, now), second)
         self._settled.show(settled, empty=[line(("Nothing answered yet.", MUTED))])
         self._choose(view)
@@ -220,8 +227,8 @@ class InboxPane(Pane):
             question = self.with_whole(question)
         detail, wide = self.host.detail(question.correlation_id), self.size_class is Size.FULL
         self._reading.set_titles(title(question))
-        about = (question, detail, wide, second)
-        self._reading.show(about, lambda width: reading(question, detail, now, width, wide))
+        about = (question, detail, wide, second, self.source)
+        self._reading.show(about, lambda width: reading(question, detail, now, width, wide, source=self.source))
         to = sum(not row.veto for row in self.chosen_questions())
         self._sending.show(sending(question, self.box.text, max(20, self._sending.inner_width), to))
 

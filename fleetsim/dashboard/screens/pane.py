@@ -48,7 +48,7 @@ class Host(Protocol):
     def confirm(
         self, title: str, what: Sequence[Text], key: str, failed: str, work: Callable[[], Awaitable[str]]
     ) -> None: ...
-    def ask(self, title: str, what: str, then: Callable[[str], None]) -> None: ...
+    def ask(self, title: str, what: str, then: Callable[[str], None], value: str = "") -> None: ...
     def copy_to_clipboard(self, text: str) -> None: ...
     def show_screen(self, name: str) -> None: ...
     def show_agent(self, name: str) -> None: ...
@@ -78,6 +78,8 @@ class Pane(Vertical):
         super().__init__(id=id)
         self.filter_text = ""
         self.problems = False
+        self.source = False
+        self._copied: tuple[object, int] = (None, 0)
         self.query_now = Query()
         self.size_class = Size.FULL
 
@@ -98,6 +100,10 @@ class Pane(Vertical):
     def copyable(self) -> str | None:
         """The id that ``y`` copies."""
         return self.main.key
+
+    def copyables(self) -> list[tuple[str, str]]:
+        """The names and values that ``y`` copies one after another."""
+        return [("", copied)] if (copied := self.copyable()) else []
 
     def chosen_task(self) -> str | None:
         """The correlation id of the task under the cursor, for ``x`` and ``r``."""
@@ -219,6 +225,17 @@ class Pane(Vertical):
             self.host.say(f"{error}: {error.hint}" if error.hint else str(error), Tone.WARN)
 
     def action_copy(self) -> None:
-        if copied := self.copyable():
-            self.host.copy_to_clipboard(one_line(copied, 300))
-            self.host.say(f"copied {one_line(copied, 80)}")
+        """Copy the first id; pressed again, the next one."""
+        if ids := self.copyables():
+            before, at = self._copied
+            at = (at + 1) % len(ids) if before == ids else 0
+            self._copied = ids, at
+            name, value = ids[at]
+            following = f"; again: {ids[(at + 1) % len(ids)][0]}" if len(ids) > 1 else ""
+            self.host.copy_to_clipboard(one_line(value, 300))
+            self.host.say(f"copied {name} {one_line(value, 80)}{following}".replace("  ", " "))
+
+    def action_source(self) -> None:
+        """Show texts of agents as received, or as Markdown again."""
+        self.source = not self.source
+        self.host.draw()

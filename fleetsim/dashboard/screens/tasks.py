@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 
-from fleetsim.dashboard.chrome import ScreenName
+from fleetsim.dashboard import outside
+from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import LABEL_MAX, MUTED, STATE, STRONG, Tone, duration, money, origin, since
+from fleetsim.dashboard.markdown import spoken
+from fleetsim.dashboard.parts_tree import PartsTree
 from fleetsim.dashboard.screens.pane import Pane
-from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, clip, fitted, left_out, line, named, quoted, wrap
+from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line, named, wrap
 from fleetsim.dashboard.view import QuestionRow, View
-from fleetsim.dashboard.view_tasks import Step, TaskDetail, TaskRow
+from fleetsim.dashboard.view_tasks import Step, TaskDetail, TaskRow, Turn
 from fleetsim.dashboard.widgets import Grid, Page
 from fleetsim.model.text import one_line, placeholder
 
 SILENT_S = 30
 """A working task without news for this long is silent."""
+
+WIDE = 1_000
+FRAME = 5
+"""Cells of a frame with its padding and scrollbar."""
+STORY_CELLS = 40
+TEXT_CELLS = 100
+"""The least cells of the facts, and the cells beyond which a text needs no more."""
 
 COLUMNS = (
     Column(title="STATE", width=11, by="state"),
@@ -89,9 +102,10 @@ def story(detail: TaskDetail, now: datetime, width: int) -> list[Text]:
         ("state", line(STATE[row.state].piece, (f"  {'after' if row.ended_at else 'for'} {took}", MUTED))),
         ("agent", line(row.agent or "-", (" / ", MUTED), row.skill or "-")),
         ("origin", line(origin(row.origin))),
+        ("request", line(row.correlation_id)),
         ("task", line(row.task_id or "not bound yet")),
         ("context", line(row.context_id or "-")),
-        ("via", fitted(via, 40)),
+        ("via", fitted(via, WIDE)),
     ]
     used = [line(f"${money(row.cost_usd)}")] if row.cost_usd is not None else []
     if row.tokens:
@@ -99,13 +113,12 @@ def story(detail: TaskDetail, now: datetime, width: int) -> list[Text]:
     if row.confidence is not None:
         used.append(line(("sure ", MUTED), f"{row.confidence:.0%}"))
     if used:
-        facts.append(("used", fitted(used, width - 9)))
-    return [*named(facts, width, 9), BLANK, *(clip(_step(step), width) for step in detail.steps)]
+        facts.append(("used", fitted(used, WIDE)))
+    return [*named(facts, width, 9), BLANK, *named([_step(step) for step in detail.steps], width, 9)]
 
 
-def _step(step: Step) -> Text:
-    return line(
-        (f"{step.at:%H:%M:%S} ", MUTED),
+def _step(step: Step) -> tuple[str, Text]:
+    return f"{step.at:%H:%M:%S}", line(
         (step.arrow, Tone.PRIMARY if step.arrow == "→" else MUTED),
         " " if step.state else "",
         STATE[step.state].piece if step.state else "",
@@ -123,7 +136,7 @@ def amount(detail: TaskDetail) -> str:
     return f"{detail.chars:,} characters"
 
 
-def live_title(detail: TaskDetail | None, follow: bool) -> Text:
+def live_title(detail: TaskDetail | None, follow: bool, *, source: bool = False) -> Text:
     if detail is None:
         return line(("Live output", STRONG))
     pieces = [line(("Live output" if detail.row.open else "Answer", STRONG))]
@@ -131,39 +144,44 @@ def live_title(detail: TaskDetail | None, follow: bool) -> Text:
         pieces.append(line((amount(detail), Tone.WARN if detail.cut else MUTED)))
     if detail.row.open:
         pieces.append(line(("FOLLOW", Tone.GOOD) if follow else ("f follow", MUTED)))
+    elif detail.text:
+        pieces.append(line(("m source" if not source else "source, m Markdown", MUTED)))
     return fitted(pieces, 100, gap=3)
 
 
-def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[Text]:
-    """The request, the agent's text, and its question or outcome."""
-    row = detail.row
+def conversation(turns: Sequence[Turn], width: int, *, source: bool = False) -> list[Text]:
+    """Each message with its author and time."""
     lines: list[Text] = []
-    if row.request or row.sent:
-        lines += quoted("you", "\n".join(filter(None, (row.request, *row.sent))), width, MUTED)
-        if row.request_chars > len(row.request):
-            lines.append(left_out(f"the first {len(row.request):,} of {row.request_chars:,} characters"))
+    for turn in turns:
+        text = "\n".join(filter(None, (turn.text, *turn.parts)))
+        lines += spoken(turn.agent or "you", turn.at, text, width, source=source or not turn.agent)
+        if turn.chars > len(turn.text):
+            lines.append(left_out(f"the first {len(turn.text):,} of {turn.chars:,} characters"))
         lines.append(BLANK)
+    return lines
+
+
+def live(detail: TaskDetail, question: QuestionRow | None, width: int, *, source: bool = False) -> list[Text]:
+    """The conversation, the agent's text, and its question or outcome. Text that still grows is shown as its source."""
+    row, turns = detail.row, detail.turns
+    agent = row.agent or "agent"
+    if row.waiting and turns and turns[-1].agent:
+        turns = turns[:-1]
+    lines = conversation(turns, width, source=source)
     if not row.open and not row.success:
         state = STATE[row.state]
         lines += [line(state.piece), *wrap(row.reason or "no reason given", width, state.tone), BLANK]
     if detail.cut and not detail.first:
         lines.append(left_out(amount(detail)))
     if detail.text:
-        lines += wrap(detail.text, width)
+        lines += spoken(agent, row.ended_at, detail.text, width, source=source or (row.open and not row.waiting))
     elif row.success:
         lines += wrap(placeholder(row.skill, row.agent or "the agent"), width, MUTED)
     if detail.cut and detail.first:
         lines.append(left_out(amount(detail)))
-    if row.parts:
-        lines += [BLANK] if detail.text else []
-        for part in row.parts:
-            lines += wrap(part, width)
-        if left := row.parts_total - len(row.parts):
-            lines.append(line((f"and {left:,} more", MUTED)))
-        lines += wrap(f"to save them: fleetsim task download {one_line(row.correlation_id)}", width, MUTED)
     if row.waiting:
         lines += [BLANK] if detail.text else []
-        lines += quoted(row.agent or "agent", question.text if question else row.last, width, Tone.ACCENT)
+        lines += spoken(agent, row.since, question.text if question else row.last, width, source=source)
         lines += [BLANK, line(("press ", MUTED), ("r", Tone.PRIMARY), (" to answer", MUTED))]
     elif not detail.text and not row.parts and row.open:
         lines.append(line(("nothing said yet", MUTED)))
@@ -175,14 +193,22 @@ class TasksPane(Pane):
 
     NAME = ScreenName.TASKS
 
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._divided: object = None
+        self._saved: dict[tuple[str, int], str] = {}
+
     def compose(self) -> ComposeResult:
         self.main = Grid(COLUMNS, id="tasks-list")
         self._story = Page(id="story", follow=True)
         self._live = Page(id="live", follow=True)
+        self._parts = PartsTree(id="parts")
         yield self.main
         with Horizontal(id="task"):
             yield self._story
-            yield self._live
+            with Vertical(id="answer-side"):
+                yield self._live
+                yield self._parts
 
     def draw(self, view: View) -> None:
         second, tasks = int(view.now.timestamp()), view.tasks
@@ -195,18 +221,41 @@ class TasksPane(Pane):
         if detail is None:
             self._story.show()
             self._live.show()
+            self._parts.show(None, (), (), 0)
             self._live.set_titles(live_title(None, self._live.follow))
             return
         task, question = detail.row, view.question(detail.row.question_id or "")
-        if detail.cut and not task.open and (whole := self.host.whole(task.correlation_id, detail.chars)):
+        ended = not task.open and (detail.cut or (task.parts and self.host.playback is None))
+        whole = self.host.whole(task.correlation_id, detail.chars) if ended else None
+        if whole is not None and detail.cut:
             shown = len(whole.text)
             detail = replace(detail, text=whole.text, shown=shown, chars=whole.chars, first=True, gaps=False)
         if question is not None and question.cut:
             question = self.with_whole(question)
         self._story.set_titles(f"{task.correlation_id}  {task.agent or '-'} / {task.skill or '-'}")
+        self._story.follow = task.open and self._live.follow
         self._story.show((detail, second), lambda width: story(detail, view.now, width))
-        self._live.set_titles(live_title(detail, self._live.follow))
-        self._live.show((detail, question), lambda width: live(detail, question, width))
+        self._divide(detail, view.now)
+        self._live.set_titles(live_title(detail, self._live.follow, source=self.source))
+        about = detail, question, self.source
+        self._live.show(about, lambda width: live(detail, question, width, source=self.source))
+        parts = whole.parts if whole is not None else ()
+        self._parts.show((task.correlation_id, task.parts, parts), task.parts, parts, task.parts_total)
+        self._parts.set_titles("Files and data", "" if self.host.read_only else "s save  o open")
+
+    def _divide(self, detail: TaskDetail, now: datetime) -> None:
+        """Divide the width by the content: the facts get what they need if the answer has enough room then."""
+        if self._divided == (detail, self.size):
+            return
+        self._divided = detail, self.size
+        if self.size_class is not Size.FULL:
+            self._story.styles.width = None
+            return
+        wanted = FRAME + max(one.cell_len for one in story(detail, now, WIDE))
+        texts = (detail.text, *(turn.text for turn in detail.turns))
+        longest = max((len(one) for text in texts for one in text.split("\n")), default=0)
+        room = self.size.width - min(TEXT_CELLS, longest) - FRAME - 2
+        self._story.styles.width = max(STORY_CELLS, min(wanted, max(room, self.size.width * 2 // 5)))
 
     def status(self, view: View) -> str:
         c = view.counters
@@ -216,6 +265,12 @@ class TasksPane(Pane):
     def chosen_task(self) -> str | None:
         return self.main.key
 
+    def copyables(self) -> list[tuple[str, str]]:
+        detail = self.host.detail(self.main.key)
+        row = detail.row if detail is not None else None
+        ids = (("request", row.correlation_id), ("task", row.task_id), ("context", row.context_id)) if row else ()
+        return [(name, value) for name, value in ids if value]
+
     def chosen_tasks(self) -> list[str]:
         return self.main.chosen
 
@@ -224,7 +279,42 @@ class TasksPane(Pane):
         self._live.focus()
         self.host.draw_soon()
 
+    def action_save(self) -> None:
+        """Save the file or data under the cursor, or all, in a folder that the person names."""
+        task, chosen = self.main.key, self._parts.chosen
+        if task is None or not self._parts.display or not chosen:
+            self.host.say("no file or data with content here", Tone.WARN)
+            return
+
+        def save(folder: str) -> None:
+            async def work() -> str:
+                paths = await self.host.controls.save(task, chosen, folder)
+                self._saved.update({(task, index): path for index, path in paths.items()})
+                return f"saved {len(paths)} of {len(chosen)}: {', '.join(paths.values())}"
+
+            self.host.do(f"save:{task}", "not saved", work)
+
+        what = "one file or value" if len(chosen) == 1 else f"{len(chosen)} files and values"
+        self.host.ask("Save", f"{what}; the folder, from where fleetsim was started:", save, task[:8])
+
+    def action_open_file(self) -> None:
+        """Open a saved file in the program of the desktop."""
+        paths = [path for index in self._parts.chosen if (path := self._saved.get((self.main.key or "", index)))]
+        if not paths:
+            self.host.say("save it first: s", Tone.WARN)
+            return
+
+        async def work() -> str:
+            await outside.open_file(Path(paths[0]), os.environ)
+            return f"opened {paths[0]}"
+
+        what = [
+            line("Open this file of the agent on the desktop?"),
+            line((one_line(paths[0], 200), STRONG)),
+        ]
+        self.host.confirm("Open", what, f"open:{paths[0]}", "not opened", work)
+
     def action_follow(self) -> None:
-        self._live.follow = self._story.follow = not self._live.follow
+        self._live.follow = not self._live.follow
         self.host.say("following" if self._live.follow else "not following")
         self.host.draw()
