@@ -74,14 +74,15 @@ def doctor(common: CommonOptions, /, offline: bool) -> int:
 
 
 def _show(common: CommonOptions, findings: list[Finding]) -> None:
+    from fleetsim.cli.render import line
     from fleetsim.model.text import one_line
 
     width = max(len(one_line(found.check, 40)) for found in findings)
     for found in findings:
         glyph = _GLYPHS[found.state][common.ascii]
-        click.echo(f"{glyph} {one_line(found.check, 40):{width}}  {one_line(found.text, 300)}")
+        line(f"{glyph} {one_line(found.check, 40):{width}}  {one_line(found.text, 300)}")
         if found.next:
-            click.echo(f"  {'':{width}}  next: {one_line(found.next, 300)}")
+            line(f"  {'':{width}}  next: {one_line(found.next, 300)}")
 
 
 async def _examine(common: CommonOptions, offline: bool) -> list[Finding]:

@@ -146,13 +146,15 @@ def no_commands(reports: Iterable[tuple[str, Path]]) -> Iterator[None]:
 
     https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#stopping-and-starting-workflow-commands
     """
+    from fleetsim.cli.render import line  # not for those who only read help
+
     stopped = ("github", STDOUT) in reports
     token = os.urandom(16).hex()
     if stopped:
-        click.echo(f"::stop-commands::{token}")
+        line(f"::stop-commands::{token}")
     yield
     if stopped:
-        click.echo(f"::{token}::")
+        line(f"::{token}::")
 
 
 def report_files(texts: Iterable[str], formats: Collection[str]) -> tuple[tuple[str, Path], ...]:
