@@ -91,15 +91,16 @@ def markdown(text: str, width: int) -> tuple[Text, ...]:
     except (ValueError, LookupError, AttributeError, RecursionError) as error:
         log.info("Markdown shown as its source: %s", type(error).__name__)
         return tuple(wrap(text, width))
-    lines = [
+    drawn = [
         line(*((piece.text, (piece.style.meta if piece.style else {}).get("tone", Tone.PLAIN)) for piece in row))
         for row in rows
     ]
-    for one in lines:
+    lines: list[Text] = []
+    for one in drawn:
         one.rstrip()
-    while lines and not lines[0].plain:
-        del lines[0]
-    while lines and not lines[-1].plain:
+        if one.plain or (lines and lines[-1].plain):
+            lines.append(one)
+    if lines and not lines[-1].plain:
         lines.pop()
     return tuple(lines or wrap(text, width))
 

@@ -306,7 +306,13 @@ class TaskFold:
         moved = state != row.state
         task.move(state, event.at)
         if moved or text:
-            what = text if moved or not task.live.chunks else f"{event.text.chars} characters"
+            what = (
+                ""
+                if state == TaskState.COMPLETED
+                else text
+                if moved or not task.live.chunks
+                else f"{event.text.chars} characters"
+            )
             task.step(event, "←", what, via, state)
 
     def stale(self, event: events.UpdateIgnored) -> None:

@@ -46,7 +46,7 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "related": ("1", lambda ui: ui.pane.id == "tasks" and ui.pane.filter_text.startswith("agent=")),
     "follow": ("5", lambda ui: not ui.main.follow),
     "source": ("2", lambda ui: "│ # Title" in ui.text),
-    "save": ("2", lambda ui: "the folder" in ui.text),
+    "save": ("2", lambda ui: "the folder for" in ui.text),
     "open-file": ("2", lambda ui: "save it first" in ui.status),
     "levels": ("5", lambda ui: "all levels" in ui.status),
     "filter": ("2", lambda ui: isinstance(ui.app.focused, Input)),

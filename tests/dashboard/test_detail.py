@@ -44,7 +44,7 @@ def test_a_timeline_has_each_state_once_and_keeps_news() -> None:
     j.end(about, text="done")
     steps = detail(j, about["correlation_id"]).steps
     assert [step.state for step in steps if step.state] == ["submitted", "working", "working", "completed"]
-    assert [step.what for step in steps][-3:] == ["reading", "writing", "done"]
+    assert [step.what for step in steps][-3:] == ["reading", "writing", ""], "the answer stands beside it"
 
 
 def test_ids_and_long_values_are_whole_at_any_width() -> None:
@@ -135,7 +135,7 @@ async def test_a_hostile_answer_reaches_the_terminal_without_controls() -> None:
     j.end(about, text=f"**x** &#27;[31m &#x202e;rtl `{HOSTILE}`\n\n✓ completed")
     async with showing(j.events, size=(140, 40)) as ui:
         ui.desk.error = FleetsimError("there is only an excerpt")
-        await ui.press("2", "enter")
+        await ui.press("2", "enter", "G")
         assert not set(ui.text) & {"\x1b", "\u202e", "\x07"}
         assert "│ ✓ completed" in ui.text
 
@@ -201,6 +201,24 @@ async def test_an_opener_that_is_missing_says_where_the_file_is(tmp_path: Path) 
 
 
 @pytest.mark.sockets
+async def test_an_answer_is_read_from_its_beginning_and_live_text_at_its_end() -> None:
+    j = Journal(start=NOW)
+    about = j.request("quinn", "echo", text="question " * 400)
+    j.bind(about)
+    lines = "".join(f"line {at}\n" for at in range(200))
+    j.chunk(about, lines)
+    async with showing(j.events, "2", "enter") as ui:
+        assert "line 199" in ui.text
+        j.end(about, text=lines)
+        await ui.say(*j.events[-2:])
+        assert "│ line 0 " in ui.text
+        await ui.press("G")
+        assert "line 199" in ui.text
+        await ui.settle()
+        assert "line 199" in ui.text
+
+
+@pytest.mark.sockets
 async def test_the_copy_key_takes_one_id_after_another() -> None:
     j, about = answered()
     async with showing(j.events, "2", "y") as ui:
@@ -224,3 +242,16 @@ async def test_the_facts_take_what_they_need_and_the_text_the_rest(width: int) -
             longest = max(one.cell_len for one in facts.lines)
             assert longest <= facts.inner_width
             assert "bold" in ui.text
+
+
+@pytest.mark.sockets
+async def test_an_agents_page_takes_the_rows_that_it_needs_and_cuts_no_address() -> None:
+    address = "http://10.0.0.7:8000/" + "a-long-path/" * 12
+    j = Journal(start=NOW)
+    j.card("quinn", "0.3", ("echo",), url=address, rpcUrl=address)
+    j.health("quinn", "down", "refused, " * 30)
+    async with showing(j.events, "1", "enter", size=(120, 50)) as ui:
+        facts = ui.app.query_one("#agent-facts", Page)
+        assert "".join(one.plain[10:].rstrip() for one in facts.lines).count("a-long-path/") == 24
+        assert " ".join(one.plain for one in facts.lines).count("refused") == 30
+        assert facts.size.height == len(facts.lines)

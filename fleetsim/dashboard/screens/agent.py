@@ -9,7 +9,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from fleetsim.caller.health import HealthWord
-from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, duration, money, percent, since
+from fleetsim.dashboard.chrome import Size
+from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, duration, money, percent, plural, since
 from fleetsim.dashboard.screens.fleet import PUSH, FleetPane, share_tone, trouble
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, line, named
 from fleetsim.dashboard.view import View
@@ -122,7 +123,8 @@ class AgentPane(FleetPane):
         self._facts = Page(id="agent-facts")
         self._figures = Page(id="agent-figures")
         self.main = Grid(SKILL_COLUMNS, id="agent-skills", classes="framed")
-        with Horizontal(id="agent-top"):
+        self._top = Horizontal(id="agent-top")
+        with self._top:
             yield self._facts
             yield self._figures
         yield self.main
@@ -139,12 +141,14 @@ class AgentPane(FleetPane):
         self._facts.show((agent, second), lambda width: facts(agent, view.now, width))
         self._figures.set_titles("24 h", f"hub seen for {since(view.began_at, view.now) if view.began_at else '0s'}")
         self._figures.show((agent, second), lambda width: figures(agent, view.now, width))
+        heights = [2 + len(page.lines) for page in (self._facts, self._figures)]
+        self._top.styles.height = max(heights) if self.size_class is Size.FULL else sum(heights)
         self.main.set_titles("Skills")
         rows = Rows(agent.skills, lambda skill: skill.skill, lambda skill: skill_row(skill, view.now), second)
         self.main.show(rows, empty=[line(("Its card names no skill.", MUTED))])
 
     def status(self, view: View) -> str:
-        return f"{self.agent}   {len(self.main.rows.items)} skills"
+        return f"{self.agent}   {plural(len(self.main.rows.items), 'skill')}"
 
     def copyable(self) -> str | None:
         return self.agent

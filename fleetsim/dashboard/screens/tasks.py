@@ -30,9 +30,9 @@ SILENT_S = 30
 WIDE = 1_000
 FRAME = 5
 """Cells of a frame with its padding and scrollbar."""
-STORY_CELLS = 40
+STORY_CELLS = 50
 TEXT_CELLS = 100
-"""The least cells of the facts, and the cells beyond which a text needs no more."""
+"""The least cells of the facts, which hold an id, and the cells beyond which a text needs no more."""
 
 COLUMNS = (
     Column(title="STATE", width=11, by="state"),
@@ -196,6 +196,7 @@ class TasksPane(Pane):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._divided: object = None
+        self._follow, self._read = True, ""
         self._saved: dict[tuple[str, int], str] = {}
 
     def compose(self) -> ComposeResult:
@@ -222,7 +223,7 @@ class TasksPane(Pane):
             self._story.show()
             self._live.show()
             self._parts.show(None, (), (), 0)
-            self._live.set_titles(live_title(None, self._live.follow))
+            self._live.set_titles(live_title(None, self._follow))
             return
         task, question = detail.row, view.question(detail.row.question_id or "")
         ended = not task.open and (detail.cut or (task.parts and self.host.playback is None))
@@ -232,13 +233,17 @@ class TasksPane(Pane):
             detail = replace(detail, text=whole.text, shown=shown, chars=whole.chars, first=True, gaps=False)
         if question is not None and question.cut:
             question = self.with_whole(question)
-        self._story.set_titles(f"{task.correlation_id}  {task.agent or '-'} / {task.skill or '-'}")
-        self._story.follow = task.open and self._live.follow
+        self._story.set_titles(f"{task.agent or '-'} / {task.skill or '-'}")
+        self._story.follow = self._live.follow = task.open and self._follow
         self._story.show((detail, second), lambda width: story(detail, view.now, width))
         self._divide(detail, view.now)
-        self._live.set_titles(live_title(detail, self._live.follow, source=self.source))
+        self._live.set_titles(live_title(detail, self._follow, source=self.source))
         about = detail, question, self.source
         self._live.show(about, lambda width: live(detail, question, width, source=self.source))
+        if not task.open and self._read != task.correlation_id:  # an answer is read from its beginning
+            before = conversation(detail.turns, max(20, self._live.inner_width))
+            self._live.scroll_to(y=len(before), animate=False, force=True)
+        self._read = "" if task.open else task.correlation_id
         parts = whole.parts if whole is not None else ()
         self._parts.show((task.correlation_id, task.parts, parts), task.parts, parts, task.parts_total)
         self._parts.set_titles("Files and data", "" if self.host.read_only else "s save  o open")
@@ -294,8 +299,8 @@ class TasksPane(Pane):
 
             self.host.do(f"save:{task}", "not saved", work)
 
-        what = "one file or value" if len(chosen) == 1 else f"{len(chosen)} files and values"
-        self.host.ask("Save", f"{what}; the folder, from where fleetsim was started:", save, task[:8])
+        what = "this part" if len(chosen) == 1 else f"{len(chosen)} files and data"
+        self.host.ask("Save", f"the folder for {what}:", save, task[:8])
 
     def action_open_file(self) -> None:
         """Open a saved file in the program of the desktop."""
@@ -315,6 +320,6 @@ class TasksPane(Pane):
         self.host.confirm("Open", what, f"open:{paths[0]}", "not opened", work)
 
     def action_follow(self) -> None:
-        self._live.follow = not self._live.follow
-        self.host.say("following" if self._live.follow else "not following")
+        self._follow = not self._follow
+        self.host.say("following" if self._follow else "not following")
         self.host.draw()
