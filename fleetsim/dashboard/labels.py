@@ -134,7 +134,7 @@ LEVEL = Marks(
 
 ASCII: Mapping[str, str] = {
     **dict(zip("●◐○◌‖·▶✓✗⊘⊗◷–", "+~-:=.>vxo#T-", strict=True)),
-    **dict(zip("▌…→←↑↓▲▼│─┄“”’", '>~><^v^v|--""\'', strict=True)),
+    **dict(zip("▌…→←↑↓▲▼│─┄“”’•", '>~><^v^v|--""\'*', strict=True)),
     **dict(zip("▁▂▃▄▅▆▇", "_.:-=+#", strict=True)),
     "↵": "ret",
 }

@@ -81,7 +81,7 @@ class _Document(RichMarkdown):
             raise ValueError("too large or too deep to be drawn")  # beyond its depth the parser drops text
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def markdown(text: str, width: int) -> tuple[Text, ...]:
     """The text in lines of at most ``width`` cells; its source if it is too large or cannot be drawn."""
     if len(text) > MARKDOWN_CHARS_MAX:

@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.ledger.sqlite import SqliteLedger
 from fleetsim.caller.ledger.sqlite.storage import InlineStorage
-from fleetsim.cli.dashboard import AttachedControls
+from fleetsim.cli.dashboard import AttachedControls, HubControls
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.feed import AttachedFeed
-from fleetsim.model.errors import AuthRefused, HttpRefused, Unreachable
+from fleetsim.model.errors import AuthRefused, HttpRefused, UnknownTarget, Unreachable
+from fleetsim.model.task import DataPart, FilePart
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from tests.caller.ledgers import opener
 from tests.cli.world import Shell
@@ -114,6 +116,37 @@ async def test_rejecting_and_cancelling_at_an_attached_screen_end_the_requests()
         await controls.refresh("quinn")
         for cid in (rejected, canceled):
             assert (await t.hub.tracker.wait(cid)).kind is OutcomeKind.CANCELED
+
+
+def clerk() -> Agent:
+    agent = Agent("quinn")
+
+    @agent.skill("file")
+    async def file(task: SkillContext) -> str:
+        await task.attach(FilePart(raw="QUJD", filename="../../../evil/report.pdf"), name="report")
+        await task.attach(DataPart(data={"a": 1}), name="figures")
+        await task.attach(FilePart(uri="https://files.example/big.iso", filename="big.iso"), name="iso")
+        return "done"
+
+    return agent
+
+
+async def test_both_screens_show_and_save_the_same_files_and_data(tmp_path: Path) -> None:
+    async with local_hub(clerk()) as t:
+        cid = await submit(t, "file")
+        await t.hub.tracker.wait(cid)
+        attached, live = AttachedControls(lambda: t.remote), HubControls(t.hub)
+        seen = (await live.text(cid)).parts
+        assert [str(part) for part in seen] == [str(part) for part in (await attached.text(cid)).parts]
+        assert [part.data for part in seen] == [part.data for part in (await attached.text(cid)).parts]
+        for controls in (attached, live):
+            folder = tmp_path / type(controls).__name__
+            saved = await controls.save(cid, [1, 2, 3], str(folder))
+            assert saved == {1: str(folder / "report.pdf"), 2: str(folder / "data-2.json")}
+            assert (folder / "report.pdf").read_bytes() == b"ABC"
+        with pytest.raises(UnknownTarget) as error:
+            await live.save(cid, [3], str(tmp_path))
+        assert error.value.hint
 
 
 async def test_an_action_without_a_hub_fails_with_a_sentence() -> None:

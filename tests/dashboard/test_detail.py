@@ -255,3 +255,16 @@ async def test_an_agents_page_takes_the_rows_that_it_needs_and_cuts_no_address()
         assert "".join(one.plain[10:].rstrip() for one in facts.lines).count("a-long-path/") == 24
         assert " ".join(one.plain for one in facts.lines).count("refused") == 30
         assert facts.size.height == len(facts.lines)
+
+
+@pytest.mark.sockets
+async def test_the_pages_of_a_task_are_ascii_if_requested() -> None:
+    j, _ = answered()
+    j.end(j.request("quinn", "echo"), text="> quote\n\n- item\n\n|a|b|\n|-|-|\n|1|2|\n\n---")
+    async with showing(j.events, "2", "enter", size=(140, 40), ascii=True) as ui:
+        await ui.press("tab", "j", "j", "enter")
+        assert "total: 3" in ui.text
+        assert ui.text.isascii(), sorted({one for one in ui.text if not one.isascii()})
+        await ui.press("escape", "j", "enter")
+        assert "* item" in ui.text
+        assert ui.text.isascii(), sorted({one for one in ui.text if not one.isascii()})
