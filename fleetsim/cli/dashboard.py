@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import os
+import re
 import shlex
 import signal
 import sys
@@ -13,6 +14,7 @@ import tempfile
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import replace
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -26,7 +28,9 @@ from click.core import ParameterSource
 from fleetsim import __version__
 from fleetsim.api.part_rows import read_part_row
 from fleetsim.caller.event_log import KEEP_MAX
+from fleetsim.cli.ask import way_given
 from fleetsim.cli.main import CommonOptions, Exit
+from fleetsim.cli.options import way_options
 from fleetsim.cli.parts import save_parts
 from fleetsim.cli.render import LOG_FORMAT
 from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
@@ -39,6 +43,7 @@ from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import DataPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Decision
+from fleetsim.runtime.ports import WayOut
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.recording import RecordingReader
@@ -248,7 +253,7 @@ class _Speed(click.ParamType):  # type: ignore[type-arg]  # which click 8.1 does
 @click.command()
 @click.argument("url", required=False)
 @click.option("--key-env", metavar="VAR", help="The variable with the hub's or an agent's key [WORKSTACEAN_API_KEY].")
-@click.option("--ca", type=click.Path(path_type=Path), help="PEM file of the authorities to trust, for an https URL.")
+@way_options
 @click.option("--read-only", is_flag=True, help="Only show; hide every action.")
 @click.option(
     "--replay", type=click.Path(path_type=Path), help="Play a recording of a scenario's run or of a hub instead."
@@ -259,7 +264,8 @@ def dashboard(
     common: CommonOptions,
     url: str | None,
     key_env: str | None,
-    ca: Path | None,
+    proxy: str | None,
+    ca: str | None,
     read_only: bool,
     replay: Path | None,
     speed: float,
@@ -286,13 +292,18 @@ def dashboard(
         with RecordingReader(replay) as reader:
             asyncio.run(play(common, reader, speed=speed))
         return Exit.OK
-    asyncio.run(_attach(common, url, key_env=key_env, ca=ca, read_only=read_only))
+    if click.get_current_context().get_parameter_source("speed") is ParameterSource.COMMANDLINE:
+        raise ConfigError("--speed is for a recording", hint="give --replay FILE, too")
+    asyncio.run(_attach(common, url, key_env=key_env, way=way_given(proxy, ca), read_only=read_only))
     return Exit.OK
 
 
-async def _attach(
-    common: CommonOptions, url: str | None, *, key_env: str | None, ca: Path | None, read_only: bool
-) -> None:
+def _release(version: str) -> list[int]:
+    """The numbers of a release, to compare; none for a hub that does not name its version."""
+    return [int(number) for number in re.findall(r"\d{1,9}", version)[:3]] if version[:1].isdigit() else []
+
+
+async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut, read_only: bool) -> None:
     """Draw the hub at ``url``, or the hub of the state folder, until the person quits.
 
     Raises:
@@ -303,9 +314,7 @@ async def _attach(
     from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.feed import AttachedFeed
     from fleetsim.dashboard.settings import read_settings, settings_folder
-    from fleetsim.runtime.ports import TlsFiles
     from fleetsim.runtime.real import running_runtime
-    from fleetsim.runtime.tls import tls_context
 
     if not has_terminal():
         raise ConfigError("the dashboard needs a terminal", hint="`fleetsim health` prints the state of the fleet")
@@ -315,8 +324,8 @@ async def _attach(
             f"the variable {one_line(key_env, 64)} is not set", hint="it holds the hub's or an agent's key"
         )
     settings = read_settings(settings_folder(os.environ))
-    tls = tls_context(TlsFiles(ca=str(ca))) if ca is not None else None
-    async with running_runtime(tls=tls) as runtime:
+    async with running_runtime() as direct:
+        runtime = direct if way == WayOut() else replace(direct, transport=direct.transport.through(way))
 
         def client() -> HubClient | None:
             if url is not None:
@@ -335,7 +344,8 @@ async def _attach(
                 raise AuthRefused(f"the hub refuses the key in {named}", status=error.status, hint=hint) from None
         note, theirs = "", str(about.get("version", "older than 0.1.0"))
         if theirs != __version__:
-            note = f"the hub is fleetsim {one_line(theirs, 20)}, this is {__version__}: update the older one"
+            side = "this program" if _release(theirs) > _release(__version__) else "the hub"
+            note = f"the hub is fleetsim {one_line(theirs, 20)}, this is {__version__}: update {side}"
         events = HubEvents(client, after=max(0, int(about.get("lastSeq", 0)) - KEEP_MAX))
         title = hub.url.partition("://")[2]
         if about["agent"] is not None:

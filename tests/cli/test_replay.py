@@ -40,3 +40,8 @@ def test_a_speed_that_is_none_is_refused(tmp_path: Path, speed: str) -> None:
     code, _, err = invoke("--replay", str(write(tmp_path / "run.jsonl", a_run())), "--speed", speed)
     assert code == 2
     assert "x1, x60" in err
+
+
+def test_a_speed_without_a_recording_is_refused() -> None:
+    code, _, err = invoke("--speed", "x60")
+    assert (code, "--replay" in err) == (2, True)
