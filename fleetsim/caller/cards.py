@@ -33,6 +33,7 @@ from fleetsim.model.extensions import hub_of
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL
 from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.wire_log import WireLog
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire.choice import Choice, origin_of
 from fleetsim.wire.dialect import read_card, write_card
@@ -124,8 +125,10 @@ class CardBroker:
         *,
         ledger: Ledger | None = None,
         client_factory: Callable[[AgentEntry], AgentClient] | None = None,
+        wire: WireLog | None = None,
     ) -> None:
         self._runtime = runtime
+        self._wire = wire
         self._settings = config.settings
         self._events = events
         self._ledger = ledger
@@ -519,11 +522,14 @@ class CardBroker:
             self._former[key] = _Former(bare, self._make(bare))
 
     def _client_for(self, entry: AgentEntry) -> AgentClient:
+        runtime = self._runtime
+        if self._wire is not None:
+            runtime = replace(runtime, transport=self._wire.tap(runtime.transport, entry.name))
         return AgentClient(
             entry.url,
             rpc_url=entry.rpc_url,
             card_url=entry.card_url,
-            runtime=self._runtime,
+            runtime=runtime,
             credential=entry.credentials,
             way=entry.way,
             headers=entry.headers,

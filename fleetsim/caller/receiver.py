@@ -37,6 +37,7 @@ from fleetsim.runtime.inbound import BodyReader, Refusal, traceparent_of
 from fleetsim.runtime.limits import TokenBucket
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.webhook import TOLERANCE_S, verify
+from fleetsim.runtime.wire_log import WireLog
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.reading import read_push_body
 
@@ -48,6 +49,8 @@ REFUSED_PER_S, REFUSED_BURST = 50.0, 200.0
 """Webhooks with a wrong token that are recorded: in a second, and at once after a quiet time."""
 _TURNED_AWAY = frozenset({408, 413, 429, 503})
 """Statuses for a genuine webhook that is not taken, and that its agent may not repeat."""
+
+_ENTRY = "fleetsim.wire"
 
 _TAKEN, _EARLY = (JSONResponse({"success": True}, status) for status in (200, 202))
 
@@ -95,6 +98,7 @@ class CallbackReceiver:
         records: Ledger,
         limits: ReceiverLimits | None = None,
         observer: WebhookObserver | None = None,
+        wire: WireLog | None = None,
     ) -> None:
         self._tokens = tokens
         self._tracker = tracker
@@ -102,6 +106,7 @@ class CallbackReceiver:
         self._clock = clock
         self._records = records
         self._observer = observer
+        self._wire = wire
         self._limits = limits or ReceiverLimits()
         self._accounts = accounts
         self._held: Counter[str] = Counter()
@@ -126,6 +131,10 @@ class CallbackReceiver:
             response = await self._later(bearer.agent, int(refusal.headers["retry-after"]))
         else:
             response = await self._accounts.charged(bearer.agent, self._take(request, bearer))
+        if self._wire is not None and self._wire.on and (entry := request.scope.get(_ENTRY)):
+            entry.status = response.status_code
+            entry.reply = bytes(response.body).decode()
+            entry.reply_size = len(response.body)
         if response.status_code in _TURNED_AWAY:
             self._tracker.turned_away(bearer.correlation_id)
         return response
@@ -147,6 +156,10 @@ class CallbackReceiver:
         body = await self._body(request, bearer)
         if isinstance(body, Response):
             return body
+        if self._wire is not None and self._wire.on:
+            headers, url = dict(request.headers), str(request.url)
+            entry, _ = self._wire.begin(bearer.agent, "POST", url, headers, body, webhook=True)
+            request.scope[_ENTRY] = entry
         signed_id = None
         if bearer.signed:  # only what is genuine and timely counts (T-13)
             secret = self._tokens.signing_secret(bearer.agent, bearer.correlation_id, epoch=bearer.epoch)

@@ -9,8 +9,7 @@ could not test it, so that one broken promise is reported once and not by every 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import WireError
+from fleetsim.model.masking import MASK, SECRET_HEADERS, masked
 from fleetsim.model.text import neutralise
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.rest import read_error
@@ -97,12 +97,7 @@ BODY_BYTES_MAX = 4 * 1024 * 1024
 SHOWN_CHARS = 1_200
 FRAMES_SHOWN = 12
 
-_SECRET_HEADERS = frozenset(
-    {"authorization", "proxy-authorization", "x-api-key", "x-a2a-notification-token", "cookie", "set-cookie"}
-)
-_SECRET_MEMBERS = re.compile(r'("(?:token|credentials|apiKey|password|secret)"\s*:\s*)"(?:[^"\\]|\\.)*"')
 _DULL_HEADERS = frozenset({"date", "server", "connection", "content-length", "transfer-encoding", "accept", "host"})
-MASK = "***"
 
 
 @dataclass(slots=True)
@@ -250,17 +245,9 @@ class Exchange:
         return masked(neutralise("\n".join(lines), limit=8_000), self.secrets)
 
 
-def masked(text: str, secrets: Iterable[str] = ()) -> str:
-    """``text`` without secrets: known ones, and members that usually hold one."""
-    for secret in secrets:
-        if len(secret) > 3:
-            text = text.replace(secret, MASK)
-    return _SECRET_MEMBERS.sub(rf'\1"{MASK}"', text)
-
-
 def _headers(headers: Mapping[str, str]) -> list[str]:
     return [
-        f"{name}: {MASK if name.lower() in _SECRET_HEADERS else _trim(value, 200)}"
+        f"{name}: {MASK if name.lower() in SECRET_HEADERS else _trim(value, 200)}"
         for name, value in headers.items()
         if name.lower() not in _DULL_HEADERS
     ]

@@ -9,9 +9,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from fleetsim.check.evidence import SHOWN_CHARS, masked, note_timeout
+from fleetsim.check.evidence import SHOWN_CHARS, note_timeout
 from fleetsim.check.raw_dialect import mapping, state_word
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.masking import masked
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.runtime.limits import ServerLimits

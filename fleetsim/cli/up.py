@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 @click.option("--memory", is_flag=True, help="Keep nothing on disk but the key: for trying things out.")
 @click.option("--salvage", is_flag=True, help="A damaged ledger: copy what can be read, keep the old file, go on.")
 @click.option("--take-over", is_flag=True, help="A copied ledger: use it, because no hub uses the original any more.")
+@click.option("--wire-log", is_flag=True, help="Keep recent requests, replies and webhooks of agents from the start.")
 @click.option("--allow-remote", is_flag=True, help="Listen where other machines can reach it (put TLS in front).")
 @click.pass_obj
 def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
@@ -100,6 +101,7 @@ async def _up(
     ledger_url: str | None,
     memory: bool,
     take_over: bool,
+    wire_log: bool,
     allow_remote: bool,
 ) -> None:
     from fleetsim.caller.config import FleetFile, load_fleet
@@ -159,6 +161,8 @@ async def _up(
             )
         )
         tune_gc()
+        if wire_log:
+            hub.wire.keep_on()
         LOG_FORMAT.hide(os.environ.get(one.env, "") for entry in config.agents for one in entry.credentials)
         LOG_FORMAT.hide(sink.url for channel in config.channels.values() for sink in channel.sinks)
         LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])

@@ -411,6 +411,14 @@ class HubClient:
             tasks["open"] += page["open"]
         return {"open": tasks["open"], "recent": tasks["recent"]}
 
+    async def wire(self, *, agent: str | None = None, task: str | None = None, after: int = 0) -> list[dict[str, Any]]:
+        """The recent exchanges with an agent, or those about one request (``task``), oldest first, secrets masked.
+
+        The hub records them for 30 s after each call. Only the hub's own key may read them.
+        """
+        rows: list[dict[str, Any]] = await self.get("/wire", agent=agent, task=task, after=after)
+        return rows
+
     async def question(self, question_id: str) -> Any:
         return await self.get(f"/inbox/{_part(question_id)}")
 

@@ -146,6 +146,14 @@ class Api:
         """The same, under the name of Workstacean's topic."""
         return await self.health(request)
 
+    async def wire(self, request: Request) -> Response:
+        """The wire log of an agent or of a request; it records for a while after each call."""
+        agent, task = (request.query_params.get(name, "") for name in ("agent", "task"))
+        if bool(agent) is bool(task) or len(agent + task) > QUERY_CHARS_MAX:
+            raise Refusal(400, "BAD_REQUEST", "give either agent or task")
+        rows = await self._hub.wire_rows(agent=agent, task=task, after=number(request, "after", 0, 10**15))
+        return answer(rows)
+
     async def agents(self, request: Request) -> Response:
         snapshot = self._hub.snapshot()
         row = agent_row if principal_of(request).is_admin else shared_agent_row

@@ -238,6 +238,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         query=(("after", "the number of an event: events after it"), _LIMIT),
     ),
     _get(
+        "/api/wire",
+        "wire",
+        Who.ADMIN,
+        "the recent exchanges with an agent, secrets masked; the hub records them for 30 s after each call",
+        query=(
+            ("agent", "the name of an agent"),
+            ("task", "the id of a request instead: its exchanges only"),
+            ("after", "the number of an entry: entries after it"),
+        ),
+    ),
+    _get(
         "/api/events",
         "events",
         Who.AGENT,

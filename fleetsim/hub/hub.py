@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
@@ -56,12 +56,13 @@ from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
 from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
 from fleetsim.hub.metrics import Metrics
-from fleetsim.hub.rows import agent_facts
+from fleetsim.hub.rows import agent_facts, wire_row
 from fleetsim.model.errors import AuthRefused, FleetsimError, NotAccepting, RpcError, UnknownTarget
 from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.work import Cause, Outcome, SkillRequest
 from fleetsim.runtime.files import LOOK_EVERY_S
 from fleetsim.runtime.ports import Clock, Runtime
+from fleetsim.runtime.wire_log import WireLog
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -124,7 +125,10 @@ class Hub:
         settings = config.settings
         self.events = EventLog(runtime.clock)
         self.channels = Channels(runtime, self.events, config.channels, proxy_of(config.settings.proxy))
-        self.broker = CardBroker(runtime, config, self.events, ledger=ledger, client_factory=client_factory)
+        self.wire = WireLog(runtime.clock)
+        self.broker = CardBroker(
+            runtime, config, self.events, ledger=ledger, client_factory=client_factory, wire=self.wire
+        )
         self.limiter = AgentLimiter(runtime, self.events, settings)
         self.fleet = CurrentFleet(
             runtime.clock, self.events, config, ledger, self.broker, self.limiter, url=url, hub_id=keys.hub_id
@@ -168,6 +172,7 @@ class Hub:
             accounts=self.limiter.accounts,
             records=ledger,
             observer=tracing,
+            wire=self.wire,
         )
         self.a2a = HubAgent(
             runtime,
@@ -207,6 +212,24 @@ class Hub:
     def snapshot(self) -> HealthSnapshot:
         """Fleet health now."""
         return self.fleet.snapshot()
+
+    async def wire_rows(self, *, agent: str = "", task: str = "", after: int = 0) -> list[dict[str, Any]]:
+        """The recent exchanges with an agent, or those about one request (``task``) with its agent, oldest first.
+
+        The wire log records for a while after each call. Raises UnknownTarget.
+        """
+        ids: tuple[str, ...] = ()
+        if task:
+            track = self.tracker.track(task)
+            record = track.record if track else await self.ledger.request(task)
+            if record is None:
+                raise UnknownTarget("no request with this id is known")
+            outcome = None if track else await self.ledger.outcome(task)
+            bound = record.task.task_id if record.task else outcome.task_id if outcome else None
+            agent, ids = record.agent, (task, bound) if bound else (task,)
+        elif not any(entry.name == agent for entry in self.config.agents):
+            raise UnknownTarget("no agent with this name is configured")
+        return [wire_row(entry) for entry in self.wire.read(agent, ids=ids, after=after)]
 
     @property
     def config(self) -> FleetConfig:

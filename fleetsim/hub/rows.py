@@ -16,6 +16,7 @@ from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.limits import TEXT_CHARS_MAX, shown_text
 from fleetsim.model.parts import ListedPart, answer_parts, listed_parts
 from fleetsim.model.work import Outcome, Question
+from fleetsim.runtime.wire_log import WireEntry
 
 
 def agent_facts(config: FleetConfig) -> tuple[dict[str, Any], ...]:
@@ -159,4 +160,27 @@ def known_row(known: KnownId) -> dict[str, Any]:
         "correlationId": known.correlation_id,
         "agent": known.agent,
         "at": iso(known.at),
+    }
+
+
+def wire_row(entry: WireEntry) -> dict[str, Any]:
+    """An exchange of the wire log."""
+    return {
+        "number": entry.number,
+        "at": entry.at,
+        "agent": entry.agent,
+        "kind": "webhook" if entry.webhook else "call",
+        "method": entry.method,
+        "url": entry.url,
+        "headers": entry.headers,
+        "body": entry.body,
+        "bodyBytes": entry.body_size,
+        "status": entry.status,
+        "replyHeaders": entry.reply_headers,
+        "reply": entry.reply,
+        "replyBytes": entry.reply_size,
+        "frames": [{"afterS": round(one.after_s, 4), "bytes": one.size, "text": one.text} for one in entry.frames],
+        "framesTotal": entry.frames_total,
+        "seconds": None if entry.seconds is None else round(entry.seconds, 4),
+        "problem": entry.problem,
     }

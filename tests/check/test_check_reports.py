@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from fleetsim.check.evidence import Exchange, Frame, Verdict, masked
+from fleetsim.check.evidence import Exchange, Frame, Verdict
 from fleetsim.check.formats import as_json, explain, html, junit, markdown, render
 from fleetsim.check.report import Finding, Report, marked, read_baseline, sdks, stale, write_baseline
 from fleetsim.check.requirement import Requirement
@@ -13,6 +13,7 @@ from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.cli.check_run import exit_code
 from fleetsim.cli.main import Exit
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.masking import masked
 
 NASTY = "<script>alert(1)</script> `|* \x1b[31m \x00 ]]> & \u202e"
 
