@@ -92,9 +92,28 @@ async def _examine(common: CommonOptions, offline: bool) -> list[Finding]:
     if config is not None and not offline:
         turns = asyncio.Semaphore(_AGENTS_AT_ONCE)
         entries = [entry for entry in config.agents if entry.enabled]
-        for found in await asyncio.gather(*(_agent(common, config, entry, turns) for entry in entries)):
+        offers: dict[str, list[str]] = {}
+        for found in await asyncio.gather(*(_agent(common, config, entry, turns, offers) for entry in entries)):
             findings += found
+        findings += _shared_skills(offers)
     return findings
+
+
+def _shared_skills(offers: dict[str, list[str]]) -> Iterator[Finding]:
+    """The skill ids that mean more than one thing. ``offers``: skill id to an agent per entry of a card."""
+    for skill, agents in sorted(offers.items()):
+        different = sorted(set(agents))
+        if twice := [name for name in different if agents.count(name) > 1]:
+            text = f"the card of {', '.join(twice[:5])} lists {skill!r} twice"
+            yield Finding("skills", WARNING, text, "give each skill of a card an id of its own")
+        if len(different) > 1:
+            names = ", ".join(different[:5]) + (", …" if len(different) > 5 else "")
+            text = (
+                f"{len(different)} agents offer {skill!r} ({names}); a request for the skill alone goes to any of them"
+            )
+            yield Finding(
+                "skills", WARNING, text, "name the agent in requests and ceremonies, unless all do the same work"
+            )
 
 
 def _software() -> Iterator[Finding]:
@@ -191,7 +210,11 @@ async def _hub(common: CommonOptions) -> list[Finding]:
 
 
 async def _agent(
-    common: CommonOptions, config: FleetConfig, entry: AgentEntry, turns: asyncio.Semaphore
+    common: CommonOptions,
+    config: FleetConfig,
+    entry: AgentEntry,
+    turns: asyncio.Semaphore,
+    offers: dict[str, list[str]],
 ) -> list[Finding]:
     """Whether the agent's card can be read, where its webhooks would go, and whether its clock agrees."""
     from fleetsim.cli.ask import AskOptions, agent_client
@@ -207,6 +230,8 @@ async def _agent(
                 card, choice = await client.discover(), await client.choice()
         except FleetsimError as error:
             return [Finding(name, FAILURE, str(error), error.hint or f"fleetsim card {entry.name}")]
+        for skill in entry.skill_names or [skill.skill_id for skill in card.skills if skill.skill_id]:
+            offers.setdefault(skill, []).append(entry.name)
         if choice.no_way:
             return [Finding(name, FAILURE, choice.no_way, f"fleetsim card {entry.name}")]
         took_ms = (runtime.clock.monotonic() - began) * 1000

@@ -54,6 +54,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "check": ("fleetsim.cli.check:check", "Test an agent against the checklist."),
     "sim": ("fleetsim.cli.sim:sim", "Simulate a day of a fleet in seconds."),
     "explain": ("fleetsim.cli.check:explain", "Explain a row of the checklist."),
+    "help": ("fleetsim.cli.help:help_", "Show the help of a verb, or of all verbs as JSON."),
+    "completion": ("fleetsim.cli.help:completion", "Print what lets bash, zsh or fish complete verbs."),
 }
 
 

@@ -53,6 +53,16 @@ async def test_a_healthy_fleet_has_no_failure_and_an_agent_that_is_away_is_one(s
     assert "agent gone" not in checks
 
 
+async def test_a_skill_of_several_agents_is_one_warning(shell: Shell) -> None:
+    async with reference_agent("scout").serving() as one, reference_agent("scout").serving() as two:
+        agents = f"agents:\n  - {{name: a, url: '{one}'}}\n  - {{name: b, url: '{two}'}}\n"
+        (shell.home / "agents.yaml").write_text(agents)
+        code, checks = await asyncio.to_thread(examined, shell)
+    assert code == 0
+    assert set(state_of(checks, "skills")) == {"warning"}
+    assert all("a, b" in found["text"] for found in checks["skills"])
+
+
 def _nothing(shell: Shell) -> None:
     """A folder without a fleet."""
 
