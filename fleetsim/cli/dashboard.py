@@ -27,6 +27,7 @@ from click.core import ParameterSource
 
 from fleetsim import __version__
 from fleetsim.api.part_rows import read_part_row
+from fleetsim.api.wire_rows import as_text
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.cli.ask import way_given
 from fleetsim.cli.main import CommonOptions, Exit
@@ -107,6 +108,9 @@ class HubControls(SavingControls):
     async def refresh(self, agent: str) -> None:
         await self._hub.broker.refresh(agent)
 
+    async def wire(self, *, agent: str = "", task: str = "") -> str:
+        return as_text(await self._hub.wire_rows(agent=agent, task=task))
+
     async def text(self, correlation_id: str) -> WholeText:
         track = self._hub.tracker.track(correlation_id)
         if track is not None and (question := track.question) is not None:
@@ -154,6 +158,9 @@ class AttachedControls(SavingControls):
 
     async def refresh(self, agent: str) -> None:
         await self._hub.post(f"/agents/{quote(agent, safe='')}/refresh")
+
+    async def wire(self, *, agent: str = "", task: str = "") -> str:
+        return as_text(await self._hub.wire(agent=agent or None, task=task or None))
 
     async def text(self, correlation_id: str) -> WholeText:
         row = await self._hub.task(correlation_id)

@@ -150,6 +150,7 @@ ACTIONS = (
     Action("source", "m", "source", "shows texts as received, or as Markdown", ("tasks", "inbox"), footer=True),
     Action("save", "s", "save", "saves files and data: the one under the cursor, or all", ("tasks",), changes=True),
     Action("open-file", "o", "open file", "opens a saved file, after a confirmation", ("tasks",), changes=True),
+    Action("wire", "w", "wire", "opens the wire log in $PAGER; the hub records from then on", ("tasks", "agent")),
     Action("levels", "l", "levels", "shows debug events, too, or hides them", ("events",), footer=True),
     Action("copy", "y", "copy", "copies the id under the cursor; again, the next id of the row", footer=True),
     Action("pause", "space", "pause", "pauses the recording, or plays on", (RECORDING,), footer=True),

@@ -52,6 +52,10 @@ class Controls:
         """The whole text of the agent's question or answer; events hold excerpts."""
         raise FleetsimError("a recording holds only excerpts")
 
+    async def wire(self, *, agent: str = "", task: str = "") -> str:
+        """The wire log of an agent or a request as text."""
+        raise FleetsimError("a recording has no wire log")
+
     async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
         """Save these files and data of the answer in the folder; returns the path of each."""
         raise FleetsimError("a recording has no content of files")

@@ -121,6 +121,10 @@ class Desk(Controls):
         await self._do("text", correlation_id)
         return self.whole or WholeText(text="", chars=0, parts=FILES)
 
+    async def wire(self, *, agent: str = "", task: str = "") -> str:
+        await self._do("wire", agent, task)
+        return "-> quinn"
+
     async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
         await self._do("save", correlation_id, folder)
         return {index: f"{folder}/part-{index}" for index in indexes}

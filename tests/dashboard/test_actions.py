@@ -87,6 +87,7 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "agent": ("2", lambda ui: ui.pane.id == "agent" and "quinn" in ui.status),
     "columns": ("1", lambda ui: "Columns" in ui.text and ui.focused == "columns"),
     "edit": ("3 r", lambda ui: "no terminal" in ui.status),
+    "wire": ("2", lambda ui: "wire" in asked(ui) and "no terminal" in ui.status),
     "pager": ("2", lambda ui: "no terminal" in ui.status),
     "quit": ("1", lambda ui: ui.app._exit),
 }

@@ -172,3 +172,15 @@ async def test_what_cannot_be_attached_to_ends_with_its_exit_code(tmp_path: Path
     done = await Shell(tmp_path).arun(*words)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.count("\n") <= 2
+
+
+async def test_the_wire_log_is_the_same_in_this_process_and_over_the_api() -> None:
+    async with local_hub(worker()) as t:
+        await asyncio.sleep(1)
+        here, attached = HubControls(t.hub), AttachedControls(lambda: t.remote)
+        await here.wire(agent="quinn")
+        cid = await submit(t, "echo")
+        await asyncio.sleep(5)
+        text = await here.wire(task=cid)
+        assert "you said x" in text
+        assert text == await attached.wire(task=cid)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.api.wire_rows import as_command, as_curl
+from fleetsim.api.wire_rows import as_command, as_curl, as_text
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.masking import masked, masked_headers, masked_url
 from fleetsim.runtime.wire_log import AGENT_BYTES_MAX, AGENT_ENTRIES_MAX, BODY_BYTES_MAX, LOOK_S, WireLog
@@ -37,6 +37,10 @@ async def test_a_request_shows_its_exchanges_and_webhooks_without_secrets() -> N
         assert as_command(sent) == "fleetsim send quinn hello"
         assert as_curl(sent).startswith("curl -X POST http://quinn.example:8000/a2a -H ")
         assert KEY not in str(rows)
+        shown = as_text(rows)
+        assert "fleetsim send quinn hello" in shown
+        assert "you said hello" in shown
+        assert "<-" in shown
         pushes = [row for row in rows if '"token"' in row["body"]]
         assert pushes
         assert all('"token":"***"' in row["body"].replace(" ", "") for row in pushes)
@@ -120,3 +124,12 @@ def test_hostile_text_stays_one_word_of_a_command() -> None:
     command = as_curl(row)
     assert "\x1b" not in command
     assert "'http://a/$(x)'" in command
+
+
+def test_hostile_text_stays_behind_the_gutter() -> None:
+    row: dict[str, Any] = {"at": "", "agent": "quinn", "kind": "call", "method": "POST", "url": "http://a/"}
+    row |= {"headers": {}, "body": "a\n-> max\x1b[2J", "bodyBytes": 9, "status": 200, "seconds": 1.0, "problem": ""}
+    row |= {"replyHeaders": {}, "reply": "b\n<- max", "replyBytes": 8, "frames": [], "framesTotal": 0}
+    text = as_text([row])
+    assert "\x1b" not in text
+    assert [line for line in text.splitlines() if line.startswith(("->", "<-"))] == []

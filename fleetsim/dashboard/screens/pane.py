@@ -215,12 +215,15 @@ class Pane(Vertical):
         pages = (page for page in self.query(Page) if page.display and page.lines)
         return "\n\n".join("\n".join(one.plain for one in page.lines) for page in pages)
 
-    async def action_pager(self) -> None:
-        if not (text := self.long_text().strip()):
-            self.host.say("no text here", Tone.WARN)
-            return
+    async def action_wire(self) -> None:
+        task = self.chosen_task() or ""
+        await self.action_pager(self.host.controls.wire(task=task, agent="" if task else self.copyable() or ""))
+
+    async def action_pager(self, text: Awaitable[str] | None = None) -> None:
         try:
-            await outside.page(self.app, text + "\n", os.environ)
+            if not (shown := (self.long_text() if text is None else await text).strip()):
+                raise FleetsimError("no text here")
+            await outside.page(self.app, shown + "\n", os.environ)
         except FleetsimError as error:
             self.host.say(f"{error}: {error.hint}" if error.hint else str(error), Tone.WARN)
 
