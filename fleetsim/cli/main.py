@@ -45,6 +45,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "ceremony": ("fleetsim.cli.ceremony:ceremony", "Write, list, pause and fire ceremonies."),
     "channel": ("fleetsim.cli.health:channel", "List and test the channels that notify people."),
     "doctor": ("fleetsim.cli.doctor:doctor", "Check this machine, its files, the hub and each agent."),
+    "config": ("fleetsim.cli.config:config", "Show where each setting comes from."),
     "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),
     "card": ("fleetsim.cli.init:card", "Read an agent's card, and show how fleetsim calls it."),
     "mcp": ("fleetsim.cli.mcp:mcp", "Give an agent the fleet as MCP tools."),

@@ -1,0 +1,50 @@
+"""``fleetsim config show``: each value has its origin, and no secret is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.world import Shell
+
+pytestmark = pytest.mark.sockets
+
+FLEET = """agents:
+  - name: quinn
+    url: https://quinn.example/a2a?code=hush-hush-1
+    rpcUrl: ${QUINN_RPC:-https://me:hush-hush-4@quinn.example/rpc}
+    headers: {x-team: hush-hush-2}
+    auth: {scheme: bearer, credentialsEnv: QUINN_TOKEN}
+fleet:
+  task_limit_s: 90
+"""
+
+
+def test_each_value_has_its_origin(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    (shell.home / "agents.yaml").write_text(FLEET)
+    shell.env |= {
+        "QUINN_TOKEN": "hush-hush-3",
+        "QUINN_RPC": "https://quinn.example/rpc",
+        "FLEETSIM_STATE": str(tmp_path / "s"),
+    }
+    done = shell.run("-o", "json", "config", "show")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema"] == "fleetsim/config/1"
+    rows = {row["name"]: (row["value"], row["origin"]) for row in document["values"]}
+    assert rows["--output"] == ("json", "flag")
+    assert rows["--state"] == (str(tmp_path / "s"), "environment")
+    assert rows["--quiet"] == (False, "default")
+    assert rows["fleet.task_limit_s"] == (90, "agents.yaml:8:17")
+    assert rows["fleet.card_refresh_s"][1] == "default"
+    assert rows["agents.0.auth.credentialsEnv"][0] == "QUINN_TOKEN"
+    assert "hush" not in done.stdout + done.stderr + shell.run("config", "show").stdout
+
+
+def test_a_broken_file_is_an_error_of_usage(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    (shell.home / "agents.yaml").write_text("agents:\n  - {name: a b}\n")
+    assert shell.run("config", "show").returncode == 2
