@@ -53,7 +53,7 @@ def init(common: CommonOptions, /, urls: tuple[str, ...], proxy: str | None, ca:
     fleetsim init http://127.0.0.1:9000
     fleetsim --config fleet/agents.yaml init https://quinn.example https://protomaker.example
     """
-    path = common.agents_yaml
+    path = common.config or Path("agents.yaml")
     there = os.path.lexists(path)
     if there and not urls:
         raise ConfigError(f"{path} is there already; nothing was written", hint="add agents: fleetsim init URL")

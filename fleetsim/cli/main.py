@@ -80,10 +80,18 @@ class CommonOptions:
 
     @property
     def agents_yaml(self) -> Path:
-        """The file this call is about, whether it is there or not."""
+        """The file this call is about, whether it is there or not: here, else in the nearest folder above.
+
+        A file above counts only if it and its folder belong to this user or to root and others cannot write there:
+        anyone can put one into a shared folder such as /tmp.
+        """
         from pathlib import Path
 
-        return self.config or Path("agents.yaml")
+        here = Path("agents.yaml")
+        if self.config is not None or os.path.lexists(here):
+            return self.config or here
+        above = next((folder / here for folder in Path.cwd().parents if (folder / here).is_file()), here)
+        return above if above == here or all(_ours(path) for path in (above, above.parent)) else here
 
     def require_agents_yaml(self) -> Path:
         """The file this call reads. Raises ConfigError, with the way to one, if there is none."""
@@ -107,6 +115,11 @@ class CommonOptions:
 
         for line in lines:
             click.echo(indented(line), err=True)
+
+
+def _ours(path: Path) -> bool:
+    about = path.stat()
+    return about.st_uid in {0, os.geteuid()} and not about.st_mode & 0o022
 
 
 _SERVERS = frozenset({"up", "demo", "agent", "mcp"})
@@ -163,7 +176,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "FLEETSIM"})
 @click.version_option(__version__, "-v", "--version", prog_name="fleetsim", message="%(prog)s %(version)s")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="What stdout carries.")
-@click.option("--config", type=click.Path(), help="agents.yaml [default: ./agents.yaml].")
+@click.option("--config", type=click.Path(), help="agents.yaml [default: here, else in the nearest folder above].")
 @click.option("--state", type=click.Path(), help="Where the hub keeps its key and ledger.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and hints on stderr.")
 @click.option("--ascii", "plain", is_flag=True, help="No glyphs and box drawing.")

@@ -48,3 +48,19 @@ def test_a_broken_file_is_an_error_of_usage(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     (shell.home / "agents.yaml").write_text("agents:\n  - {name: a b}\n")
     assert shell.run("config", "show").returncode == 2
+
+
+def test_a_file_in_a_folder_above_counts_unless_others_can_write_there(tmp_path: Path) -> None:
+    above, below = tmp_path / "fleet", tmp_path / "fleet" / "a" / "b"
+    below.mkdir(parents=True)
+    (above / "agents.yaml").write_text(FLEET)
+    (above / "agents.yaml").chmod(0o644)
+    above.chmod(0o755)
+    shell = Shell(below, {"QUINN_TOKEN": "x", "QUINN_RPC": "https://quinn.example/rpc"})
+
+    def origins() -> set[str]:
+        return {row["origin"] for row in shell.json("config", "show")["values"]}
+
+    assert f"{above}/agents.yaml:8:17" in origins()
+    above.chmod(0o777)
+    assert not any("agents.yaml:" in origin for origin in origins())
