@@ -59,8 +59,11 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fai
 
     fleet, channels = at_hub(common, read)
     rows = [row for row in fleet["agents"] if not agents or row["agentName"] in agents]
+    known = [row["agentName"] for row in fleet["agents"]]
+    for name in agents:
+        if name not in known:
+            common.note(f"there is no agent '{one_line(name, 60)}'{did_you_mean(name, known)}")
     if agents and not rows:
-        common.note(f"no such agent: {', '.join(agents)}")
         return Exit.NOTHING_RAN
     figures = figures_of(fleet)
     for condition in fail_if:

@@ -55,9 +55,6 @@ class ScreenName(StrEnum):
     """Only with a recording."""
 
 
-SHORT = dict(zip(ScreenName, ("Fleet", "Task", "Inbox", "Cer", "Ev", "Sc"), strict=True))
-
-
 class LinkState(StrEnum):
     """The state of the connection to the source of events."""
 
@@ -127,7 +124,9 @@ def header(view: View, state: Text, title: str, width: int) -> Text:
 
 def tabs(current: ScreenName, view: View, width: int, note: str = "") -> Text:
     """The screens with their keys: the current one in brackets, the inbox with its number of open questions."""
-    left = line(" ", fitted(_tabs(current, view, width), width - 1, gap=int(width >= 80)))
+    whole = _tabs(current, view, whole=True)
+    short = sum(tab.cell_len for tab in whole) + len(whole) > width
+    left = line(" ", fitted(_tabs(current, view) if short else whole, width - 1, gap=int(width >= 80)))
     return spread(left, line((note, MUTED), " "), width)
 
 
@@ -135,12 +134,12 @@ def _screens(view: View) -> list[ScreenName]:
     return [name for name in ScreenName if name is not ScreenName.SCENARIO or view.scenario is not None]
 
 
-def _tabs(current: ScreenName, view: View, width: int) -> list[Text]:
-    """Each tab as a word, a short word or its key alone, by the room."""
+def _tabs(current: ScreenName, view: View, *, whole: bool = False) -> list[Text]:
+    """The tabs with their words, or only the current one with its word and the others as keys."""
     texts: list[Text] = []
     waiting = view.counters.waiting
     for key, name in enumerate(_screens(view), start=1):
-        word = name.capitalize() if width >= 80 else SHORT[name] if name is current or width >= COMPACT else ""
+        word = name.capitalize() if whole or name is current else ""
         waits = f" ({waiting})" if name is ScreenName.INBOX and waiting else ""
         tab = f"{key} {word}".rstrip() + waits
         if name is current:
@@ -190,7 +189,7 @@ def help_lines(actions: Sequence[Action], where: str) -> list[Text]:
         "  degraded  50 to 95 % successes, or its webhooks do not arrive",
         "  down      under 50 % successes, unreachable, or paused after failures",
         "            (fleet.health in agents.yaml can change these limits)",
-        "  too few   fewer than {RUNS_MIN} outcomes, and not all are successes",
+        f"  too few   fewer than {RUNS_MIN} outcomes, and not all are successes",
         "  grey      too few outcomes to judge, or old data",
     )
     return [*lines, BLANK, *(line((word, MUTED)) for word in words)]

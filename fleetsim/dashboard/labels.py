@@ -159,10 +159,10 @@ def bar(share: float) -> str:
     return BARS[min(6, max(0, round(share * 6)))]
 
 
-def spark(values: Sequence[float]) -> str:
-    """Bars scaled to the largest value; zero is the lowest bar."""
-    top = max(values, default=0)
-    return "".join(bar(value / top) if top > 0 else BARS[0] for value in values)
+def spark(values: Sequence[float], top: float | None = None) -> str:
+    """Bars scaled to ``top`` or the largest value; zero alone is the lowest bar."""
+    top = max(values, default=0) if top is None else top
+    return "".join(BARS[max(1, round(value / top * 6))] if value > 0 else BARS[0] for value in values)
 
 
 def age(seconds: float) -> str:

@@ -247,7 +247,6 @@ class ViewBuilder:
         tasks, fleet, ceremonies, inbox = self._tasks, self._fleet, self._ceremonies, self._inbox
         self._handlers: Mapping[type[Event], tuple[Callable[[Any], object], ...]] = {
             events.RequestAccepted: (fleet.meet, tasks.request),
-            events.RequestRefused: (self._refused,),
             events.TaskBound: (fleet.meet, tasks.bound),
             events.TaskMoved: (fleet.meet, tasks.moved),
             events.UpdateIgnored: (tasks.stale,),
@@ -306,9 +305,6 @@ class ViewBuilder:
         self._seen += 1
         if event.level is Level.ERROR:
             self._errors.append(event.at)
-
-    def _refused(self, event: events.RequestRefused) -> None:
-        self._notice(event, event.agent or "", "refused: " + one_line(event.message))
 
     def _outcome(self, event: events.OutcomeDecided) -> None:
         row = self._tasks.outcome(event)

@@ -52,7 +52,7 @@ class DiskFiles:
     async def write(self, path: Path, data: bytes, *, mode: int | None = 0o600) -> None:
         """Replace atomically: temporary file beside it, sync, rename, sync the folder. Raises ConfigError.
 
-        ``mode`` None: that of the file replaced.
+        ``mode`` None: that of the file replaced. A device or pipe is written to and stays: /dev/null, /dev/stdout.
         """
         await asyncio.to_thread(_write, path, data, mode)
 
@@ -130,6 +130,10 @@ def _digest(path: Path) -> str:
 def _write(path: Path, data: bytes, mode: int | None) -> None:
     temporary = None
     try:
+        if path.is_char_device() or path.is_fifo():
+            with path.open("wb") as device:
+                device.write(data)
+            return
         temporary = _beside(path, data, mode if mode is not None else stat.S_IMODE(path.stat().st_mode))
         os.replace(temporary, path)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import stat
@@ -247,3 +248,13 @@ async def test_no_descriptor_is_left_open_whether_a_file_is_taken_or_refused(fil
         await files.listing(tmp_path, suffixes=("a", "pipe"))
         await files.folders(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.sockets
+async def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = asyncio.ensure_future(asyncio.to_thread(pipe.read_bytes))
+    await DiskFiles().write(pipe, b"report")
+    assert await reading == b"report"
+    assert pipe.is_fifo()

@@ -176,7 +176,7 @@ def outcome_row(task: TaskRow) -> TableRow:
 def cards(view: View, width: int) -> dict[str, list[Text]]:
     """The four cards by title, each four lines of at most ``width`` cells."""
     return {
-        "Fleet": fleet_card(view, width),
+        f"Fleet, last {view.counters.span}": fleet_card(view, width),
         f"Work, last {view.counters.span}": work_card(view, width),
         "Needs you": [fitted([one], width) for one in needs(view)[:4]]
         or [line(("✓ nothing waits for you", Tone.GOOD))],
@@ -192,11 +192,12 @@ def fleet_card(view: View, width: int) -> list[Text]:
     down, degraded, few, unknown, up, _ = counts
     unsure = [one for one, word in ((few, HealthWord.TOO_FEW), (unknown, HealthWord.UNKNOWN)) if c.health.get(word)]
     share = percent(f.success_count, f.answered_outcomes) + ("%" if f.answered_outcomes else "")
-    latencies = [
+    success, middle, slow = (
         line(("ok ", MUTED), (share, share_tone(f.success_count, f.answered_outcomes))),
         line(("p50 ", MUTED), duration(f.p50_latency_ms) if f.answered_outcomes else "-"),
         line(("p95 ", MUTED), duration(f.p95_latency_ms) if f.answered_outcomes else "-"),
-    ]
+    )
+    fits = success.cell_len + middle.cell_len + slow.cell_len + 2 <= width
     cost = [
         line(("cost ", MUTED), f"${money(f.total_cost_usd)}"),
         line(f"${money(f.cost_per_successful_outcome)} per ok"),
@@ -204,7 +205,7 @@ def fleet_card(view: View, width: int) -> list[Text]:
     return [
         fitted([up, degraded], width),
         fitted([down, *unsure], width),
-        fitted(latencies, width, gap=1),
+        fitted([success, middle, slow] if fits else [success, slow], width, gap=1),
         fitted(cost, width) if f.total_cost_usd else line(("no costs reported", MUTED)),
     ]
 
@@ -214,6 +215,7 @@ def work_card(view: View, width: int) -> list[Text]:
     bars = max(4, width - 12)
     done = [ok for ok, _ in c.trend][-bars:]
     failed = [runs - ok for ok, runs in c.trend][-bars:]
+    top = max((*done, *failed), default=0)
     working, submitted = STATE["working"], STATE["submitted"]
     states = [
         line((f"{working.glyph} {c.working} working", working.tone if c.working else MUTED)),
@@ -226,8 +228,8 @@ def work_card(view: View, width: int) -> list[Text]:
     ]
     return [
         fitted(states, width),
-        line(("done ", MUTED), (spark(done), Tone.CALM), f" {sum(done):,}"),
-        line(("fail ", MUTED), (spark(failed), Tone.BAD if any(failed) else MUTED), f" {sum(failed):,}"),
+        line(("done ", MUTED), (spark(done, top), Tone.CALM), f" {sum(done):,}"),
+        line(("fail ", MUTED), (spark(failed, top), Tone.BAD if any(failed) else MUTED), f" {sum(failed):,}"),
         fitted(pushes, width),
     ]
 
