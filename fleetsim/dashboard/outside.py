@@ -31,9 +31,11 @@ PASSED = (
     "XDG_CONFIG_HOME",
 )
 """The variables that the program gets; keys of agents are not among them."""
-LOOK_S = 0.2
 OPENER_S = 3.0
 """Seconds in which the opener of the desktop may fail; after that it works."""
+LOOK_S = 0.1
+_WAIT = ("/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh")
+"""Starts a program that waits until it has the terminal; before that, its ctrl+c would reach the dashboard."""
 TEXT_BYTES_MAX = 1024 * 1024
 
 
@@ -89,9 +91,11 @@ async def _run(app: App[None], command: str, path: Path, env: Mapping[str, str])
         argv = [*shlex.split(command), str(path)]
         with app.suspend(), app.batch_update():  # without a batch, a drawing would write into the program's screen
             process = await asyncio.create_subprocess_exec(
-                *argv, env={name: env[name] for name in PASSED if name in env}, process_group=0
+                *_WAIT, *argv, env={name: env[name] for name in PASSED if name in env}, process_group=0
             )
             await _in_front(process)
+        if process.returncode in {126, 127}:  # of the shell: it found no such program
+            raise FleetsimError(f"{one_line(command, 100)} cannot be started")
     except SuspendNotSupported:
         raise FleetsimError("this screen has no terminal for it", hint="open the dashboard in a terminal") from None
     except (OSError, ValueError) as error:
@@ -115,7 +119,7 @@ async def _in_front(process: asyncio.subprocess.Process) -> None:
 
 
 def _go_on(pid: int) -> None:
-    """Continue the program after ctrl+z: it has no shell to return to."""
+    """Let the program start, and continue it after ctrl+z: it has no shell to return to."""
     with suppress(ChildProcessError, ProcessLookupError):
         if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG):
             os.killpg(pid, signal.SIGCONT)

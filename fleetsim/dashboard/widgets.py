@@ -225,7 +225,8 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         if not self.wide and not self.hidden:
             self._layout = layout(self.columns, self._inner)
         else:
-            shown = [(at, c) for at, c in enumerate(self.columns) if c.name not in self.hidden]
+            every = list(enumerate(self.columns))  # a narrow form of the list may have hidden columns only
+            shown = [(at, c) for at, c in every if c.name not in self.hidden] or every
             columns = tuple(replace(c, drop=0) if self.wide else c for _, c in shown)
             self.table_width = max(self._inner, wide_width(columns) if self.wide else 0)
             fitted = layout(columns, self.table_width)

@@ -18,6 +18,7 @@ from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.widgets import Grid, Lines
+from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.parts import ListedPart
 from tests.dashboard.journal import NOW, Journal, an_hour
 
@@ -83,13 +84,15 @@ class SetClock:
 
 
 class Desk(Controls):
-    """Controls that remember what was asked of them. ``error`` is raised instead, ``gate`` waited for first."""
+    """Controls that remember what was asked of them. ``error`` is raised instead, also for ids in ``refused``;
+    ``gate`` is waited for first."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
         self.error: Exception | None = None
         self.whole: WholeText | None = None
         self.gate: asyncio.Event | None = None
+        self.refused: set[str] = set()
 
     async def _do(self, *what: str) -> None:
         self.asked.append(what)
@@ -97,6 +100,8 @@ class Desk(Controls):
             await self.gate.wait()
         if self.error is not None:
             raise self.error
+        if what[1] in self.refused:
+            raise UnknownTarget("gone")
 
     async def answer(self, question_id: str, text: str) -> str:
         await self._do("answer", question_id, text)

@@ -36,6 +36,7 @@ async def drive(steps: int, seed: int, *, read_only: bool = False) -> list[tuple
                 if left % 20 == 0:
                     ui.feed.say(*islice(events, 20 * EVENTS_PER_STEP))
                 await _step(ui, chance)
+                assert "this screen failed" not in ui.status, f"{left} steps before the end of seed {seed}"
             asked += ui.desk.asked
     return asked
 

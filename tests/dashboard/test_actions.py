@@ -212,6 +212,15 @@ async def test_the_failures_of_many_actions_are_counted_and_the_marks_stay() -> 
         assert len(ui.main.marks) == 3
 
 
+async def test_only_the_rows_that_failed_stay_marked() -> None:
+    async with showing(many_questions(3).events, "2", "ctrl+a") as ui:
+        failing = ui.main.marked[1]
+        ui.desk.refused.add(failing)
+        await ui.press("x", "y")
+        assert "1 of 3 failed" in ui.status
+        assert ui.main.marked == [failing]
+
+
 async def test_several_ceremonies_are_fired_after_a_confirmation() -> None:
     async with showing(EVENTS, "4", "space", "space", "F") as ui:
         assert "Fire now: 2 runs" in ui.text

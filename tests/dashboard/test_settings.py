@@ -122,3 +122,11 @@ def test_every_tone_can_be_read_on_its_ground_and_under_the_cursor(name: str) ->
     tones = ("foreground", "primary", "accent", "success", "warning", "error", "quiet")
     read = {tone: round(_contrast(colours[tone], colours["background"]), 1) for tone in tones}
     assert {tone: ratio for tone, ratio in read.items() if ratio < least} == {}
+
+
+@pytest.mark.sockets
+async def test_a_list_without_any_chosen_column_in_its_narrow_form_shows_them_all() -> None:
+    settings = Settings(hidden={"event-list": ["TIME", "TOPIC", "DETAIL"]})
+    async with showing(EVENTS, "5", size=(60, 20), settings=settings) as ui:
+        assert "DETAIL" in ui.text
+        assert "failed" not in ui.status

@@ -167,14 +167,15 @@ class Pane(Vertical):
         *,
         ask: bool = True,
     ) -> None:
-        """Run the jobs one after another and drop the marks. Several jobs, and ``ask``, need a confirmation first."""
+        """Run the jobs of rows one after another. Several jobs, and ``ask``, need a confirmation first."""
 
         async def work() -> str:
             errors: list[FleetsimError] = []
             said: str | None = None
-            for job in jobs.values():
+            for row, job in jobs.items():
                 try:
                     said = await job()
+                    self.main.marks.discard(row)  # only the rows that failed stay marked
                 except FleetsimError as error:
                     errors.append(error)
             if errors and len(jobs) > 1:
