@@ -80,7 +80,7 @@ def _parent_id(_context: click.Context, _option: click.Parameter, value: str | N
 @click.option("--skill", help="The skill to use  [default: chat if the agent has it, else its choice].")
 @click.option("--stream", is_flag=True, help="Show the answer as it comes; on stderr, what the agent says at work.")
 @click.option("--async", "detach", is_flag=True, help="Do not wait; print the ids and leave.")
-@timeout_option("How long to wait in all; then exit 5. The work is left running; its id is printed.")
+@timeout_option("How long to wait in all; then exit 5. The work goes on; its id is printed.")
 @click.option("--task-id", help="Continue this task of the agent's (answer its question).")
 @click.option("--context-id", help="Continue this conversation.")
 @click.option(
@@ -193,7 +193,7 @@ async def _send(common: CommonOptions, ask: AskOptions) -> _Sent:
             late = True
         except asyncio.CancelledError:
             if following.lookup_id:
-                common.note(f"left running: {task_command(ask, following.report())}")
+                common.note(f"it goes on: {task_command(ask, following.report())}")
             raise
         return _Sent(result=following.report(ask.text_max), shown=live.shown, late=late)
 

@@ -367,8 +367,9 @@ async def test_a_demo_without_a_terminal_ends_by_itself_with_a_table(shell: Shel
     assert {re.split(r"\s{2,}", row)[1] for row in rows} == agents  # the health word may be two: too few
     strange = [line for line in remarks if line and line.replace(":", " ").split()[0] not in agents]
     assert strange == [], "the table, what is to be said of an agent, and nothing else"
-    # A busy machine may keep the process from running, which it is right to say.
-    said = [line for line in done.stderr.splitlines() if " WARNING fleetsim.runtime.watchdog: " not in line]
+    # A busy machine may keep the process from running, which it is right to say. Every ten seconds there is progress.
+    others = (" WARNING fleetsim.runtime.watchdog: ", "waiting for ")
+    said = [line for line in done.stderr.splitlines() if not any(other in line for other in others)]
     assert len(said) <= 2, done.stderr
 
 
