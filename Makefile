@@ -148,7 +148,7 @@ api-cases: ## the hub's API asked anything, in any order, with three keys: make 
 	@scripts/setup dev
 	@API_CASES=$(CASES) $(BIN)/python -m pytest -s tests/hub/test_openapi.py -k whatever
 
-pictures: ## draw the README's picture of the dashboard again
+pictures: ## draw the README's pictures again: the dashboard, and with Chromium the page of a day
 	@scripts/setup dev
 	@$(BIN)/python -m tests.dashboard.pictures
 
