@@ -189,6 +189,7 @@ def test_only_the_first_line_of_a_hanging_text_begins_at_the_margin() -> None:
 PRINTERS = {
     "fleetsim/cli/main.py": "notes, errors",
     "fleetsim/cli/render.py": "results",
+    "fleetsim/cli/help.py": "the help of our verbs and the shell's completion, which are ours",
     "fleetsim/cli/terminal.py": "progress, one line of one_line; the prompt, which is ours",
 }
 
