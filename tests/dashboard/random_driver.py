@@ -17,7 +17,7 @@ KEYS = [key for action in ACTIONS if action.id != "quit" for key in action.key_l
 TYPED = [*"abz09 =|!/~*:-.", "enter", "escape", "tab", "backspace", "y", "n"]
 SIZES = ((120, 36), (40, 12), (60, 20), (80, 24), (220, 60), (30, 8))
 EVENTS_PER_STEP = 3
-READING = {"text"}
+READING = {"text", "wire", "save"}
 """The controls that change no task."""
 
 
