@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import cast
 
 from rich.text import Text
@@ -432,7 +433,7 @@ class FleetApp(ActionApp):
 
     def action_help(self) -> None:
         classes = "-ascii" if self.ascii_only else ""
-        self.push_screen(HelpScreen(chrome.help_lines(self.actions_here(), self.pane.NAME), classes=classes))
+        self.push_screen(HelpScreen(partial(chrome.help_lines, self.actions_here(), self.pane.NAME), classes=classes))
 
     # The filter
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -20,7 +20,7 @@ from textual.widgets.selection_list import Selection
 from fleetsim.dashboard.actions import LIST, Action, key_name
 from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, age, plural
 from fleetsim.dashboard.playback import Playback
-from fleetsim.dashboard.text import BLANK, clickable, fitted, line, spread
+from fleetsim.dashboard.text import BLANK, clickable, fitted, line, spread, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import RUNS_MIN
 from fleetsim.dashboard.widgets import Lines, Page
@@ -169,15 +169,19 @@ def too_small(width: int, height: int) -> list[Text]:
     ]
 
 
-def help_lines(actions: Sequence[Action], where: str) -> list[Text]:
+def help_lines(actions: Sequence[Action], where: str, width: int) -> list[Text]:
     """The keys of this screen, the keys of all screens, and the meaning of the health words."""
+    column = 19
     lines: list[Text] = []
     for title, group in (
         (where.capitalize(), [one for one in actions if one.on and LIST not in one.on]),
         ("Everywhere", [one for one in actions if not one.on or LIST in one.on]),
     ):
         lines.append(line((title, Tone.PRIMARY)))
-        lines += [line((f"  {one.shown_keys:<16} ", STRONG), one.help) for one in group]
+        for one in group:
+            first, *rest = wrap(one.help, width - column)
+            lines.append(line((f"  {one.shown_keys:<{column - 3}} ", STRONG), first))
+            lines += [line(" " * column, more) for more in rest]
         lines.append(BLANK)
     lines.append(line(("States", Tone.PRIMARY)))
     states = list(STATE.values())
@@ -195,14 +199,19 @@ def help_lines(actions: Sequence[Action], where: str) -> list[Text]:
     return [*lines, BLANK, *(line((word, MUTED)) for word in words)]
 
 
+HELP_WIDTH = 78
+"""Of the dialog, in styles.tcss too: its height comes from its lines, before it knows its width."""
+
+
 class HelpScreen(ModalScreen[None]):
     """The keys. Any of esc, q and ? closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,f1", "dismiss", "close", show=False)]
 
-    def __init__(self, lines: Sequence[Text], *, classes: str = "") -> None:
+    def __init__(self, lines: Callable[[int], Sequence[Text]], *, classes: str = "") -> None:
         super().__init__(classes=classes)
         self._lines = lines
+        """The lines for a width."""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="help"):
@@ -211,7 +220,8 @@ class HelpScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         page = self.query_one(Page)
         page.set_titles("Keys", "j k scroll, esc closes")
-        page.show(None, lambda width: self._lines)
+        lines = self._lines(min(HELP_WIDTH, self.app.size.width * 96 // 100) - 7)
+        page.show(None, lambda _: lines)
         page.focus()
 
 

@@ -21,7 +21,7 @@ BUDGET = {
     "check": 8_096,
     "cli": 7_421,
     "client": 4_333,
-    "dashboard": 7_813,
+    "dashboard": 7_824,
     "hub": 4_851,
     "model": 3_146,
     "pytest_plugin": 506,
