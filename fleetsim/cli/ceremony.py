@@ -299,7 +299,7 @@ def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None
 @click.option("--prompt", metavar="TEXT", help="The text for the agent.")
 @click.option("--timezone", metavar="ZONE", help="The clock that times are read on.  [default: UTC]")
 @click.option("--notify", metavar="CHANNEL", help="The channel to notify of the result.")
-@click.option("--overlap", type=click.Choice(["skip", "queue", "allow"]), help="What a slot does during a run.")
+@click.option("--overlap", type=click.Choice(["skip", "queue", "allow"]), help="The rule for a slot during a run.")
 @click.option("--catch-up", type=click.Choice(["none", "one", "all"]), help="Which missed slots still fire.")
 @click.option("--disabled", is_flag=True, help="Write it disabled.")
 @folder_option

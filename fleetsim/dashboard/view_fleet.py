@@ -153,7 +153,7 @@ class _Agent:
 
 
 class FleetFold:
-    """All agents by name. ``rows`` updates ``total`` and ``cells``, the figures and the trend of the fleet."""
+    """All agents by name. ``rows`` updates ``total``, ``cells`` and ``pushes``: figures, trend and webhooks by kind."""
 
     def __init__(self) -> None:
         self._agents: dict[str, _Agent] = {}
@@ -161,7 +161,8 @@ class FleetFold:
         self._trend = Trend()
         self.total = OutcomeStats()
         self.cells: tuple[tuple[int, int], ...] = ()
-        self.push_ok = self.push_again = self.push_refused = 0
+        self._pushes: dict[str, Trend] = {kind: Trend() for kind in ("ok", "again", "refused")}
+        self.pushes: Mapping[str, int] = dict.fromkeys(self._pushes, 0)
         self._changes = 0
         self._about: object = None
         self._rows: tuple[AgentRow, ...] = ()
@@ -269,14 +270,13 @@ class FleetFold:
             agent.breaker_until = None
 
     def webhook_accepted(self, event: fleet_events.WebhookAccepted) -> None:
-        self.push_again += event.duplicate
-        self.push_ok += not event.duplicate
+        self._pushes["again" if event.duplicate else "ok"].add(event.at, True)
         if agent := self._of(event):
             agent.push = PushState.WORKING
 
     def webhook_rejected(self, event: fleet_events.WebhookRejected) -> None:
         """A webhook was refused; its sender may be unknown."""
-        self.push_refused += 1
+        self._pushes["refused"].add(event.at, True)
         self._of(event)
 
     def webhook_registered(self, event: fleet_events.WebhookRegistered) -> None:
@@ -326,6 +326,9 @@ class FleetFold:
         """The rows without the tasks at work. They are costly, and the start of a task does not change them."""
         figures, of_skills = self._health.figures(now)
         self.total, self.cells = self._health.total.figures(now.timestamp()), self._trend.cells(now, span_s)
+        self.pushes = {
+            kind: sum(count for count, _ in trend.cells(now, span_s)) for kind, trend in self._pushes.items()
+        }
         skills: dict[str, dict[str, OutcomeStats]] = {}
         for skill in of_skills:
             skills.setdefault(skill.agent_name, {})[skill.skill] = skill.figures

@@ -32,7 +32,7 @@ AGENT_BYTES_MAX = 2 * 1024 * 1024
 BYTES_MAX = 32 * 1024 * 1024
 """Bytes of all agents."""
 ENTRY_BYTES = 1_024
-"""What an entry counts beside its texts."""
+"""Bytes that count for an entry beside its texts."""
 FRAMES_MAX = 500
 
 
@@ -47,7 +47,7 @@ class WireFrame(Struct, kw_only=True):
 class WireEntry(Struct, kw_only=True, eq=False):
     """An exchange with an agent, or a webhook from it (``webhook``). Secrets are masked; sizes are in bytes.
 
-    ``status`` is None while there is no reply, ``seconds`` None until the exchange ends.
+    ``status`` is None before the reply, ``seconds`` None until the exchange ends.
     """
 
     number: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from fleetsim.dashboard import chrome
@@ -31,6 +33,16 @@ def test_a_request_that_was_refused_needs_nobody() -> None:
     journal = Journal()
     journal.say("dispatch.dropped.unknown_target", reason="unknown_target", message="no agent quin", targets=("quin",))
     assert fold_view(journal.events, NOW).notices == ()
+
+
+def test_webhooks_are_counted_in_the_window_that_the_card_names() -> None:
+    journal = Journal(start=NOW - timedelta(days=3))
+    for hours in (0, 70):  # 72 and 2 hours ago
+        journal.later(hours * 3600)
+        journal.say("agent.push.accepted", agent="quinn", duplicate=False)
+        journal.say("agent.push.rejected", why="token mismatch")
+    counters = fold_view(journal.events, NOW).counters
+    assert (counters.span, counters.push_ok, counters.push_refused) == ("24h", 1, 1)
 
 
 @pytest.mark.parametrize("width", [18, 26, 40])
