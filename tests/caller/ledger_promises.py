@@ -124,6 +124,18 @@ async def test_the_content_of_a_large_request_is_there_whatever_is_updated(kept:
         assert await ledger.request("c-1") == replace(later, phase=Phase.CLOSED)
 
 
+@pytest.mark.parametrize("name", ["c-\x00", "c-" + "x" * 10_000])
+async def test_an_id_that_no_row_can_have_is_unknown_and_breaks_nothing(opened: OpenLedger, name: str) -> None:
+    async with opened() as ledger:
+        await ledger.accept([record("c-1")])
+        assert await ledger.request(name) is None
+        assert await ledger.outcome(name) is None
+        assert await ledger.open_ids(after=name) is None
+        assert await ledger.ids(name) == ()
+        assert await ledger.answer(answer(name), at(1)) is None
+        assert await ledger.request("c-1") == record("c-1")
+
+
 async def test_only_an_outcome_closes_a_request(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-1")])

@@ -198,7 +198,7 @@ def disk(folder: Path, fail: Callable[[Step], int] | None = None) -> Iterator[Di
 async def test_an_answer_that_was_decided_is_never_refused_for_the_tidying_behind_it(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fleetsim.caller.ledger.sqlite.ledger.PRUNE_EVERY", 1)
+    monkeypatch.setattr("fleetsim.caller.ledger.stored.PRUNE_EVERY", 1)
 
     for storage in (InlineStorage(opener(None)), ThreadedStorage(opener(None), pending_max=9)):
         async with SqliteLedger(storage, LedgerLimits()) as ledger:

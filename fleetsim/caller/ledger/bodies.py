@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from fleetsim.caller.ledger.records import LedgerDamaged, RequestRecord
+from fleetsim.caller.ledger.records import LedgerDamaged, Phase, RequestRecord
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, plain
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 
@@ -100,7 +100,9 @@ APART_CHARS_MIN = 4_096
 
 
 def request_body(record: RequestRecord) -> str:
-    """The JSON of a request, without its content if that stands apart."""
+    """The JSON of a request, without its content if that stands apart. Raises ValueError for a closed one."""
+    if record.phase is Phase.CLOSED:
+        raise ValueError("a request is closed by its outcome alone")
     if record.task is not None and type(record.task.artifacts) is not tuple:
         record = replace(record, task=plain(record.task))
     if _stands_apart(record):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Self
-
-from msgspec.structs import replace
+from typing import Any
 
 from fleetsim.caller.event_wire import from_wire
 from fleetsim.caller.events import Event, OutcomeDecided
 from fleetsim.caller.ledger.bodies import decoder, encode, micros, moment
-from fleetsim.caller.ledger.interface import RECENT_MAX, Ledger, LedgerLimits, StorageListener
+from fleetsim.caller.ledger.interface import RECENT_MAX, LedgerLimits
 from fleetsim.caller.ledger.postgres import verbs
 from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.caller.ledger.postgres.storage import Storage, Verb
@@ -20,7 +17,6 @@ from fleetsim.caller.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
     KnownId,
-    LedgerBroken,
     LedgerDamaged,
     QuestionRecord,
     QuestionState,
@@ -28,38 +24,18 @@ from fleetsim.caller.ledger.records import (
     RequestRecord,
     RunRecord,
 )
+from fleetsim.caller.ledger.stored import StoredLedger, summary
 from fleetsim.caller.outcome_stats import OutcomeFacts
-from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import PREFIX_CHARS_MIN
-from fleetsim.model.parts import without_content
 from fleetsim.model.work import Answer, Outcome, Question
 
-log = logging.getLogger(__name__)
 
-PRUNE_EVERY = 128
-HINT = "look at the log of the hub and of PostgreSQL, then start the hub again"
-
-
-class PostgresLedger(Ledger):
+class PostgresLedger(StoredLedger):
     """A Ledger whose rows are in one fleet's schema of a PostgreSQL database; made by ``open_postgres``."""
 
-    def __init__(self, storage: Storage, limits: LedgerLimits) -> None:
-        self._storage = storage
-        self.limits = limits
-        self.refusal = ""
-        self._decided = 0
-        self._listener: StorageListener | None = None
-        self._broken: LedgerBroken | None = None
+    HINT = "look at the log of the hub and of PostgreSQL, then start the hub again"
 
-    async def __aenter__(self) -> Self:
-        await self._storage.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._storage.stop()
-
-    def report_to(self, listener: StorageListener) -> None:
-        self._listener, self._broken = listener, None
+    _storage: Storage
 
     async def _write(self, verb: Verb, call: Any, *ids: str) -> Any:
         """Run a write; without ``ids`` it concerns every id."""
@@ -67,13 +43,8 @@ class PostgresLedger(Ledger):
             raise self._broken.with_traceback(None)
         try:
             result = await self._storage.write(verb, call, frozenset(ids) if ids else None)
-        except NotAccepting as error:
-            self._note_refusal(str(error))
-            raise
-        except ValueError:
-            raise
-        except Exception as error:
-            raise self._break(error) from error
+        except Exception as error:  # noqa: BLE001 - each is raised again, or the reason why the ledger broke
+            raise self._failure(error, reads=False)  # noqa: B904 - it may be the same error
         if self.refusal:
             self._note_refusal("")
         return result
@@ -82,24 +53,9 @@ class PostgresLedger(Ledger):
         if self._broken is not None:
             raise self._broken.with_traceback(None)
         try:
-            return await self._storage.read(sql, *values)
-        except (NotAccepting, ValueError):
-            raise
-        except Exception as error:
-            raise self._break(error) from error
-
-    def _note_refusal(self, reason: str) -> None:
-        changed, self.refusal = bool(reason) is not bool(self.refusal), reason
-        if changed and self._listener is not None:
-            self._listener.ledger_refused(reason)
-
-    def _break(self, error: Exception) -> Exception:
-        if self._listener is None:
-            return error
-        if self._broken is None:
-            self._broken = LedgerBroken(f"the ledger failed: {str(error) or type(error).__name__}", hint=HINT)
-            self._listener.ledger_failed(self._broken)
-        return self._broken.with_traceback(None)
+            return await self._storage.read(sql, *map(verbs.storable, values))
+        except Exception as error:  # noqa: BLE001 - each is raised again, or the reason why the ledger broke
+            raise self._failure(error, reads=True)  # noqa: B904 - it may be the same error
 
     async def require_writable(self) -> None:
         await self._write(verbs.touch, None, "")
@@ -117,16 +73,8 @@ class PostgresLedger(Ledger):
         if rows:
             await self._write(verbs.update, list(rows.values()), *rows)
 
-    async def close(self, outcome: Outcome) -> bool:
-        decided = bool(await self._write(verbs.close, verbs.outcome_row(outcome), outcome.correlation_id))
-        if decided:
-            self._decided += 1
-            if self._decided % PRUNE_EVERY == 0:
-                try:
-                    await self.prune(outcome.ended_at)
-                except Exception as error:  # noqa: BLE001 - the outcome is decided, and must not be refused
-                    log.warning("old rows of the ledger were not deleted: %s", error)
-        return decided
+    async def _close(self, outcome: Outcome) -> bool:
+        return bool(await self._write(verbs.close, verbs.outcome_row(outcome), outcome.correlation_id))
 
     async def prune(self, now: datetime) -> int:
         return int(await self._write(verbs.prune, (self.limits, now)))
@@ -185,7 +133,7 @@ class PostgresLedger(Ledger):
             micros(since),
             limit,
         )
-        return tuple(map(_without_content, _decoded(Outcome, rows[::-1])))
+        return tuple(map(summary, _decoded(Outcome, rows[::-1])))
 
     async def outcome_facts(self, *, since: datetime, page: int = 5_000) -> AsyncIterator[tuple[OutcomeFacts, ...]]:
         at, seq, more = micros(since), -1, True
@@ -209,7 +157,7 @@ class PostgresLedger(Ledger):
         rows = await self._read(
             f"SELECT body FROM outcomes WHERE {column} = $1 AND agent = $2"
             " AND seq > (SELECT coalesce(max(seq), 0) FROM outcomes) - $3 ORDER BY seq DESC LIMIT 1",
-            verbs.storable(value),
+            value,
             agent,
             RECENT_MAX,
         )
@@ -222,11 +170,11 @@ class PostgresLedger(Ledger):
         return bool(await self._write(verbs.ask, row, question.question_id, question.correlation_id))
 
     async def answer(self, answer: Answer, at: datetime) -> Question | None:
-        body = await self._write(verbs.answer, (answer.question_id, encode(answer), micros(at)))
+        body = await self._write(verbs.answer, (verbs.storable(answer.question_id), encode(answer), micros(at)))
         return None if body is None else decoder(Question)(body)
 
     async def settle(self, question_id: str, state: QuestionState) -> None:
-        await self._write(verbs.settle, (question_id, state.value))
+        await self._write(verbs.settle, (verbs.storable(question_id), state.value))
 
     async def questions(self, *, open_only: bool = True, limit: int | None = None) -> tuple[QuestionRecord, ...]:
         waiting = (
@@ -292,7 +240,7 @@ class PostgresLedger(Ledger):
 
     async def unannounced(self, *, limit: int = 1_000) -> tuple[Outcome, ...]:
         rows = await self._read("SELECT body FROM outcomes WHERE NOT announced ORDER BY seq LIMIT $1", limit)
-        return tuple(map(_without_content, _decoded(Outcome, rows)))
+        return tuple(map(summary, _decoded(Outcome, rows)))
 
     async def untold_requests(self) -> tuple[RequestRecord, ...]:
         rows = await self._read(
@@ -307,7 +255,6 @@ class PostgresLedger(Ledger):
     # -- ids
 
     async def ids(self, text: str, *, limit: int = 20) -> tuple[KnownId, ...]:
-        text = verbs.storable(text) or ""
         upto = text + "\U0010ffff" if len(text) >= PREFIX_CHARS_MIN else text
         rows = [row for sql in (_BY_ID, _BY_QUESTION, _BY_RUN) for row in await self._read(sql, text, upto, limit)]
         if not rows:
@@ -334,12 +281,6 @@ _BY_TASK = """SELECT $1, 'task', correlation_id, agent, accepted_at FROM request
 def _decoded(kind: Any, rows: Iterable[Any]) -> tuple[Any, ...]:
     decode = decoder(kind)
     return tuple(decode(row[0]) for row in rows)
-
-
-def _without_content(outcome: Outcome) -> Outcome:
-    if not outcome.parts:
-        return outcome
-    return replace(outcome, parts=tuple(without_content(part) for part in outcome.parts))
 
 
 def open_postgres(place: Place, *, limits: LedgerLimits | None = None) -> PostgresLedger:

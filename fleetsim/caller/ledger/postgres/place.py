@@ -24,20 +24,20 @@ class Place:
     def read(cls, url: str, *, password: bool = False) -> Self:
         """Read ``postgresql://USER@HOST:PORT/DATABASE?schema=NAME``.
 
-        Raises ConfigError for another form, and for a password in the URL unless ``password`` allows it: command lines
-        and configuration files are no place for a secret.
+        Raises ConfigError for another form, and for a password in the URL unless ``password`` allows it: other
+        users can read a command line, and files of settings are shared.
         """
         parts = urlsplit(url)
+        options = parse_qsl(parts.query)
         if parts.scheme not in SCHEMES:
             raise ConfigError(
                 "the ledger's address must begin with postgresql://", hint="a file needs no option: see --state"
             )
-        if parts.password is not None and not password:
+        if (parts.password is not None or "password" in dict(options)) and not password:
             raise ConfigError(
                 "the ledger's address has a password in it",
                 hint="set PGPASSWORD, name a file in PGPASSFILE, or put the whole address into FLEETSIM_LEDGER",
             )
-        options = parse_qsl(parts.query)
         schema = dict(options).get("schema", "fleetsim")
         if not _SCHEMA.fullmatch(schema):
             raise ConfigError(f"{schema!r} is not the name of a schema", hint="use a-z, 0-9 and _, at most 63 of them")

@@ -112,6 +112,8 @@ def explain(error: BaseException) -> BaseException:
         return NotAccepting(f"the ledger cannot be written: {error}")
     if isinstance(error, FleetsimError | ValueError):
         return error
+    if isinstance(error, asyncpg.DataError):
+        return ValueError(f"a value cannot be recorded: {error}")
     if isinstance(error, _PASSING):
         return NotAccepting(
             f"the ledger cannot be written: {_reason(error)}",
@@ -172,13 +174,8 @@ class Storage:
                 command_timeout=COMMAND_S,
                 server_settings=self._settings,
             )
-        except (
-            OSError,
-            TimeoutError,
-            asyncpg.PostgresError,
-            asyncpg.InterfaceError,
-            ValueError,
-        ) as error:
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+            await self._abandon(None)
             raise _refused(self._place, error) from error
         self._task = self._workers.start(self._work(), name="writer")
 
@@ -298,7 +295,7 @@ class Storage:
             try:
                 last = await (await self._connected()).fetchval("SELECT groups FROM hubs WHERE hub = $1", self._hub)
                 return bool(last == group)
-            except (LedgerLocked, *_PASSING) as error:
+            except (LedgerLocked, asyncpg.PostgresError, *_PASSING) as error:
                 log.debug("waiting for PostgreSQL: %s", error)
                 waiting, self._waiting = self._waiting, []
                 _refuse(waiting, reason)
@@ -323,7 +320,7 @@ def _refused(place: Place, error: BaseException) -> ConfigError:
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
             why, hint = "PostgreSQL refuses the user or the password", "set PGPASSWORD, or name a file in PGPASSFILE"
         case asyncpg.InvalidCatalogNameError():
-            why, hint = "there is no such database", "create it: createdb NAME"
+            why, hint = "the database does not exist", "create it: createdb NAME"
         case asyncpg.InsufficientPrivilegeError():
             why, hint = f"the user may not create or use the schema: {error}", "GRANT CREATE ON DATABASE … TO …"
         case OSError() | TimeoutError():

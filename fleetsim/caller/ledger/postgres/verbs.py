@@ -231,17 +231,15 @@ def _columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def storable(value: str | None) -> str | None:
-    """A text of an agent as a column holds it: PostgreSQL has neither U+0000 nor half characters."""
-    if value is None:
-        return None
+def storable(value: Any) -> Any:
+    """A value as a column holds it: in PostgreSQL's texts there are neither U+0000 nor half characters."""
+    if not isinstance(value, str):
+        return value
     return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def request_row(record: RequestRecord, run: RunRecord | None = None, *, content: bool = False) -> tuple[Any, ...]:
     """The columns of a request; its content, which is written once, only with ``content``."""
-    if record.phase is Phase.CLOSED:
-        raise ValueError("a request is closed by its outcome alone")
     return (
         record.request.correlation_id,
         record.agent,

@@ -14,19 +14,18 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
 from fleetsim.caller.event_wire import from_wire, to_wire
 from fleetsim.caller.events import Event, OutcomeDecided, RequestAccepted
 from fleetsim.caller.ledger.bodies import decoder, encode, join, micros, moment, request_body, request_content
-from fleetsim.caller.ledger.interface import RECENT_MAX, Ledger, LedgerLimits, StorageListener
+from fleetsim.caller.ledger.interface import RECENT_MAX, LedgerLimits
 from fleetsim.caller.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
     KnownId,
-    LedgerBroken,
     LedgerDamaged,
     Phase,
     QuestionRecord,
@@ -36,7 +35,7 @@ from fleetsim.caller.ledger.records import (
     RunRecord,
 )
 from fleetsim.caller.ledger.sqlite.file import open_file, open_memory, open_to_read
-from fleetsim.caller.ledger.sqlite.retention import PRUNE_EVERY, PRUNED_MAX, prune, trim_events
+from fleetsim.caller.ledger.sqlite.retention import PRUNED_MAX, prune, trim_events
 from fleetsim.caller.ledger.sqlite.storage import (
     Connection,
     Database,
@@ -46,18 +45,15 @@ from fleetsim.caller.ledger.sqlite.storage import (
     touch,
 )
 from fleetsim.caller.ledger.sqlite.sums import SUMMED, checked, insert, link, read, read_one_by_one, row_sum, sound
+from fleetsim.caller.ledger.stored import StoredLedger, summary
 from fleetsim.caller.outcome_stats import OutcomeFacts
-from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import PREFIX_CHARS_MIN
-from fleetsim.model.parts import without_content
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 from fleetsim.runtime.ports import Clock
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
-
-HINT = "stop the hub and start it with --salvage: it copies what can be read into a new ledger and keeps the old file"
 
 _SqlVerb = Callable[Concatenate["SqliteLedger", Connection, P], T]
 _Verb = Callable[Concatenate["SqliteLedger", P], Coroutine[Any, Any, T]]
@@ -71,16 +67,8 @@ def _verb(verb: _SqlVerb[P, T], *, reads: bool) -> _Verb[P, T]:
         run = self._storage.read if reads else self._storage.write
         try:
             result = await run(lambda connection: verb(self, connection, *args, **kwargs))
-        except NotAccepting as error:
-            if not reads:
-                self._note_refusal(str(error))
-            raise
-        except ValueError:
-            raise
-        except Exception as error:
-            if self._listener is None:
-                raise
-            raise self._break(error, self._listener) from error
+        except Exception as error:  # noqa: BLE001 - each is raised again, or the reason why the ledger broke
+            raise self._failure(error, reads=reads)  # noqa: B904 - it may be the same error
         if self.refusal and not reads:
             self._note_refusal("")
         return result
@@ -98,37 +86,14 @@ def _reads(verb: _SqlVerb[P, T]) -> _Verb[P, T]:
     return _verb(verb, reads=True)
 
 
-class SqliteLedger(Ledger):
+class SqliteLedger(StoredLedger):
     """A Ledger whose rows are in the database that ``storage`` opens; made by ``open_ledger``."""
 
-    def __init__(self, storage: Storage, limits: LedgerLimits) -> None:
-        self._storage = storage
-        self.limits = limits
-        self._decided = 0
-        self._listener: StorageListener | None = None
-        self.refusal = ""
-        self._broken: LedgerBroken | None = None
+    HINT = (
+        "stop the hub and start it with --salvage: it copies what can be read into a new ledger and keeps the old file"
+    )
 
-    async def __aenter__(self) -> Self:
-        await self._storage.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._storage.stop()
-
-    def report_to(self, listener: StorageListener) -> None:
-        self._listener, self._broken = listener, None
-
-    def _note_refusal(self, reason: str) -> None:
-        changed, self.refusal = bool(reason) is not bool(self.refusal), reason
-        if changed and self._listener is not None:
-            self._listener.ledger_refused(reason)
-
-    def _break(self, error: Exception, listener: StorageListener) -> LedgerBroken:
-        if self._broken is None:
-            self._broken = LedgerBroken(f"the ledger failed: {str(error) or type(error).__name__}", hint=HINT)
-            listener.ledger_failed(self._broken)
-        return self._broken.with_traceback(None)
+    _storage: Storage
 
     @_writes
     def require_writable(self, connection: Connection) -> None:
@@ -143,7 +108,7 @@ class SqliteLedger(Ledger):
             if run and not insert(connection, "runs", _run_row(run), unless_claimed):
                 return False
             for record in records:
-                name, phase, body = record.request.correlation_id, *_phase_and_body(record)
+                name, phase, body = record.request.correlation_id, record.phase.value, request_body(record)
                 columns = (name, record.agent, phase, micros(record.accepted_at), run and run.claim.run_id, body)
                 insert(connection, "requests", columns)
                 if (content := request_content(record)) is not None:
@@ -154,7 +119,7 @@ class SqliteLedger(Ledger):
 
     @_writes
     def update(self, connection: Connection, *records: RequestRecord) -> None:
-        rows = [(*_phase_and_body(record), record.request.correlation_id) for record in records]
+        rows = [(record.phase.value, request_body(record), record.request.correlation_id) for record in records]
         connection.executemany(
             "UPDATE requests SET phase = ?, body = ?,"
             " sum = row_sum('requests', correlation_id, agent, ?, accepted_at, run_id, ?)"
@@ -162,17 +127,6 @@ class SqliteLedger(Ledger):
             # Python 3.12 to 3.12.3 warn of numbered placeholders, and where warnings are errors that broke the ledger.
             [(phase, body, phase, body, name) for phase, body, name in rows],
         )
-
-    async def close(self, outcome: Outcome) -> bool:
-        decided = await self._close(outcome)
-        if decided:
-            self._decided += 1
-            if self._decided % PRUNE_EVERY == 0:
-                try:
-                    await self.prune(outcome.ended_at)
-                except Exception as error:  # noqa: BLE001 - the outcome is decided, and must not be refused
-                    log.warning("old rows of the ledger were not deleted: %s", error)
-        return decided
 
     @_writes
     def _close(self, connection: Connection, outcome: Outcome) -> bool:
@@ -272,7 +226,7 @@ class SqliteLedger(Ledger):
             " ORDER BY ended_at DESC, seq DESC LIMIT ?",
             (micros(since), limit),
         )
-        return tuple(map(_without_content, read_one_by_one(Outcome, newest)))[::-1]
+        return tuple(map(summary, read_one_by_one(Outcome, newest)))[::-1]
 
     async def outcome_facts(self, *, since: datetime, page: int = 5_000) -> AsyncIterator[tuple[OutcomeFacts, ...]]:
         at, seq = micros(since), -1
@@ -442,7 +396,7 @@ class SqliteLedger(Ledger):
         rows = connection.execute(
             f"SELECT body, {checked('outcomes')} FROM outcomes WHERE announced = 0 ORDER BY seq LIMIT ?", (limit,)
         )
-        return tuple(map(_without_content, read_one_by_one(Outcome, rows)))
+        return tuple(map(summary, read_one_by_one(Outcome, rows)))
 
     @_reads
     def untold_requests(self, connection: Connection) -> tuple[RequestRecord, ...]:
@@ -486,12 +440,6 @@ _BY_TASK = """SELECT ?, 'task', correlation_id, requests.agent, accepted_at FROM
 """Agents' task ids have no index: this reads every row, but parses only those that contain the id."""
 
 
-def _phase_and_body(record: RequestRecord) -> tuple[str, str]:
-    if record.phase is Phase.CLOSED:
-        raise ValueError("a request is closed by its outcome alone")
-    return record.phase.value, request_body(record)
-
-
 _WITH_CONTENT = (
     f"SELECT requests.body, {checked('requests')}, contents.body, contents.body IS NULL OR {checked('contents')},"
     " phase, requests.seq FROM requests LEFT JOIN contents USING (correlation_id)"
@@ -526,12 +474,6 @@ def add_outcome(connection: Connection, columns: tuple[Any, ...]) -> None:
         f"INSERT INTO outcomes ({SUMMED['outcomes']}, sum, chain) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*columns, row_sum("outcomes", *columns), link(last[0] if last else b"", *columns)),
     )
-
-
-def _without_content(outcome: Outcome) -> Outcome:
-    if not outcome.parts:
-        return outcome
-    return replace(outcome, parts=tuple(without_content(part) for part in outcome.parts))
 
 
 def _end_questions(connection: Connection, state: QuestionState, which: str, value: str) -> None:

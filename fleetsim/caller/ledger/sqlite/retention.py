@@ -14,9 +14,6 @@ from fleetsim.caller.ledger.sqlite.sums import checked
 from fleetsim.model.parts import without_content
 from fleetsim.model.work import Outcome
 
-PRUNE_EVERY = 128
-"""Outcomes between two prunings: each then deletes a few times as many rows as were added."""
-
 PRUNED_MAX = 512
 """Rows that one pruning deletes at most, so that a lowered limit does not stall the writer."""
 
