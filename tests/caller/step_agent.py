@@ -106,8 +106,12 @@ class Agent:
         self._status(status(state, last, said_id="last", final=True))
 
     def _status(self, update: StatusUpdate) -> None:
+        """Move on; as SDKs do, a note moves into the history. A question does not: it is no result."""
         assert self.task is not None
-        self.task = replace(self.task, status=update.status)
+        before = self.task.status
+        noted = before.state is TaskState.WORKING and before.message is not None
+        history = (*self.task.history, before.message) if noted else self.task.history
+        self.task = replace(self.task, status=update.status, history=history)
         self.told.append(Told(update, self.task))
 
     def as_webhook(self, number: int, form: str) -> TaskEvent:

@@ -43,6 +43,7 @@ from fleetsim.caller.step.signals import (
     TurnedAway,
 )
 from fleetsim.caller.track import TaskUpdate
+from fleetsim.model.asking import text_of
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
@@ -427,7 +428,7 @@ class Checker:
         assert truth.state.value == kind, f"the agent is {truth.state.value}, the outcome says {kind}"
         if kind == "failed":
             assert outcome.reason == "it broke"
-        if kind == "completed" and (outcome.text, outcome.cost_usd) != (truth.text, 0.5):
+        if kind == "completed" and (outcome.text, outcome.cost_usd) != (text_of(truth)[0], 0.5):
             assert self.life.paid >= OWED or self.now >= LIMIT or self.life.unconfirmable or self.life.stopped, (
                 "not the whole of it"
             )
