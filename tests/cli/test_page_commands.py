@@ -41,7 +41,7 @@ APART = {
 
 CHANGED = (
     (r"--seeds \d+", "--seeds 1"),
-    (r"--clock x10\b", "--clock x300"),
+    (r"--clock x10\b", "--clock x60"),
     (r"--for 8h", "--for 1s"),
     (r"http://127\.0\.0\.1:9000", "QUINN"),
     (r"https?://(quinn|scout|protomaker)\.(example|internal:7870/a2a)", "QUINN"),
@@ -72,7 +72,7 @@ if __name__ == "__main__":
 """
 """The agent of the page about files: the profile quinn reads text alone."""
 
-EXITS = {r"--fail-if|^fleetsim sim diff|--clock x300|--strict": {0, 1}, r"^fleetsim health": {0, 1}}
+EXITS = {r"--fail-if|^fleetsim sim diff|--clock x10\b|--strict": {0, 1}, r"^fleetsim health": {0, 1}}
 """Exit codes besides 0 that depend on figures."""
 
 
