@@ -15,20 +15,20 @@ MODULE_LINES_MAX = 600
 # and the commit says what it removed, or why nothing could go.
 BUDGET = {
     "agent": 4_477,
-    "api": 652,
-    "caller": 15_881,
+    "api": 902,
+    "caller": 17_781,
     "ceremony": 789,
-    "check": 8_096,
-    "cli": 7_421,
-    "client": 4_333,
-    "dashboard": 7_827,
-    "hub": 4_851,
-    "model": 3_146,
+    "check": 8_246,
+    "cli": 8_321,
+    "client": 4_633,
+    "dashboard": 8_527,
+    "hub": 5_551,
+    "model": 3_266,
     "pytest_plugin": 506,
-    "runtime": 6_343,
-    "sim": 8_241,
-    "testbed": 2_382,
-    "wire": 3_397,
+    "runtime": 6_643,
+    "sim": 8_941,
+    "testbed": 2_582,
+    "wire": 3_457,
 }
 
 
