@@ -131,7 +131,13 @@ def errors() -> str:
 
 def commands() -> str:
     """The command line reference."""
-    parts = ["# Command line\n\n" + NOTE + "stdout carries the result, stderr everything else.\n\n## Exit codes\n\n"]
+    parts = [
+        "# Command line\n\n"
+        + NOTE
+        + "stdout carries the result, stderr everything else. On a terminal an agent's text "
+        "stands behind a gutter (`│`), so that it cannot imitate a line of fleetsim; in a pipe it is byte for byte "
+        "what the agent sent.\n\n## Exit codes\n\n"
+    ]
     parts.append("| code | meaning |\n|---|---|\n")
     parts += [f"| {code.value} | {EXITS[code]} |\n" for code in Exit]
     parts.append(f"\n## fleetsim\n\n```text\n{_help(cli, 'fleetsim', None)}\n```\n")

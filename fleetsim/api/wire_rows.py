@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any
 
-from fleetsim.model.text import neutralise, one_line
+from fleetsim.model.text import GUTTER, Gutter, neutralise, one_line
 
 _OWN = frozenset({"host", "content-length", "connection", "accept-encoding", "transfer-encoding"})
 
@@ -73,9 +73,9 @@ def _exchange(row: Mapping[str, Any]) -> str:
 
 
 def _message(what: str, headers: Mapping[str, str], body: str, size: int) -> list[str]:
-    named = [f"  │ {one_line(f'{name}: {value}', 1_000)}" for name, value in headers.items()]
+    named = [f"  {GUTTER}{one_line(f'{name}: {value}', 1_000)}" for name, value in headers.items()]
     return [f"  {what}, {size:,} bytes", *named, *_gutter(body)] if size or named else []
 
 
 def _gutter(text: str) -> list[str]:
-    return [f"  │ {one}" for one in neutralise(text, limit=len(text) + 1).splitlines()]
+    return Gutter(bar=f"  {GUTTER}").add(text).splitlines()

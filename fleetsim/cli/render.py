@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import click
 
-from fleetsim.model.text import escape, indented, neutralise, one_line
+from fleetsim.model.text import GUTTER, Gutter, escape, indented, neutralise, one_line
 
 GLYPHS: Mapping[str, tuple[str, str]] = {
     "up": ("●", "+"),
@@ -109,10 +110,33 @@ def seconds(value: float | None) -> str:
     return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
 
 
-def say(text: str, *, end: str = "\n") -> None:
-    """The answer itself on stdout: made harmless on a terminal, unchanged anywhere else."""
-    shown = neutralise(text, limit=len(text) + 1) if sys.stdout.isatty() else text
-    click.echo(shown.encode("utf-8", "replace") + end.encode(), nl=False)
+class AgentText:
+    """An agent's text, piece by piece: behind a gutter on a terminal, byte for byte anywhere else."""
+
+    def __init__(self, *, plain: bool = False, err: bool = False) -> None:
+        columns = shutil.get_terminal_size().columns - 1
+        on_terminal = (sys.stderr if err else sys.stdout).isatty()
+        self._gutter = Gutter(columns, bar="| " if plain else GUTTER) if on_terminal else None
+        self._err = err
+
+    def add(self, text: str) -> None:
+        shown = text if self._gutter is None else self._gutter.add(text)
+        click.echo(shown.encode("utf-8", "replace"), nl=False, err=self._err)
+
+    def end(self, text: str = "") -> None:
+        """The last piece, and the end of its line."""
+        self.add(text)
+        if self._gutter is None or self._gutter.open:
+            self.add("\n")
+
+
+def quote(label: str, text: str, *, plain: bool, err: bool = False) -> None:
+    """A label and an agent's text: below it on a terminal, else beside it."""
+    on_terminal = text and (sys.stderr if err else sys.stdout).isatty()
+    if text:
+        click.echo(indented(label if on_terminal else f"{label}: {text}"), err=err)
+    if on_terminal:
+        AgentText(plain=plain, err=err).end(text)
 
 
 def cut_short(chars: int, in_all: int, rest: str) -> tuple[str, str]:

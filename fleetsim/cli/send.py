@@ -107,9 +107,9 @@ def send(
     """Send TEXT to AGENT, and wait for the answer.
 
     AGENT is a name from agents.yaml, or the URL of any A2A agent. TEXT may be "-" for standard input; with a file or
-    data it may be left out. stdout has the answer; stderr has progress and lists files and data, which -o json
-    contains. If a hub is running (fleetsim up), the request to a named agent goes through it, so that the hub records,
-    tracks and counts it.
+    data it may be left out. stdout has the answer, on a terminal behind a gutter; stderr has progress and lists files
+    and data, which -o json contains. If a hub is running (fleetsim up), the request to a named agent goes through it,
+    so that the hub records, tracks and counts it.
 
     --timeout limits how long this command waits in all. It does not stop the work. To limit the work, set the hub's
     task_limit_s.
@@ -147,6 +147,7 @@ class _Sent:
 
     result: FollowResult
     shown: str
+    said: render.AgentText
     late: bool = False
 
 
@@ -165,7 +166,7 @@ async def _send(common: CommonOptions, ask: AskOptions) -> _Sent:
         progress.clear()
         common.note(f"{error}; it is called again in {seconds:.0f} s")
 
-    live = LivePieces()
+    live, said = LivePieces(), render.AgentText(plain=common.ascii)
     async with (
         reach(common, ask) as agent,
         Progress(f"{ask.agent} is at work", quiet=common.quiet or (ask.stream and common.as_json)) as progress,
@@ -185,7 +186,7 @@ async def _send(common: CommonOptions, ask: AskOptions) -> _Sent:
         )
         late = False
         try:
-            await _follow(common, following, ask, progress, live)
+            await _follow(common, following, ask, progress, live, said)
         except TimedOut as error:
             if following.task is None:
                 hint = "look for it before you send it again, or wait longer with --timeout" if error.sent else None
@@ -195,11 +196,16 @@ async def _send(common: CommonOptions, ask: AskOptions) -> _Sent:
             if following.lookup_id:
                 common.note(f"it goes on: {task_command(ask, following.report())}")
             raise
-        return _Sent(result=following.report(ask.text_max), shown=live.shown, late=late)
+        return _Sent(result=following.report(ask.text_max), shown=live.shown, said=said, late=late)
 
 
 async def _follow(
-    common: CommonOptions, following: FollowedRequest, ask: AskOptions, progress: Progress, live: LivePieces
+    common: CommonOptions,
+    following: FollowedRequest,
+    ask: AskOptions,
+    progress: Progress,
+    live: LivePieces,
+    said: render.AgentText,
 ) -> None:
     """Follow it, and show the text of a stream as it comes."""
     try:
@@ -222,14 +228,14 @@ async def _follow(
                 piece = live.more(
                     artifact.artifact_id, text[:left], append=event.append, last=event.last_chunk, cut=cut
                 )
-                render.say(piece, end="")
+                said.add(piece)
             elif isinstance(event, Snapshot) and task.text:
                 live.hold()
             elif task.state is TaskState.WORKING and task.status.message is not None:
                 progress.remark(task.status.message.text)
     except BaseException:
         if live.shown:
-            render.say("")  # the line ends
+            said.end()
         raise
 
 
@@ -255,11 +261,13 @@ def _show_text(common: CommonOptions, ask: AskOptions, sent: _Sent) -> None:
     result, shown = sent.result, sent.shown
     if result.text and result.state in _ANSWERS:
         goes_on = result.text.startswith(shown) or shown.startswith(result.text)
-        render.say(result.text[len(shown) :] if goes_on else f"\n{result.text}")
+        if not goes_on:
+            sent.said.end()
+        sent.said.end(result.text[len(shown) :] if goes_on else result.text)
         if not goes_on and result.state == TaskState.COMPLETED:
             common.note("the agent replaced its text: the answer is the last one")
     elif shown:
-        render.say("")
+        sent.said.end()
     elif result.state == TaskState.COMPLETED:
         common.note(placeholder(ask.skill, ask.agent))
 
@@ -268,10 +276,11 @@ def _tell_person(common: CommonOptions, ask: AskOptions, result: FollowResult, s
     """On stderr: the end of the request, its cost and ids, what is left out, and the next step."""
     cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
     ids = f" (task {result.correlation_id or result.task_id})" if result.correlation_id or result.task_id else ""
-    common.note(
-        f"{render.word(result.state, plain=common.ascii)} in {render.seconds(result.duration_s)}{cost}{ids}"
-        + (f": {result.reason}" if result.reason else "")
-    )
+    ended = f"{render.word(result.state, plain=common.ascii)} in {render.seconds(result.duration_s)}{cost}{ids}"
+    if result.reason and not common.quiet:
+        render.quote(ended, result.reason, plain=common.ascii, err=True)
+    else:
+        common.note(ended)
     for warning in result.warnings:
         common.note(f"warning: {warning}")
     if result.truncated:
@@ -387,7 +396,7 @@ def _show(common: CommonOptions, ask: AskOptions, turn: Turn) -> None:
         }
         render.emit_json_line(row)
     else:
-        render.say(text)
+        render.AgentText(plain=common.ascii).end(text)
         list_parts(common, turn.parts, turn.parts_total, next_step=download_command(ask, result))
     if result.truncated:
         common.warn(*render.cut_short(len(text), result.text_chars, rest_command(ask, result)))

@@ -122,10 +122,10 @@ def get(
                 ("asked by", row.get("systemActor")),
                 ("took", render.seconds(row["durationMs"] / 1000) if "durationMs" in row else None),
                 ("cost", f"${row['costUsd']:.4f}" if row.get("costUsd") else None),
-                ("reason", row.get("reason")),
-                ("text", row.get("text")),
             ]
         )
+        for label in ("reason", "text"):
+            render.quote(label, row.get(label) or "", plain=common.ascii)
         if row["state"] == TaskState.COMPLETED and not row.get("text"):
             common.note(placeholder(row.get("skill"), row["agent"]))
         list_parts(common, result.parts, result.parts_total, next_step=download_command(ask, result))
@@ -304,7 +304,7 @@ def show(common: CommonOptions, question: str) -> None:
     if common.as_json:
         render.emit_json(row)
     else:
-        render.say(row["question"])
+        render.AgentText(plain=common.ascii).end(row["question"])
     if row["truncated"]:
         rest = whole_at(row["agent"], row["taskId"], row["textChars"])
         common.warn(*render.cut_short(len(row["question"]), row["textChars"], rest))

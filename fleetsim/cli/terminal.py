@@ -15,7 +15,7 @@ from types import TracebackType
 import click
 
 from fleetsim.cli.render import seconds
-from fleetsim.model.text import one_line
+from fleetsim.model.text import GUTTER, one_line
 
 LINE_BYTES_MAX = 8 * 1024 * 1024
 _READ_BYTES = 64 * 1024
@@ -44,8 +44,9 @@ class Progress:
         text = one_line(text, 160)
         if self._quiet or self._done.is_set() or text in {"", self._remark}:
             return
-        self._remark = self._what = text
-        self._write(text)
+        self._remark = text
+        self._what = GUTTER + text
+        self._write(self._what)
 
     def close(self) -> None:
         """Show no more: the line is taken away, and the terminal is free for an answer."""

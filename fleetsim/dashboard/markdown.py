@@ -21,6 +21,7 @@ from rich.theme import Theme
 
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone
 from fleetsim.dashboard.text import clip, line, wrap
+from fleetsim.model.text import GUTTER
 
 log = logging.getLogger(__name__)
 
@@ -109,4 +110,4 @@ def spoken(who: str, when: datetime | None, text: str, width: int, *, source: bo
     """A message behind a gutter, so that its text cannot imitate lines of ours; as Markdown, or as its ``source``."""
     head = line((who, STRONG), (f"  {when:%H:%M:%S}" if when else "", MUTED))
     lines = wrap(text, width - 2) if source else markdown(text, width - 2)
-    return [clip(head, width), *(line(("│ ", MUTED), one) for one in lines)]
+    return [clip(head, width), *(line((GUTTER, MUTED), one) for one in lines)]

@@ -111,14 +111,6 @@ def named(pairs: Sequence[tuple[str, Text]], width: int, margin: int = 10) -> li
     ]
 
 
-def quoted(who: str, text: str, width: int, tone: Tone) -> list[Text]:
-    """The speaker in the margin, the text beside it."""
-    margin = min(12, max(5, len(who) + 2))
-    lines = wrap(text, width - margin, tone) or [BLANK]
-    name = line((who[: margin - 1].ljust(margin), MUTED))
-    return [line(name, lines[0]), *(line(" " * margin, one) for one in lines[1:])]
-
-
 def left_out(what: str) -> Text:
     """A note under an incomplete text: the number of characters shown."""
     return line((f"… {what}", Tone.WARN))

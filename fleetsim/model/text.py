@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
+from collections.abc import Iterator
 from html import escape as _html_escape
 
 _UNSAFE = re.compile(
@@ -73,6 +75,60 @@ def one_line(text: str, limit: int = 200) -> str:
 def indented(text: str) -> str:
     """Neutralise without a limit, and indent all lines but the first, so that none can pass for our own line."""
     return neutralise(text, limit=len(text) + 1).replace("\n", "\n  | ")
+
+
+GUTTER = "│ "
+
+
+class Gutter:
+    """Text of an agent, piece by piece, with each line behind a gutter, so that it cannot imitate a line of ours.
+
+    A line longer than ``width`` cells goes on behind the gutter of the next one: a terminal would continue it at the
+    margin. Without ``width`` lines are not broken.
+    """
+
+    def __init__(self, width: int = 0, *, bar: str = GUTTER) -> None:
+        self._room = max(1, width - len(bar)) if width else sys.maxsize
+        self._bar = bar
+        self._cells = 0
+        self.open = False
+        """Whether the last line is not complete."""
+
+    def add(self, text: str) -> str:
+        """The next piece as it is printed."""
+        return "".join(self._printed(neutralise(text, limit=len(text) + 1).expandtabs(4)))
+
+    def _printed(self, text: str) -> Iterator[str]:
+        for word in _WORDS.findall(text):
+            if word == "\n":
+                yield "\n" if self.open else f"{self._bar}\n"
+                self.open, self._cells = False, 0
+                continue
+            cells = _cells(word)
+            whole = self._cells + cells <= self._room or not self._cells
+            if not whole and word.isspace():
+                self._cells = self._room  # the next word begins a line
+                continue
+            if not whole and cells <= self._room:
+                yield self._break()
+            for piece in [word] if cells <= self._room else word:
+                size = cells if piece is word else _cells(piece)
+                if self._cells + size > self._room:
+                    yield self._break()
+                yield piece if self.open else self._bar + piece
+                self.open, self._cells = True, self._cells + size
+
+    def _break(self) -> str:
+        self._cells, self.open = 0, False
+        return "\n"
+
+
+_WORDS = re.compile(r"\n|[^\S\n]+|\S+")
+
+
+def _cells(text: str) -> int:
+    """The cells of a terminal that the text needs at most."""
+    return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
 
 
 def placeholder(skill: str | None, agent: str) -> str:

@@ -92,7 +92,7 @@ async def test_text_at_the_command_line_by_url_and_through_the_hub(tmp_path: Pat
 
 def test_a_terminal_gets_text_that_cannot_fool_it_and_all_of_it() -> None:
     terminal, screen = pty.openpty()
-    said = "render.say('\\x1b[2Jred\\u202e' + 'x' * 70_000 + 'END')"
+    said = "render.AgentText().end('\\x1b[2Jred\\u202e' + 'x' * 70_000 + 'END')"
     command = [sys.executable, "-c", f"from fleetsim.cli import render; {said}"]
     with subprocess.Popen(command, stdout=screen):
         os.close(screen)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
 import subprocess
+import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -48,6 +54,7 @@ class Liar:
 
     def __init__(self) -> None:
         self.url = ""
+        self.says = "first\nsecond"
         self.tasks: dict[str, Any] = {}
 
     def handle(self, method: str, path: str, body: bytes) -> tuple[int, str, bytes]:
@@ -77,9 +84,7 @@ class Liar:
             "id": task_id,
             "contextId": EVIL,
             "status": {"state": state, **({} if state == "completed" else {"message": said})},
-            "artifacts": [
-                {"artifactId": EVIL, "name": EVIL, "parts": [{"kind": "text", "text": "first\nsecond"}, found]}
-            ],
+            "artifacts": [{"artifactId": EVIL, "name": EVIL, "parts": [{"kind": "text", "text": self.says}, found]}],
         }
         return self.tasks[task_id]
 
@@ -156,6 +161,38 @@ async def test_an_agent_behind_the_hub_forges_no_line(tmp_path: Path) -> None:
             assert "agent.skill.request" in seen["events"]
         seen["log"] = shell.said
     assert {verb: found for verb, text in seen.items() if (found := forged(text))} == {}
+
+
+def on_terminal(shell: Shell, *args: str) -> str:
+    """All that a verb writes to a terminal of 60 columns, as the rows that a person sees."""
+    mine, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
+    with subprocess.Popen(
+        shell.command(*args), cwd=shell.home, env=shell.environment(), stdin=theirs, stdout=theirs, stderr=theirs
+    ):
+        os.close(theirs)
+        seen = b""
+        with contextlib.suppress(OSError):  # how a terminal ends on Linux
+            while chunk := os.read(mine, 65_536):
+                seen += chunk
+    os.close(mine)
+    lines = re.sub(r"\r\x1b\[K|\r(?=\n)", "", seen.decode()).split("\n")
+    return "\n".join(line[at : at + 60] for line in lines for at in range(0, max(1, len(line)), 60))
+
+
+@pytest.mark.sockets
+async def test_an_agents_text_on_a_terminal_begins_no_row(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    async with liar() as agent:
+        agent.says = "first " + " " * 49 + "FORGED\nFORGED" + " " * 60 + "FORGED\n\n" + "x" * 56 + "FORGED"
+        for word in ("done", "ask", "fail"):
+            seen = await asyncio.to_thread(on_terminal, shell, "send", agent.url, word)
+            assert seen.count("FORGED") >= 2, seen
+            assert forged(seen) == [], seen
+        for task in list(agent.tasks):
+            seen = await asyncio.to_thread(on_terminal, shell, "task", "get", task, "--agent", agent.url)
+            assert "FORGED" in seen
+            assert forged(seen) == [], seen
 
 
 def test_a_text_of_several_lines_hangs_below_its_label(capsys: pytest.CaptureFixture[str]) -> None:

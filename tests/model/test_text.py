@@ -6,8 +6,11 @@ import sys
 import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
-from fleetsim.model.text import REPLACEMENT, neutralise, one_line
+from fleetsim.model.text import GUTTER, REPLACEMENT, Gutter, neutralise, one_line
 
 
 @pytest.mark.slow
@@ -43,3 +46,16 @@ def test_one_line_stays_one_line_and_within_its_limit() -> None:
     assert one_line("a\r\nb\rc\td\u2028e") == f"a b c d{REPLACEMENT}e"
     assert neutralise("abcdef", limit=4) == "abc…"
     assert neutralise("abcd", limit=4) == "abcd"
+
+
+@given(st.lists(st.text("ab ✓漢é\u0301\n\t\r\x1b", max_size=60)), st.integers(12, 40))
+def test_every_row_of_a_text_in_pieces_stands_behind_the_gutter_and_all_of_it_is_there(
+    pieces: list[str], width: int
+) -> None:
+    gutter = Gutter(width)
+    shown = "".join(map(gutter.add, pieces))
+    *rows, last = shown.split("\n")
+    assert all(row.startswith(GUTTER) and cell_len(row) <= width for row in rows)
+    assert (last.startswith(GUTTER), bool(last)) == (gutter.open, gutter.open)
+    letters = "".join(neutralise(piece) for piece in pieces)
+    assert "".join(shown.replace(GUTTER, "").split()) == "".join(letters.split())

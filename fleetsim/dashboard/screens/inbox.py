@@ -20,7 +20,7 @@ from fleetsim.dashboard.labels import DECISION, LABEL_MAX, MUTED, STRONG, WANTS,
 from fleetsim.dashboard.markdown import spoken
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane, counted
 from fleetsim.dashboard.screens.tasks import conversation
-from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line, quoted
+from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line
 from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.widgets import Grid, Lines, Page
@@ -341,7 +341,7 @@ class InboxPane(Pane):
             return said
 
         what = counted("Send this answer to", "question", [f"{row.agent} / {row.skill}" for row in rows])
-        what += [BLANK, *quoted("you", text, 56, STRONG)[:ANSWER_LINES_MAX]]
+        what += [BLANK, *spoken("you", None, text, 56, source=True)[:ANSWER_LINES_MAX]]
         jobs = {row.question_id: partial(send, row.question_id) for row in rows}
         done = "answer sent" if len(rows) == 1 else f"sent to {len(rows)} questions"
         self.act_on("Answer", jobs, what, "the answer was not sent", done, ask=False)
