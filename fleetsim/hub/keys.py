@@ -7,13 +7,15 @@ secret itself. An entry of the file wins. The file and its ``keyFile``s are read
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
@@ -51,6 +53,18 @@ class HubKeys:
         """New secrets, for a hub without a state directory."""
         return cls(api_key=ids.secret(), callback={1: ids.secret().encode()}, proof=ids.secret())
 
+    def encode(self) -> str:
+        """The API key and the callback keys as JSON, for the other hubs of a fleet."""
+        return json.dumps({"apiKey": self.api_key, **callback_document(self.epoch, self.callback)})
+
+    def adopt(self, text: str) -> Self:
+        """These keys with the content of ``text``, which ``encode`` made. Raises ValueError for anything else."""
+        stored = json.loads(text)
+        if not isinstance(stored, dict) or not KEY.fullmatch(str(stored.get("apiKey"))):
+            raise ValueError("no API key")
+        epoch, callback = read_callback_document(stored)
+        return replace(self, api_key=stored["apiKey"], callback=callback, epoch=epoch)
+
     @property
     def hub_id(self) -> str:
         """The hub's public id, for other hubs. It does not reveal the secret behind it."""
@@ -59,6 +73,23 @@ class HubKeys:
 
     def tokens(self) -> CallbackTokens:
         return CallbackTokens(self.callback, current=self.epoch)
+
+
+def callback_document(epoch: int, callback: Mapping[int, bytes]) -> dict[str, Any]:
+    """Callback keys as they are stored: the epoch in force, and each key in base64."""
+    return {"current": epoch, "keys": {str(n): base64.b64encode(key).decode() for n, key in callback.items()}}
+
+
+def read_callback_document(stored: Mapping[str, Any]) -> tuple[int, dict[int, bytes]]:
+    """The epoch and the keys of ``callback_document``. Raises ValueError if they are not usable."""
+    try:
+        keys = {int(n): base64.b64decode(key, validate=True) for n, key in stored["keys"].items()}
+        epoch = int(stored["current"])
+    except (TypeError, KeyError, AttributeError):
+        raise ValueError("no callback keys") from None
+    if epoch not in keys or any(len(key) < 32 for key in keys.values()):
+        raise ValueError("no key of the current epoch")
+    return epoch, keys
 
 
 def next_epoch(epoch: int, callback: Mapping[int, bytes], ids: Ids) -> tuple[int, dict[int, bytes]]:

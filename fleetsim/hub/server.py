@@ -34,6 +34,7 @@ async def running_hub(
     *,
     opens_ledger: bool = False,
     state: StateDir | None = None,
+    keys: HubKeys | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
     listener: Listener | None = None,
@@ -49,7 +50,8 @@ async def running_hub(
     """Serve a hub at ``hub.url`` within this context; port 0 selects a free one. A bound ``listener`` replaces ``host``
     and ``port`` and is closed here.
 
-    With ``state``, the keys are stored there and other processes can find the hub; without it, the keys are new.
+    With ``state``, other processes can find the hub, and its keys are stored there; ``keys`` replaces them. Without
+    both, the keys are new.
     ``ledger`` is open, or ``opens_ledger`` opens it here, while the server already replies. ``file`` is agents.yaml,
     which is read again when it changes. Without ``agent_keys`` no agent has a key.
 
@@ -60,7 +62,7 @@ async def running_hub(
     if not allow_remote and not is_loopback(host):
         hint = "bind to 127.0.0.1, or say --allow-remote and put TLS in front"
         raise ConfigError(f"{host} can be reached from other machines", hint=hint)
-    keys = state.keys(runtime.ids) if state else HubKeys.fresh(runtime.ids)
+    keys = keys or (state.keys(runtime.ids) if state else HubKeys.fresh(runtime.ids))
     listener = listener or listen(host, port)
     try:
         near = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else f"[{host}]" if ":" in host else host

@@ -6,7 +6,6 @@ after it ends.
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import logging
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetsim.client.hub_client import HubClient
-from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.keys import HubKeys, callback_document, read_callback_document
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Ids, Runtime
 
@@ -126,6 +125,13 @@ class StateDir:
         epoch, callback = self._callback_keys(ids)
         return HubKeys(api_key=api_key, callback=callback, epoch=epoch, proof=ids.secret())
 
+    def adopt(self, api_key: str) -> bool:
+        """Replace the API key by the fleet's, so that verbs on this machine find it; True if it was another one."""
+        changed = _read(self.key_path).strip() != api_key
+        if changed:
+            self._write(API_KEY_FILE, api_key)
+        return changed
+
     def announce(self, url: str, pid: int, proof: str) -> None:
         """Announce the hub to other processes. The file stays locked until ``withdraw`` or the end of this process.
 
@@ -208,18 +214,15 @@ class StateDir:
         return announcement if isinstance(announcement, dict) else None
 
     def _callback_keys(self, ids: Ids) -> tuple[int, dict[int, bytes]]:
-        text = self._secret_file(CALLBACK_KEYS_FILE, lambda: _encode_keys(1, {1: ids.secret().encode()}))
+        text = self._secret_file(
+            CALLBACK_KEYS_FILE, lambda: json.dumps(callback_document(1, {1: ids.secret().encode()}))
+        )
         try:
-            stored = json.loads(text)
-            keys = {int(n): base64.b64decode(key, validate=True) for n, key in stored["keys"].items()}
-            epoch = int(stored["current"])
-            if epoch not in keys or any(len(key) < 32 for key in keys.values()):
-                raise ValueError("no key of the current epoch")
-        except (ValueError, TypeError, KeyError, AttributeError):
+            return read_callback_document(json.loads(text))
+        except ValueError:
             path = self.path / CALLBACK_KEYS_FILE
             hint = "delete it: the hub makes new keys, and refuses webhooks that are still on their way"
             raise ConfigError(f"{path}: holds no usable keys", hint=hint) from None
-        return epoch, keys
 
     def _secret_file(self, name: str, make: Any) -> str:
         """The file's text; a missing file is created atomically for its owner only."""
@@ -255,10 +258,6 @@ class StateDir:
             with suppress(OSError):
                 temporary.unlink()
             raise ConfigError(f"{path}: {error.strerror}") from None
-
-
-def _encode_keys(current: int, keys: Mapping[int, bytes]) -> str:
-    return json.dumps({"current": current, "keys": {str(n): base64.b64encode(k).decode() for n, k in keys.items()}})
 
 
 def _read(path: Path) -> str:

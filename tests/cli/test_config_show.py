@@ -29,6 +29,8 @@ def test_each_value_has_its_origin(tmp_path: Path) -> None:
         "QUINN_TOKEN": "hush-hush-3",
         "QUINN_RPC": "https://quinn.example/rpc",
         "FLEETSIM_STATE": str(tmp_path / "s"),
+        "FLEETSIM_LEDGER": "postgresql://fleet:hush-hush-5@db.example/fleet?password=hush-hush-6",
+        "FLEETSIM_LEDGER_KEY": "hush-hush-7",
     }
     done = shell.run("-o", "json", "config", "show")
     assert done.returncode == 0, done.stderr
@@ -38,6 +40,9 @@ def test_each_value_has_its_origin(tmp_path: Path) -> None:
     assert rows["--output"] == ("json", "flag")
     assert rows["--state"] == (str(tmp_path / "s"), "environment")
     assert rows["--quiet"] == (False, "default")
+    assert rows["FLEETSIM_LEDGER"][1] == rows["FLEETSIM_LEDGER_KEY"][1] == "environment"
+    assert "db.example" in rows["FLEETSIM_LEDGER"][0]
+    assert "FLEETSIM_LEDGER_KEY_FILE" not in rows
     assert rows["fleet.task_limit_s"] == (90, "agents.yaml:8:17")
     assert rows["fleet.card_refresh_s"][1] == "default"
     assert rows["agents.0.auth.credentialsEnv"][0] == "QUINN_TOKEN"

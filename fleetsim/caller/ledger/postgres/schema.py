@@ -15,6 +15,8 @@ CREATE TABLE hubs (
     hub bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, started_at timestamptz NOT NULL DEFAULT now(),
     ended_at timestamptz, groups bigint NOT NULL DEFAULT 0);
 
+CREATE TABLE secrets (name text COLLATE "C" PRIMARY KEY, sealed text NOT NULL, key text NOT NULL);
+
 CREATE TABLE runs (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text COLLATE "C" NOT NULL UNIQUE,
     ceremony_id text NOT NULL, scheduled_at bigint NOT NULL, status text NOT NULL, started_at bigint NOT NULL,

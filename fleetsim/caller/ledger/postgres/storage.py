@@ -176,7 +176,7 @@ class Storage:
             )
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
             await self._abandon(None)
-            raise _refused(self._place, error) from error
+            raise refused(self._place, error) from error
         self._task = self._workers.start(self._work(), name="writer")
 
     @property
@@ -315,7 +315,8 @@ def _refuse(writes: Sequence[WriteCall], error: BaseException) -> None:
             write.done.set_exception(error)
 
 
-def _refused(place: Place, error: BaseException) -> ConfigError:
+def refused(place: Place, error: BaseException) -> ConfigError:
+    """Convert an error of connecting to ``place``: why, and the next step."""
     match error:
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
             why, hint = "PostgreSQL refuses the user or the password", "set PGPASSWORD, or name a file in PGPASSFILE"
