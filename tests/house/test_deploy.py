@@ -1,4 +1,4 @@
-"""The unit and the container file name options, places and endpoints that exist."""
+"""The units, the container files and the proxy name options, places and endpoints that exist."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ import shlex
 from configparser import ConfigParser
 
 import click
+import pytest
+import yaml
 
+from fleetsim.caller.ledger.postgres.secrets import FILE_VARIABLE, VARIABLE
 from fleetsim.cli.up import up
-from fleetsim.hub.endpoints import ENDPOINTS
+from fleetsim.hub.endpoints import A2A_PATH, ENDPOINTS
+from fleetsim.hub.http import WAIT_S_MAX
+from fleetsim.hub.streams import KEEPALIVE_S
+from fleetsim.runtime.limits import ServerLimits
 from tests.house.tree import TOP
 
 
@@ -18,17 +24,59 @@ def options(command: click.Command) -> set[str]:
     return {name for parameter in command.params for name in parameter.opts}
 
 
-def test_the_unit_starts_a_hub_that_may_write_only_its_state() -> None:
-    unit = ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]
-    unit.read(TOP / "deploy/fleetsim.service")
-    service = unit["Service"]
+UNITS = ("fleetsim.service", "fleetsim@.service")
+
+
+def unit(name: str) -> ConfigParser:
+    parsed = ConfigParser(strict=False, interpolation=None)
+    parsed.optionxform = str  # type: ignore[assignment, method-assign]
+    parsed.read(TOP / "deploy" / name)
+    return parsed
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_starts_a_hub_that_may_write_only_its_state(name: str) -> None:
+    service = unit(name)["Service"]
     program, verb, *words = shlex.split(service["ExecStart"])
     assert (program.rpartition("/")[2], verb) == ("fleetsim", "up")
-    assert set(words) <= options(up)
+    assert {word for word in words if word.startswith("--")} <= options(up)
     assert service["ProtectSystem"] == "strict"
     assert service["NoNewPrivileges"] == "yes"
     assert service["User"] != "root"
+
+
+def test_a_hub_of_several_differs_from_a_hub_alone_in_its_place_only() -> None:
+    alone, several = (unit(name)["Service"] for name in UNITS)
+    differ = {key for key in alone if alone[key].replace("/%i", "") != several.get(key, "").replace("/%i", "")}
+    assert differ == {"EnvironmentFile", "ExecStart"}
+    assert several["ExecStart"] == alone["ExecStart"] + " --port 300%i"
+    assert several["StateDirectory"] == alone["StateDirectory"] + "/%i"
+
+
+def test_the_composed_hubs_and_their_proxy_fit_together() -> None:
+    composed = yaml.safe_load((TOP / "deploy/compose.yaml").read_text())
+    services, secrets = composed["services"], composed["secrets"]
+    hubs = [service for name, service in services.items() if name.startswith("hub-")]
+    assert len(hubs) == 2
+    for service in services.values():
+        assert set(service.get("secrets", [])) <= set(secrets)
+        for value in service.get("environment", {}).values():
+            assert value.removeprefix("/run/secrets/") in secrets or not value.startswith("/run/secrets/")
+    for hub in hubs:
+        assert (TOP / "deploy" / hub["build"]["context"] / hub["build"]["dockerfile"]).exists()
+        assert [variable for variable in (VARIABLE, FILE_VARIABLE) if variable in hub["environment"]] == [FILE_VARIABLE]
+    proxied = {services["proxy"]["environment"][variable] for variable in ("HUB_1", "HUB_2")}
+    assert proxied == {f"{name}:3000" for name in services if name.startswith("hub-")}
+    assert all(port.startswith("127.0.0.1:") for port in services["proxy"]["ports"]), "only with TLS in front"
+
+
+def test_the_proxy_asks_for_what_the_hub_serves_and_keeps_to_its_limits() -> None:
+    text = (TOP / "deploy/haproxy.cfg").read_text()
+    assert set(re.findall(r"uri (/\S+)", text)) == {"/readyz"} <= {endpoint.path for endpoint in ENDPOINTS}
+    assert f"path {A2A_PATH} " in text
+    assert all(int(most) < ServerLimits().connections_per_peer_max for most in re.findall(r" maxconn (\d+)", text))
+    (silent_s,) = {int(seconds) for seconds in re.findall(r"^  timeout (?:client|server) (\d+)s", text, re.MULTILINE)}
+    assert silent_s > max(KEEPALIVE_S, WAIT_S_MAX)
 
 
 def test_the_container_runs_a_hub_as_a_user_without_privileges() -> None:
