@@ -53,7 +53,9 @@ _CODES = {"credential_refused": Exit.AUTH, "unreachable": Exit.UNREACHABLE, "nev
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskOptions:
-    """The options of a verb that asks an agent. ``agent`` is a name or an address; "" is the hub itself."""
+    """The options of a verb that asks an agent. ``agent`` is a name or an address; "" is the hub itself.
+
+    ``follow_id`` is the task to follow; nothing is sent then."""
 
     agent: str = ""
     text: str = ""
@@ -63,6 +65,7 @@ class AskOptions:
     stream: bool = False
     detach: bool = False
     timeout_s: float = 300.0
+    follow_id: str | None = None
     task_id: str | None = None
     context_id: str | None = None
     parent_id: str | None = None

@@ -40,7 +40,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "dashboard": ("fleetsim.cli.dashboard:dashboard", "Open the dashboard on a running hub or a recording."),
     "send": ("fleetsim.cli.send:send", "Send a request to one agent."),
     "chat": ("fleetsim.cli.send:chat", "Talk with one agent, turn by turn."),
-    "task": ("fleetsim.cli.task:task", "List, read and cancel requests."),
+    "task": ("fleetsim.cli.task:task", "List, read, follow and cancel requests."),
     "inbox": ("fleetsim.cli.task:inbox", "Read and answer agents' questions."),
     "ceremony": ("fleetsim.cli.ceremony:ceremony", "Write, list, pause and fire ceremonies."),
     "channel": ("fleetsim.cli.health:channel", "List and test the channels that notify people."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -19,6 +19,7 @@ from fleetsim.cli.ask import (
     download_command,
     exit_code,
     late_error,
+    place_of,
     reach,
     rest_command,
     task_command,
@@ -45,7 +46,7 @@ from fleetsim.model.errors import FleetsimError, TimedOut
 from fleetsim.model.event import ArtifactUpdate, Snapshot, bounded
 from fleetsim.model.limits import check_text
 from fleetsim.model.parts import require_parts
-from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, TaskState, left_out
+from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, Artifact, TaskState, left_out
 from fleetsim.model.text import placeholder
 from fleetsim.model.work import Cause, plain_id
 
@@ -127,7 +128,14 @@ def send(
     ask = AskOptions.given(text=text or "", parts=parts, metadata=read_metadata(metadata), **options)
     check_text(ask.text, "the text")
     require_parts(ask.parts, ask.metadata)
+    return follow(common, ask, out, exit_status=exit_status)
+
+
+def follow(common: CommonOptions, ask: AskOptions, out: Path | None = None, *, exit_status: bool) -> int:
+    """Send the text, or join the task of ``follow_id``; show what comes of it, and return the exit code."""
     sent = asyncio.run(_send(common, ask))
+    if not ask.agent and sent.result.row is not None:
+        ask = replace(ask, agent=sent.result.row["agent"])
     saved = asyncio.run(save_parts(sent.result.parts, out)) if out is not None else None
     if common.as_json:
         (render.emit_json_line if ask.stream else render.emit_json)(_answer_row(ask, sent, saved))
@@ -152,7 +160,7 @@ class _Sent:
 
 
 async def _send(common: CommonOptions, ask: AskOptions) -> _Sent:
-    """Send the text, and follow the request to its end, to a question or to the time limit."""
+    """Follow the request to its end, to a question or to the time limit."""
 
     def fell_back(error: FleetsimError) -> None:
         progress.clear()
@@ -166,23 +174,29 @@ async def _send(common: CommonOptions, ask: AskOptions) -> _Sent:
         progress.clear()
         common.note(f"{error}; it is called again in {seconds:.0f} s")
 
-    live, said = LivePieces(), render.AgentText(plain=common.ascii)
+    live, said = LivePieces(joined=ask.follow_id is not None), render.AgentText(plain=common.ascii)
     async with (
-        reach(common, ask) as agent,
-        Progress(f"{ask.agent} is at work", quiet=common.quiet or (ask.stream and common.as_json)) as progress,
+        reach(common, ask) if ask.follow_id is None else place_of(common, ask) as agent,
+        Progress(
+            f"{ask.agent or 'the agent'} is at work", quiet=common.quiet or (ask.stream and common.as_json)
+        ) as progress,
     ):
-        following = agent.follow(
-            ask.text,
-            skill=ask.skill,
-            parts=ask.parts,
-            metadata=ask.metadata,
-            parent_id=ask.parent_id,
-            task_id=ask.task_id,
-            context_id=ask.context_id,
-            stream=ask.stream and not ask.detach,
-            fell_back=fell_back,
-            retrying=retrying,
-            timeout_s=ask.timeout_s,
+        following = (
+            agent.follow(
+                ask.text,
+                skill=ask.skill,
+                parts=ask.parts,
+                metadata=ask.metadata,
+                parent_id=ask.parent_id,
+                task_id=ask.task_id,
+                context_id=ask.context_id,
+                stream=ask.stream and not ask.detach,
+                fell_back=fell_back,
+                retrying=retrying,
+                timeout_s=ask.timeout_s,
+            )
+            if ask.follow_id is None
+            else agent.follow_task(ask.follow_id, stream=True, fell_back=fell_back, timeout_s=ask.timeout_s)
         )
         late = False
         try:
@@ -208,12 +222,23 @@ async def _follow(
     said: render.AgentText,
 ) -> None:
     """Follow it, and show the text of a stream as it comes."""
+
+    def show(artifact: Artifact, *, append: bool, last: bool) -> None:
+        progress.close()
+        left = max(ask.text_max - len(live.shown) - 1, 0)  # a line may end between
+        text = artifact.text
+        cut = len(text) > left or left_out(artifact.parts) > 0
+        said.add(live.more(artifact.artifact_id, text[:left], append=append, last=last, cut=cut))
+
     try:
         async for task in following:
             event = following.event
+            if live.joined and isinstance(event, Snapshot | None) and not task.terminal and not common.as_json:
+                for artifact in task.artifacts:  # those before the last one are whole
+                    show(artifact, append=False, last=artifact is not task.artifacts[-1])
             if event is None:
                 if following.lookup_id:
-                    progress.say(f"{ask.agent} is at work on {following.lookup_id}")
+                    progress.say(f"{ask.agent or 'the agent'} is at work on {following.lookup_id}")
                 if ask.detach:
                     await following.aclose()
                     return
@@ -221,15 +246,8 @@ async def _follow(
                 text, _ = text_of(bounded(task, ask.text_max))
                 render.emit_json_line({"state": task.state.value, "text": text})
             elif isinstance(event, ArtifactUpdate):
-                progress.close()
-                left = max(ask.text_max - len(live.shown) - 1, 0)  # a line may end between
-                artifact, text = event.artifact, event.artifact.text
-                cut = len(text) > left or left_out(artifact.parts) > 0
-                piece = live.more(
-                    artifact.artifact_id, text[:left], append=event.append, last=event.last_chunk, cut=cut
-                )
-                said.add(piece)
-            elif isinstance(event, Snapshot) and task.text:
+                show(event.artifact, append=event.append, last=event.last_chunk)
+            elif isinstance(event, Snapshot) and task.text and not live.joined:
                 live.hold()
             elif task.state is TaskState.WORKING and task.status.message is not None:
                 progress.remark(task.status.message.text)
@@ -246,7 +264,7 @@ def _answer_row(ask: AskOptions, sent: _Sent, saved: SavedParts | None) -> dict[
         "agent": ask.agent,
         **result.facts(),
         "correlationId": result.correlation_id or None,
-        "durationMs": round(result.duration_s * 1000),
+        "durationMs": None if _unseen(ask, result) else round(result.duration_s * 1000),
     }
     if sent.late:
         row["reason"] = f"still running after {ask.timeout_s:g} s; fleetsim did not stop it"
@@ -254,6 +272,11 @@ def _answer_row(ask: AskOptions, sent: _Sent, saved: SavedParts | None) -> dict[
         if part["index"] in saved_at:
             part["path"] = str(saved_at[part["index"]])
     return row
+
+
+def _unseen(ask: AskOptions, result: FollowResult) -> bool:
+    """Whether the request began before it was followed, and no hub knows when."""
+    return ask.follow_id is not None and result.row is None
 
 
 def _show_text(common: CommonOptions, ask: AskOptions, sent: _Sent) -> None:
@@ -276,7 +299,8 @@ def _tell_person(common: CommonOptions, ask: AskOptions, result: FollowResult, s
     """On stderr: the end of the request, its cost and ids, what is left out, and the next step."""
     cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
     ids = f" (task {result.correlation_id or result.task_id})" if result.correlation_id or result.task_id else ""
-    ended = f"{render.word(result.state, plain=common.ascii)} in {render.seconds(result.duration_s)}{cost}{ids}"
+    took = "" if _unseen(ask, result) else f" in {render.seconds(result.duration_s)}"
+    ended = f"{render.word(result.state, plain=common.ascii)}{took}{cost}{ids}"
     if result.reason and not common.quiet:
         render.quote(ended, result.reason, plain=common.ascii, err=True)
     else:

@@ -37,24 +37,44 @@ from fleetsim.client.hub_follow import question_id, request_id
 from fleetsim.client.results import FollowResult, SentTask
 from fleetsim.model.errors import TimedOut, UnknownTarget
 from fleetsim.model.parts import ListedPart
-from fleetsim.model.task import Part, TaskState
+from fleetsim.model.task import Part, Task, TaskState
 from fleetsim.model.text import placeholder
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.files import safe_name
 from fleetsim.runtime.real import running_runtime
+from fleetsim.wire.base import PAGE_SIZE_MAX
 
 
 @click.group()
 def task() -> None:
-    """Requests of the running hub. An ID is the correlation id that `send` and `task list` print, any
-    unique beginning of it (4 characters or more), a ceremony run's id, or the agent's whole task id."""
+    """Requests of the running hub, or with --agent the tasks of an agent (a URL, or a name in agents.yaml).
+
+    An ID is the correlation id that `send` and `task list` print, any unique beginning of it (4 characters or more), a
+    ceremony run's id, or the agent's whole task id. With --agent it is the agent's whole task id."""
 
 
 @task.command("list")
-@click.option("--limit", default=20, show_default=True, help="How many ended ones to show.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many ended ones to show.")
+@click.option("--agent", help="List the tasks that this agent (a name or URL) has for you, newest first.")
+@click.option(
+    "--status", type=click.Choice([one.value for one in TaskState]), metavar="STATE", help="With --agent: only those."
+)
+@click.option("--context-id", help="With --agent: only those of this conversation.")
+@call_options
 @click.pass_obj
-def list_tasks(common: CommonOptions, limit: int) -> None:
-    """List what is in flight, then what ended last."""
+def list_tasks(
+    common: CommonOptions, /, limit: int, agent: str | None, status: str | None, context_id: str | None, **how: Any
+) -> None:
+    """List what is in flight at the hub, then what ended last; or with --agent the tasks of an agent, at most --limit.
+
+    An agent of A2A 1.0, or of 0.3 over HTTP+JSON, has a list.
+    """
+    if agent is not None:
+        wanted = TaskState(status) if status is not None else None
+        _show_tasks_of(common, AskOptions.given(agent=agent, context_id=context_id, **how), limit, wanted)
+        return
+    if status is not None or context_id is not None:
+        raise click.UsageError("--status and --context-id go with --agent")
     tasks = at_hub(common, lambda hub: hub.tasks(limit=limit))
     if common.as_json:
         render.emit_json(tasks)
@@ -77,6 +97,46 @@ def list_tasks(common: CommonOptions, limit: int) -> None:
     )
     if not rows:
         common.note('nothing yet: fleetsim send AGENT "text"')
+
+
+def _show_tasks_of(common: CommonOptions, ask: AskOptions, limit: int, state: TaskState | None) -> None:
+    tasks, total = asyncio.run(_tasks_of(common, ask, limit, state))
+    results = [FollowResult.of_task(one) for one in tasks]
+    at = [one.status.timestamp for one in tasks]
+    if common.as_json:
+        rows = [{**result.facts(), "at": when and when.isoformat()} for result, when in zip(results, at, strict=True)]
+        render.emit_json({"schema": "fleetsim/tasks-of-agent/1", "agent": ask.agent, "tasks": rows, "total": total})
+        return
+    render.table(
+        ["STATE", "ID", "CONTEXT", "AT", "TEXT"],
+        [
+            [
+                render.word(one.state, plain=common.ascii),
+                one.task_id,
+                one.context_id,
+                when and f"{when:%F %TZ}",
+                one.text,
+            ]
+            for one, when in zip(results, at, strict=True)
+        ],
+    )
+    common.note(f"{len(results)} of {max(total, len(results))}, newest first (UTC)" if results else "it has no task")
+
+
+async def _tasks_of(
+    common: CommonOptions, ask: AskOptions, limit: int, state: TaskState | None
+) -> tuple[list[Task], int]:
+    """Up to ``limit`` tasks of an agent, newest first, and how many it has by its own word."""
+    tasks: list[Task] = []
+    token: str | None = None
+    async with agent_client(common, ask) as client:
+        while True:
+            size = max(1, min(limit - len(tasks), PAGE_SIZE_MAX))
+            page = await client.list_tasks(context_id=ask.context_id, state=state, page_size=size, page_token=token)
+            tasks += page.tasks
+            token = page.next_page_token
+            if not token or not page.tasks or len(tasks) >= limit:
+                return tasks[:limit], page.total_size
 
 
 @task.command("get")
@@ -152,6 +212,30 @@ async def _read(common: CommonOptions, ask: AskOptions, task_id: str, *, wait: b
                 raise
             return following.report(ask.text_max), True
         return following.report(ask.text_max), False
+
+
+@task.command("subscribe")
+@click.argument("task_id", metavar="ID")
+@timeout_option("How long to follow it in all; then exit 5. The work goes on.")
+@click.option("--agent", help="Ask this agent (a URL, or a name in agents.yaml) instead of the hub; ID is its task id.")
+@call_options
+@click.option("--exit-status", is_flag=True, help="Exit 1 if it failed, 7 if it waits for somebody.")
+@click.pass_obj
+def subscribe(common: CommonOptions, /, exit_status: bool, **options: Any) -> int:
+    """Join the stream of a request that runs, and show its answer as it comes, until it ends or asks.
+
+    Of an agent it shows the text so far first. If the agent has no stream for its tasks, it is polled. Of the hub it
+    shows what comes from now on, and at the end the whole text. -o json writes a line for each event; the last one is
+    the end, as `send` writes it.
+
+    \b
+    fleetsim task subscribe 4f6b1c2e
+    fleetsim task subscribe 7c0d --agent http://127.0.0.1:9000
+    """
+    from fleetsim.cli.send import follow  # not for the verbs that follow nothing
+
+    options["follow_id"] = options.pop("task_id")
+    return follow(common, AskOptions.given(stream=True, **options), exit_status=exit_status)
 
 
 @task.command("cancel")

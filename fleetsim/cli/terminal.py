@@ -104,10 +104,12 @@ class LivePieces:
     """Which text of a growing answer can be shown already, so that the answer stands on stdout once and in order.
 
     The text of an artifact is shown as soon as all artifacts before it are whole. Text that cannot be placed waits for
-    the finished answer (``hold``). The first piece of a stream need not say ``append``.
+    the finished answer (``hold``). The first piece of a stream need not say ``append``; in a stream that was ``joined``
+    while it ran, it is the first only if it does not.
     """
 
     shown: str = ""
+    joined: bool = False
     _texts: dict[str, list[str]] = field(default_factory=dict)
     _whole: frozenset[str] = frozenset()
     _growing: str | None = None
@@ -115,6 +117,7 @@ class LivePieces:
 
     def more(self, artifact_id: str, piece: str, *, append: bool, last: bool = False, cut: bool = False) -> str:
         """The text to print for one piece; ``cut`` says that it is only a beginning."""
+        self._held = self._held or (self.joined and append and artifact_id not in self._texts)
         if self._held:
             return ""
         pieces = self._texts.setdefault(artifact_id, [])

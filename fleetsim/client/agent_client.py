@@ -39,14 +39,7 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import (
-    ConfigError,
-    FleetsimError,
-    HttpRefused,
-    MethodNotFound,
-    NoSharedInterface,
-    WireError,
-)
+from fleetsim.model.errors import ConfigError, FleetsimError, HttpRefused, MethodNotFound, NoSharedInterface, WireError
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import required_extensions
 from fleetsim.model.limits import check_text
@@ -182,10 +175,8 @@ class AgentClient:
     async def discover(
         self, refresh: bool = False, *, where_found: bool = False, timeout_s: float | None = None
     ) -> AgentCard:
-        """The agent's card, fetched once; ``refresh`` fetches it again. ``timeout_s`` replaces the limit for it.
-
-        That looks for it wherever a card may be, as the first time. With ``where_found`` it is asked for where it was,
-        and sent if it is another by now; only when it is not there any more it is looked for.
+        """The agent's card, fetched once; ``refresh`` looks for it again wherever a card may be. ``timeout_s`` replaces
+        the limit for it. With ``where_found`` it is requested where it was, and looked for only if it is gone.
 
         With a credential, the extended card replaces it (A2A 0.3 section 7.10, 1.0 section 3.1.11) if the agent offers
         one. If that is refused or missing, the public card stays, and a warning of ``choice`` has the reason.
@@ -253,9 +244,8 @@ class AgentClient:
     async def choice(self, timeout_s: float | None = None) -> Choice:
         """How the agent is called: dialect and address. Discovers if need be.
 
-        An agent whose dialect is pinned and that has no card is called at the configured address.
-
-        ``timeout_s`` and errors as for ``discover``.
+        An agent whose dialect is pinned and that has no card is called at the configured address. ``timeout_s`` and
+        errors as for ``discover``.
         """
         if self._choice is not None:
             return self._choice
@@ -277,9 +267,8 @@ class AgentClient:
 
         ``headers`` are added to this request (trace headers). ``timeout_s`` is the limit for the reply and, if the card
         must be read first, for the card; without it a send has no limit, since an agent may reply when the work is
-        done, and other calls have that of ``limits``. ``choice`` calls the agent as it was chosen
-        earlier, at the configured origin, whatever its card and the configuration say by now; ``turns`` says when to
-        read on in a large answer.
+        done, and other calls have that of ``limits``. ``choice`` calls the agent as it was chosen earlier, whatever its
+        card and the configuration say by now; ``turns`` says when to read on in a large answer.
 
         Raises:
             RpcError: the agent's refusal, as the class of its code.
@@ -467,9 +456,8 @@ class AgentClient:
                 print(task.state, task.text)
 
         It is streamed if the agent says that it streams (and ``stream``), else polled; polls follow a stream that
-        breaks off, and ``fell_back`` gets the reason. A call that an overloaded agent refuses (429, 503) is
-        repeated as through the hub, unless the agent asks for a pause beyond ``timeout_s``; ``retrying`` is called
-        before each pause.
+        breaks off, and ``fell_back`` gets the reason. A call that an overloaded agent refuses (429, 503) is repeated,
+        unless the agent asks for a pause beyond ``timeout_s``; ``retrying`` is called before each pause.
         Without a ``skill`` the card decides which one the message names. ``parent_id`` is the id of the work that this
         is a step of, for the agent (``parentId``, ``X-Parent-Id``). ``task_id`` and ``context_id`` continue a task or
         conversation; an answer to a question goes out in the form that the task asks for. ``answers`` is the task as it
@@ -506,11 +494,23 @@ class AgentClient:
         task: str | Task,
         *,
         headers: Mapping[str, str] | None = None,
+        stream: bool = False,
         ask: Ask | None = None,
+        fell_back: FellBack = lambda _: None,
         timeout_s: float | None = WAIT_S,
     ) -> Following:
-        """Look at a task the agent has, by its id or as it was seen last, until it ends or asks; as ``follow``."""
-        return Following(self, task=task, headers=headers, hinted=True, ask=ask, timeout_s=timeout_s)
+        """Look at a task the agent has, by its id or as it was seen last, until it ends or asks; as ``follow``. With
+        ``stream`` it joins the task's stream after the first look, if the agent streams."""
+        return Following(
+            self,
+            task=task,
+            headers=headers,
+            streamed=stream,
+            hinted=True,
+            ask=ask,
+            fell_back=fell_back,
+            timeout_s=timeout_s,
+        )
 
     async def stream(
         self,

@@ -11,7 +11,7 @@ import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from itertools import count
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from fleetsim.client.results import FollowResult, SentTask
 from fleetsim.model.asking import answer_to, key_of, message_removed, unchanged
-from fleetsim.model.call import Call, GetTask, PushConfig, SendMessage
+from fleetsim.model.call import Call, GetTask, PushConfig, SendMessage, SubscribeToTask
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import (
     AuthRefused,
@@ -222,7 +222,7 @@ class Following(FollowedRequest):
         retrying: Retrying = lambda *_: None,
         timeout_s: float | None = None,
     ) -> None:
-        """Without ``outgoing`` it follows ``task``, which the agent has.
+        """Without ``outgoing`` it follows ``task``, which the agent has; ``streamed``, it joins the task's stream.
 
         ``hinted`` messages name the ``skill`` (else the card decides, ``model.work``), and the answer to a question
         goes out in the form that it asks for. The options are those of ``AgentClient.follow``.
@@ -323,6 +323,9 @@ class Following(FollowedRequest):
                 yield sent
             elif self.task is None:
                 yield await self._look(self._task_id)
+            if call is None and self._streamed and self.task is not None and self._open(self.task):
+                async for task in self._join(self.task, question):
+                    yield task
             looked = False
             pause_s = POLL_FIRST_S
             while self.task is not None and self.task.task_id and not self.task.terminal:
@@ -341,6 +344,23 @@ class Following(FollowedRequest):
             task_id, context_id = self.task.task_id, self.task.context_id or None
             self._outgoing = OutgoingMessage(text=text, parts=parts, task_id=task_id, context_id=context_id)
             self._answers = self.task
+
+    def _open(self, task: Task) -> bool:
+        return not task.terminal and task.state not in INTERRUPTED
+
+    async def _join(self, task: Task, question: _Answered) -> AsyncGenerator[Task, None]:
+        """The rest of the task's stream, and then one poll, which has the pieces that were sent before the stream was
+        joined. Polls alone follow if the agent has no such stream."""
+        card = await self._card()
+        if card is not None and not card.capabilities.streaming:
+            return
+        try:
+            async for update in self._stream(SubscribeToTask(task_id=task.task_id), question, task):
+                yield update
+        except FleetsimError as error:
+            self._fell_back(error)
+        with suppress(TaskNotFound):  # an agent may forget a task at its end
+            yield await self._look(task.task_id)
 
     async def _as_asked_for(self, outgoing: OutgoingMessage) -> OutgoingMessage:
         """With the skill for its agent, and an answer in the form that the task asks for.
@@ -395,10 +415,13 @@ class Following(FollowedRequest):
         self.refused = None
         return True
 
-    async def _stream(self, call: SendMessage, answered: _Answered) -> AsyncGenerator[Task, None]:
-        """The task after each event, until the agent ends the stream or asks: many leave the stream open then."""
+    async def _stream(
+        self, call: SendMessage | SubscribeToTask, answered: _Answered, folded: Task | None = None
+    ) -> AsyncGenerator[Task, None]:
+        """The task after each event, until the agent ends the stream or asks: many leave the stream open then.
+
+        ``folded`` is the task before the first event."""
         self.sent = True
-        folded: Task | None = None
         until: float | None = None
         async with self._client.events(call, headers=self._headers) as events:
             while True:

@@ -103,13 +103,24 @@ class AgentAtHub:
 
         return HubFollowing(self._hub, submit, streamed=stream, timeout_s=timeout_s)
 
-    def follow_task(self, task_id: str, *, timeout_s: float | None = TASK_WAIT_S) -> HubFollowing:
-        """Follow a request that the hub has. Its first update is its row. Raises UnknownTarget (``request_id``)."""
+    def follow_task(
+        self,
+        task_id: str,
+        *,
+        stream: bool = False,
+        fell_back: FellBack = lambda _: None,
+        timeout_s: float | None = TASK_WAIT_S,
+    ) -> HubFollowing:
+        """Follow a request that the hub has. Its first update is its row. Raises UnknownTarget (``request_id``).
+
+        With ``stream`` the agent's events are shown from now on; ``fell_back`` is never called, as in ``follow``."""
 
         async def submit() -> Accepted:
-            return Accepted(correlation_id=await request_id(self._hub, task_id))
+            known = await request_id(self._hub, task_id)
+            seq = (await self._hub.get("/whoami"))["lastSeq"] if stream else None
+            return Accepted(correlation_id=known, seq=seq)
 
-        return HubFollowing(self._hub, submit, known=True, timeout_s=timeout_s)
+        return HubFollowing(self._hub, submit, streamed=stream, known=True, timeout_s=timeout_s)
 
 
 def with_parts(parts: Sequence[Part | Mapping[str, Any]]) -> dict[str, Any]:
@@ -209,16 +220,20 @@ class HubFollowing(FollowedRequest):
             if self._known:
                 self._row = await self._hub.task(self.lookup_id)
             yield self.task
-            if self._streamed:
+            if self._streamed and self._goes_on:
                 with suppress(FleetsimError):  # the row has the whole text
                     async for task in self._live(self._accepted):
                         yield task
             self.event = None
-            while not self._row or (self._row["open"] and not self._row.get("questionId")):
+            while self._goes_on:
                 self._row = await self._hub.task(self.lookup_id, wait_s=self._wait_s() if self._row else 0)
         except (Unreachable, ConnectionLost) as error:
             hint = f"start it again with `fleetsim up`, then `fleetsim task get {self.lookup_id}`"
             raise ConnectionLost(f"the hub went away; it has the request {self.lookup_id}", hint=hint) from error
+
+    @property
+    def _goes_on(self) -> bool:
+        return not self._row or (self._row["open"] and not self._row.get("questionId"))
 
     def _wait_s(self) -> int:
         """The last polls before the deadline are short, so that the row is fresh then."""

@@ -59,6 +59,14 @@ Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] |
 PAGE_SIZE_MAX = 100
 """Most tasks on one page (A2A 1.0 section 3.1.4)."""
 
+_LACKS = {
+    Operation.LIST: ("to list tasks", "read one by its id; A2A 1.0, and 0.3 over HTTP+JSON, have a list"),
+    Operation.PUSH_LIST: ("to list webhooks", "read the one of the task"),
+    Operation.PUSH_DELETE: ("to delete a webhook", "it ends with its task; set another one in its place"),
+    Operation.EXTENDED_CARD: ("to read an extended card", None),
+}
+"""Operations that some dialects lack, in words, and the next step."""
+
 Decoder = Callable[[JsonObject], Call]
 
 
@@ -140,7 +148,8 @@ class Dialect(ABC):
         """The method name to write. Raises UnsupportedOperation if this dialect has none for it."""
         names = self.methods.get(operation)
         if not names:
-            problem = UnsupportedOperation(f"A2A {self.name} has no operation {operation}")
+            what, hint = _LACKS.get(operation, (f"for {operation}", None))
+            problem = UnsupportedOperation(f"A2A {self.name} has no operation {what}", hint=hint)
             problem.blame = Blame.CALLER
             raise problem
         return names[0]

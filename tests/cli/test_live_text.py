@@ -37,6 +37,13 @@ def test_a_text_that_is_taken_back_shows_no_more_pieces() -> None:
     assert (shown, live.more("a", "!", append=True)) == (["draft", ""], "")
 
 
+def test_a_stream_that_was_joined_in_the_middle_of_an_artifact_shows_no_torn_text() -> None:
+    live = LivePieces(joined=True)
+    assert live.more("a", "second half", append=True) + live.more("b", "whole", append=False) == ""
+    whole = LivePieces(joined=True)
+    assert whole.more("a", "first", append=False) + whole.more("a", " and second", append=True) == "first and second"
+
+
 PIECES = st.lists(st.tuples(st.sampled_from("abc"), st.text("xy", max_size=3), st.booleans()), max_size=12)
 
 

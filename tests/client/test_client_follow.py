@@ -292,6 +292,51 @@ async def test_a_task_that_the_agent_has_is_looked_at_until_it_ends(runtime: Run
         assert [seen async for seen in asked.follow_task(following.task)] == []
 
 
+@pytest.mark.parametrize("pieces", [["day"], ["y"], []], ids=["all", "some-lost", "none"])
+async def test_joining_a_stream_continues_the_text_so_far_and_ends_with_the_whole_text(
+    runtime: Runtime, network: MemoryNetwork, pieces: list[str]
+) -> None:
+    looks = iter([task("working", "Mon"), task("completed", "Monday")])
+    agent = ScriptedAgent(
+        {
+            "tasks/get": lambda body: next(looks),
+            "tasks/resubscribe": [*map(chunk, pieces), status("completed", final=True)],
+        }
+    )
+    async with network:
+        following = client(runtime, network, agent).follow_task("t1", stream=True)
+        seen = [seen.text async for seen in following]
+    assert seen == ["Mon", *("Mon" + piece for piece in pieces), "Mon" + "".join(pieces), "Monday"]
+    assert (following.report().state, methods(agent)) == (
+        TaskState.COMPLETED,
+        ["tasks/get", "tasks/resubscribe", "tasks/get"],
+    )
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_task_whose_stream_cannot_be_joined_is_polled_to_its_end(
+    runtime: Runtime, network: MemoryNetwork, streams: bool
+) -> None:
+    looks, reasons = iter([task("working", None), task("working", None), task()]), list[FleetsimError]()
+    answers = {"tasks/get": lambda body: next(looks), "tasks/resubscribe": UnsupportedOperation()}
+    agent = ScriptedAgent(answers, card={**CARD, "capabilities": {"streaming": streams}})
+    async with network:
+        following = client(runtime, network, agent).follow_task("t1", stream=True, fell_back=reasons.append)
+        await following.finish()
+    assert (following.report().text, [type(error) for error in reasons]) == ("done", [UnsupportedOperation] * streams)
+    assert methods(agent).count("tasks/resubscribe") == streams
+
+
+@pytest.mark.parametrize("state", ["completed", "input-required"])
+async def test_a_task_that_has_ended_or_asks_has_no_stream_to_join(
+    runtime: Runtime, network: MemoryNetwork, state: str
+) -> None:
+    agent = ScriptedAgent({"tasks/get": task(state, None)})
+    async with network:
+        await client(runtime, network, agent).follow_task("t1", stream=True).finish()
+    assert methods(agent) == ["tasks/get"]
+
+
 @pytest.mark.parametrize(
     ("hang", "words"),
     [("message/send", "no answer within 5 s; it may have"), ("tasks/get", "task t1 is still working after 5 s")],
