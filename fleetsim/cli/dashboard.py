@@ -12,14 +12,14 @@ import signal
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
@@ -44,13 +44,14 @@ from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import DataPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Decision
-from fleetsim.runtime.ports import WayOut
+from fleetsim.runtime.ports import Runtime, WayOut
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.recording import RecordingReader
 from fleetsim.wire.json import parse_untrusted
 
 LOG_BYTES_MAX = 10 * 1024 * 1024
+PORT_HELP = "With --serve: the port [3002]; 0 picks a free one."
 
 
 def _typed(text: str, *, wants_data: bool) -> tuple[str, tuple[DataPart, ...]]:
@@ -170,7 +171,9 @@ class AttachedControls(SavingControls):
 
 
 def has_terminal() -> bool:
-    """Whether a screen can be drawn here and read keys."""
+    """Whether a screen can be drawn here and read keys; `--serve` names a driver of Textual that needs no terminal."""
+    if "TEXTUAL_DRIVER" in os.environ:
+        return True
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     return on_terminal and not in_background()
 
@@ -246,7 +249,7 @@ class _Speed(click.ParamType):  # type: ignore[type-arg]  # which click 8.1 does
         if isinstance(value, float):
             return value
         text = str(value).lower()
-        if text == "max":
+        if text in {"max", "inf"}:
             return math.inf
         try:
             speed = float(text.removeprefix("x"))
@@ -261,21 +264,33 @@ class _Speed(click.ParamType):  # type: ignore[type-arg]  # which click 8.1 does
 @click.argument("url", required=False)
 @click.option("--key-env", metavar="VAR", help="The variable with the hub's or an agent's key [WORKSTACEAN_API_KEY].")
 @way_options
-@click.option("--read-only", is_flag=True, help="Only show; hide every action.")
+@click.option(
+    "--read-only/--allow-actions",
+    default=None,
+    help="Only show and hide every action, or not.  [default: --allow-actions; with --serve: --read-only]",
+)
 @click.option(
     "--replay", type=click.Path(path_type=Path), help="Play a recording of a scenario's run or of a hub instead."
 )
 @click.option("--speed", type=_Speed(), default=60.0, metavar="xN|max", help="Speed of a recording [x60].")
-@click.pass_obj
+@click.option("--serve", is_flag=True, help="Show it in browsers on this machine; needs 'fleetsim[web]'.")
+@click.option("--port", type=click.IntRange(0, 65535), default=3002, metavar="N", help=PORT_HELP)
+@click.option(
+    "--viewers", type=click.IntRange(1, 50), default=4, metavar="N", help="With --serve: at most N pages, to 50 [4]."
+)
+@click.pass_context
 def dashboard(
-    common: CommonOptions,
+    ctx: click.Context,
     url: str | None,
     key_env: str | None,
     proxy: str | None,
     ca: str | None,
-    read_only: bool,
+    read_only: bool | None,
     replay: Path | None,
     speed: float,
+    serve: bool,
+    port: int,
+    viewers: int,
 ) -> int:
     """Open the screens of a running hub, or play a recording.
 
@@ -283,6 +298,7 @@ def dashboard(
     fleetsim dashboard                                        the hub of this state folder
     fleetsim dashboard https://hub.example:3000 --key-env KEY the hub at an address
     fleetsim dashboard --replay run.jsonl --speed x600        a recording
+    fleetsim dashboard --serve                                any of these in a browser
 
     It shows the same screens as `fleetsim up`, and any number of them may be open. After a lost connection it connects
     again and shows the events that it missed. With an agent's key it shows that agent's requests only.
@@ -291,18 +307,48 @@ def dashboard(
     moment (14:00, 2h30m, start, end), 6 opens the scenario. `fleetsim sim NAME --record run.jsonl` and `fleetsim
     record` make one; a file that is still being written is followed. ? lists all keys.
 
+    With --serve it prints an address that opens the screens in one browser on this machine, once; after that it prints
+    the address for the next browser. Each page has a process of its own, and is read only without --allow-actions.
+    A browser cannot start your editor or pager, and saves no files. Ctrl-C ends all pages.
+
     Exit codes: 0 when you quit, 2 for a wrong option or file, 3 if there is no hub, 4 if it refuses the key.
     """
-    if replay is not None:
-        if url is not None:
-            raise ConfigError("a recording has no URL", hint="give either a URL or --replay FILE")
+    common: CommonOptions = ctx.obj
+    if replay is not None and url is not None:
+        raise ConfigError("a recording has no URL", hint="give either a URL or --replay FILE")
+    if replay is None and ctx.get_parameter_source("speed") is ParameterSource.COMMANDLINE:
+        raise ConfigError("--speed is for a recording", hint="give --replay FILE, too")
+    way = way_given(proxy, ca)
+    if serve:
+        asyncio.run(_serve(ctx, url, key_env=key_env, way=way, port=port, viewers=viewers))
+    elif replay is not None:
         with RecordingReader(replay) as reader:
             asyncio.run(play(common, reader, speed=speed))
-        return Exit.OK
-    if click.get_current_context().get_parameter_source("speed") is ParameterSource.COMMANDLINE:
-        raise ConfigError("--speed is for a recording", hint="give --replay FILE, too")
-    asyncio.run(_attach(common, url, key_env=key_env, way=way_given(proxy, ca), read_only=read_only))
+    else:
+        asyncio.run(_attach(common, url, key_env=key_env, way=way, read_only=bool(read_only)))
     return Exit.OK
+
+
+async def _serve(
+    ctx: click.Context, url: str | None, *, key_env: str | None, way: WayOut, port: int, viewers: int
+) -> None:
+    """Serve in browsers what this call shows. Raises as ``_attach``, or for a file that cannot be read."""
+    try:
+        from fleetsim.cli.dashboard_browser import serve
+    except ImportError:
+        raise ConfigError("textual-serve is not installed", hint="pip install 'fleetsim[web]'") from None
+    common: CommonOptions = ctx.obj
+    argv = [sys.executable, "-m", "fleetsim", *common.words, "dashboard", *_options(ctx, SERVE_OPTIONS)]
+    argv += [
+        "--allow-actions" if ctx.params["read_only"] is False else "--read-only",
+        *([] if url is None else ["--", url]),
+    ]
+    async with AsyncExitStack() as stack:
+        if (replay := ctx.params["replay"]) is not None:
+            stack.enter_context(RecordingReader(replay))
+        else:
+            await stack.enter_async_context(_attached(common, url, key_env=key_env, way=way))
+    await serve(common, argv, port=port, viewers_max=viewers)
 
 
 def _release(version: str) -> list[int]:
@@ -310,27 +356,25 @@ def _release(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d{1,9}", version)[:3]] if version[:1].isdigit() else []
 
 
-async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut, read_only: bool) -> None:
-    """Draw the hub at ``url``, or the hub of the state folder, until the person quits.
+@asynccontextmanager
+async def _attached(
+    common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut
+) -> AsyncIterator[tuple[Runtime, Callable[[], HubClient | None], HubClient, Mapping[str, Any]]]:
+    """The hub at ``url``, or the hub of the state folder: what connects to it again, its client, and its ``/whoami``.
 
     Raises:
-        ConfigError: there is no terminal, the variable is not set, or the hub refuses its key.
+        ConfigError: the variable is not set.
+        AuthRefused: the hub refuses its key.
         Unreachable: there is no hub.
     """
     from fleetsim.cli.hub_client import connect, find_hub
-    from fleetsim.dashboard.app import FleetApp
-    from fleetsim.dashboard.feed import AttachedFeed
-    from fleetsim.dashboard.settings import read_settings, settings_folder
     from fleetsim.runtime.real import running_runtime
 
-    if not has_terminal():
-        raise ConfigError("the dashboard needs a terminal", hint="`fleetsim health` prints the state of the fleet")
     key = None
     if key_env is not None and not (key := os.environ.get(key_env, "")):
         raise ConfigError(
             f"the variable {one_line(key_env, 64)} is not set", hint="it holds the hub's or an agent's key"
         )
-    settings = read_settings(settings_folder(os.environ))
     async with running_runtime() as direct:
         runtime = direct if way == WayOut() else replace(direct, transport=direct.transport.through(way))
 
@@ -349,6 +393,19 @@ async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None
                 named = one_line(key_env or KEY_VARIABLE, 64)
                 hint = "--key-env names the variable with the hub's key (api-key in its state folder) or an agent's"
                 raise AuthRefused(f"the hub refuses the key in {named}", status=error.status, hint=hint) from None
+        yield runtime, client, hub, about
+
+
+async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut, read_only: bool) -> None:
+    """Draw the hub until the person quits. Raises as ``_attached``, and ConfigError if there is no terminal."""
+    from fleetsim.dashboard.app import FleetApp
+    from fleetsim.dashboard.feed import AttachedFeed
+    from fleetsim.dashboard.settings import read_settings, settings_folder
+
+    if not has_terminal():
+        raise ConfigError("the dashboard needs a terminal", hint="`fleetsim health` prints the state of the fleet")
+    settings = read_settings(settings_folder(os.environ))
+    async with _attached(common, url, key_env=key_env, way=way) as (runtime, client, hub, about):
         note, theirs = "", str(about.get("version", "older than 0.1.0"))
         if theirs != __version__:
             side = "this program" if _release(theirs) > _release(__version__) else "the hub"
@@ -419,6 +476,9 @@ LOOK_EVERY_S = 0.05
 STOP_S = 10.0
 """How long the process has to end by itself."""
 SAID_LINES_MAX = 20
+PLAY_OPTIONS = frozenset({"watch", "record", "reports", "verbose"})
+SERVE_OPTIONS = frozenset({"serve", "port", "viewers", "read_only"})
+"""The options that are not about how the scenario is played, or what the dashboard shows."""
 PLAYED = frozenset({Exit.OK, Exit.FAILED, Exit.VIOLATED})
 
 
@@ -433,7 +493,17 @@ def watched(common: CommonOptions, ctx: click.Context, scenario: str, record: Pa
         record.unlink(missing_ok=True)  # what an earlier run left is not this one's
     except OSError as error:
         raise ConfigError(f"{record}: {error.strerror}") from None
-    command = (sys.executable, "-m", "fleetsim", "--quiet", "sim", "run", *_options(ctx), "--record", str(record))
+    command = (
+        sys.executable,
+        "-m",
+        "fleetsim",
+        "--quiet",
+        "sim",
+        "run",
+        *_options(ctx, PLAY_OPTIONS),
+        "--record",
+        str(record),
+    )
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
         code, at_s = asyncio.run(_watch(common, (*command, "--", scenario), record, stderr))
         if code in PLAYED:
@@ -447,9 +517,8 @@ def watched(common: CommonOptions, ctx: click.Context, scenario: str, record: Pa
         return Exit(code) if code in set(Exit) else Exit.FAILED
 
 
-def _options(ctx: click.Context) -> list[str]:
-    """The options of this call that are about how the scenario is played."""
-    ours = {"watch", "record", "reports", "verbose"}
+def _options(ctx: click.Context, ours: Collection[str]) -> list[str]:
+    """The options of this call for the process that does its work; ``ours`` are not."""
     words: list[str] = []
     for option in ctx.command.params:
         name = option.name or ""

@@ -79,6 +79,12 @@ class CommonOptions:
         return self.output == "json"
 
     @property
+    def words(self) -> list[str]:
+        """The options that another process of ours needs for the same files and glyphs."""
+        files = (("--config", self.config), ("--state", self.state))
+        return ["--ascii"] * self.ascii + [word for name, path in files if path for word in (name, str(path))]
+
+    @property
     def agents_yaml(self) -> Path:
         """The file this call is about, whether it is there or not: here, else in the nearest folder above.
 

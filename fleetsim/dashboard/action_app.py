@@ -70,9 +70,15 @@ class ActionApp(App[None], inherit_bindings=False):
             return self.playback is not None
         return not action.on or LIST in action.on or self.pane.id in action.on
 
+    def refuses(self, action: Action) -> str:
+        """Why this screen does not run an action; empty if it does."""
+        if action.outside and self.is_web:
+            return "open the dashboard in a terminal for it"
+        return "this screen is read only" if action.changes and self.read_only else ""
+
     def actions_here(self) -> list[Action]:
-        """The actions of the open screen, without those that ``read_only`` refuses."""
-        return [one for one in self._actions.values() if self.fits(one) and not (one.changes and self.read_only)]
+        """The actions of the open screen, without those that it refuses."""
+        return [one for one in self._actions.values() if self.fits(one) and not self.refuses(one)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A key belongs to the action of the open screen."""
@@ -81,8 +87,8 @@ class ActionApp(App[None], inherit_bindings=False):
     async def action_act(self, action_id: str, *words: str) -> None:
         """Run an action of the table; a key, a click, the ``:`` line and the palette come here."""
         action = self._actions[action_id]
-        if action.changes and self.read_only:
-            self.say(f"“{action.label}” is not available: this screen is read only", Tone.WARN)
+        if why := self.refuses(action):
+            self.say(f"“{action.label}” is not available: {why}", Tone.WARN)
             return
         if action.takes and not action.keys and not words:
             self.command_line.open(f"{action.id} ")
@@ -128,6 +134,8 @@ class ActionApp(App[None], inherit_bindings=False):
         return [theme.name for theme in self.settings.themes]
 
     def _save(self) -> None:
+        if self.is_web:  # a viewer's choices are not those of the person who started the dashboard
+            return
         try:
             self.settings.save()
         except OSError as error:

@@ -25,7 +25,8 @@ class Action:
 
     ``run`` names another method than ``action_ID``, with its arguments. ``changes`` marks an action that changes the
     fleet or leads to a change; a read-only screen refuses it. ``footer`` puts it into the footer. ``takes`` names the
-    words after it in the ``:`` line.
+    words after it in the ``:`` line. ``outside`` marks an action that starts a program or writes a file where the
+    dashboard runs; a browser does not have it.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Action:
     changes: bool = False
     footer: bool = False
     takes: str = ""
+    outside: bool = False
 
     @property
     def method(self) -> str:
@@ -101,7 +103,15 @@ ACTIONS = (
         changes=True,
         footer=True,
     ),
-    Action("edit", "ctrl+e", "editor", "opens the answer in $VISUAL or $EDITOR", ("inbox",), changes=True),
+    Action(
+        "edit",
+        "ctrl+e",
+        "editor",
+        "opens the answer in $VISUAL or $EDITOR",
+        ("inbox",),
+        changes=True,
+        outside=True,
+    ),
     Action(
         "reject",
         "ctrl+r",
@@ -148,9 +158,32 @@ ACTIONS = (
     ),
     Action("follow", "f", "follow", "follows the newest row or text, or stops", ("tasks", "events"), footer=True),
     Action("source", "m", "source", "shows texts as received, or as Markdown", ("tasks", "inbox"), footer=True),
-    Action("save", "s", "save", "saves files and data: the one under the cursor, or all", ("tasks",), changes=True),
-    Action("open-file", "o", "open file", "opens a saved file, after a confirmation", ("tasks",), changes=True),
-    Action("wire", "w", "wire", "opens the wire log in $PAGER; the hub records from then on", ("tasks", "agent")),
+    Action(
+        "save",
+        "s",
+        "save",
+        "saves files and data: the one under the cursor, or all",
+        ("tasks",),
+        changes=True,
+        outside=True,
+    ),
+    Action(
+        "open-file",
+        "o",
+        "open file",
+        "opens a saved file, after a confirmation",
+        ("tasks",),
+        changes=True,
+        outside=True,
+    ),
+    Action(
+        "wire",
+        "w",
+        "wire",
+        "opens the wire log in $PAGER; the hub records from then on",
+        ("tasks", "agent"),
+        outside=True,
+    ),
     Action("levels", "l", "levels", "shows debug events, too, or hides them", ("events",), footer=True),
     Action("copy", "y", "copy", "copies the id under the cursor; again, the next id of the row", footer=True),
     Action("pause", "space", "pause", "pauses the recording, or plays on", (RECORDING,), footer=True),
@@ -218,7 +251,7 @@ ACTIONS = (
         for at, name in enumerate((one for one in SCREENS if one != "agent"), 1)
     ),
     Action("command", "colon", "command", "opens this line: an action by its id, with its words", footer=True),
-    Action("pager", "v", "pager", "opens the text of the screen in $PAGER"),
+    Action("pager", "v", "pager", "opens the text of the screen in $PAGER", outside=True),
     Action("columns", "C", "columns", "chooses the columns of the list; the choice is kept", LISTS),
     Action("palette", "ctrl+p", "palette", "searches all actions"),
     Action("theme", "ctrl+t", "theme", "takes the next theme, or the named one; the choice is kept", takes="name"),

@@ -18,7 +18,7 @@ WORDS = """
     config contents controls counters credential cron database deadline decision delivery delta destination
     detail dir document editor ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
     follower form formatter frame grid group guard gutter health hint identity
-    host interface internals job journal keys label labels layout lifespan
+    driver host interface internals job journal keys label labels layout lifespan
     limiter limits line link listener lock look
     mark marks member meter metrics migration mode monitor mount move note notes notice
     notifier now observer operations options origin overlap page palette pane pattern percentiles period
@@ -27,7 +27,7 @@ WORDS = """
     scheduler screen sample sender server service settings severity sink size slots snapshot source spec stamp stats
     storage store subscription target term text thresholds timeline timeouts timer tokens tone totals tracer tracing
     transactions transition tree trend update url usage variable veto view waiter watchdog weights widget window workers
-    writer
+    viewer writer
 """
 """Words of HTTP, databases, terminals and programming in their usual meaning."""
 

@@ -23,6 +23,7 @@ def test_every_test_folder_mirrors_a_package_or_is_known() -> None:
         "storms",
         "fuzz",
         "behaviours",
+        "browser",
         "broken",
         "interop",
         "plugin",

@@ -246,7 +246,7 @@ class TasksPane(Pane):
         self._read = "" if task.open else task.correlation_id
         parts = whole.parts if whole is not None else ()
         self._parts.show((task.correlation_id, task.parts, parts), task.parts, parts, task.parts_total)
-        self._parts.set_titles("Files and data", "" if self.host.read_only else "s save  o open")
+        self._parts.set_titles("Files and data", "" if self.host.read_only or self.app.is_web else "s save  o open")
 
     def _divide(self, detail: TaskDetail, now: datetime) -> None:
         """Divide the width by the content: the facts get what they need if the answer has enough room then."""

@@ -1,0 +1,239 @@
+"""``fleetsim dashboard --serve``: the screens in browsers on this machine. Each viewer has a process of its own.
+
+textual-serve brings the terminal of the page and the pipe to a process. Its server is not used: it has no
+authentication, and its page loads a font from another host (docs/decisions/0062).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hmac import compare_digest
+from pathlib import Path
+from string import Template
+
+import textual_serve
+from aiohttp import WSMsgType, web
+from aiohttp.typedefs import Handler
+from textual_serve.app_service import AppService
+from textual_serve.download_manager import DownloadManager
+
+import fleetsim.dashboard
+from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.render import line
+from fleetsim.model.errors import ConfigError, WireError
+from fleetsim.runtime.real import UuidIds
+from fleetsim.wire.json import parse_untrusted
+
+STOP_S = 10.0
+"""How long a viewer's process has to end by itself."""
+HEARTBEAT_S = 15.0
+"""A browser that does not answer for this long has left."""
+MESSAGE_BYTES_MAX = 1024 * 1024
+COLUMNS_MAX, ROWS_MAX = 500, 200
+SERVE_VARIABLE = "FLEETSIM_DASHBOARD_SERVE"
+"""The option ``--serve`` as a variable, which would make a server of each viewer."""
+PAGE = Template((Path(fleetsim.dashboard.__file__).parent / "browser.html").read_text(encoding="utf-8"))
+_THEIRS = Path(textual_serve.__file__).parent / "static"
+STATIC = {
+    "textual.js": _THEIRS / "js" / "textual.js",
+    "xterm.css": _THEIRS / "css" / "xterm.css",
+    "mono.ttf": _THEIRS / "fonts" / "RobotoMono-VariableFont_wght.ttf",
+    "italic.ttf": _THEIRS / "fonts" / "RobotoMono-Italic-VariableFont_wght.ttf",
+}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "font-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; sandbox allow-scripts allow-same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
+}
+"""xterm.js writes its own styles. The sandbox has no ``allow-popups``: an address in a text of an agent looks like a
+link in xterm.js, and a click on it opens nothing."""
+TO_PAGE = '<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>fleetsim</title>'
+"""Not a redirect: a browser that follows one from another site does not send the new cookie."""
+
+
+class Viewer(AppService):
+    """The process that draws for one browser."""
+
+    def __init__(self, argv: Sequence[str], socket: web.WebSocketResponse) -> None:
+        super().__init__(
+            "",
+            write_bytes=socket.send_bytes,
+            write_str=socket.send_str,
+            close=self._close,
+            download_manager=DownloadManager(),
+        )
+        self._argv, self._socket = argv, socket
+
+    async def _close(self) -> None:
+        await self._socket.close()
+
+    async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
+        """Start it without a shell, and out of reach of the terminal's Ctrl-C."""
+        env = self._build_environment(width, height) | {"TEXTUAL_DRIVER": "fleetsim.dashboard.browser:BrowserDriver"}
+        env.pop(SERVE_VARIABLE, None)
+        self._process = process = await asyncio.create_subprocess_exec(
+            *self._argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, process_group=0
+        )
+        self._stdin = process.stdin
+        return process
+
+    async def take(self, text: str) -> None:
+        """Pass a message of the page on; one in another form is left out."""
+        with suppress(WireError):
+            match parse_untrusted(text.encode("utf-8", "replace"), bytes_max=MESSAGE_BYTES_MAX):
+                case ["stdin", str(typed)]:
+                    await self.send_bytes(typed.encode("utf-8", "replace"))
+                case ["resize", {"width": int(width), "height": int(height)}]:
+                    await self.set_terminal_size(*_size(width, height))
+                case ["ping", str(sent)]:
+                    await self._socket.send_json(["pong", sent[:20]])
+                case ["focus"]:
+                    await self.focus()
+                case ["blur"]:
+                    await self.blur()
+
+    async def stop(self) -> None:
+        """Let the process end by itself, then kill it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await super().stop()
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()  # the terminal's restoring is the page's, so there is nothing left to do for it
+            await self._process.wait()
+
+
+def _size(width: int, height: int) -> tuple[int, int]:
+    return min(max(width, 1), COLUMNS_MAX), min(max(height, 1), ROWS_MAX)
+
+
+def _query_size(query: Mapping[str, str]) -> tuple[int, int]:
+    width, height = (query.get(name, "") for name in ("width", "height"))
+    short = all(text.isascii() and text.isdigit() and len(text) < 6 for text in (width, height))
+    return _size(int(width), int(height)) if short else (80, 24)
+
+
+class BrowserServer:
+    """The page, its files and its websocket, for browsers with the cookie.
+
+    A token in the address buys the cookie once; then there is a new token, for another browser.
+    """
+
+    def __init__(self, common: CommonOptions, argv: Sequence[str], *, viewers_max: int) -> None:
+        self._common, self._argv, self._viewers_max = common, argv, viewers_max
+        self._ids = UuidIds()
+        self._token, self._session = self._ids.secret(), self._ids.secret()
+        self._port = 0
+        self._sockets: set[web.WebSocketResponse] = set()
+        self.app = web.Application(middlewares=[self._guard])
+        self.app.on_response_prepare.append(self._harden)
+        self.app.on_shutdown.append(self._leave)
+        self.app.add_routes(
+            [
+                web.get("/", self._page, allow_head=False),
+                web.get("/static/{name}", self._static, allow_head=False),
+                web.get("/ws", self._websocket, allow_head=False),
+            ]
+        )
+
+    @property
+    def _cookie(self) -> str:
+        """Cookies do not know ports: each dashboard of this machine has its own."""
+        return f"fleetsim-{self._port}"
+
+    def listening(self, port: int) -> None:
+        self._port = port
+        self._print_address()
+
+    def _print_address(self) -> None:
+        line(f"http://127.0.0.1:{self._port}/?token={self._token}")
+
+    async def _harden(self, _: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(HEADERS)
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse other names of this machine (DNS rebinding), pages of other sites, and browsers without the cookie."""
+        origin = request.headers.get("Origin", None if request.path == "/ws" else f"http://{request.host}")
+        if request.host not in {f"127.0.0.1:{self._port}", f"localhost:{self._port}"}:
+            raise web.HTTPForbidden(text=f"open http://127.0.0.1:{self._port}/ or http://localhost:{self._port}/\n")
+        if origin != f"http://{request.host}":
+            raise web.HTTPForbidden(text="a page of another site may not use the dashboard\n")
+        known = compare_digest(request.cookies.get(self._cookie, "").encode(), self._session.encode())
+        if request.path != "/" or "token" not in request.query:
+            if not known:
+                raise web.HTTPForbidden(text="open the newest address that fleetsim dashboard --serve printed\n")
+            return await handler(request)
+        response = web.Response(text=TO_PAGE, content_type="text/html")
+        if not known:
+            if not compare_digest(request.query["token"].encode("utf-8", "replace"), self._token.encode()):
+                raise web.HTTPForbidden(text="the token is wrong or was used: open the newest address\n")
+            self._token = self._ids.secret()
+            response.set_cookie(self._cookie, self._session, httponly=True, samesite="Strict")
+            self._common.note("a browser has opened the dashboard; the next browser needs this address:")
+            self._print_address()
+        return response
+
+    async def _page(self, request: web.Request) -> web.Response:
+        self._require_place()
+        return web.Response(text=PAGE.substitute(host=request.host), content_type="text/html")
+
+    async def _static(self, request: web.Request) -> web.FileResponse:
+        if (path := STATIC.get(request.match_info["name"])) is None:
+            raise web.HTTPNotFound
+        return web.FileResponse(path)
+
+    def _require_place(self) -> None:
+        if len(self._sockets) >= self._viewers_max:
+            raise web.HTTPServiceUnavailable(text=f"{self._viewers_max} viewers are here: close one, or --viewers N\n")
+
+    async def _websocket(self, request: web.Request) -> web.WebSocketResponse:
+        self._require_place()
+        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=MESSAGE_BYTES_MAX)
+        viewer = Viewer(self._argv, socket)
+        self._sockets.add(socket)
+        try:
+            await socket.prepare(request)
+            await viewer.start(*_query_size(request.query))
+            async for message in socket:
+                if message.type is WSMsgType.TEXT:
+                    await viewer.take(message.data)
+        finally:
+            await viewer.stop()
+            self._sockets.discard(socket)
+        return socket
+
+    async def _leave(self, _: web.Application) -> None:
+        await asyncio.gather(*(socket.close() for socket in self._sockets))
+
+
+async def serve(common: CommonOptions, argv: Sequence[str], *, port: int, viewers_max: int) -> None:
+    """Serve the screens that ``argv`` draws until Ctrl-C or SIGTERM. Raises ConfigError if the port is in use."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    server = BrowserServer(common, argv, viewers_max=viewers_max)
+    runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=STOP_S)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, "127.0.0.1", port).start()
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            raise ConfigError(f"port {port}: {why}", hint="--port 0 picks a free one") from None
+        server.listening(runner.addresses[0][1])
+        common.note("  next: open this address in a browser on this machine; Ctrl-C stops it")
+        await stopped.wait()
+    finally:
+        await runner.cleanup()
