@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways browser sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean keys
+.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean keys
 BIN := .venv/bin
 
 help: ## this list
@@ -16,15 +16,15 @@ WORKERS ?= $(shell expr 3 \* $(PROCESSORS))
 SPREAD = --dist worksteal -n
 test: ## all tests that need nothing but Python
 	@scripts/setup dev
-	@$(BIN)/python -m pytest -m "not interop and not pg and not browser" $(SPREAD) $(WORKERS)
+	@$(BIN)/python -m pytest -m "not interop and not pg and not browser and not dask" $(SPREAD) $(WORKERS)
 
 test-fast: ## the tests that take no time: pure functions, and virtual time
 	@scripts/setup dev
-	@$(BIN)/python -m pytest -m "not interop and not pg and not browser and not sockets and not slow" $(SPREAD) $(PROCESSORS)
+	@$(BIN)/python -m pytest -m "not interop and not pg and not browser and not dask and not sockets and not slow" $(SPREAD) $(PROCESSORS)
 
 test-whole: ## make test, with all examples, seeds and kills of which it tries a fifth or fewer
 	@scripts/setup dev
-	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop and not pg and not browser" $(SPREAD) $(WORKERS)
+	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop and not pg and not browser and not dask" $(SPREAD) $(WORKERS)
 
 test-lowest: ## make test, on the lowest version of each dependency that is allowed
 	@scripts/lowest $(WORKERS)
@@ -68,6 +68,11 @@ browser: ## the dashboard's page in a real Chromium (Debian's, which root instal
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; fi
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip -q install --require-hashes --no-deps -r requirements/browser.txt
 	@$(BIN)/python -m pytest -rs -m browser tests/browser
+
+dask: ## seeds and load on a real Dask cluster, which it installs from PyPI and starts on loopback
+	@scripts/setup dev
+	@$(BIN)/python -c 'import distributed' 2>/dev/null || $(BIN)/python -m pip -q install --require-hashes --no-deps -r requirements/dask.txt
+	@$(BIN)/python -m pytest -m dask $(SPREAD) $(PROCESSORS) tests/sim
 
 crash: ## 1,000 kill -9 of a whole hub at work with real agents (KILLS=n)
 	@scripts/setup dev

@@ -29,6 +29,7 @@ from fleetsim.runtime.files import read_file
 from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.runtime.yaml import load as load_yaml
 from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.cluster import ClusterLost, cluster
 from fleetsim.sim.generated import ANY, generated
 from fleetsim.sim.live import check_clock, played
 from fleetsim.sim.quantities import in_words, seconds_of
@@ -52,6 +53,8 @@ from fleetsim.sim.seeds import Coverage, SeedRun, Values, coverage_json, coverag
 
 T = TypeVar("T")
 LOOK_EVERY_S = 0.2
+CLUSTER_AHEAD = 4
+"""Times as many seeds wait per worker of a cluster: the others go on while one is lost and its seed is played again."""
 EXIT = {Result.OK: Exit.OK, Result.UNEXPECTED: Exit.FAILED, Result.VIOLATED: Exit.VIOLATED}
 
 
@@ -71,6 +74,7 @@ class RunOptions:
     seeds: int | None
     first: int | None
     jobs: int
+    cluster: str | None
     covered: bool
     keep_going: bool
     shrunk: Path | None
@@ -94,6 +98,8 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
     source = ScenarioSource.read(options.scenario, seed)
     wanted = source.scenario
     check_clock(wanted, source.written, clock)
+    if options.cluster is not None and (options.seeds is None or options.jobs > 1):
+        raise click.UsageError("--cluster plays --seeds N, one at a time on each worker: it takes no --jobs")
     if options.seeds is not None:
         if seed is not None or record is not None or files or options.watch or not clock.virtual:
             raise click.UsageError(
@@ -266,9 +272,9 @@ def play_seeds(common: CommonOptions, source: ScenarioSource, options: RunOption
     """
     coverage, began = Coverage(), time.perf_counter()
     say = _Progress(common, began)
-    stopped, smaller = False, None
+    stopped, lost, smaller = False, None, None
     try:
-        with _ended_by_signals(), _players(options.jobs) as executor:
+        with _ended_by_signals(), _players(common, options) as (executor, jobs):
             runs = run_seeds(
                 executor,
                 None if source.source == ANY else source.text,
@@ -276,7 +282,7 @@ def play_seeds(common: CommonOptions, source: ScenarioSource, options: RunOption
                 source.ceremonies,
                 first=source.scenario.seed if options.first is None else options.first,
                 seeds=seeds,
-                jobs=options.jobs,
+                jobs=jobs,
             )
             for run in runs:
                 coverage.add(run)
@@ -290,6 +296,8 @@ def play_seeds(common: CommonOptions, source: ScenarioSource, options: RunOption
                 )
     except KeyboardInterrupt:
         stopped = True
+    except ClusterLost as error:
+        lost = error  # reported after what was played
     except BrokenProcessPool:
         raise FleetsimError("a process that played seeds was killed", hint="fewer of them: --jobs") from None
     finally:
@@ -307,6 +315,8 @@ def play_seeds(common: CommonOptions, source: ScenarioSource, options: RunOption
             render.line(f"play it again: {again[0]} --record run.jsonl")
         if smaller is not None:
             render.line(f"cut down: fleetsim sim {shlex.quote(str(smaller))}")
+    if lost is not None:
+        raise lost
     if coverage.violated:
         return Exit.VIOLATED
     if stopped:
@@ -328,13 +338,21 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _players(jobs: int) -> Iterator[Executor]:
-    """Processes that play seeds; those still at one that nobody wants any more are not waited for."""
-    others = set(active_children())
+def _players(common: CommonOptions, options: RunOptions) -> Iterator[tuple[Executor, int]]:
+    """Who plays seeds, and how many at once: a cluster, or processes.
+
+    Those still at a seed that nobody wants any more are not waited for.
+    """
+    if options.cluster is not None:
+        with cluster(options.cluster) as connected:
+            common.note(*connected.notes())
+            yield connected, len(connected.workers) * CLUSTER_AHEAD
+        return
+    jobs, others = options.jobs, set(active_children())
     # Not forks of this process: the same on every system, and nothing of the terminal in them.
     executor = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_at_once)
     try:
-        yield executor
+        yield executor, jobs
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
         players = set(active_children()) - others
@@ -396,7 +414,8 @@ class _Progress:
         left = in_words((wanted - coverage.runs) / rate)
         new, self._violated = len(coverage.violated) > self._violated, len(coverage.violated)
         bad = f", {self._violated} broke a rule, last {coverage.violated[-1].seed}" if self._violated else ""
-        line = f"{coverage.runs:,} of {wanted:,} seeds, {rate:.2g} a second, {left} to go{bad}"
+        by = f" on {len(coverage.workers)} workers" if coverage.workers else ""
+        line = f"{coverage.runs:,} of {wanted:,} seeds{by}, {rate:.2g} a second, {left} to go{bad}"
         self._show(line, at_once=new or coverage.runs == 1)
 
     def shrinking(self, tried: int, tries: int, smallest: Mapping[str, Any]) -> None:

@@ -35,7 +35,10 @@ AGAIN_EVERY = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedRun:
-    """The result of one seed. ``times`` and ``hits`` are by kind of trouble, ``cases`` by number of the invariant."""
+    """The result of one seed. ``times`` and ``hits`` are by kind of trouble, ``cases`` by number of the invariant.
+
+    ``worker`` is who played it on a cluster, and ``wall_s`` how long that took there. Two runs of a seed are equal.
+    """
 
     seed: int
     result: Result
@@ -46,7 +49,9 @@ class SeedRun:
     cases: Mapping[str, int]
     requests: int
     duration_s: float
-    cpu_s: float
+    cpu_s: float = field(compare=False)
+    worker: str = field(default="", compare=False)
+    wall_s: float = field(default=0.0, compare=False)
 
 
 def run_seed(text: bytes | None, source: str, ceremonies: Mapping[str, bytes], seed: int) -> SeedRun:
@@ -120,6 +125,8 @@ class Coverage:
     requests: int = 0
     virtual_s: float = 0.0
     cpu_s: float = 0.0
+    workers: dict[str, list[SeedRun]] = field(default_factory=dict)
+    """The seeds of each worker of a cluster, by its name."""
 
     def never_met(self) -> tuple[str, ...]:
         """Kinds of trouble that never came or met no message, and invariants without a case."""
@@ -142,6 +149,8 @@ class Coverage:
         self.requests += run.requests
         self.virtual_s += run.duration_s
         self.cpu_s += run.cpu_s
+        if run.worker:
+            self.workers.setdefault(run.worker, []).append(run)
 
 
 SEEDS_SCHEMA = "fleetsim-sim-seeds/1"
@@ -156,6 +165,9 @@ def coverage_lines(coverage: Coverage, name: str, *, wanted: int, wall_s: float)
         f"{in_words(coverage.virtual_s)} of {coverage.requests:,} requests played in {in_words(wall_s)}, "
         f"{in_words(coverage.cpu_s)} of processor time"
     )
+    for worker, runs in sorted(coverage.workers.items()):
+        took = in_words(sum(run.wall_s for run in runs))
+        yield f"  {one_line(worker, 60)} played {len(runs):,} in {took}: {_spans([run.seed for run in runs])}"
     for run in coverage.violated[:SHOWN_MAX]:
         first = run.violations[0]
         who = " ".join(part for part in (first.agent, first.correlation_id) if part)
@@ -179,6 +191,17 @@ def coverage_lines(coverage: Coverage, name: str, *, wanted: int, wall_s: float)
         yield f"  {invariant.number} {invariant.rule}: {coverage.cases[invariant.number]:,}"
 
 
+def _spans(seeds: list[int]) -> str:
+    """Seeds in order, those that follow each other as ``3-7``."""
+    spans: list[list[int]] = []
+    for seed in seeds:
+        if spans and spans[-1][-1] == seed - 1:
+            spans[-1][1:] = [seed]
+        else:
+            spans.append([seed])
+    return one_line(", ".join("-".join(map(str, span)) for span in spans), 200)
+
+
 def coverage_json(coverage: Coverage, name: str, *, wall_s: float, shrunk: str | None) -> dict[str, Any]:
     """The coverage as one JSON document."""
     return {
@@ -189,6 +212,10 @@ def coverage_json(coverage: Coverage, name: str, *, wall_s: float, shrunk: str |
         "wallSeconds": round(wall_s, 3),
         "cpuSeconds": round(coverage.cpu_s, 3),
         "requests": coverage.requests,
+        "workers": [
+            {"worker": name, "seeds": [run.seed for run in runs], "seconds": round(sum(run.wall_s for run in runs), 3)}
+            for name, runs in sorted(coverage.workers.items())
+        ],
         "violated": [
             {
                 "seed": run.seed,

@@ -179,6 +179,19 @@ def test_one_seed_and_many_are_not_asked_for_at_once(tmp_path: Path) -> None:
     assert "--seeds plays many runs" in err
 
 
+def test_a_cluster_without_dask_or_with_a_wrong_address_is_refused_with_the_next_step(tmp_path: Path) -> None:
+    (tmp_path / "distributed.py").write_text("raise ModuleNotFoundError(__name__)")
+    words = ("sim", written(tmp_path), "--seeds", "2", "--cluster")
+    with start((*words, "tcp://127.0.0.1:1"), tmp_path, {**os.environ, "PYTHONPATH": str(tmp_path)}) as playing:
+        _, err = playing.communicate(timeout=60)
+    assert (playing.returncode, "pip install 'fleetsim[dask]'" in err) == (2, True), err
+    for address in ("http://127.0.0.1:1", "tcp://somebody:secret@127.0.0.1:1", "tcp://127.0.0.1"):
+        code, _, err = invoke(*words[1:], address)
+        assert (code, "tcp://HOST:PORT" in err, "secret" in err) == (2, True, False), err
+    code, _, err = invoke(*words[1:], "tcp://127.0.0.1:1", "--jobs", "2")
+    assert (code, "--jobs" in err) == (2, True), err
+
+
 def test_a_ceremony_that_fires_is_held_to_its_slots(tmp_path: Path) -> None:
     (tmp_path / "rounds").mkdir()
     (tmp_path / "rounds" / "r.yaml").write_text(

@@ -1,0 +1,141 @@
+"""Plays seeds on a Dask cluster (``fleetsim[dask]``): a connection as an executor, and what its workers call.
+
+A scheduler runs the code of everyone who reaches it, and its clients read pickles from it
+(docs/howto/play-on-a-cluster.md).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from fleetsim import __version__
+from fleetsim.model.errors import ConfigError, FleetsimError, Unreachable
+from fleetsim.model.text import one_line
+from fleetsim.sim.seeds import SeedRun
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+T = TypeVar("T")
+CONNECT_S = 10.0
+WORKERS_S = 10.0
+_ADDRESS = re.compile(r"(?P<scheme>tcp|tls)://(?P<host>[\w.-]+|\[[\da-fA-F:]+\]):(?P<port>\d{1,5})", re.ASCII)
+DOCS = "docs/howto/play-on-a-cluster.md"
+_ONE_RUN = Lock()
+"""A run uses the log and the garbage collector of its process, so a process plays one at a time."""
+
+
+class ClusterLost(FleetsimError):
+    """The scheduler was lost, or the workers that played a seed were killed again and again."""
+
+
+class ClusterClient(Executor):
+    """A connection to the cluster at ``address``. ``submit`` takes functions that return a SeedRun.
+
+    Dask plays a seed again when its worker is lost before the client has the result. A seed has one future, so it has
+    one result. A future that cannot have a result raises ClusterLost.
+    """
+
+    def __init__(self, client: Client, workers: dict[str, dict[str, Any]]) -> None:
+        self._client = client
+        self.workers = workers
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        handed = _Handed(self._client.submit(_on_worker, __version__, fn, *args, **kwargs, pure=False))
+        return cast("Future[T]", handed)
+
+    def notes(self) -> Iterator[str]:
+        """Notes for the person before the first result."""
+        threads = sum(worker["nthreads"] for worker in self.workers.values())
+        if threads > len(self.workers):
+            yield f"a worker plays one seed at a time, whatever its threads ({threads} here): --nthreads 1 --nworkers N"
+
+
+class _Handed:
+    """A future of Dask with the errors of this module."""
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+
+    def result(self) -> Any:
+        from distributed import CancelledError, KilledWorker
+
+        try:
+            return self._future.result()
+        except CancelledError:
+            raise ClusterLost("the scheduler was lost", hint="what it played until then is in the report") from None
+        except KilledWorker as error:
+            hint = "look at the worker's log: a worker that uses too much memory is killed"
+            raise ClusterLost(f"a seed was given up: {one_line(str(error), 200)}", hint=hint) from None
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"a worker cannot import fleetsim: {error}", hint=_hint()) from None
+
+    def cancel(self) -> None:
+        self._future.cancel()
+
+
+@contextmanager
+def cluster(address: str) -> Iterator[ClusterClient]:
+    """Connects to a scheduler. At the end it forgets what it has not played.
+
+    ``tls://`` takes the certificates from Dask's own settings.
+
+    Raises:
+        ConfigError: distributed is not installed, the address is wrong, or a worker has another fleetsim.
+        Unreachable: nothing answers as a scheduler at the address, or the scheduler has no workers.
+    """
+    place = _ADDRESS.fullmatch(address)
+    if place is None:
+        raise ConfigError("a cluster is tcp://HOST:PORT or tls://HOST:PORT", hint=f"see {DOCS}")
+    try:
+        from distributed import Client, Security
+    except ImportError:
+        raise ConfigError("Dask is not installed", hint="pip install 'fleetsim[dask]'") from None
+    try:
+        if place["scheme"] == "tls" and Security().get_connection_args("client")["ssl_context"] is None:
+            raise ConfigError("tls:// needs certificates in Dask's settings", hint=f"which: {DOCS}")
+        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise Unreachable(
+            f"no Dask scheduler can be reached: {one_line(str(error), 200)}",
+            hint=f"start one: dask scheduler --host {place['host']} --port {place['port']}",
+        ) from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=WORKERS_S)
+        except TimeoutError:
+            raise Unreachable(f"the scheduler at {address} has no workers", hint=f"dask worker {address}") from None
+        _same_everywhere(client.run(version, "fleetsim", on_error="return"))
+        yield ClusterClient(client, client.scheduler_info(n_workers=-1)["workers"])
+
+
+def _same_everywhere(versions: dict[str, Any]) -> None:
+    for worker, there in sorted(versions.items()):
+        if there != __version__:
+            has = "no fleetsim" if isinstance(there, Exception) else f"fleetsim {there}"
+            raise ConfigError(f"the worker {worker} has {has}, and this is fleetsim {__version__}", hint=_hint())
+
+
+def _hint() -> str:
+    return f"on every worker: pip install 'fleetsim[dask]=={__version__}'"
+
+
+def _on_worker(wanted: str, play: Callable[..., SeedRun], *args: Any) -> SeedRun:
+    """Plays a seed on this worker, which may have come after the versions were compared."""
+    from distributed import get_worker
+
+    name = str(get_worker().name)
+    if wanted != __version__:
+        raise ConfigError(f"the worker {name} has fleetsim {__version__}, and the caller {wanted}")
+    with _ONE_RUN:
+        began = time.perf_counter()
+        run = play(*args)
+        return replace(run, worker=name, wall_s=time.perf_counter() - began)
