@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from fleetsim.caller.ceremonies.runs import OVERLAP, WAITED
 from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite.backup import copy_ledger
 from fleetsim.ceremony.file import Ceremony, divide, next_due, parse_ceremony
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.yaml import load
-from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, Ground, ground, yaml
+from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, Desk, Ground, ground, yaml
 from tests.scale import scaled
 
 
@@ -461,3 +464,31 @@ async def test_two_projects_do_not_share_an_id_and_a_name_that_is_none_is_no_pro
             taken, _, by = problem.error.partition("'tick'")
             assert "store/ceremonies/a.yaml" in taken
             assert ".proto/projects/shop/ceremonies/a.yaml" in by
+
+
+# ------------------------------------------------------------------ a copy of the ledger
+
+
+async def test_a_copy_that_was_taken_over_misses_the_slots_that_the_original_may_have_fired(tmp_path: Path) -> None:
+    original, copied = tmp_path / "ledger.db", tmp_path / "copy.db"
+    async with ground() as g:
+        g.put(yaml())
+        g.put(once("2026-01-01T00:03:00Z", id_="once"), "b.yaml")
+        async with open_ledger(original, clock=g.clock, storage="inline") as g.ledger:
+            async with g.scheduler(Desk(g.runtime, g.ledger)):
+                await asyncio.sleep(MINUTE)
+            copy_ledger(original, copied, g.clock.now(), lambda *_: None)
+            async with g.scheduler(lost := Desk(g.runtime, g.ledger)):
+                await asyncio.sleep(3 * MINUTE)
+        assert len(lost.fired) == 4
+        async with open_ledger(copied, clock=g.clock, storage="inline", take_over=True) as g.ledger:
+            assert (await history(g))[0][:2] == ("00:01", "success")
+        async with open_ledger(copied, clock=g.clock, storage="inline") as g.ledger:  # it is remembered
+            async with g.scheduler(desk := Desk(g.runtime, g.ledger)):
+                await asyncio.sleep(10)
+                assert desk.fired == []
+                await asyncio.sleep(MINUTE)
+            assert desk.slots() == ["01-01T00:05"]
+            assert await history(g) == [("00:01", "success", 1), ("00:04", "missed", 3), ("00:05", "success", 1)]
+            (once_only,) = await g.ledger.runs("once")
+            assert once_only.status is RunStatus.MISSED

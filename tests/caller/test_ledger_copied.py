@@ -9,11 +9,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from fleetsim.caller.ledger import LedgerCopied
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.caller.ledger import LedgerCopied, LedgerDamaged, Phase
+from fleetsim.caller.ledger.sqlite import open_ledger, read_ledger
+from fleetsim.caller.ledger.sqlite.backup import copy_ledger, finish_restore
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import run
+from tests.caller.ledgers import START, record, run
 
 FILES = ("", "-wal", ".head")
 
@@ -109,3 +111,101 @@ async def test_a_name_that_is_no_text_can_be_a_ledgers(tmp_path: Path, runtime: 
     assert await use(folder, runtime) == 1
     with pytest.raises(LedgerCopied):
         await use(copy(folder, tmp_path / "copy"), runtime)
+
+
+async def test_an_older_copy_over_the_same_file_is_refused_until_it_is_taken_over(
+    folder: Path, tmp_path: Path, runtime: Runtime
+) -> None:
+    await use(folder, runtime)
+    older = copy(folder, tmp_path / "older")
+    await use(folder, runtime)
+    shutil.copyfile(older / "ledger.db", folder / "ledger.db")  # the same path, device and inode
+    with pytest.raises(LedgerDamaged) as refused:
+        await use(folder, runtime)
+    assert "--take-over" in str(refused.value.hint)
+    assert await use(folder, runtime, take_over=True) == 2
+    assert await use(folder, runtime) == 3
+
+
+def backed_up(folder: Path, target: Path, *, restoring: bool = False) -> Path:
+    target.mkdir(mode=0o700)
+    copy_ledger(folder / "ledger.db", target / "ledger.db", START, lambda *_: None, restoring=restoring)
+    return target / "ledger.db"
+
+
+async def test_a_backup_copied_over_its_ledger_is_refused_until_it_is_taken_over(
+    folder: Path, tmp_path: Path, runtime: Runtime
+) -> None:
+    await use(folder, runtime)
+    shutil.copyfile(backed_up(folder, tmp_path / "backup"), folder / "ledger.db")
+    for _ in range(2):
+        with pytest.raises(LedgerCopied):
+            await use(folder, runtime)
+    assert await use(folder, runtime, take_over=True) == 2
+    assert await use(folder, runtime) == 3
+
+
+async def test_a_backup_is_one_plain_file_of_one_moment_though_the_ledger_is_written_meanwhile(
+    folder: Path, tmp_path: Path, runtime: Runtime
+) -> None:
+    async with open_ledger(folder / "ledger.db", clock=runtime.clock, storage="inline") as ledger:
+        await ledger.accept((), run=run(run_id="r-0"))
+        file = backed_up(folder, tmp_path / "backup")
+        await ledger.accept((), run=run(slot=1, run_id="r-1"))
+    assert [path.name for path in file.parent.iterdir()] == ["ledger.db"]
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.parent.chmod(0o500)
+    async with read_ledger(file) as kept:
+        assert [one.claim.run_id for one in await kept.runs()] == ["r-0"]
+
+
+@pytest.mark.parametrize("restoring", [False, True])
+async def test_the_log_of_the_file_before_is_never_written_into_a_backup(
+    folder: Path, tmp_path: Path, runtime: Runtime, *, restoring: bool
+) -> None:
+    async with open_ledger(folder / "ledger.db", clock=runtime.clock, storage="inline") as ledger:
+        await ledger.accept((), run=run(run_id="r-0"))
+        file = backed_up(folder, tmp_path / "backup", restoring=restoring)
+        await ledger.accept((), run=run(slot=1, run_id="r-1"))
+        log = (folder / "ledger.db-wal").read_bytes()
+    shutil.copyfile(file, folder / "ledger.db")
+    (folder / "ledger.db-wal").write_bytes(log)  # as a killed hub leaves it
+    before = (folder / "ledger.db").read_bytes()
+    for take_over in (False, True):
+        with pytest.raises(LedgerCopied):
+            await use(folder, runtime, take_over=take_over)
+    with pytest.raises(LedgerCopied):
+        async with read_ledger(folder / "ledger.db"):
+            pass
+    assert ((folder / "ledger.db").read_bytes(), (folder / "ledger.db-wal").read_bytes()) == (before, log)
+
+
+async def test_a_ledger_that_is_being_restored_is_refused_whatever_is_said(
+    folder: Path, tmp_path: Path, runtime: Runtime
+) -> None:
+    await use(folder, runtime)
+    file = backed_up(folder, tmp_path / "backup", restoring=True)
+    with pytest.raises(LedgerCopied) as refused:
+        await use(file.parent, runtime, take_over=True)
+    assert "restore" in str(refused.value.hint)
+    finish_restore(file)
+    assert await use(file.parent, runtime, take_over=True) == 2
+
+
+async def test_what_a_copy_has_not_sent_counts_as_sent_once_it_is_taken_over(
+    folder: Path, tmp_path: Path, runtime: Runtime
+) -> None:
+    big = "x" * 10_000
+    async with open_ledger(folder / "ledger.db", clock=runtime.clock, storage="inline") as ledger:
+        await ledger.accept([record("c-0", text=big), record("c-1")])
+        await ledger.update(replace(record("c-1"), phase=Phase.ACCEPTED))
+        assert await ledger.taken_over_at() is None
+        file = backed_up(folder, tmp_path / "backup")
+    async with open_ledger(file, clock=runtime.clock, storage="inline", take_over=True) as ledger:
+        assert {(r.phase, r.request.text) for r in await ledger.open_requests()} == {
+            (Phase.SENDING, big),
+            (Phase.ACCEPTED, "do it"),
+        }
+        assert await ledger.taken_over_at() == runtime.clock.now()
+    async with open_ledger(folder / "ledger.db", clock=runtime.clock, storage="inline") as ledger:
+        assert [r.phase for r in await ledger.open_requests()] == [Phase.INTENT, Phase.ACCEPTED]

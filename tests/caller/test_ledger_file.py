@@ -379,14 +379,18 @@ def test_a_line_of_the_witness_covers_the_one_before_it_whole(number: int) -> No
 
 
 class Crashed:
-    """A copy of a ledger's files as a killed process left them: the log not yet taken in."""
+    """A ledger's files as a killed process left them, the log not yet taken in; ``whole`` is what they hold."""
 
-    def __init__(self, source: Path, target: Path) -> None:
-        target.mkdir(mode=0o700)
-        for suffix in ("", "-wal", ".head"):
-            shutil.copy(source.with_name(source.name + suffix), target / (source.name + suffix))
-        self.path = target / source.name
-        self.wal = target / (source.name + "-wal")
+    def __init__(self, path: Path, whole: list[object]) -> None:
+        self.path, self.wal, self.whole = path, path.with_name(path.name + "-wal"), whole
+        self._files = [path, self.wal, head_path(path)]
+        self._left = [file.read_bytes() for file in self._files]
+
+    def put_back(self) -> Crashed:
+        """Write them again after the process ended; a ledger with another inode would count as a copy."""
+        for file, content in zip(self._files, self._left, strict=True):
+            file.write_bytes(content)
+        return self
 
     def flip(self, at_byte: int) -> None:
         data = bytearray(self.wal.read_bytes())
@@ -398,21 +402,22 @@ FRAME = 24 + 4096
 
 
 @pytest.fixture
-async def crashed(path: Path, tmp_path: Path, opened: Callable[[], Ledger]) -> Crashed:
+async def crashed(path: Path, opened: Callable[[], Ledger]) -> Crashed:
     async with opened() as ledger:
         await fill(ledger, 20)
-        return Crashed(path, tmp_path / "crashed")
+        crashed = Crashed(path, await everything(ledger, 20))
+    return crashed.put_back()
 
 
 async def read_all(path: Path, runtime: Runtime) -> list[object]:
-    async with open_ledger(path, clock=runtime.clock, storage="inline", take_over=True) as ledger:
+    async with open_ledger(path, clock=runtime.clock, storage="inline") as ledger:
         return await everything(ledger, 20)
 
 
 @pytest.mark.slow
-async def test_the_log_of_a_killed_process_is_taken_in(crashed: Crashed, path: Path, runtime: Runtime) -> None:
+async def test_the_log_of_a_killed_process_is_taken_in(crashed: Crashed, runtime: Runtime) -> None:
     assert crashed.wal.stat().st_size > 50 * FRAME
-    assert await read_all(crashed.path, runtime) == await read_all(path, runtime)
+    assert await read_all(crashed.path, runtime) == crashed.whole
 
 
 @pytest.mark.parametrize("offset", [0, 9, 20, 30])
@@ -444,12 +449,11 @@ async def test_a_log_cut_short_is_noticed_by_the_witness(crashed: Crashed, runti
 
 
 @pytest.mark.slow
-async def test_a_torn_end_of_the_log_is_not_damage(crashed: Crashed, path: Path, runtime: Runtime) -> None:
+async def test_a_torn_end_of_the_log_is_not_damage(crashed: Crashed, runtime: Runtime) -> None:
     """The last transaction's frames, half written: it was never acknowledged."""
-    whole = await read_all(path, runtime)
     with crashed.wal.open("ab") as file:
         file.write(b"\x00" * 24 + b"\x17" * 1000)
-    assert await read_all(crashed.path, runtime) == whole
+    assert await read_all(crashed.path, runtime) == crashed.whole
 
 
 async def test_a_ledger_moved_away_while_open_takes_no_more_writes(path: Path, opened: Callable[[], Ledger]) -> None:

@@ -127,6 +127,7 @@ def torn(step: Step, rng: random.Random) -> Step:
 def image(steps: Sequence[Step], mode: str, rng: random.Random, target: Path) -> tuple[int, int]:
     """Write the files of a cut after ``steps``; (calls acknowledged by then, calls begun).
 
+    They replace those in ``target``. The ledger keeps its inode there, or it would count as a copy.
     A deleted file may come back until its folder is synced; the witness may be any that was written.
     """
     files: dict[str, DiskFile] = {}
@@ -145,7 +146,9 @@ def image(steps: Sequence[Step], mode: str, rng: random.Random, target: Path) ->
             ghosts[step.file] = files.pop(step.file, DiskFile())
         elif step.what in {"write", "truncate"}:
             files.setdefault(step.file, DiskFile()).since.append(step)
-    target.mkdir(mode=0o700)
+    for old in target.iterdir():
+        if old.name != NAME:
+            old.unlink()
     if rng.random() < 0.5:
         files = {**ghosts, **files}
     for name, file in files.items():
@@ -158,7 +161,7 @@ async def judge(folder: Path, recording: Recording, done: int, begun: int) -> st
     """How an image turned out: "kept", or what is wrong with it."""
     try:
         clock = VirtualClock()
-        ledger = open_ledger(folder / NAME, clock=clock, storage="inline", limits=LIMITS, take_over=True)
+        ledger = open_ledger(folder / NAME, clock=clock, storage="inline", limits=LIMITS)
         async with ledger:
             found = await read_all(ledger, names(len(recording.calls)))
     except ConfigError as error:
@@ -187,12 +190,11 @@ def storm(synchronous: str, images: int, count: int, seed: int, *, witness: bool
     try:
         recording = asyncio.run(record(base / "run", synchronous, count, seed))
         for n, cut in enumerate(cuts(recording, rng, images)):
-            target = base / f"image-{n}"
+            target = base / "run"
             done, begun = image(recording.steps[:cut], MODES[n % len(MODES)], rng, target)
             if not witness:
                 head_path(target / NAME).unlink()
             told[asyncio.run(judge(target, recording, done, begun))] += 1
-            shutil.rmtree(target)
     finally:
         shutil.rmtree(base)
     return told

@@ -41,6 +41,7 @@ ERROR_MAX = 500
 OVERLAP = "overlap: the run before is still going"
 WAITED = "overlap: a newer slot waits for the run before to end"
 TOO_LATE = "missed: too late to catch up; the hub was down or the clock jumped"
+TAKEN_OVER = "missed: this ledger is a copy that was taken over, and the original may have fired before"
 CAUGHT_UP = "missed: the hub was down or the clock jumped; only newer slots are caught up"
 
 

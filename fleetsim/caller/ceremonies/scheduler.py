@@ -25,6 +25,7 @@ from fleetsim.caller.ceremonies.folder import CeremonyFolder, FileProblem, Folde
 from fleetsim.caller.ceremonies.runs import (
     CAUGHT_UP,
     OVERLAP,
+    TAKEN_OVER,
     TOO_LATE,
     WAITED,
     Alarm,
@@ -143,6 +144,7 @@ class Scheduler:
         self._followed = FolderContents()
         self._past: dict[str, datetime] = {}
         self._published_errors: dict[str, str] = {}
+        self._taken_over_at: datetime | None = None
         self._reloading = asyncio.Lock()
         self._looked = (_LONG_AGO, 0.0)
         self._jumped = (_LONG_AGO, 0.0)
@@ -239,6 +241,7 @@ class Scheduler:
 
     async def __aenter__(self) -> Scheduler:
         await self._folder.poll()
+        self._taken_over_at = await self._ledger.taken_over_at()
         for run in reversed(await self._ledger.runs(limit=RUNS_REMEMBERED)):
             self._recall(run)
         for key in self._folder.contents.ceremonies.keys() - self._past.keys():
@@ -373,6 +376,10 @@ class Scheduler:
     async def _sort(self, entry: _Entry, slots: list[datetime], now: datetime) -> None:
         """Decide which of these slots fire, now or later, and record those that were missed (F-35)."""
         ceremony = entry.ceremony
+        if self._taken_over_at is not None and slots[0] <= self._taken_over_at:
+            doubtful = [slot for slot in slots if slot <= self._taken_over_at]
+            await self._runs.record_not_fired(ceremony, doubtful[-1], RunStatus.MISSED, TAKEN_OVER, len(doubtful))
+            slots = slots[len(doubtful) :]
         firing, missed = divide(ceremony, slots, now, room=CATCH_UP_SLOTS_MAX - len(entry.backlog))
         if missed:
             why = CAUGHT_UP if firing else TOO_LATE

@@ -233,6 +233,10 @@ class Ledger(Protocol):
         """Runs, newest first."""
         ...
 
+    async def taken_over_at(self) -> datetime | None:
+        """When a copy became this ledger: until then the original may have fired slots. None: never."""
+        ...
+
     async def cards(self) -> tuple[CardSnapshot, ...]:
         """Every agent's last good card, by the agent's name."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from datetime import datetime
 from typing import ClassVar, Protocol, Self
 
 from msgspec.structs import replace
@@ -50,6 +51,9 @@ class StoredLedger(Ledger):
 
     def report_to(self, listener: StorageListener) -> None:
         self._listener, self._broken = listener, None
+
+    async def taken_over_at(self) -> datetime | None:
+        return None
 
     def _note_refusal(self, reason: str) -> None:
         changed, self.refusal = bool(reason) is not bool(self.refusal), reason

@@ -19,8 +19,9 @@ from functools import cache
 from pathlib import Path
 
 from fleetsim.caller.ledger.bodies import micros
-from fleetsim.caller.ledger.records import LedgerCopied, LedgerDamaged, LedgerLocked
+from fleetsim.caller.ledger.records import LedgerDamaged, LedgerLocked
 from fleetsim.caller.ledger.sqlite.checks import inspect, row_damage, structure_damage, version_damage
+from fleetsim.caller.ledger.sqlite.copies import check_file, check_mark
 from fleetsim.caller.ledger.sqlite.schema import APPLICATION_ID, VERSION, migrate, version_of
 from fleetsim.caller.ledger.sqlite.storage import Database
 from fleetsim.caller.ledger.sqlite.sums import teach
@@ -33,6 +34,7 @@ MAGIC = b"SQLite format 3\x00"
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 SALVAGE_HINT = "start with --salvage to copy what can be read into a new ledger; the old file is kept"
+OLDER_COPY = "an older copy was put in its place on purpose, add --take-over"
 
 
 def open_memory(now: datetime, bytes_max: int | None = None) -> Database:
@@ -78,13 +80,13 @@ def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float,
     """
     with ExitStack() as opened:
         opened.callback(lock(path).release)
-        _create(path)
-        _check_outside(path)
+        create(path)
+        marked = _check_outside(path)
         mark = HighWaterMark(head_path(path))
         opened.callback(mark.close)
         writer = connect(str(path), busy_s)
         opened.callback(writer.close)
-        _check_inside(writer, path, mark, now, take_over=take_over)
+        _check_inside(writer, path, None if marked else mark, now, take_over=take_over)
         reader = writer
         if not one_connection:
             reader = connect(str(path), busy_s)
@@ -99,19 +101,14 @@ def open_to_read(path: Path, busy_s: float) -> Database:
 
     Raises:
         LedgerDamaged: it is not a ledger, or not whole.
+        LedgerCopied: the log beside it belongs to another file.
         ConfigError: it is not there, cannot be read, or another version of fleetsim wrote it.
     """
     with ExitStack() as opened:
         try:
-            with path.open("rb") as file:
-                if file.read(len(MAGIC)) != MAGIC:
-                    raise LedgerDamaged(f"{path} is not a ledger")
-            name = f"{path.absolute().as_uri()}?mode=ro"
-            reader = sqlite3.connect(name, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False)
+            reader = connect_to_read(path, busy_s)
             opened.callback(reader.close)
-            teach(reader)
-            reader.execute("PRAGMA query_only = ON")
-            _check_kind(reader, path)
+            check_kind(reader, path)
         except OSError as error:
             raise ConfigError(f"the ledger {path} cannot be read: {error.strerror}") from error
         except sqlite3.Error as error:
@@ -121,6 +118,19 @@ def open_to_read(path: Path, busy_s: float) -> Database:
             raise ConfigError(f"the ledger {path} was written by an earlier fleetsim", hint=hint)
         return Database(reader, reader, None, opened.pop_all().close)
     raise AssertionError("unreachable: ExitStack never swallows an exception here")
+
+
+def connect_to_read(path: Path, busy_s: float) -> sqlite3.Connection:
+    """A connection that only reads. Raises LedgerDamaged, LedgerCopied, OSError and sqlite3.Error."""
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise LedgerDamaged(f"{path} is not a ledger")
+    check_mark(path)
+    name = f"{path.absolute().as_uri()}?mode=ro"
+    reader = sqlite3.connect(name, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False)
+    teach(reader)
+    reader.execute("PRAGMA query_only = ON")
+    return reader
 
 
 class FileGuard:
@@ -171,95 +181,79 @@ class FileGuard:
         return None
 
 
-def _check_outside(path: Path) -> None:
-    """Check the bytes of the files first, since opening changes the write-ahead log."""
+def _check_outside(path: Path) -> bool:
+    """Check the bytes of the files first, since opening changes the log. Whether the file is marked as a copy."""
     with path.open("rb") as file:
         start = file.read(len(MAGIC))
     if start and start != MAGIC:
         raise LedgerDamaged(f"{path} is not a ledger", hint=SALVAGE_HINT)
+    marked = check_mark(path)
     damage = inspect(path.with_name(path.name + "-wal")).damage
     if damage:
         raise LedgerDamaged(f"the ledger {path} is damaged: {damage}", hint=SALVAGE_HINT)
+    return marked
 
 
 def _check_inside(
-    connection: sqlite3.Connection, path: Path, mark: HighWaterMark, now: datetime, *, take_over: bool
+    connection: sqlite3.Connection, path: Path, mark: HighWaterMark | None, now: datetime, *, take_over: bool
 ) -> None:
+    """``mark`` is None if the witness is about another file."""
     try:
-        _check_kind(connection, path)
-        missing = ", ".join(f"{count} {table}" for table, count in mark.missing(connection).items())
-        if missing:
+        check_kind(connection, path)
+        lacks = mark.missing(connection) if mark is not None else {}
+        missing = ", ".join(f"{count} {table}" for table, count in lacks.items())
+        empty = not any(progress(connection).values())
+        if missing and (empty or not take_over):
+            on_purpose = f"a new one is to begin, delete {head_path(path)}" if empty else OLDER_COPY
             raise LedgerDamaged(
-                f"the ledger {path} lacks rows it once had: {missing}",
-                hint=f"{SALVAGE_HINT}. If an older copy was put in its place on purpose, delete {head_path(path)}",
+                f"the ledger {path} lacks rows it once had: {missing}", hint=f"{SALVAGE_HINT}. If {on_purpose}"
             )
         _prepare(connection)
         sync_folder(path.parent)  # turning WAL on used a journal; were it to come back, it would undo everything
         migrate(connection, at_micros=micros(now))
         failpoints.reached("ledger.migrated")
-        _check_file(connection, path, take_over=take_over)
-        _let_shrink(connection, path)
         damage = row_damage(connection)
+        if not damage:
+            check_file(connection, path, now, take_over=take_over, older=bool(missing))
+            _let_shrink(connection, path)
     except UnicodeDecodeError as error:  # SQLite quotes the damage in its message, and not all bytes are text
-        raise _damaged(path, "its tables are not described in text") from error
+        raise damaged(path, "its tables are not described in text") from error
     except sqlite3.Error as error:
         primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if primary in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-            raise _damaged(path, str(error)) from error
+            raise damaged(path, str(error)) from error
         raise ConfigError(f"the ledger {path} cannot be opened: {error}") from error
     if damage:
-        raise _damaged(path, damage)
+        raise damaged(path, damage)
 
 
-def _check_file(connection: sqlite3.Connection, path: Path, *, take_over: bool) -> None:
-    """Compare the file with the one that the ledger recorded, and update the record (decision 0039).
-
-    The same inode under the same path, or on the same device, is the same file: it may have been renamed, and a device
-    may get another number at each start of the machine. Anything else is a copy.
-    """
-    status = path.stat()
-    here = os.fsencode(path.resolve()), str(status.st_dev), str(status.st_ino)
-    known = connection.execute(
-        "SELECT CAST(path AS BLOB), CAST(device AS TEXT), CAST(inode AS TEXT) FROM file"
-    ).fetchone()
-    if known == here:
-        return
-    same = known is None or (known[2] == here[2] and (known[0] == here[0] or known[1] == here[1]))
-    if not same and not take_over:
-        original = os.fsdecode(known[0])
-        what = "another file is in its place" if known[0] == here[0] else f"its hub used {original}"
-        raise LedgerCopied(
-            f"the ledger {path} is a copy: {what}",
-            hint="two hubs would do the same work twice; if no hub uses the original any more, add --take-over",
-        )
-    connection.execute("REPLACE INTO file VALUES (1, ?, ?, ?)", here)
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # a copy without its log must be known as one too
-
-
-def _damaged(path: Path, what: str) -> LedgerDamaged:
+def damaged(path: Path, what: str) -> LedgerDamaged:
     return LedgerDamaged(f"the ledger {path} is damaged: {what}", hint=SALVAGE_HINT)
 
 
-def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
-    """An empty file may become a ledger; anything else must be a whole one, of a version we know."""
+def check_kind(connection: sqlite3.Connection, path: Path) -> None:
+    """An empty file may become a ledger; anything else must be a whole one, of a version we know.
+
+    Raises LedgerDamaged, ConfigError and sqlite3.Error; ``path`` is for their messages.
+    """
     ours = connection.execute("PRAGMA application_id").fetchone()[0]
     version = version_of(connection)
     if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         if version or ours:
-            raise _damaged(path, "its tables are gone")
+            raise damaged(path, "its tables are gone")
         return
     if ours != APPLICATION_ID:
         raise LedgerDamaged(f"{path} is a database, but not a ledger", hint="give another --state folder")
     damage = structure_damage(connection, path.stat().st_size)
     if damage:
-        raise _damaged(path, damage)
+        raise damaged(path, damage)
     if version > VERSION:
         raise ConfigError(
             f"the ledger {path} has schema version {version}; this fleetsim knows up to {VERSION}",
             hint="update fleetsim, or give another --state folder",
         )
     if damage := version_damage(connection):
-        raise _damaged(path, damage)
+        raise damaged(path, damage)
 
 
 def connect(name: str, busy_s: float) -> sqlite3.Connection:
@@ -357,7 +351,7 @@ def sync_folder(folder: Path) -> None:
     failpoints.reached("ledger.folder_synced")
 
 
-def _create(path: Path) -> None:
+def create(path: Path) -> None:
     """Make the file, unreadable to others from its first moment; SQLite gives its side files the same mode."""
     try:
         new = not path.exists()

@@ -331,6 +331,11 @@ class SqliteLedger(StoredLedger):
             raise ValueError(f"the run id {run.claim.run_id!r} belongs to another slot") from None
 
     @_reads
+    def taken_over_at(self, connection: Connection) -> datetime | None:
+        row = connection.execute("SELECT taken_over_at FROM file").fetchone()
+        return moment(row[0]) if row and row[0] is not None else None
+
+    @_reads
     def runs(
         self, connection: Connection, ceremony_id: str | None = None, *, limit: int = 100
     ) -> tuple[RunRecord, ...]:

@@ -17,10 +17,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from msgspec.structs import replace
-
 from fleetsim.caller.ledger.bodies import decoder, encode, micros
 from fleetsim.caller.ledger.records import LedgerDamaged, Phase, RequestRecord
+from fleetsim.caller.ledger.sqlite.copies import counted_as_sent
 from fleetsim.caller.ledger.sqlite.file import connect, head_path, lock, open_file, sync_folder
 from fleetsim.caller.ledger.sqlite.ledger import add_outcome, outcome_row
 from fleetsim.caller.ledger.sqlite.schema import migrate
@@ -159,7 +158,7 @@ def _rebuild(
             outcomes[name] = _outcome_of(row, now)
             made_up["outcomes"] += 1
         elif row["phase"] == Phase.INTENT.value:
-            _count_as_sent(row)
+            row["phase"], row["body"] = counted_as_sent(row["body"])  # an older state may be all that was left
             careful += 1
         row["run_id"] = row["run_id"] if row["run_id"] in rows["runs"] else None
     for table in ("contents", "questions"):
@@ -183,12 +182,6 @@ def _fill(connection: sqlite3.Connection, table: str, rows: dict[Any, Row]) -> N
             connection.execute("UPDATE outcomes SET announced = ? WHERE seq = last_insert_rowid()", (row["announced"],))
             continue
         insert(connection, table, tuple(row[name] for name in columns), "ON CONFLICT DO NOTHING")
-
-
-def _count_as_sent(row: Row) -> None:
-    """An older state of the row may be all that was left: it must not lead to a second sending."""
-    record = replace(decoder(RequestRecord)(row["body"]), phase=Phase.SENDING)
-    row["phase"], row["body"] = record.phase.value, encode(record)
 
 
 def _request_of(outcome: Row) -> Row:

@@ -97,6 +97,9 @@ _CONTENTS = ("CREATE TABLE contents (correlation_id TEXT PRIMARY KEY, body TEXT 
 """Short, because the schema fits on the file's first page: one damaged page more would make every table unreadable."""
 
 
+_TAKEN_OVER = ("ALTER TABLE file ADD COLUMN taken_over_at INTEGER",)
+
+
 def _chain_up(connection: sqlite3.Connection) -> None:
     before = b""
     for seq, *columns in connection.execute(f"SELECT seq, {SUMMED['outcomes']} FROM outcomes ORDER BY seq").fetchall():
@@ -111,6 +114,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(4, "the file that the ledger is in", _FILE),
     Migration(5, "the agent of each event, outcomes whose payload was deleted", _KEEP),
     Migration(6, "the content of large requests", _CONTENTS),
+    Migration(7, "the time at which a copy was taken over", _TAKEN_OVER),
 )
 """All steps, oldest first."""
 
