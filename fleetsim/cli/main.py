@@ -45,6 +45,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "ceremony": ("fleetsim.cli.ceremony:ceremony", "Write, list, pause and fire ceremonies."),
     "channel": ("fleetsim.cli.health:channel", "List and test the channels that notify people."),
     "doctor": ("fleetsim.cli.doctor:doctor", "Check this machine, its files, the hub and each agent."),
+    "backup": ("fleetsim.cli.backup:backup", "Copy the hub's ledger and keys while the hub runs."),
+    "restore": ("fleetsim.cli.backup:restore", "Put a backup back into the state folder."),
     "config": ("fleetsim.cli.config:config", "Show where each setting comes from."),
     "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),
     "card": ("fleetsim.cli.init:card", "Read an agent's card, and show how fleetsim calls it."),

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 )
 @click.option("--memory", is_flag=True, help="Keep nothing on disk but the key: for trying things out.")
 @click.option("--salvage", is_flag=True, help="A damaged ledger: copy what can be read, keep the old file, go on.")
-@click.option("--take-over", is_flag=True, help="A copied ledger: use it, because no hub uses the original any more.")
+@click.option(
+    "--take-over", is_flag=True, help="A copied or restored ledger: use it, as no hub uses the original any more."
+)
 @click.option("--wire-log", is_flag=True, help="Keep recent requests, replies and webhooks of agents from the start.")
 @click.option("--allow-remote", is_flag=True, help="Listen where other machines can reach it (put TLS in front).")
 @click.pass_obj
@@ -146,9 +148,7 @@ async def _up(
             common.note(f"warning: there is no folder {folder}; its ceremonies are taken up once there is")
         collect_seldom()
         state = StateDir(state_path(os.environ, common.state)).open()
-        variable = None if ledger_url or config.settings.ledger else os.environ.get("FLEETSIM_LEDGER")
-        url = ledger_url or config.settings.ledger or variable
-        place = Place.read(url, password=bool(variable)) if url and not memory else None
+        place = None if memory else Place.configured(ledger_url or config.settings.ledger, os.environ)
         limits = config.settings.keep.limits
         keys: HubKeys | None = None
         ledger: Ledger

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -44,8 +45,20 @@ class Place:
         query = urlencode([option for option in options if option[0] != "schema"])
         return cls(urlunsplit(parts._replace(query=query)), schema)
 
-    def __str__(self) -> str:
-        """The address without a password, for people."""
+    @classmethod
+    def configured(cls, setting: str | None, env: Mapping[str, str]) -> Self | None:
+        """The place of the ``fleet.ledger`` setting, else of FLEETSIM_LEDGER. Raises ConfigError."""
+        variable = None if setting else env.get("FLEETSIM_LEDGER")
+        url = setting or variable
+        return cls.read(url, password=bool(variable)) if url else None
+
+    @property
+    def address(self) -> str:
+        """The address without a password and options."""
         parts = urlsplit(self.dsn)
-        host = parts.hostname or "localhost"
-        return f"postgresql://{host}{f':{parts.port}' if parts.port else ''}{parts.path} ({self.schema})"
+        user, port = f"{parts.username}@" if parts.username else "", f":{parts.port}" if parts.port else ""
+        return f"postgresql://{user}{parts.hostname or 'localhost'}{port}{parts.path}"
+
+    def __str__(self) -> str:
+        """The address and the schema, for people."""
+        return f"{self.address} ({self.schema})"

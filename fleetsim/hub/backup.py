@@ -1,0 +1,192 @@
+"""A hub's state folder, copied while the hub runs, and put back (docs/howto/back-up-and-restore.md, decision 61)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fleetsim.caller.ledger.records import LedgerLocked
+from fleetsim.caller.ledger.sqlite.backup import (
+    Contents,
+    Progress,
+    copy_database,
+    copy_ledger,
+    explained,
+    finish_restore,
+    sync,
+)
+from fleetsim.caller.ledger.sqlite.copies import UNFINISHED, mark_of
+from fleetsim.caller.ledger.sqlite.file import lock, open_file, sync_folder
+from fleetsim.hub.state import A2A_FILE, API_KEY_FILE, CALLBACK_KEYS_FILE, LEDGER_FILE, StateDir
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime import failpoints
+
+_KEYS = (API_KEY_FILE, CALLBACK_KEYS_FILE)
+_BESIDE = ("-wal", "-shm", "-journal", ".head")
+"""Files beside a database that belong to it alone. A log that stayed would be written into its successor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyReport:
+    """A finished copy at ``path``. ``replaced``: the folder with the files that were there before, if any were."""
+
+    path: Path
+    contents: Contents
+    replaced: Path | None = None
+
+
+def back_up(state: StateDir, target: Path, now: datetime, progress: Progress) -> CopyReport:
+    """Copy the state folder to the new folder ``target``, or into it under the time if it exists; the hub may run.
+
+    The folder appears whole or not at all. It holds the hub's keys, so only its owner can read it.
+
+    Raises:
+        ConfigError: the ledger is missing, or the hub uses another one; the target cannot be used; the disk is full.
+    """
+    _require_own_ledger(state)
+    place = target / f"fleetsim-{now:%Y%m%dT%H%M%SZ}" if target.is_dir() else target
+    if os.path.lexists(place):
+        raise ConfigError(f"there is a {place} already", hint="choose another name: a backup overwrites no file")
+    if not place.parent.is_dir():
+        raise ConfigError(f"there is no folder {place.parent}", hint="make it, or look whether its disk is mounted")
+    if place.parent.resolve().is_relative_to(state.path.resolve()):
+        raise ConfigError(f"{place} is inside the state folder", hint="choose a folder on another disk")
+    with explained(state.ledger_path, place), _folder_in(place.parent, ".fleetsim-backup-") as folder:
+        if (tasks := state.path / A2A_FILE).exists():  # first, so that the ledger has the request of each task
+            copy_database(tasks, folder / A2A_FILE, progress)
+        contents = copy_ledger(state.ledger_path, folder / LEDGER_FILE, now, progress)
+        _copy_keys(state.path, folder)
+        _sync_all(folder)
+        failpoints.reached("backup.written")
+        folder.rename(place)
+        sync_folder(place.parent)
+    return CopyReport(path=place, contents=contents)
+
+
+def restore(state: StateDir, source: Path, now: datetime, progress: Progress, *, take_over: bool) -> CopyReport:
+    """Put a backup, or a ledger's file alone, in the place of the state folder's files, which are kept beside them.
+
+    The ledger is then a copy, which a hub uses after ``take_over`` here or at its start. Interrupted at any moment,
+    the old ledger is in its place, or one that is refused until the restore is repeated.
+
+    Raises:
+        ConfigError: the backup is missing or damaged, or a newer fleetsim wrote it; a hub runs; the disk is full.
+    """
+    ledger = _ledger_in(source)
+    if state.ledger_path.exists() and ledger.samefile(state.ledger_path):
+        raise ConfigError(f"{source} is the state folder itself", hint="name the folder of a backup")
+    with ExitStack() as held:
+        try:
+            held.callback(lock(state.open().ledger_path).release)
+        except LedgerLocked as error:
+            raise LedgerLocked(str(error), pid=error.pid, hint="stop the hub, then restore again") from None
+        if (hub := state.find()) is not None:
+            raise ConfigError(f"a hub runs here (process {hub.pid})", hint="stop it, then restore again")
+        held.enter_context(explained(ledger, state.ledger_path))
+        folder = held.enter_context(_folder_in(state.path, ".restore-"))
+        contents = copy_ledger(ledger, folder / LEDGER_FILE, now, progress, restoring=True)
+        if source.is_dir():
+            if (tasks := source / A2A_FILE).exists():
+                copy_database(tasks, folder / A2A_FILE, progress)
+            _copy_keys(source, folder)
+        _sync_all(folder)
+        failpoints.reached("restore.staged")
+        replaced = _keep_aside(state, now)
+        failpoints.reached("restore.kept")
+        _put(folder / LEDGER_FILE, state.ledger_path)  # it is refused from here on, until the end
+        if source.is_dir():
+            _put(folder / A2A_FILE, state.path / A2A_FILE)
+            for name in _KEYS:
+                if (folder / name).exists():
+                    (folder / name).replace(state.path / name)
+        sync_folder(state.path)
+        failpoints.reached("restore.put")
+        finish_restore(state.ledger_path)
+    if take_over:
+        with closing(open_file(state.ledger_path, now, one_connection=True, busy_s=0, take_over=True)):
+            pass
+    return CopyReport(path=state.path, contents=contents, replaced=replaced)
+
+
+def _require_own_ledger(state: StateDir) -> None:
+    """Require a ledger that the hub of this folder uses, if one runs. Raises ConfigError."""
+    if not state.ledger_path.exists():
+        hint = "--state or FLEETSIM_STATE names the hub's folder; `fleetsim config show` says which one is used"
+        raise ConfigError(f"there is no ledger in {state.path}", hint=hint)
+    if (hub := state.find()) is not None:
+        with suppress(LedgerLocked):
+            lock(state.ledger_path).release()
+            raise ConfigError(
+                f"the hub that runs here (process {hub.pid}) does not use {state.ledger_path}",
+                hint="it keeps its ledger in memory or in PostgreSQL, which `pg_dump` backs up",
+            )
+
+
+def _ledger_in(source: Path) -> Path:
+    """The ledger's file of a backup. Raises ConfigError."""
+    if source.is_file():
+        return source
+    if not source.exists():
+        raise ConfigError(f"there is no {source}", hint="name a folder that `fleetsim backup` made")
+    if not (ledger := source / LEDGER_FILE).is_file():
+        below = sorted(source.glob(f"*/{LEDGER_FILE}"), key=lambda path: path.stat().st_mtime)
+        hint = f"the newest one in it is {below[-1].parent}" if below else "name a folder that `fleetsim backup` made"
+        raise ConfigError(f"{source} is not a backup: it has no {LEDGER_FILE}", hint=hint)
+    return ledger
+
+
+@contextmanager
+def _folder_in(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder that only its owner can read; unless it is moved away, it is deleted at the end."""
+    with TemporaryDirectory(dir=parent, prefix=prefix, ignore_cleanup_errors=True) as name:
+        folder = Path(name, "files")
+        folder.mkdir(mode=0o700)
+        yield folder
+
+
+def _copy_keys(source: Path, target: Path) -> None:
+    for name in _KEYS:
+        with suppress(FileNotFoundError):
+            content = (source / name).read_bytes()
+            with open(os.open(target / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(content)
+
+
+def _sync_all(folder: Path) -> None:
+    for path in folder.iterdir():
+        sync(path)
+    sync_folder(folder)
+
+
+def _keep_aside(state: StateDir, now: datetime) -> Path | None:
+    """Give the present files a second name in a new folder, which is returned. None if there is nothing to keep."""
+    if not state.ledger_path.exists() or mark_of(state.ledger_path) == UNFINISHED:
+        return max(state.path.glob("replaced-*"), default=None)  # a restore that was interrupted has kept them
+    beside = [f"{name}{suffix}" for name in (A2A_FILE, LEDGER_FILE) for suffix in _BESIDE]
+    kept = state.path / f"replaced-{now:%Y%m%dT%H%M%SZ}"
+    kept.mkdir(mode=0o700)
+    for name in (*_KEYS, *beside, A2A_FILE, LEDGER_FILE):  # the ledger last: for a moment it has two names
+        with suppress(FileNotFoundError):
+            try:
+                os.link(state.path / name, kept / name)
+            except PermissionError:  # a file system without links
+                shutil.copy2(state.path / name, kept / name)
+    sync_folder(kept)
+    return kept
+
+
+def _put(new: Path, path: Path) -> None:
+    """Replace a database, by nothing if there is no ``new`` one, and delete what belongs to the old one."""
+    if new.exists():
+        new.replace(path)
+    else:
+        path.unlink(missing_ok=True)
+    for suffix in _BESIDE:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+        failpoints.reached("restore.replaced")
