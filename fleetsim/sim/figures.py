@@ -10,7 +10,7 @@ import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, TypeAlias
@@ -36,13 +36,15 @@ SHARES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.9
 
 
 class Percentiles:
-    """Nearest-rank percentiles of times in seconds."""
+    """Nearest-rank percentiles of times in seconds. ``total_s`` is their sum."""
 
     def __init__(self) -> None:
         self._seconds: list[float] = []
+        self.total_s = 0.0
 
     def add(self, seconds: float) -> None:
         self._seconds.append(seconds)
+        self.total_s += seconds
 
     def __len__(self) -> int:
         return len(self._seconds)
@@ -56,6 +58,66 @@ class Percentiles:
         """By the names of ``SHARES``."""
         return {name: self.at(share) for name, share in SHARES.items()}
 
+    def bucketed(self) -> BucketedPercentiles:
+        """The same times in buckets, to be sent and merged."""
+        buckets = BucketedPercentiles()
+        for seconds in self._seconds:
+            buckets.add(seconds)
+        return buckets
+
+
+ERROR = 0.01
+"""The largest relative error of a percentile from buckets."""
+LOWEST_S = 1e-6
+"""Times up to this one share the bucket of 0."""
+_WIDTH = math.log((1 + ERROR) / (1 - ERROR))
+
+
+class BucketedPercentiles(Percentiles):
+    """Percentiles of times that are only counted, by size: each is within ``ERROR`` of the exact one.
+
+    Each bucket ends at ``(1 + ERROR) / (1 - ERROR)`` times the end of the one before (Masson, Rim and Lee, DDSketch,
+    2019). The bucket of a time depends on nothing else, so merging counts is the same as counting all times at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: Counter[int | None] = Counter()
+
+    def add(self, seconds: float) -> None:
+        self._counts[math.ceil(math.log(seconds) / _WIDTH) if seconds > LOWEST_S else None] += 1
+        self.total_s += seconds
+
+    def merge(self, other: BucketedPercentiles) -> None:
+        """Adds the times of another."""
+        self._counts.update(other._counts)
+        self.total_s += other.total_s
+
+    def __len__(self) -> int:
+        return self._counts.total()
+
+    def at(self, share: float) -> float | None:
+        """The time that ``share`` of all do not exceed; None without any."""
+        rank, met = math.ceil(share * len(self)), self._counts[None]
+        if met >= max(1, rank):
+            return 0.0
+        for bucket in sorted(bucket for bucket in self._counts if bucket is not None):
+            met += self._counts[bucket]
+            if met >= rank:
+                return math.exp(bucket * _WIDTH) * (1 - ERROR)
+        return None
+
+    def bucketed(self) -> BucketedPercentiles:
+        return self
+
+
+def merged(parts: Iterable[Percentiles]) -> BucketedPercentiles:
+    """All times of several parts in buckets; of one part, what is sent to be merged."""
+    whole = BucketedPercentiles()
+    for part in parts:
+        whole.merge(part.bucketed())
+    return whole
+
 
 @dataclass(slots=True)
 class _Scope:
@@ -66,6 +128,16 @@ class _Scope:
     duration: Percentiles = field(default_factory=Percentiles)
     response: Percentiles = field(default_factory=Percentiles)
     cost: float = 0.0
+
+    @classmethod
+    def merged(cls, parts: Sequence[_Scope]) -> _Scope:
+        return cls(
+            counts=sum((part.counts for part in parts), Counter()),
+            agent=merged(part.agent for part in parts),
+            duration=merged(part.duration for part in parts),
+            response=merged(part.response for part in parts),
+            cost=sum(part.cost for part in parts),
+        )
 
     def figures(self) -> dict[str, float | None]:
         counts, mine = self.counts, self.counts["counts"]
@@ -94,6 +166,14 @@ class FigureCounters:
     def __init__(self, replicas: Mapping[str, str] | None = None) -> None:
         self._replicas = replicas or {}
         self._scopes: dict[str, _Scope] = {}
+
+    @classmethod
+    def merged(cls, parts: Sequence[FigureCounters]) -> FigureCounters:
+        """The figures of several parts of a run, or of one in the form that is sent. Times are in buckets."""
+        whole = cls()
+        for name in dict.fromkeys(name for part in parts for name in part._scopes):
+            whole._scopes[name] = _Scope.merged([part._scopes[name] for part in parts if name in part._scopes])
+        return whole
 
     def count(self, agent: str | None, skill: str | None, what: str, by: int = 1) -> None:
         """Adds to the figure ``what``."""

@@ -7,13 +7,13 @@ caller that waits for a slow fleet sends less, and then service time alone looks
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fleetsim.model.work import Outcome
 from fleetsim.sim.clocks import ClockRate
-from fleetsim.sim.figures import SHARES, Percentiles
+from fleetsim.sim.figures import SHARES, Percentiles, merged
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.run import Run
 from fleetsim.sim.scenario_events import OutcomeRecorded, RecordingEnded, RequestTimed, RunStopped, SubmitRefused
@@ -43,8 +43,9 @@ class LoadMetrics:
     ``response`` is from the moment when a request was due until its end, ``service`` from the moment when the hub had
     it, and ``lateness`` the difference. ``agent`` and ``hub`` are parts of the service time. ``network`` is one, too,
     if the run shows when the agents worked, as simulated agents do. Else it is in ``agent``, and ``reply_s`` is the
-    fastest first reply: one round trip takes no longer. ``sides`` are all parts, the largest first. ``busy`` is the use
-    of a processor by fleetsim's own process, 1.0 for all of one. ``errors`` counts failures and refused requests.
+    fastest first reply: one round trip takes no longer. ``agent_first`` and ``agent_last`` are the agents' times of the
+    first and the last fifth of the requests. ``busy`` is the use of a processor by fleetsim's own process, 1.0 for all
+    of one. ``errors`` counts failures and refused requests.
     """
 
     meant: float
@@ -56,10 +57,74 @@ class LoadMetrics:
     hub: Percentiles
     network: Percentiles
     lateness: Percentiles
-    sides: tuple[Evidence, ...]
+    agent_first: Percentiles
+    agent_last: Percentiles
     reply_s: float | None
     busy: float | None
     errors: Mapping[str, int]
+
+    @classmethod
+    def merged(cls, parts: Sequence[LoadMetrics]) -> LoadMetrics:
+        """The load that several processes made together, or of one in the form that is sent. Times are in buckets.
+
+        ``busy`` is that of the busiest process.
+        """
+        return cls(
+            meant=sum(part.meant for part in parts),
+            sent=sum(part.sent for part in parts),
+            ended=sum(part.ended for part in parts),
+            **{name: merged(getattr(part, name) for part in parts) for name in TIMES},
+            reply_s=min((part.reply_s for part in parts if part.reply_s is not None), default=None),
+            busy=max((part.busy for part in parts if part.busy is not None), default=None),
+            errors=sum((Counter(part.errors) for part in parts), Counter()),
+        )
+
+    @property
+    def sides(self) -> tuple[Evidence, ...]:
+        """All sides, that with the largest share first."""
+        return tuple(sorted(self._sides(), key=lambda one: -one.share))
+
+    def _sides(self) -> Iterator[Evidence]:
+        whole_s = self.response.total_s
+
+        def share(part_s: float) -> float:
+            return part_s / whole_s if whole_s else 0.0
+
+        late = self.lateness.at(SHARES["p99"]) or 0.0
+        work = "" if self.busy is None else f"; fleetsim's process kept {self.busy:.0%} of a processor busy"
+        yield Evidence(
+            "caller",
+            share(whole_s - self.service.total_s) if len(self.response) else 1.0,
+            f"1 request in 100 was {in_words(late)} or more late, {self.sent:.3g} of {self.meant:.3g} a second were "
+            f"sent{work}",
+        )
+        hub = self.hub.at(0.5) or 0.0
+        cause = ": they waited for a call to the agent (settings.calls_per_agent_max), for a poll or for people"
+        if self.busy is not None and self.busy >= BUSY:
+            cause = f": its process kept {self.busy:.0%} of a processor busy, and a processor is all that it can use"
+        yield Evidence(
+            "hub",
+            share(self.hub.total_s),
+            f"half of the requests spent {in_words(hub)} or more in the hub{cause if hub > LATE_S else ''}",
+        )
+        if len(self.network):
+            middle = in_words(self.network.at(0.5) or 0.0)
+            share_of_it = share(self.network.total_s)
+            yield Evidence("network", share_of_it, f"half of the requests spent {middle} or more on it")
+        yield Evidence("agent", share(self.agent.total_s), self._of_agents())
+
+    def _of_agents(self) -> str:
+        """The growth of the agents' time over the run, and what limits the network's part of it."""
+        if len(self.agent_first) < FIFTH_MIN:
+            seen = "too few requests to judge growth"
+        else:
+            first, last = (times.at(0.5) or 0.0 for times in (self.agent_first, self.agent_last))
+            verdict = "it cannot keep up" if last >= max(GROWN * first, first + GROWN_S) else "it keeps up"
+            seen = f"{verdict}: the median was {in_words(first)} in the first fifth and {in_words(last)} in the last"
+        if self.reply_s is not None and not len(self.network):
+            reply = in_words(self.reply_s)
+            seen += f"; the network is in it, at most {reply} for a round trip, as the fastest reply shows"
+        return seen
 
     @property
     def limit(self) -> Evidence:
@@ -114,6 +179,10 @@ class LoadMetrics:
             yield "or play parts of the scenario on several machines."
 
 
+TIMES = ("response", "service", "agent", "hub", "network", "lateness", "agent_first", "agent_last")
+"""The fields of LoadMetrics that are times."""
+
+
 class _Sample(NamedTuple):
     """The parts of one request's response time, in seconds of the machine. ``network`` is None if nothing shows it."""
 
@@ -157,11 +226,11 @@ def load_of(run: Run) -> LoadMetrics | None:
     ends = (run.requests[sent.correlation_id or ""].end for sent in timed)
     played = next(iter(run.all(RecordingEnded)), None)
     busy = played.cpu_s / played.wall_s if played is not None and played.wall_s else None
-    sent_rate = len(asked) / max(span_s, max(one.t for one in asked) / rate.times)
-    reply_s = min(replies, default=None)
+    ordered = [one.agent for one in sorted(samples, key=lambda one: one.due_s)]
+    fifth = len(ordered) // 5
     return LoadMetrics(
         meant=len(asked) / span_s,
-        sent=sent_rate,
+        sent=len(asked) / max(span_s, max(one.t for one in asked) / rate.times),
         ended=sum(end is not None and end.t <= stopped_s for end in ends) / span_s,
         response=_percentiles(one.late + one.service for one in samples),
         service=_percentiles(one.service for one in samples),
@@ -169,8 +238,9 @@ def load_of(run: Run) -> LoadMetrics | None:
         hub=_percentiles(one.hub for one in samples),
         network=_percentiles(one.network for one in samples if one.network is not None),
         lateness=lateness,
-        sides=tuple(sorted(_sides(samples, lateness, reply_s, busy, len(asked) / span_s, sent_rate), key=_by_share)),
-        reply_s=reply_s,
+        agent_first=_percentiles(iter(ordered[:fifth])),
+        agent_last=_percentiles(iter(ordered[len(ordered) - fifth :])),
+        reply_s=min(replies, default=None),
         busy=busy,
         errors=errors,
     )
@@ -188,64 +258,6 @@ def _percentiles(times_s: Iterator[float]) -> Percentiles:
     for time_s in times_s:
         found.add(time_s)
     return found
-
-
-def _by_share(one: Evidence) -> float:
-    return -one.share
-
-
-def _sides(
-    samples: list[_Sample],
-    lateness: Percentiles,
-    reply_s: float | None,
-    busy: float | None,
-    meant: float,
-    sent: float,
-) -> Iterator[Evidence]:
-    """Each side with its share and its evidence, in any order."""
-    whole = sum(one.late + one.service for one in samples)
-
-    def share(part: float) -> float:
-        return part / whole if whole else 0.0
-
-    late = lateness.at(SHARES["p99"]) or 0.0
-    work = "" if busy is None else f"; fleetsim's process kept {busy:.0%} of a processor busy"
-    yield Evidence(
-        "caller",
-        share(sum(one.late for one in samples)) if samples else 1.0,
-        f"1 request in 100 was {in_words(late)} or more late, {sent:.3g} of {meant:.3g} a second were sent{work}",
-    )
-    hub = _percentiles(one.hub for one in samples).at(0.5) or 0.0
-    cause = ": they waited for a call to the agent (settings.calls_per_agent_max), for a poll or for people"
-    if busy is not None and busy >= BUSY:
-        cause = f": its process kept {busy:.0%} of a processor busy, and a processor is all that it can use"
-    yield Evidence(
-        "hub",
-        share(sum(one.hub for one in samples)),
-        f"half of the requests spent {in_words(hub)} or more in the hub{cause if hub > LATE_S else ''}",
-    )
-    measured = [one.network for one in samples if one.network is not None]
-    if measured:
-        middle = _percentiles(iter(measured)).at(0.5) or 0.0
-        yield Evidence("network", share(sum(measured)), f"half of the requests spent {in_words(middle)} or more on it")
-    yield Evidence(
-        "agent", share(sum(one.agent for one in samples)), _of_agents(samples, None if measured else reply_s)
-    )
-
-
-def _of_agents(samples: list[_Sample], reply_s: float | None) -> str:
-    """The growth of the agents' time over the run, and the limit of the network's part of it, if that is not known."""
-    ordered = [one.agent for one in sorted(samples, key=lambda one: one.due_s)]
-    fifth = len(ordered) // 5
-    if fifth < FIFTH_MIN:
-        seen = "too few requests to judge growth"
-    else:
-        first, last = (_percentiles(iter(part)).at(0.5) or 0.0 for part in (ordered[:fifth], ordered[-fifth:]))
-        verdict = "it cannot keep up" if last >= max(GROWN * first, first + GROWN_S) else "it keeps up"
-        seen = f"{verdict}: the median was {in_words(first)} in the first fifth and {in_words(last)} in the last"
-    if reply_s is not None:
-        seen += f"; the network is in it, at most {in_words(reply_s)} for a round trip, as the fastest reply shows"
-    return seen
 
 
 RECENT_S = 10.0

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.figures import ERROR
 from fleetsim.sim.load import LiveLoadMetrics, LoadMetrics, load_of
 from fleetsim.sim.recording import RecordingLine
 from fleetsim.sim.run import Run
@@ -129,6 +130,19 @@ def test_an_agent_that_slows_down_at_an_even_rate_cannot_keep_up(slower: float, 
 def test_the_shares_of_all_sides_are_the_whole_response_time() -> None:
     found = load([asked(n / 10, late_s=0.2, took_s=1.0, agent_s=0.7) for n in range(20)])
     assert sum(one.share for one in found.sides) == pytest.approx(1.0)
+
+
+def test_the_load_of_parts_is_that_of_the_whole() -> None:
+    """Two processes send every other request; the agent slows down, and the second process is late."""
+    rows = [asked(n / 10, late_s=0.3 * (n % 2), took_s=0.2 + n / 200, agent_s=0.1 + n / 200) for n in range(100)]
+    whole, parts = load(rows), [load(rows[0::2]), load(rows[1::2])]
+    found = LoadMetrics.merged([LoadMetrics.merged([part]) for part in parts])
+    assert (found.meant, found.sent, found.ended) == pytest.approx((whole.meant, whole.sent, whole.ended), rel=0.03)
+    assert found.response.as_json() == pytest.approx(whole.response.as_json(), rel=ERROR)
+    assert found.lateness.as_json() == pytest.approx(whole.lateness.as_json(), rel=ERROR)
+    assert {one.side: one.share for one in found.sides} == pytest.approx({one.side: one.share for one in whole.sides})
+    assert found.limit.side == whole.limit.side == "caller"
+    assert "cannot keep up" in next(one.seen for one in found.sides if one.side == "agent")
 
 
 def test_live_figures_are_those_of_the_last_seconds() -> None:
