@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from click.core import ParameterSource
 
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.options import secret_of
 from fleetsim.model.errors import ConfigError
 from fleetsim.wire.dialect import OVER_JSON_RPC
 
@@ -104,7 +104,7 @@ def agent(
         options["streaming"] = False
     if no_push:
         options["push_notifications"] = False
-    reference = profile_agent(profile, name, api_key=_secret(api_key_env), bearer=_secret(bearer_env), **options)
+    reference = profile_agent(profile, name, api_key=secret_of(api_key_env), bearer=secret_of(bearer_env), **options)
     common.note(f"{reference.settings.name}: skills " + ", ".join(s.skill_id for s in reference.settings.skills))
     if port:
         common.note(f"  next: {first_command(profile, f'http://{host}:{port}')}")
@@ -146,15 +146,6 @@ def new(common: CommonOptions, name: str, folder: Path, force: bool) -> None:
     module, test = files
     brings = "" if find_spec("pytest") else "  (first: pip install 'fleetsim[test]')"
     common.note(f"Run it:   python {folder / module}", f"Test it:  pytest {folder / test}{brings}")
-
-
-def _secret(variable: str | None) -> str | None:
-    if variable is None:
-        return None
-    value = os.environ.get(variable, "").strip()
-    if not value:
-        raise ConfigError(f"the environment variable {variable} is not set", hint=f"export {variable}=…")
-    return value
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}", re.ASCII)

@@ -96,6 +96,16 @@ def with_scheme(url: Typed) -> Typed:
     return f"http://{url}" if url is not None and "://" not in url else url
 
 
+def secret_of(variable: str | None) -> str | None:
+    """The value of a variable that an option names. Raises ConfigError if it has none."""
+    if variable is None:
+        return None
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        raise ConfigError(f"the environment variable {variable} is not set", hint=f"export {variable}=…")
+    return value
+
+
 def timeout_option(what: str, *, default: float | None = 300.0) -> Decorator:
     """The option, in seconds; ``what`` says what is waited for and what becomes of it afterwards."""
     return click.option(

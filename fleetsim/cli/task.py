@@ -32,6 +32,7 @@ from fleetsim.cli.hub_client import at_hub
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option
 from fleetsim.cli.parts import SavedParts, data_option, file_option, list_parts, read_parts, report_unsaved, save_parts
+from fleetsim.cli.push_config import push_config
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_follow import question_id, request_id
 from fleetsim.client.results import FollowResult, SentTask
@@ -51,6 +52,9 @@ def task() -> None:
 
     An ID is the correlation id that `send` and `task list` print, any unique beginning of it (4 characters or more), a
     ceremony run's id, or the agent's whole task id. With --agent it is the agent's whole task id."""
+
+
+task.add_command(push_config)
 
 
 @task.command("list")

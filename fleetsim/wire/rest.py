@@ -67,7 +67,8 @@ def write_call(spoken: Dialect, call: Call, url: str, tenant: str | None = None)
     params = spoken.write_params(call)
     named = {name: params.pop(name, "") for name in _MEMBER.findall(template)}
     if not all(named.values()):
-        problem = UnsupportedOperation(f"over HTTP+JSON the operation {call.operation} needs {' and '.join(named)}")
+        hint = "the list of the task's webhooks has their ids"
+        problem = UnsupportedOperation("HTTP+JSON reads and deletes a webhook by its id", hint=hint)
         problem.blame = Blame.CALLER
         raise problem
     path = _MEMBER.sub(lambda name: quote(named[name[1]], safe=""), template)
