@@ -277,15 +277,19 @@ class FleetHealth:
             outcomes_shed=len(self) - len(self._ids),
         )
 
-    def figures(self, now: datetime) -> tuple[dict[str, OutcomeStats], tuple[SkillHealth, ...]]:
-        """The figures at ``now`` of each agent with an outcome, and of each of its skills."""
+    def figures(
+        self, now: datetime, agents: Collection[str] | None = None
+    ) -> tuple[dict[str, OutcomeStats], tuple[SkillHealth, ...]]:
+        """The figures at ``now`` of each agent with an outcome, or of those among ``agents``, and of their skills."""
         self.prune(now)
         at = now.timestamp()
+        chosen = {name: group for name, group in self._agents.items() if agents is None or name in agents}
         skills = (
             SkillHealth(agent_name=agent, skill=name, figures=group.figures(at))
             for (agent, name), group in sorted(self._skills.items(), key=itemgetter(0))
+            if agent in chosen
         )
-        return {name: group.figures(at) for name, group in self._agents.items()}, tuple(skills)
+        return {name: group.figures(at) for name, group in chosen.items()}, tuple(skills)
 
     def _agent(self, name: str, condition: Condition, figures: OutcomeStats) -> AgentHealth:
         word, why, since = self.verdict(name, condition)

@@ -44,6 +44,7 @@ from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import DataPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Decision
+from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.ports import Runtime, WayOut
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.quantities import in_words
@@ -375,6 +376,7 @@ async def _attached(
         raise ConfigError(
             f"the variable {one_line(key_env, 64)} is not set", hint="it holds the hub's or an agent's key"
         )
+    tune_gc()
     async with running_runtime() as direct:
         runtime = direct if way == WayOut() else replace(direct, transport=direct.transport.through(way))
 

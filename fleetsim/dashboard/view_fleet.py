@@ -164,7 +164,9 @@ class FleetFold:
         self._pushes: dict[str, Trend] = {kind: Trend() for kind in ("ok", "again", "refused")}
         self.pushes: Mapping[str, int] = dict.fromkeys(self._pushes, 0)
         self._changes = 0
-        self._about: object = None
+        self._about: tuple[int, ...] = ()
+        self._judged: dict[str, AgentRow] = {}
+        """The rows of the agents that did not change since they were made."""
         self._rows: tuple[AgentRow, ...] = ()
 
     def _of(self, event: Event) -> _Agent | None:
@@ -172,6 +174,7 @@ class FleetFold:
         return self._named(one_line(event.agent, 100), event.at) if event.agent else None
 
     def _named(self, name: str, at: datetime) -> _Agent | None:
+        self._judged.pop(name, None)
         agent = self._agents.get(name)
         if agent is None and len(self._agents) < AGENTS_MAX:
             agent = self._agents[name] = _Agent(name, at)
@@ -200,6 +203,7 @@ class FleetFold:
 
     def _list(self, event: fleet_events.ConfigLoaded | fleet_events.ConfigReloaded) -> None:
         self._changes += 1
+        self._judged.clear()
         listed = {read.text(facts, "name", 100): facts for facts in event.agents[: read.NAMES_MAX]}
         listed.pop("", None)
         for name in listed:
@@ -249,6 +253,7 @@ class FleetFold:
         """Store the hub's health word; agents that left the file are skipped."""
         self._changes += 1
         if (agent := self._agents.get(one_line(event.agent or "", 100))) is not None:
+            self._judged.pop(agent.name, None)
             agent.health = _WORDS.get(event.health, HealthWord.UNKNOWN)
             agent.why, agent.since = one_line(event.why, 300), event.since
 
@@ -258,6 +263,7 @@ class FleetFold:
             agent, word = self._agents.get(name), seen.health
             if agent is not None and word in _WORDS and agent.health is not _WORDS[word]:
                 agent.health, agent.why, agent.since = _WORDS[word], "", None
+                self._judged.pop(name, None)
                 self._changes += 1
 
     def breaker_opened(self, event: fleet_events.BreakerOpened) -> None:
@@ -313,6 +319,8 @@ class FleetFold:
     ) -> tuple[AgentRow, ...]:
         """All agents, worst first. ``at_work`` has (running, waiting) per name, ``span_s`` the trend's width."""
         about = (self._changes, int(now.timestamp()) // FINE_S, span_s)
+        if exact or self._about[1:] != about[1:]:
+            self._judged.clear()
         if exact or self._about != about:
             self._about, self._rows = about, self._judge(now, span_s)
         rows = [(row, *at_work.get(row.name, (0, 0))) for row in self._rows]
@@ -323,8 +331,9 @@ class FleetFold:
         return self._rows
 
     def _judge(self, now: datetime, span_s: int) -> tuple[AgentRow, ...]:
-        """The rows without the tasks at work. They are costly, and the start of a task does not change them."""
-        figures, of_skills = self._health.figures(now)
+        """The rows without the tasks at work. They are costly, so only those of changed agents are made."""
+        changed = self._agents.keys() - self._judged.keys()
+        figures, of_skills = self._health.figures(now, changed)
         self.total, self.cells = self._health.total.figures(now.timestamp()), self._trend.cells(now, span_s)
         self.pushes = {
             kind: sum(count for count, _ in trend.cells(now, span_s)) for kind, trend in self._pushes.items()
@@ -332,32 +341,30 @@ class FleetFold:
         skills: dict[str, dict[str, OutcomeStats]] = {}
         for skill in of_skills:
             skills.setdefault(skill.agent_name, {})[skill.skill] = skill.figures
-        rows: list[AgentRow] = []
-        for name, agent in self._agents.items():
-            card, used = agent.card, skills.get(name, {})
+        for name in changed:
+            agent, used = self._agents[name], skills.get(name, {})
+            card = agent.card
             offered = [
                 SkillRow(skill=skill, offered=skill in card.skills, figures=used.get(skill, OutcomeStats()))
                 for skill in dict.fromkeys((*card.skills, *used))
             ]
-            rows.append(
-                AgentRow(
-                    name=name,
-                    health=agent.health,
-                    why=agent.why,
-                    since=agent.since,
-                    figures=figures.get(name, OutcomeStats()),
-                    trend=agent.trend.cells(now, span_s),
-                    running=0,
-                    waiting=0,
-                    card=card,
-                    push=agent.push,
-                    skills=tuple(sorted(offered, key=lambda row: (-row.figures.total_outcomes, row.skill))),
-                    stale_since=card.fetched_at if card.failed_at and card.fetched_at else None,
-                    breaker_until=agent.breaker_until,
-                    listed_at=agent.listed_at,
-                )
+            self._judged[name] = AgentRow(
+                name=name,
+                health=agent.health,
+                why=agent.why,
+                since=agent.since,
+                figures=figures.get(name, OutcomeStats()),
+                trend=agent.trend.cells(now, span_s),
+                running=0,
+                waiting=0,
+                card=card,
+                push=agent.push,
+                skills=tuple(sorted(offered, key=lambda row: (-row.figures.total_outcomes, row.skill))),
+                stale_since=card.fetched_at if card.failed_at and card.fetched_at else None,
+                breaker_until=agent.breaker_until,
+                listed_at=agent.listed_at,
             )
-        return tuple(sorted(rows, key=_worst_first))
+        return tuple(sorted((self._judged[name] for name in self._agents), key=_worst_first))
 
 
 _WORDS = {word.value: word for word in HealthWord}
