@@ -15,6 +15,7 @@ from fleetsim.caller.event_log import KEEP_MAX, EventLog
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet_events import HubStopping, NoticeDelivered, NoticeFailed
+from fleetsim.caller.ledger.bodies import encode
 from fleetsim.hub.http import number, principal_of
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
@@ -146,11 +147,10 @@ class EventFrames:
     def of(self, event: Event) -> bytes:
         """One event."""
         if event.seq > self._events.recorded_seq:
-            return frame(json.dumps(to_wire(event), separators=(",", ":")))
+            return frame(encode(to_wire(event)))
         written = self._written.get(event.seq)
         if written is None:
-            text = json.dumps(to_wire(event), separators=(",", ":"))
-            written = self._written[event.seq] = frame(text, event_id=str(event.seq))
+            written = self._written[event.seq] = frame(encode(to_wire(event)), event_id=str(event.seq))
             if len(self._written) > FRAMES_KEPT:
                 self._written.popitem(last=False)
         return written
