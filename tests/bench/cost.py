@@ -207,6 +207,11 @@ ROWS: dict[str, Row] = {
             ),
         ),
     ),
+    "wire-off": Row(
+        unit="the same with the wire log off; the floor has no wire log",
+        ours="sends_wire_off", floor="sends", units=1_000, target=1.05,
+        peers=(Peer(title="the wire log on", program="sends_wire_on"),),
+    ),
     "events": Row(
         unit="event of a stream decoded and folded, client, 200 streams",
         ours="events", floor="bare_events", units=20_000, target=3.2,
@@ -231,6 +236,10 @@ ROWS: dict[str, Row] = {
     "hub-polled": Row(
         unit="request to its durable outcome, hub, polled",
         ours="hub", floor="echo", units=300, target=52, ask=ask_hub("polled"), ask_floor=ECHO,
+    ),
+    "hub-viewed": Row(
+        unit="the same, streamed, with an attached dashboard; the floor is the hub without one",
+        ours="hub_viewed", floor="hub", units=300, target=1.05, ask=ask_hub("streamed"), ask_floor=ask_hub("streamed"),
     ),
     "caller-answered": Row(
         unit="request with its `GET ?wait`, hub, answered at once",

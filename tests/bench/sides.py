@@ -9,9 +9,11 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import sys
 import tempfile
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -30,6 +32,9 @@ from fleetsim.agent import Agent, AgentLimits, SkillContext
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient
+from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
+from fleetsim.client.hub_events import HubEvents
+from fleetsim.dashboard.feed import AttachedFeed
 from fleetsim.hub.server import running_hub
 from fleetsim.model.call import SendMessage
 from fleetsim.model.event import fold
@@ -38,6 +43,8 @@ from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen
+from fleetsim.runtime.wire_log import WireLog
+from fleetsim.runtime.workers import Workers
 from tests.bench.flood import read_http
 
 IN_FLIGHT = 64
@@ -254,8 +261,14 @@ async def in_flight(units: int, one: Callable[[int], Awaitable[None]], most: int
 
 
 @asynccontextmanager
-async def our_client(peer: str, way: str) -> AsyncIterator[AgentClient]:
+async def our_client(peer: str, way: str, *, tapped: bool = False, on: bool = False) -> AsyncIterator[AgentClient]:
+    """With ``tapped``, its transport has the tap of a wire log, which records if ``on``."""
     async with running_runtime() as runtime:
+        log = WireLog(runtime.clock)
+        if on:
+            log.keep_on()
+        if tapped:
+            runtime = replace(runtime, transport=log.tap(runtime.transport, way))
         client = AgentClient(f"{peer}/{way}", runtime=runtime, dialect="0.3", rpc_url=f"{peer}/{way}")
         await client.discover()
         yield client
@@ -278,15 +291,24 @@ JSON_HEAD = {"content-type": "application/json"}
 
 
 @asynccontextmanager
-async def sends(peer: str, around: Around) -> AsyncIterator[Side]:
+async def sends(peer: str, around: Around, *, tapped: bool = False, on: bool = False) -> AsyncIterator[Side]:
     """Our client: a text to a task that is submitted."""
-    async with our_client(peer, "submitted") as client:
+    async with our_client(peer, "submitted", tapped=tapped, on=on) as client:
 
         async def one(_: int) -> None:
             sent = await client.send_task(TEXT, wait=False)
             assert sent.state is TaskState.SUBMITTED
 
         yield Side(lambda units: in_flight(units, one, around.in_flight))
+
+
+def sends_wire_off(peer: str, around: Around) -> AbstractAsyncContextManager[Side]:
+    """The same beside a wire log that is off, as in a hub."""
+    return sends(peer, around, tapped=True)
+
+
+def sends_wire_on(peer: str, around: Around) -> AbstractAsyncContextManager[Side]:
+    return sends(peer, around, tapped=True, on=True)
 
 
 @asynccontextmanager
@@ -391,6 +413,36 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
 
         tune_gc()  # as `fleetsim up` does
         yield Side(finish, {"url": running.url, "key": running.keys.api_key}, check)
+
+
+@asynccontextmanager
+async def hub_viewed(peer: str, around: Around) -> AsyncIterator[Side]:
+    """The same with a dashboard's reader of its events, in a process whose work is not counted."""
+    async with hub(peer, around) as side:
+        words = (sys.executable, "-m", "tests.bench.cost", "--be", "viewer", "--peer", side.facts["url"])
+        env = {**os.environ, KEY_VARIABLE: side.facts["key"]}
+        reader = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, env=env)
+        assert reader.stdout is not None
+        await reader.stdout.readline()  # it has the first events
+        yield side
+        reader.terminate()
+        await reader.wait()
+
+
+@asynccontextmanager
+async def viewer(peer: str, _: Around) -> AsyncIterator[Side]:
+    """The feed of an attached dashboard; it is there once it has events."""
+    async with running_runtime() as runtime:
+        feed = aiter(AttachedFeed(HubEvents(lambda: HubClient(peer, runtime=runtime))))
+        await anext(feed)
+
+        async def read() -> None:
+            async for _ in feed:
+                pass
+
+        async with Workers("viewer") as workers:
+            workers.start(read(), name="read")
+            yield Side()
 
 
 @asynccontextmanager
@@ -500,7 +552,8 @@ async def sse_reader(peer: str, _: Around) -> AsyncIterator[Side]:
 SIDES = {
     side.__name__: side
     for side in (
-        sends, bare_sends, events, bare_events, burst, bare_burst, sse_reader, hub, agent, agent_state, echo, echo_h11
+        sends, sends_wire_off, sends_wire_on, bare_sends, events, bare_events, burst, bare_burst, sse_reader,
+        hub, hub_viewed, viewer, agent, agent_state, echo, echo_h11,
     )
 }  # fmt: skip
 
