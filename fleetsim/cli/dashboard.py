@@ -376,7 +376,6 @@ async def _attached(
         raise ConfigError(
             f"the variable {one_line(key_env, 64)} is not set", hint="it holds the hub's or an agent's key"
         )
-    tune_gc()
     async with running_runtime() as direct:
         runtime = direct if way == WayOut() else replace(direct, transport=direct.transport.through(way))
 
@@ -426,6 +425,7 @@ async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None
             read_only=read_only,
             settings=settings,
         )
+        tune_gc()
         with TemporaryDirectory() as folder, logging_to(Path(folder) / "dashboard.log"):  # off the screen
             await app.run_async()
 
