@@ -13,7 +13,7 @@ import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -38,6 +38,7 @@ from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.hub.hub import Hub
+from fleetsim.hub.state import StateDir, state_path
 from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.errors import AuthRefused, ConfigError, UnknownTarget, Unreachable, WireError
 from fleetsim.model.parts import answer_parts
@@ -235,6 +236,18 @@ def logging_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
+@contextmanager
+def _own_log(common: CommonOptions) -> Iterator[None]:
+    """Log to dashboard.log in the state folder, or to a temporary file if that folder cannot be used."""
+    with ExitStack() as stack:
+        try:
+            folder = StateDir(state_path(os.environ, common.state)).open().path
+        except ConfigError:
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+        stack.enter_context(logging_to(folder / "dashboard.log"))
+        yield
+
+
 if TYPE_CHECKING:
     from fleetsim.dashboard.playback import Playback
 
@@ -426,7 +439,7 @@ async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None
             settings=settings,
         )
         tune_gc()
-        with TemporaryDirectory() as folder, logging_to(Path(folder) / "dashboard.log"):  # off the screen
+        with _own_log(common):
             await app.run_async()
 
 
@@ -468,7 +481,8 @@ async def play(
 
     async with Workers("playback") as workers:
         workers.start(written(), name="writer")
-        await app.run_async()
+        with _own_log(common):
+            await app.run_async()
     if played.error is not None:
         raise played.error
     return played

@@ -62,6 +62,12 @@ WHOLE_MAX = 4
 """The newest whole texts stay in memory."""
 
 
+def _log_file() -> str:
+    """The file that holds the log while the screen is drawn; empty if there is none."""
+    handlers = logging.getLogger().handlers
+    return next((one.baseFilename for one in handlers if isinstance(one, logging.FileHandler)), "")
+
+
 class FleetApp(ActionApp):
     """The screens over one feed. With a recording (a ``Playback``) the scenario's screen opens first.
 
@@ -92,7 +98,7 @@ class FleetApp(ActionApp):
         self._fleet_name = one_line(title, 60)
         self._standing_note = one_line(note, 200)
         self._builder = ViewBuilder()
-        self._link = Link(LinkState.WAITING, clock.now())
+        self.link = Link(LinkState.WAITING, clock.now())
         self._listening = True
         self.view = View(now=self._now())
         self._drawn: object = None
@@ -101,6 +107,7 @@ class FleetApp(ActionApp):
         self._waiting: set[str] = set()
         self._waiting_known = False
         self._lost = 0
+        self._failed: dict[str, str] = {}
         self._filter_before = ""
         self._under_way: set[str] = set()
         self._visits = Visits()
@@ -119,6 +126,7 @@ class FleetApp(ActionApp):
 
     def compose(self) -> ComposeResult:
         self._header, self._tabs = Lines(id="header"), Lines(id="tabs")
+        self._broken = Lines(id="broken", classes="-bare")
         self._status, self._keys, self._tiny = Lines(id="status"), Lines(id="keys"), Lines(id="tiny")
         self._panes: dict[str, Pane] = {
             "fleet": FleetPane(id="fleet"),
@@ -137,7 +145,7 @@ class FleetApp(ActionApp):
         self._body = ContentSwitcher(
             *self._panes.values(), initial="fleet" if self.playback is None else "scenario", id="body"
         )
-        yield from (self._header, self._tabs, self._body, self._filter, self.command_line)
+        yield from (self._header, self._tabs, self._broken, self._body, self._filter, self.command_line)
         yield from (self._status, self._keys, self._tiny)
 
     def on_mount(self) -> None:
@@ -156,8 +164,8 @@ class FleetApp(ActionApp):
         """Fold events from the feed until it ends or fails."""
         try:
             async for batch in self._feed:
-                if self._link.state is not LinkState.LIVE:
-                    self._link = Link(LinkState.LIVE, self._clock.now())
+                if self.link.state is not LinkState.LIVE:
+                    self.link = Link(LinkState.LIVE, self._clock.now())
                 if self._feed.restarts != self._restarts:
                     self._begin_anew(self._feed.restarts)
                 if self._feed.dropped > self._lost:
@@ -165,9 +173,9 @@ class FleetApp(ActionApp):
                     self._builder.lost_events()
                 self._builder.fold_all(batch)
         except (FleetsimError, OSError) as error:
-            self._link = Link(LinkState.LOST, self._clock.now(), one_line(str(error)))
+            self.link = Link(LinkState.LOST, self._clock.now(), one_line(str(error)))
         else:
-            self._link = Link(LinkState.LOST, self._clock.now(), "the feed ended")
+            self.link = Link(LinkState.LOST, self._clock.now(), "the feed ended")
         finally:
             self._listening = False
 
@@ -185,9 +193,11 @@ class FleetApp(ActionApp):
 
     def _tick(self) -> None:
         """Draw if an event arrived, the connection changed, or a second passed."""
-        state = LinkState.LOST if self._feed.lost else LinkState.LIVE
-        if self._listening and self._link.state not in {LinkState.WAITING, state}:
-            self._link = Link(state, self._clock.now(), one_line(self._feed.lost))
+        state, why = LinkState.STALE if self._feed.lost else LinkState.LIVE, one_line(self._feed.lost)
+        if self._listening and self.link.state is LinkState.WAITING:
+            self.link = replace(self.link, why=why)
+        elif self._listening and self.link.state is not state:
+            self.link = Link(state, self._clock.now(), why)
         if self._about() != self._drawn:
             self.draw()
 
@@ -195,14 +205,14 @@ class FleetApp(ActionApp):
         """Everything that a drawing depends on, to the second."""
         p = self.playback
         played = (p.still, p.written, p.paused, p.speed, self._restarts) if p is not None else ()
-        return self._builder.version, int(self._now().timestamp()), self._link, played
+        return self._builder.version, int(self._now().timestamp()), self.link, played
 
     def draw_soon(self) -> None:
         """Draw after the refresh in progress."""
         self.call_after_refresh(self.draw)
 
     def draw(self) -> None:
-        """Draw the open screen from the newest view."""
+        """Draw the open screen from the newest view. A part that fails has a mark until it can be drawn again."""
         now, pane, width = self._now(), self.pane, self.size.width
         if not pane.is_attached:
             return  # while the dashboard closes, its screens end before its timers
@@ -211,24 +221,37 @@ class FleetApp(ActionApp):
         self.draws += 1
         if self.playback is None:
             self._announce(view)
-        self._header.show([chrome.header(view, self._state_line(view), self._fleet_name, width)])
         note = "read only" if self.read_only else self._standing_note
-        if self._link.state is LinkState.LOST:
+        if self.link.old:
             note = f"as of {view.last_at or view.now:%H:%M:%SZ}"
-        self._tabs.show([chrome.tabs(pane.NAME, view, width, note)])
-        try:
-            pane.draw(view)
-        except Exception as error:
-            log.exception("the %s screen failed", pane.id)
-            what = f"this screen failed ({type(error).__name__}); the other screens still work, see the log"
-            self.say(what, Tone.BAD, FAILED_S)
-        self._status.show([self._status_line(view)])
+        self._body.set_class(self.link.old, "-old")
+        state = self._state_line(view)
+        parts: dict[str, Callable[[], object]] = {
+            "header": lambda: self._header.show([chrome.header(view, state, self._fleet_name, width)]),
+            "tabs": lambda: self._tabs.show([chrome.tabs(pane.NAME, view, width, note)]),
+            pane.id or "": lambda: pane.draw(view),
+            "status": lambda: self._status.show([self._status_line(view)]),
+        }
+        for part, show in parts.items():
+            try:
+                show()
+            except Exception as error:
+                why = f"{part} cannot be drawn ({type(error).__name__})"
+                if self._failed.get(part) != why:
+                    log.exception("the %s cannot be drawn", part)
+                self._failed[part] = why
+            else:
+                self._failed.pop(part, None)
+        failed = [*(why for part, why in self._failed.items() if part in parts), *view.faults]
+        if failed or self._broken.lines:
+            self._broken.show(chrome.failures(failed, _log_file(), width))
+            self._broken.set_class(not failed, "-bare")
         if pane.screen.focused is None:  # the terminal was too small to focus a list
             pane.screen.set_focus(pane.main)
 
     def _state_line(self, view: View) -> Text:
-        if self.playback is None or self._link.state is LinkState.LOST:
-            return chrome.link_line(self._link, self._clock.now(), stopping=view.stopping)
+        if self.playback is None or self.link.old:
+            return chrome.link_line(self.link, self._clock.now(), stopping=view.stopping)
         return chrome.playback_line(self.playback)
 
     def _announce(self, view: View) -> None:
@@ -238,7 +261,7 @@ class FleetApp(ActionApp):
             more = f" and {len(fresh) - 1} more" if len(fresh) > 1 else ""
             self.say(f"{fresh[0]} asks you something{more}: 3 opens the inbox", Tone.ACCENT)
         self._waiting = {row.question_id for row in view.questions}
-        self._waiting_known = self._link.state is LinkState.LIVE
+        self._waiting_known = self.link.state is LinkState.LIVE
 
     def _status_line(self, view: View) -> Text:
         if self.command_line.has_class("-shown"):
@@ -247,8 +270,8 @@ class FleetApp(ActionApp):
         message, until = self._message
         if until is not None and self._clock.now() < until:
             return message
-        if self._link.state is LinkState.LOST:
-            return line((f" ! no more events: {self._link.why}. The screen shows old data.", Tone.BAD))
+        if old := chrome.status_of(self.link):
+            return old
         if view.storage:
             return line((f" ! No request is accepted: {view.storage}", Tone.BAD))
         if view.config_error:
@@ -267,7 +290,8 @@ class FleetApp(ActionApp):
             pieces.append(line(("sort ", MUTED), f"{pane.main.order.name} {'▼' if pane.main.order.reverse else '▲'}"))
         if self._feed.dropped:
             pieces.append(line((f"{self._feed.dropped:,} events dropped", Tone.WARN)))
-        pieces += [line((piece, MUTED)) for piece in pane.status(view).split("   ")]
+        if view.began_at is not None:  # else its figures are not known yet
+            pieces += [line((piece, MUTED)) for piece in pane.status(view).split("   ")]
         return line(" ", fitted(pieces, self.size.width - 2, gap=3))
 
     def say(self, text: str, tone: Tone = Tone.PLAIN, seconds: float = SAID_S) -> None:
@@ -351,7 +375,7 @@ class FleetApp(ActionApp):
             log.error("worker %s failed", event.worker.name, exc_info=event.worker.error)
             self.say(f"{event.worker.name}: {type(event.worker.error).__name__}", Tone.BAD, FAILED_S)
             if event.worker.name == "feed":
-                self._link = Link(LinkState.LOST, self._clock.now(), type(event.worker.error).__name__)
+                self.link = Link(LinkState.LOST, self._clock.now(), type(event.worker.error).__name__)
 
     # Moving about
 

@@ -59,22 +59,32 @@ class LinkState(StrEnum):
     """The state of the connection to the source of events."""
 
     WAITING = "waiting"
+    """No event has arrived yet."""
     LIVE = "live"
+    STALE = "stale"
+    """The connection broke and is opened again; the screen shows old data."""
     LOST = "lost"
+    """No event will arrive any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The state of the feed, the moment when it began, and the reason if the feed was lost."""
+    """The state of the feed, the moment when it began, and the reason if no event arrives."""
 
     state: LinkState
     since: datetime
     why: str = ""
 
+    @property
+    def old(self) -> bool:
+        """Whether the screen shows old data."""
+        return self.state in {LinkState.STALE, LinkState.LOST}
+
 
 _LINKS = {
     LinkState.WAITING: ("◐", "WAITING", Tone.WARN),
     LinkState.LIVE: ("●", "LIVE", Tone.GOOD),
+    LinkState.STALE: ("◐", "STALE", Tone.WARN),
     LinkState.LOST: ("○", "LOST", Tone.BAD),
 }
 
@@ -85,9 +95,34 @@ def link_line(link: Link, now: datetime, *, stopping: bool = False) -> Text:
         return line(("◐ STOPPING", Tone.WARN))
     glyph, word, tone = _LINKS[link.state]
     old_s = (now - link.since).total_seconds()
-    if link.state in {LinkState.LOST, LinkState.WAITING} and old_s >= 1:
+    if link.state is not LinkState.LIVE and old_s >= 1:
         word += f" {age(old_s)}"
     return line((f"{glyph} {word}", tone))
+
+
+def no_rows(link: Link, now: datetime, rows: Sequence[object], empty: Sequence[Text], awaited: str) -> list[Text]:
+    """The text of a list that shows no row, by its reason: a filter, no connection, ``awaited`` data, or no data.
+
+    ``rows`` are those before the filter, ``empty`` is the text for no data.
+    """
+    if rows:
+        return [line(("No row passes the filter.", STRONG)), line(("esc", Tone.PRIMARY), (" clears it", MUTED))]
+    if link.state is LinkState.WAITING:
+        reason = [line((f"{link.why}; it is tried again", Tone.WARN))] if link.why else []
+        return [line(link_line(link, now), (" for the first event", MUTED)), *reason]
+    if link.old:
+        reason = [line((link.why, MUTED))] if link.why else []
+        return [line(link_line(link, now), " ", ("there was no row when the connection broke", MUTED)), *reason]
+    return [line(("◐ ", Tone.WARN), (awaited, MUTED))] if awaited else list(empty)
+
+
+def status_of(link: Link) -> Text | None:
+    """The line below a screen with old data; None while events arrive."""
+    if link.state is LinkState.STALE:
+        return line((f" ! no connection: {link.why}; connecting again", Tone.WARN))
+    if link.state is LinkState.LOST:
+        return line((f" ! no more events: {link.why}; open the screen again", Tone.BAD))
+    return None
 
 
 def playback_line(playback: Playback) -> Text:
@@ -116,7 +151,9 @@ def header(view: View, state: Text, title: str, width: int) -> Text:
         line((f"{c.working} working", MUTED)),
         line((plural(c.agents, "agent"), MUTED)),
     ]
-    if wide:
+    if view.began_at is None:
+        counts = []  # nothing is known yet
+    elif wide:
         waiting, failed, working, agents = counts
         counts = [agents, working, waiting, failed]
     return fitted([*pieces, *counts], width - 1, gap=3 if wide else 2)
@@ -147,6 +184,13 @@ def _tabs(current: ScreenName, view: View, *, whole: bool = False) -> list[Text]
         else:
             texts.append(clickable(line((f" {tab} ", Tone.ACCENT if waits else MUTED)), name))
     return texts
+
+
+def failures(failed: Sequence[str], log_file: str, width: int) -> list[Text]:
+    """What failed, and the file with the details; nothing if all is well."""
+    more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+    where = f"  The rest keeps working. Details: {log_file}" if log_file else "  The rest keeps working."
+    return [line((" ✗ ", Tone.BAD), one) for one in wrap(failed[0] + more + where, width - 4)] if failed else []
 
 
 def footer(actions: Sequence[Action], width: int) -> Text:

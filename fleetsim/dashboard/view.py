@@ -7,11 +7,12 @@ here. Ids stay unchanged because Controls need them; the widgets neutralise ids 
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -30,10 +31,14 @@ from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import Outcome
 from fleetsim.sim import scenario_events
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
 EVENTS_MAX = 20_000
 """The newest events stay in memory. Only visible events are formatted."""
 SETTLED_MAX = 100
 OPEN_MAX = 1_000
+FAULTS_MAX = 20
 VETO = "veto"
 RECENT_MAX = 100
 NOTICES_MAX = 20
@@ -120,6 +125,8 @@ class View:
     stopping: bool = False
     config_error: str = ""
     storage: str = ""
+    faults: tuple[str, ...] = ()
+    """Errors of the fold: the figures may be wrong."""
     configured: bool = False
     ceremonies_loaded: bool = False
     counters: Counters = field(default_factory=Counters)
@@ -244,6 +251,8 @@ class ViewBuilder:
         self._stopping = self._configured = False
         self._config_errors: dict[str, str] = {}
         self._storage = ""
+        self._faults: dict[str, None] = {}
+        self._made: dict[str, object] = {}
         tasks, fleet, ceremonies, inbox = self._tasks, self._fleet, self._ceremonies, self._inbox
         self._handlers: Mapping[type[Event], tuple[Callable[[Any], object], ...]] = {
             events.RequestAccepted: (fleet.meet, tasks.request),
@@ -293,9 +302,29 @@ class ViewBuilder:
         self.version += 1
         if type(event) not in scenario_events.UNLISTED:
             self._list(event)
-        self._scenario.fold(event)
-        for handle in self._handlers.get(type(event), ()):
-            handle(event)
+        for handle in (self._scenario.fold, *self._handlers.get(type(event), ())):
+            try:
+                handle(event)
+            except Exception as error:
+                if self._fault(f"an event {event.TOPIC or 'of another kind'} was not counted", error):
+                    log.exception("an event %s was not counted", event.TOPIC)
+
+    def _fault(self, what: str, error: Exception) -> bool:
+        """Note an error of ours; the other events and lists go on. True at its first occurrence, which is logged."""
+        fault = f"{what} ({type(error).__name__})"
+        fresh = fault not in self._faults and len(self._faults) < FAULTS_MAX
+        if fresh:
+            self._faults[fault] = None
+        return fresh
+
+    def _rows(self, what: str, make: Callable[[], T], none: T) -> T:
+        """The rows of one list; after an error its last rows, so that the other lists are shown."""
+        try:
+            self._made[what] = make()
+        except Exception as error:
+            if self._fault(f"the {what} are old", error):
+                log.exception("the %s are old", what)
+        return cast("T", self._made.get(what, none))
 
     def _list(self, event: Event) -> None:
         self._began_at = self._began_at or event.at
@@ -400,9 +429,12 @@ class ViewBuilder:
         while self._errors and now - self._errors[0] > ERRORS_WINDOW:
             self._errors.popleft()
         tasks, fleet, ceremonies = self._tasks, self._fleet, self._ceremonies
-        rows, questions = tasks.rows(), tuple(self._inbox.open.values())
+        rows: tuple[TaskRow, ...] = self._rows("tasks", tasks.rows, ())
+        questions = tuple(self._inbox.open.values())
         span, span_s = span_for((now - self._began_at).total_seconds() if self._began_at else 0.0)
-        agents = fleet.rows(now, span_s, tasks.at_work, exact=exact)
+        agents: tuple[AgentRow, ...] = self._rows(
+            "agents", lambda: fleet.rows(now, span_s, tasks.at_work, exact=exact), ()
+        )
         health = [row.health for row in agents]
         counters = Counters(
             health={word: health.count(word) for word in HEALTH},
@@ -436,12 +468,13 @@ class ViewBuilder:
             tasks=rows,
             recent=tuple(self._recent),
             questions=questions,
-            vetoes=self._inbox.vetoes(now),
+            vetoes=self._rows("vetoes", lambda: self._inbox.vetoes(now), ()),
             settled=tuple(self._inbox.settled),
-            ceremonies=ceremonies.rows(),
+            ceremonies=self._rows("ceremonies", ceremonies.rows, ()),
             notices=tuple(self._notices),
             events=self._listed,
-            scenario=self._scenario.snapshot(now),
+            scenario=self._rows("figures of the run", lambda: self._scenario.snapshot(now), None),
+            faults=tuple(self._faults),
         )
 
 

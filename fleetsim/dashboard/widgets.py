@@ -6,6 +6,7 @@ Textual could read it as markup, and its escapes would reach the terminal.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, cast
@@ -26,6 +27,8 @@ from fleetsim.dashboard.labels import MUTED, STRONG, Tone, plain_ascii
 from fleetsim.dashboard.text import BLANK, MARGIN, Column, Layout, Order, Rows, clip, layout, line, wide_width
 from fleetsim.dashboard.theme import Palette
 from fleetsim.model.text import neutralise
+
+log = logging.getLogger(__name__)
 
 LINE_CHARS_MAX = 2_000
 DRAWN_MAX = 300
@@ -139,8 +142,8 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
         """Draw the lines for the current width if the width or ``about`` changed; without arguments, clear the page."""
         width = max(20, self.inner_width)
         if (width, about) != self._about:
-            self._about = width, about
             self.lines = lines(width)
+            self._about = width, about
             self.virtual_size = Size(self.inner_width, len(self.lines))
             self.refresh()
         if self.follow:
@@ -270,7 +273,11 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             return before[1]
         if len(self._drawn) > DRAWN_MAX:
             self._drawn.clear()
-        text = self._layout.row(self.rows.words(item))
+        try:
+            text = self._layout.row(self.rows.words(item))
+        except Exception as error:
+            log.exception("a row of %s cannot be drawn", self.id)
+            text = line((f"  ✗ this row cannot be drawn ({type(error).__name__})", Tone.BAD))
         if chosen or marked:
             cursor, tone = "▌" if chosen else " ", Tone.PRIMARY if under_cursor else MUTED
             margin = line((cursor, tone), ("*", Tone.ACCENT)) if marked else line((cursor + " ", tone))

@@ -46,7 +46,8 @@ class HandFeed:
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._waiting: asyncio.Queue[Sequence[Event] | Exception] = asyncio.Queue()
-        self.say(*events)
+        if first := tuple(events):
+            self.say(*first)
 
     def say(self, *events: Event) -> None:
         self._waiting.put_nowait(events)
@@ -58,6 +59,7 @@ class HandFeed:
         while True:
             said = await self._waiting.get()
             if isinstance(said, Exception):
+                self._waiting.task_done()
                 raise said
             yield said
             self._waiting.task_done()

@@ -36,7 +36,7 @@ async def drive(steps: int, seed: int, *, read_only: bool = False) -> list[tuple
                 if left % 20 == 0:
                     ui.feed.say(*islice(events, 20 * EVENTS_PER_STEP))
                 await _step(ui, chance)
-                assert "this screen failed" not in ui.status, f"{left} steps before the end of seed {seed}"
+                assert "cannot be drawn" not in ui.text, f"{left} steps before the end of seed {seed}"
             asked += ui.desk.asked
     return asked
 

@@ -133,10 +133,12 @@ class AgentPane(FleetPane):
         agent, second = view.agent(self.agent), int(view.now.timestamp())
         if agent is None:
             self._facts.set_titles(self.agent)
-            self._facts.show("gone", lambda width: [line(("This agent has left agents.yaml.", MUTED))])
-            self._figures.show()
+            gone = self.instead(view, (), line(("This agent has left agents.yaml.", STRONG)))
+            self._facts.show(gone, lambda width: gone)
+            self._figures.add_class("-bare")
             self.main.show(Rows())
             return
+        self._figures.remove_class("-bare")
         self._facts.set_titles(agent.name)
         self._facts.show((agent, second), lambda width: facts(agent, view.now, width))
         self._figures.set_titles("24 h", f"hub seen for {since(view.began_at, view.now) if view.began_at else '0s'}")

@@ -161,11 +161,10 @@ def run_row(run: RunRow, now: datetime) -> TableRow:
     )
 
 
-def empty(view: View) -> list[Text]:
-    if not view.ceremonies_loaded:
-        return [line(("Waiting for the ceremonies folder to be read …", MUTED))]
-    how = "Put a file like ceremonies/daily.yaml with id, name, schedule, skill and targets."
-    return [line(("No ceremonies yet.", STRONG)), line((how, MUTED))]
+NO_CEREMONIES = (
+    line(("No ceremonies yet.", STRONG)),
+    line(("Write one:  ", MUTED), ("fleetsim ceremony new ID", Tone.PRIMARY)),
+)
 
 
 class CeremoniesPane(Pane):
@@ -178,7 +177,8 @@ class CeremoniesPane(Pane):
         self._facts = Page(id="ceremony-facts")
         self._runs = Grid(RUN_COLUMNS, id="runs", classes="framed", hold=False)
         yield self.main
-        with Horizontal(id="ceremony"):
+        self._detail = Horizontal(id="ceremony")
+        with self._detail:
             yield self._facts
             yield self._runs
 
@@ -186,18 +186,19 @@ class CeremoniesPane(Pane):
         second, now = int(view.now.timestamp()), view.now
         ceremonies = [one for one in view.ceremonies if self.query_now.matches(fields(one))]
         rows = Rows(ceremonies, lambda one: one.ceremony_id, lambda one: row(one, now), second)
-        self.main.show(rows, empty=empty(view))
+        awaited = "" if view.ceremonies_loaded else "waiting for the hub to read the folder of ceremonies"
+        self.main.show(rows, empty=self.instead(view, view.ceremonies, *NO_CEREMONIES, awaited=awaited))
         self._runs.set_titles("Runs", "newest first")
         ceremony = view.ceremony(self.main.key or "")
+        self._detail.set_class(ceremony is None, "-bare")
         if ceremony is None:
-            self._facts.set_titles("Ceremony")
-            self._facts.show()
-            self._runs.show(Rows())
             return
+        self._runs.set_class(not ceremony.runs, "-bare")
+        self.set_class(not ceremony.runs, "-never-ran")
         self._facts.set_titles(ceremony.name or "broken" if ceremony.error else ceremony.ceremony_id)
         self._facts.show((ceremony, second), lambda width: facts(ceremony, now, width))
         runs = Rows(ceremony.runs, lambda run: run.run_id, lambda run: run_row(run, now), second)
-        self._runs.show(runs, empty=[line(("No run since this screen opened.", MUTED))])
+        self._runs.show(runs)
 
     def status(self, view: View) -> str:
         rows = view.ceremonies
@@ -213,7 +214,7 @@ class CeremoniesPane(Pane):
         """Open the runs, or a run's first task."""
         if grid is self.main:
             self.add_class("-opened")
-            self._runs.focus()
+            (self._facts if self.has_class("-never-ran") else self._runs).focus()
             self.host.draw_soon()
             return
         children = next((run.children for run in self._runs.rows.items if run.run_id == key), ())

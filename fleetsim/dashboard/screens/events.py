@@ -19,7 +19,7 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level, OtherEvent
 from fleetsim.dashboard import read
 from fleetsim.dashboard.chrome import ScreenName, Size
-from fleetsim.dashboard.labels import LEVEL, MUTED, STATE, Tone, duration, money, plural
+from fleetsim.dashboard.labels import LEVEL, MUTED, STATE, STRONG, Tone, duration, money, plural
 from fleetsim.dashboard.playback import span_s, time_of_day
 from fleetsim.dashboard.query import Query
 from fleetsim.dashboard.screens.pane import Pane
@@ -320,12 +320,12 @@ class EventsPane(Pane):
         self._window.update(view.events)
         narrow = self.size_class is not Size.FULL
         rows = EventRows(self._window.rows(), lambda event: str(event.seq), lambda event: row(event, narrow), narrow)
-        none = "No event passes the filter." if view.events else "Nothing has happened yet."
-        self.main.show(rows, columns=NARROW if narrow else COLUMNS, empty=[line((none, MUTED))])
+        empty = self.instead(view, view.events, line(("Nothing has happened yet.", STRONG)))
+        self.main.show(rows, columns=NARROW if narrow else COLUMNS, empty=empty)
         at = rows.find(self.main.key or "", 0)
         self._event = event = rows.items[at] if at is not None else None
+        self._full.set_class(event is None, "-bare")
         if event is None:
-            self._full.show()
             return
         self._full.set_titles(f"Event {event.seq:,}")
         self._full.show(event, lambda width: full(event, width))

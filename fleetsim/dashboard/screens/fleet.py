@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from fleetsim.caller.health import HealthWord
-from fleetsim.dashboard.chrome import ScreenName, Size
+from fleetsim.dashboard.chrome import LinkState, ScreenName, Size
 from fleetsim.dashboard.labels import (
     HEALTH,
     LABEL_MAX,
@@ -294,13 +294,10 @@ def notes(view: View, width: int, limit: int) -> list[Text]:
     return [fitted([line("  ", one)], width) for one in lines[:limit]]
 
 
-def empty(view: View) -> list[Text]:
-    """The text of an empty table: what is missing, and the command that adds it."""
-    if not view.configured:
-        return [line(("Waiting for the hub to read agents.yaml …", MUTED))]
-    add = ("Add one to agents.yaml, or try the demo fleet:  ", MUTED)
-    return [line(("No agents yet.", STRONG)), line(add, ("fleetsim demo", Tone.PRIMARY))]
-
+NO_AGENTS = (
+    line(("No agents yet.", STRONG)),
+    line(("Add one to agents.yaml, or try the demo fleet:  ", MUTED), ("fleetsim demo", Tone.PRIMARY)),
+)
 
 CARD_ACTIONS = ("problems", "tasks", "inbox", "ceremonies")
 """The actions of a click on each card."""
@@ -318,26 +315,32 @@ class FleetPane(Pane):
         self.main = Grid(columns((), "4m"), id="agents", hold=False)
         self._notes = Lines(id="notes")
         self._recent = Grid(OUTCOME_COLUMNS, id="recent", classes="framed", hold=False)
-        with Horizontal(id="cards"):
+        self._top = Horizontal(id="cards")
+        with self._top:
             yield from self._cards
         yield self.main
         yield self._notes
         yield self._recent
 
     def draw(self, view: View) -> None:
-        if self.size_class is Size.FULL:
+        known = self.host.link.state is not LinkState.WAITING
+        self._top.set_class(not known, "-bare")
+        if known and self.size_class is Size.FULL:
             width = max(10, self._cards[0].inner_width)
             for card, (title, lines) in zip(self._cards, cards(view, width).items(), strict=True):
                 card.set_titles(title)
                 card.show(lines)
-        else:
+        elif known:
             self._notes.show(notes(view, max(10, self.size.width), 3 if self.size_class is Size.COMPACT else 1))
         agents = [agent for agent in view.agents if self.query_now.matches(fields(agent))]
         rows = Rows(agents, lambda agent: agent.name, lambda agent: row(agent, view.now), int(view.now.timestamp()))
-        self.main.show(rows, columns=columns(agents, view.counters.span), empty=empty(view))
+        awaited = "" if view.configured else "waiting for the hub to read agents.yaml"
+        empty = self.instead(view, view.agents, *NO_AGENTS, awaited=awaited)
+        self.main.show(rows, columns=columns(agents, view.counters.span), empty=empty)
         self._recent.set_titles("Recent outcomes", "newest first")
         outcomes = Rows(view.recent, lambda task: task.correlation_id, outcome_row)
-        self._recent.show(outcomes, empty=[line(("Nothing has ended yet.", MUTED))])
+        self._recent.show(outcomes)
+        self._recent.set_class(not view.recent, "-bare")
 
     def status(self, view: View) -> str:
         return f"{len(self.main.rows.items)} of {plural(len(view.agents), 'agent')} shown   worst first"

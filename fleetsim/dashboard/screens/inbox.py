@@ -210,18 +210,18 @@ class InboxPane(Pane):
         more = f", {len(view.vetoes)} may be stopped" if view.vetoes else ""
         self.main.set_titles(f"Waiting for you ({len(view.questions)}){more}")
         waiting = [q for q in (*view.questions, *view.vetoes) if self.query_now.matches(fields(q, now))]
-        self.main.show(Rows(waiting, lambda q: q.question_id, lambda q: open_row(q, now), second), empty=EMPTY)
+        empty = self.instead(view, (*view.questions, *view.vetoes), *EMPTY)
+        self.main.show(Rows(waiting, lambda q: q.question_id, lambda q: open_row(q, now), second), empty=empty)
         self._settled.set_titles(f"Settled ({len(view.settled)})")
-        self._settled.display = bool(view.settled)
+        self._settled.set_class(not view.settled, "-bare")
         settled = Rows(view.settled, lambda q: q.question_id, lambda q: settled_row(q, now), second)
-        self._settled.show(settled, empty=[line(("Nothing answered yet.", MUTED))])
+        self._settled.show(settled)
         self._choose(view)
         question = self.current
         self.set_class(question is not None and not question.decision, "-question")
         self.set_class(question is not None and question.veto, "-veto")
+        self._reading.set_class(question is None, "-bare")
         if question is None:
-            self._reading.set_titles("Question")
-            self._reading.show()
             return
         if question.cut and not question.decision:
             question = self.with_whole(question)

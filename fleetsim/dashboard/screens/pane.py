@@ -13,7 +13,7 @@ from rich.text import Text
 from textual.containers import Vertical
 
 from fleetsim.dashboard import outside
-from fleetsim.dashboard.chrome import ScreenName, Size
+from fleetsim.dashboard.chrome import Link, ScreenName, Size, no_rows
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone
 from fleetsim.dashboard.playback import Playback
@@ -38,6 +38,7 @@ class Host(Protocol):
     read_only: bool
     playback: Playback | None
     view: View
+    link: Link
 
     def say(self, text: str, tone: Tone = Tone.PLAIN, seconds: float = 8.0) -> None: ...
     def draw(self) -> None: ...
@@ -89,6 +90,10 @@ class Pane(Vertical):
 
     def draw(self, view: View) -> None:
         """Show the view."""
+
+    def instead(self, view: View, rows: Sequence[object], *empty: Text, awaited: str = "") -> list[Text]:
+        """The text of a list that shows no row; see ``chrome.no_rows``."""
+        return no_rows(self.host.link, view.now, rows, empty, awaited)
 
     def begin_anew(self) -> None:
         """The recording starts again: drop everything derived from its events."""

@@ -255,7 +255,7 @@ class ScenarioPane(Pane):
     def draw(self, view: View) -> None:
         run = view.scenario
         if run is None:
-            self._notes.show([line(("Waiting for the recording to begin …", MUTED))])
+            self.main.show(Rows(), empty=self.instead(view, (), awaited="waiting for the recording to begin"))
             return
         written = self.host.playback is not None and self.host.playback.written
         if self.size_class is Size.FULL:
@@ -276,7 +276,7 @@ class ScenarioPane(Pane):
         cells = CELLS_MAX if self.size_class is Size.FULL else CELLS_MAX // 2
         about = (int(run.at_s), run.looks)
         rows = Rows(view.agents, lambda agent: agent.name, lambda agent: agent_row(agent, run, cells), about)
-        self.main.show(rows, empty=[line(("No agent is known yet.", MUTED))])
+        self.main.show(rows, empty=self.instead(view, (), line(("No agent is known yet.", STRONG))))
         self._expected.set_titles("Expected", "figures so far" if run.verdict is None and run.expectations else "")
         inputs = (run.of_hub, run.expectations, run.verdict, run.log_lines)
         self._expected.show(inputs, lambda width: expected(run, width))
@@ -288,7 +288,8 @@ class ScenarioPane(Pane):
         wide = self.size_class is Size.FULL
         columns = events.COLUMNS if wide else events.NARROW
         listed = Rows(newest, lambda event: str(event.seq), lambda event: events.row(event, not wide), wide)
-        self._newest.show(listed, columns=columns, empty=[line(("Nothing has happened yet.", MUTED))])
+        self._newest.show(listed, columns=columns)
+        self._newest.set_class(not newest, "-bare")
 
     def status(self, view: View) -> str:
         if view.scenario is None:

@@ -136,9 +136,7 @@ def amount(detail: TaskDetail) -> str:
     return f"{detail.chars:,} characters"
 
 
-def live_title(detail: TaskDetail | None, follow: bool, *, source: bool = False) -> Text:
-    if detail is None:
-        return line(("Live output", STRONG))
+def live_title(detail: TaskDetail, follow: bool, *, source: bool = False) -> Text:
     pieces = [line(("Live output" if detail.row.open else "Answer", STRONG))]
     if detail.cut or detail.chars:
         pieces.append(line((amount(detail), Tone.WARN if detail.cut else MUTED)))
@@ -188,6 +186,12 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int, *, source
     return lines
 
 
+NO_TASKS = (
+    line(("No tasks yet.", STRONG)),
+    line(("Send one:  ", MUTED), ("fleetsim send AGENT TEXT", Tone.PRIMARY)),
+)
+
+
 class TasksPane(Pane):
     """The list, and below it one task's timeline and live text; enter opens them in full size."""
 
@@ -205,7 +209,8 @@ class TasksPane(Pane):
         self._live = Page(id="live", follow=True)
         self._parts = PartsTree(id="parts")
         yield self.main
-        with Horizontal(id="task"):
+        self._detail = Horizontal(id="task")
+        with self._detail:
             yield self._story
             with Vertical(id="answer-side"):
                 yield self._live
@@ -216,14 +221,10 @@ class TasksPane(Pane):
         if self.query_now:
             tasks = tuple(task for task in tasks if self.query_now.matches(fields(task)))
         rows = Rows(tasks, lambda task: task.correlation_id, lambda task: row(task, view.now), second)
-        none = "No task passes the filter." if view.tasks else "No tasks yet.  Send one:  fleetsim send AGENT TEXT"
-        self.main.show(rows, empty=[line((none, MUTED))])
+        self.main.show(rows, empty=self.instead(view, view.tasks, *NO_TASKS))
         detail = self.host.detail(self.main.key)
+        self._detail.set_class(detail is None, "-bare")
         if detail is None:
-            self._story.show()
-            self._live.show()
-            self._parts.show(None, (), (), 0)
-            self._live.set_titles(live_title(None, self._follow))
             return
         task, question = detail.row, view.question(detail.row.question_id or "")
         ended = not task.open and (detail.cut or (task.parts and self.host.playback is None))
